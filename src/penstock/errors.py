@@ -1,0 +1,104 @@
+"""Every error that Penstock raises on purpose.
+
+    PenstockError
+    ├── UsageError            exit 2: wrong use of a command
+    │   └── SpecError         exit 2: the project file is wrong (one or many problems)
+    ├── SetupError            exit 3: this machine lacks something (Java, network, a jar that is the right one)
+    ├── Transient             retried with growing delays
+    │   ├── BrokerAway        no broker answered in time
+    │   ├── Conflict          another writer committed first
+    │   └── Fenced            an entry of a higher generation is in the ledger
+    └── Terminal              stops the table; a person decides
+        ├── DataLoss          records that can no longer be read
+        ├── TableChanged      a commit that Penstock did not make removed or replaced rows
+        ├── ChainBroken       the batch does not start where the last one ended
+        └── LockHeld          another process works on this table
+
+The type drives the retries; the message says what happened and where, the hint what to run next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class PenstockError(Exception):
+    """What happened (message), where (where: file:line or a table), and what to do (hint)."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, *, hint: str | None = None, where: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.where = where
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{head}\n  -> {self.hint}" if self.hint else head
+
+
+class UsageError(PenstockError):
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake in a project file, with its place (1-based) and the way to mend it."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        head = f"{self.file}:{self.line}:{self.column}: {self.message}"
+        return f"{head}\n  -> {self.hint}" if self.hint else head
+
+
+class SpecError(UsageError):
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class SetupError(PenstockError):
+    pass
+
+
+class Transient(PenstockError):
+    pass
+
+
+class BrokerAway(Transient):
+    pass
+
+
+class Conflict(Transient):
+    pass
+
+
+class Fenced(Transient):
+    pass
+
+
+class Terminal(PenstockError):
+    pass
+
+
+class DataLoss(Terminal):
+    pass
+
+
+class TableChanged(Terminal):
+    pass
+
+
+class ChainBroken(Terminal):
+    pass
+
+
+class LockHeld(Terminal):
+    pass

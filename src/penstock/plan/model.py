@@ -1,0 +1,135 @@
+"""The resolved graph: plain, frozen data. `plan` prints it and `run` runs it, so both see the same.
+
+Nothing here imports Spark, reads a clock or talks to a broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import SecretStr
+
+COLUMNS = (
+    "key",
+    "key_binary",
+    "value",
+    "value_binary",
+    "headers",
+    "topic",
+    "partition",
+    "offset",
+    "kafka_timestamp",
+    "ingestion_timestamp",
+)
+"""The bronze columns by their canonical names, in table order. `*_binary` exist only with payload: string."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value that Penstock chose, and why; shown by `plan`."""
+
+    name: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One Kafka cluster. `options` are Java client properties without secrets."""
+
+    name: str
+    bootstrap: str
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    mechanism: str | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password: SecretStr | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Starting:
+    """Where a topic that has no position yet begins. Resolved to offsets once, at genesis."""
+
+    kind: Literal["earliest", "latest", "offsets", "timestamp"]
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """Exactly one of topics and pattern is set."""
+
+    cluster: Cluster
+    topics: tuple[str, ...]
+    pattern: str | None
+    starting: Starting
+    max_per_trigger: int | None
+    min_partitions: int | None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trigger:
+    kind: Literal["interval", "available-now", "once"]
+    seconds: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    name: str
+    source: KafkaSource
+    payload: Literal["string", "binary"]
+    columns: Mapping[str, str]
+    """Canonical name -> the user's name, in table order, only the columns that the table has."""
+    trigger: Trigger
+    uri: str
+    """Where the table lies: an absolute local path, or a URI that Hadoop reads."""
+    checkpoints: str
+    """Parent of the checkpoints, one folder per generation."""
+    properties: Mapping[str, str]
+    """Delta table properties given at creation."""
+    definition: str
+    """Hash of what decides the rows: source, payload, columns. Not of rates and triggers."""
+    origin: str
+    """file:line of the definition."""
+    upstream: tuple[str, ...] = ()
+    settings: tuple[Setting, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    name: str
+    root: str
+    """The project folder."""
+    lake: str
+    master: str
+    parallelism: int
+    """Tasks that run at once: decides shuffle and snapshot partitions."""
+    conf: Mapping[str, str]
+    """Every Spark conf, Penstock's choices with the user's on top."""
+    settings: tuple[Setting, ...]
+    """Session-wide choices and their reasons."""
+    tables: tuple[TablePlan, ...]
+    """Upstream before downstream."""
+    secret_conf: Mapping[str, SecretStr] = field(default_factory=dict)
+    """Confs given by reference (`${env:…}`, `${file:…}`): handed to the session, never printed."""
+
+    @property
+    def local(self) -> bool:
+        """A lake on a local folder: Delta needs our locks there."""
+        return "://" not in self.lake
+
+    @property
+    def system(self) -> str:
+        """Where Penstock keeps its own files in the lake."""
+        return f"{self.lake}/_penstock"
+
+    def table(self, name: str) -> TablePlan | None:
+        return next((table for table in self.tables if table.name == name), None)
