@@ -1,0 +1,37 @@
+"""Options that several verbs share, so that they read the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import typer
+
+if TYPE_CHECKING:
+    from penstock.plan.model import Plan
+
+Directory = Annotated[
+    Path | None,
+    typer.Option("-C", "--project", metavar="DIR", help="The project folder: where penstock.yml is.", show_default="."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+Tables = Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="Only these tables.", show_default="all")]
+
+
+def project_folder(chosen: Path | None) -> Path:
+    """The verb's own -C, else the one before the verb, else the working directory."""
+    if chosen is not None:
+        return chosen
+    context = click.get_current_context(silent=True)
+    before_verb = context.find_root().obj if context else None
+    return before_verb if isinstance(before_verb, Path) else Path()
+
+
+def load_plan(chosen: Path | None) -> Plan:
+    from penstock.plan.build import build_plan
+    from penstock.spec.load import load_project
+
+    return build_plan(load_project(project_folder(chosen)))
