@@ -1,0 +1,110 @@
+"""A ledger entry: what a commit's `userMetadata` says about where its rows came from.
+
+Every entry stands alone: the last one is enough to go on from, because Delta's log retention removes the older ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+FORMAT = 1
+Kind = Literal["genesis", "batch", "open", "carry"]
+"""genesis: the table was made. batch: rows. open: a new generation at a chosen position. carry: the last entry, said again."""
+
+
+@dataclass(frozen=True)
+class Pins:
+    """What a batch must see again if it runs again."""
+
+    time_ms: int
+    definition: str
+    lookups: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows of the previous batch, and of all before this entry: an entry cannot count the commit it is part of."""
+
+    rows: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class Entry:
+    kind: Kind
+    table: str
+    ledger: str
+    """Random, chosen at genesis: tells this table's checkpoints from those of an earlier table of the same name."""
+    generation: int
+    batch: int
+    before: tuple[str, ...]
+    """Position before the batch, one text per source, verbatim from Spark's `offsets/N-1`."""
+    after: tuple[str, ...]
+    pins: Pins
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """Topic ids: a topic deleted and made again keeps its name and loses its records."""
+    subscription: Mapping[str, Any] = field(default_factory=dict)
+    """{"topics": [...]} or {"pattern": ...}: tells a topic newly named in the project from one that newly appeared."""
+    counts: Counts = Counts()
+    note: str | None = None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return (self.generation, self.batch)
+
+    def carried(self, counts: Counts) -> Entry:
+        return replace(self, kind="carry", counts=counts)
+
+
+def dump(entry: Entry) -> str:
+    document: dict[str, Any] = {
+        "penstock": FORMAT,
+        "kind": entry.kind,
+        "table": entry.table,
+        "ledger": entry.ledger,
+        "generation": entry.generation,
+        "batch": entry.batch,
+        "before": list(entry.before),
+        "after": list(entry.after),
+        "pins": {
+            "time": entry.pins.time_ms,
+            "definition": entry.pins.definition,
+            "lookups": dict(entry.pins.lookups),
+        },
+        "topics": dict(entry.topics),
+        "subscription": dict(entry.subscription),
+        "counts": {"rows": entry.counts.rows, "total": entry.counts.total},
+    }
+    if entry.note:
+        document["note"] = entry.note
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+def parse(user_metadata: str | None) -> Entry | None:
+    """The entry in a commit's userMetadata, or None if that is somebody else's text."""
+    if not user_metadata or '"penstock"' not in user_metadata:
+        return None
+    try:
+        document = json.loads(user_metadata)
+    except ValueError:
+        return None
+    if not isinstance(document, dict) or document.get("penstock") != FORMAT:
+        return None
+    pins, counts = document["pins"], document.get("counts", {})
+    return Entry(
+        kind=document["kind"],
+        table=document["table"],
+        ledger=document["ledger"],
+        generation=document["generation"],
+        batch=document["batch"],
+        before=tuple(document["before"]),
+        after=tuple(document["after"]),
+        pins=Pins(pins["time"], pins["definition"], pins.get("lookups", {})),
+        topics=document.get("topics", {}),
+        subscription=document.get("subscription", {}),
+        counts=Counts(counts.get("rows", 0), counts.get("total", 0)),
+        note=document.get("note"),
+    )

@@ -1,0 +1,44 @@
+"""A checkpoint made from the ledger: the log is the truth, the checkpoint its cache."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+from penstock.engine.protocol.checkpoint import MARKER
+from penstock.engine.protocol.entry import Entry
+from penstock.engine.store import Store
+
+
+def heal(store: Store, folder: str, entry: Entry) -> None:
+    """Writes the checkpoint from which Spark goes on exactly after `entry`.
+
+    A batch is planned again over its recorded range and left uncommitted, so that Spark runs it once more: its rows are
+    skipped as a retry, and whatever else of it was not written is completed. An entry without rows (genesis, open) is
+    batch 0, committed. Ids go on from the entry's: to begin again at 0 within a generation would make Delta take the
+    next batches for old ones and skip them.
+    """
+    parent, _, generation = folder.rpartition("/")
+    for name in store.names(parent):
+        if name.startswith(f"{generation}.") and name.endswith(".new"):  # left by a process that died while healing
+            store.delete(f"{parent}/{name}")
+    temporary = f"{folder}.{uuid.uuid4().hex}.new"
+    if entry.batch == 0:
+        _batch(store, temporary, 0, entry.pins.time_ms, entry.after, committed=True)
+    else:
+        _batch(store, temporary, entry.batch - 1, entry.pins.time_ms, entry.before, committed=True)
+        _batch(store, temporary, entry.batch, entry.pins.time_ms, entry.after, committed=False)
+    store.write(f"{temporary}/metadata", json.dumps({"id": str(uuid.uuid4())}))
+    marker = {"table": entry.table, "ledger": entry.ledger, "generation": entry.generation}
+    store.write(f"{temporary}/{MARKER}", json.dumps(marker))
+    store.delete(folder)
+    store.move(temporary, folder)
+
+
+def _batch(store: Store, folder: str, batch: int, time_ms: int, after: tuple[str, ...], *, committed: bool) -> None:
+    # Commits before offsets: on a store without an atomic rename of folders, a half-made copy then holds commits that
+    # no offsets precede, which the comparison at start finds, and never offsets that seem to be uncommitted work.
+    if committed:
+        store.write(f"{folder}/commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
+    meta = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": time_ms, "conf": {}}, separators=(",", ":"))
+    store.write(f"{folder}/offsets/{batch}", "\n".join(["v1", meta, *after]))

@@ -1,0 +1,133 @@
+"""Reading a table's Delta log commit by commit: the ledger and everything that is not in it.
+
+Only `_delta_log/N.json` files are read: a batch reads the few that are new since its own last one, a start walks back
+from the newest to the last entry. No snapshot is built.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.entry import parse as parse_entry
+from penstock.engine.store import Store
+
+
+class Origin(Enum):
+    """Who made a commit, and whether rows went with it."""
+
+    LEDGER = "ledger"
+    MAINTENANCE = "maintenance"
+    """No row changed: compaction, properties, vacuum."""
+    FOREIGN_APPEND = "foreign append"
+    """Rows were added by somebody else."""
+    FOREIGN_CHANGE = "foreign change"
+    """Rows were removed, restored or replaced by somebody else."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    version: int
+    timestamp_ms: int
+    operation: str
+    origin: Origin
+    entry: Entry | None
+    rows: int
+    """Rows written, from Delta's own metrics or the files' statistics."""
+    bytes: int
+    files_added: int
+    files_removed: int
+    table_id: str | None
+    """Set where the commit carries the table's metadata."""
+    restored_to: int | None = None
+    """The version that a RESTORE went back to."""
+
+
+class DeltaLog:
+    def __init__(self, store: Store, uri: str, table: str) -> None:
+        self._store = store
+        self._folder = f"{uri}/_delta_log"
+        self._table = table
+
+    def commit(self, version: int) -> Commit | None:
+        text = self._store.read(f"{self._folder}/{version:020d}.json")
+        return None if text is None else read_commit(version, text, self._table)
+
+    def since(self, version: int) -> list[Commit]:
+        """The commits after `version`, oldest first."""
+        found = []
+        while (commit := self.commit(version + 1)) is not None:
+            found.append(commit)
+            version += 1
+        return found
+
+    def versions(self) -> list[int]:
+        """The versions whose commit file is still there, oldest first; [] means there is no table."""
+        stems = (name[:-5] for name in self._store.names(self._folder) if name.endswith(".json"))
+        return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdigit())
+
+    def backwards(self) -> Iterator[Commit]:
+        """From the newest commit back as far as the log still goes."""
+        for version in reversed(self.versions()):
+            commit = self.commit(version)
+            if commit is not None:
+                yield commit
+
+
+def read_commit(version: int, text: str, table: str) -> Commit:
+    info: dict[str, Any] = {}
+    table_id = None
+    added = removed = changed_in = changed_out = size = rows = 0
+    for line in text.splitlines():
+        if not line:
+            continue
+        action = json.loads(line)
+        if "add" in action:
+            add = action["add"]
+            added += 1
+            size += add["size"]
+            changed_in += bool(add["dataChange"])
+            if '"numRecords"' in (add.get("stats") or ""):
+                rows += json.loads(add["stats"])["numRecords"]
+        elif "remove" in action:
+            removed += 1
+            changed_out += bool(action["remove"]["dataChange"])
+        elif "commitInfo" in action:
+            info = action["commitInfo"]
+        elif "metaData" in action:
+            table_id = action["metaData"]["id"]
+    operation = str(info.get("operation", "UNKNOWN"))
+    entry = parse_entry(info.get("userMetadata"))
+    if entry is not None and entry.table != table:
+        entry = None
+    written = (info.get("operationMetrics") or {}).get("numOutputRows")
+    return Commit(
+        version=version,
+        timestamp_ms=int(info.get("inCommitTimestamp") or info.get("timestamp") or 0),
+        operation=operation,
+        origin=_origin(entry, operation, changed_in, changed_out),
+        entry=entry,
+        rows=int(written) if written is not None else rows,
+        bytes=size,
+        files_added=added,
+        files_removed=removed,
+        table_id=table_id,
+        restored_to=_restored_to(info) if operation == "RESTORE" else None,
+    )
+
+
+def _restored_to(info: dict[str, Any]) -> int | None:
+    version = (info.get("operationParameters") or {}).get("version")
+    return int(version) if version is not None and str(version).isdigit() else None
+
+
+def _origin(entry: Entry | None, operation: str, changed_in: int, changed_out: int) -> Origin:
+    if operation == "RESTORE" or (changed_out and entry is None):
+        return Origin.FOREIGN_CHANGE
+    if entry is not None:
+        return Origin.LEDGER
+    return Origin.FOREIGN_APPEND if changed_in else Origin.MAINTENANCE

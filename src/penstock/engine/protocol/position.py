@@ -1,0 +1,61 @@
+"""Positions: how far a table has read, as Spark writes it (`{"orders":{"0":120,"1":98}}`).
+
+The ledger keeps Spark's text verbatim; these functions only look into it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+Offsets = dict[str, dict[int, int]]
+"""topic -> partition -> next offset to read."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Offsets from start up to, not including, end."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
+
+
+def parse(position: str) -> Offsets:
+    return {topic: {int(p): int(o) for p, o in parts.items()} for topic, parts in json.loads(position).items()}
+
+
+def dump(offsets: Mapping[str, Mapping[int, int]]) -> str:
+    ordered = {t: {str(p): offsets[t][p] for p in sorted(offsets[t])} for t in sorted(offsets)}
+    return json.dumps(ordered, separators=(",", ":"))
+
+
+def same(one: str, other: str) -> bool:
+    """Spark does not promise an order of topics and partitions: compare what they say."""
+    return one == other or json.loads(one) == json.loads(other)
+
+
+def ranges(before: str, after: str) -> Iterator[Range]:
+    """What was read between two positions. A partition that `before` does not know began at 0."""
+    earlier = parse(before)
+    for topic, partitions in sorted(parse(after).items()):
+        for partition, end in sorted(partitions.items()):
+            start = earlier.get(topic, {}).get(partition, 0)
+            if start != end:
+                yield Range(topic, partition, start, end)
+
+
+def size(before: str, after: str) -> int:
+    """Offsets between two positions: at most so many records."""
+    return sum(r.end - r.start for r in ranges(before, after))
+
+
+def difference(before: str, after: str) -> str:
+    """For messages: `orders-0 [5, 9), orders-1 [0, 3)`."""
+    found = [str(r) for r in ranges(before, after)]
+    return ", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "") or "nothing"
