@@ -1,0 +1,1 @@
+"""Kafka as a source: client properties, what the broker knows, what Spark is told."""
