@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +38,9 @@ class Java:
     def warning(self) -> str | None:
         if self.version in SUPPORTED:
             return None
-        return f"Java {self.version} ({self.path}): Spark is tested on 17 and 21; set JAVA_HOME to one of them if it fails"
+        return (
+            f"Java {self.version} ({self.path}): Spark is tested on 17 and 21; set JAVA_HOME to one of them if it fails"
+        )
 
 
 class NoJava(SetupError):
@@ -156,7 +157,3 @@ def java_proxy() -> list[str]:
         hosts = [f"*{host}" if host.startswith(".") else host for host in proxies["no"].replace(" ", "").split(",")]
         options.append(f"-Dhttp.nonProxyHosts={'|'.join(hosts)}")
     return options
-
-
-def say_to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
