@@ -15,13 +15,12 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from py4j.protocol import Py4JJavaError
 
-from penstock.errors import LockHeld
+from penstock.errors import Conflict, LockHeld
 
 Name = Literal["run", "commit"]
 _PATIENCE = 0.005
@@ -152,12 +151,12 @@ def acquire_run(lock: JvmLock, path: str, table: str, *, patience: float = 20.0)
     lock.sign()
 
 
-def acquire_commit(lock: Lock, table: str, *, patience: float = 120.0, stopped: Callable[[], bool] | None = None) -> None:
+def acquire_commit(lock: Lock, table: str, *, patience: float = 120.0) -> None:
     """Waits its turn: another command is committing to the table."""
     deadline = time.monotonic() + patience
     while not lock.try_acquire():
-        if time.monotonic() > deadline or (stopped is not None and stopped()):
-            raise LockHeld(
+        if time.monotonic() > deadline:
+            raise Conflict(
                 f"another process has held the commit lock for {patience:.0f} s",
                 where=table,
                 hint="`penstock status` shows who works on the table",

@@ -1,0 +1,119 @@
+"""What `run` shows: a line for whatever a person should know, and, on a terminal, a live row per table."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from penstock.engine.protocol.write import Written
+from penstock.errors import PenstockError
+from penstock.runtime.listener import Outcome, Result
+
+LINES_EVERY = 30.0
+"""Seconds between two lines of progress where there is no terminal."""
+ROWS_SHOWN = 30
+
+
+@dataclass
+class _Row:
+    state: str = "starting"
+    batch: int = 0
+    batches: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    since: float = field(default_factory=time.monotonic)
+
+    @property
+    def rate(self) -> float:
+        return self.rows / max(0.001, time.monotonic() - self.since)
+
+
+class RunView:
+    """A listener; used as a context manager around the run."""
+
+    def __init__(self, console: Console, tables: Sequence[str]) -> None:
+        self._console = console
+        self._rows = {name: _Row() for name in tables}
+        self._lock = threading.Lock()
+        self._live = Live(self, console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        self._said = time.monotonic()
+
+    def __enter__(self) -> RunView:
+        if self._live is not None:
+            self._live.__enter__()
+        else:
+            self._console.print("starting Spark …")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)
+
+    def __rich__(self) -> Table:
+        table = Table("table", "state", "batch", "rows", "rows/s", "last batch", box=None, pad_edge=False)
+        with self._lock:
+            for name, row in list(self._rows.items())[:ROWS_SHOWN]:
+                took = f"{row.seconds:.2f} s" if row.batches else ""
+                table.add_row(name, row.state, str(row.batch), f"{row.rows:,}", f"{row.rate:,.0f}", took)
+        return table
+
+    def said(self, table: str, message: str) -> None:
+        self._print(Text(f"{table}: " if table else "", style="bold") + Text(message))
+
+    def batch(self, table: str, written: Written, seconds: float) -> None:
+        with self._lock:
+            row = self._rows[table]
+            if row.batches == 0:
+                row.since = time.monotonic() - seconds
+            row.state, row.batch, row.seconds = "running", written.batch, seconds
+            row.batches += 1
+            row.rows += written.rows
+            due = self._live is None and time.monotonic() - self._said > LINES_EVERY
+            if due:
+                self._said = time.monotonic()
+                line = ", ".join(f"{name} {row.rows:,} rows" for name, row in list(self._rows.items())[:8])
+        if due:
+            self._print(Text(line))
+
+    def failed(self, table: str, error: PenstockError) -> None:
+        with self._lock:
+            self._rows[table].state = "failed"
+        self._print(Text("failed ", style="bold red") + Text(str(error)))
+
+    def ended(self, table: str, outcome: Outcome) -> None:
+        with self._lock:
+            self._rows[table].state = outcome
+
+    def summary(self, result: Result) -> None:
+        table = Table("table", "outcome", "batches", "rows landed", "rows/s", title="run", title_justify="left")
+        for name, row in self._rows.items():
+            style = "red" if name in result.errors else ""
+            outcome = Text(result.outcomes.get(name, "stopped"), style=style)
+            table.add_row(name, outcome, str(row.batches), f"{row.rows:,}", f"{row.rate:,.0f}" if row.rows else "")
+        self._console.print(table)
+
+    def document(self, result: Result) -> dict[str, Any]:
+        tables = {}
+        for name, row in self._rows.items():
+            error = result.errors.get(name)
+            tables[name] = {
+                "outcome": result.outcomes.get(name),
+                "batches": row.batches,
+                "rows": row.rows,
+                "error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint} if error else None,
+            }
+        return {"tables": tables, "ok": not result.errors}
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)

@@ -1,0 +1,47 @@
+"""Bronze: the record as it came, with its coordinates. Nothing is dropped.
+
+A string column holds valid UTF-8 only: one bad byte in it breaks other readers of the whole file. Bytes that are not
+UTF-8 go unchanged to `key_binary` and `value_binary`.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from penstock.engine.identifiers import quote
+from penstock.engine.protocol.entry import Pins
+from penstock.plan.model import TablePlan
+
+_TYPES = {
+    "key": "STRING",
+    "key_binary": "BINARY",
+    "value": "STRING",
+    "value_binary": "BINARY",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "kafka_timestamp": "TIMESTAMP",
+    "ingestion_timestamp": "TIMESTAMP",
+}
+_AS_TEXT = {
+    "key": "try_validate_utf8(CAST(key AS STRING))",
+    "key_binary": "IF(is_valid_utf8(CAST(key AS STRING)), NULL, key)",
+    "value": "try_validate_utf8(CAST(value AS STRING))",
+    "value_binary": "IF(is_valid_utf8(CAST(value AS STRING)), NULL, value)",
+}
+_AS_IS = {"key": "key", "value": "value", "kafka_timestamp": "timestamp"}
+
+
+def schema(table: TablePlan) -> StructType:
+    binary = {"key": "BINARY", "value": "BINARY"} if table.payload == "binary" else {}
+    types = _TYPES | binary
+    return StructType.fromDDL(", ".join(f"{quote(name)} {types[column]}" for column, name in table.columns.items()))
+
+
+def rows(batch: DataFrame, table: TablePlan, pins: Pins) -> DataFrame:
+    """The batch's records as rows of the table. Every row of a batch has the batch's own, pinned time."""
+    expressions = {**_AS_IS, **(_AS_TEXT if table.payload == "string" else {})}
+    expressions["ingestion_timestamp"] = f"timestamp_millis({pins.time_ms}L)"
+    return batch.selectExpr(*(f"{expressions.get(c, c)} AS {quote(name)}" for c, name in table.columns.items()))

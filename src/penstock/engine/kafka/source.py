@@ -1,0 +1,32 @@
+"""A table's Kafka source as Spark reads it."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.engine.kafka.client import java
+from penstock.plan.model import KafkaSource
+
+
+def options(source: KafkaSource, table: str) -> dict[str, str]:
+    found = {f"kafka.{name}": value for name, value in java(source.cluster, source.options).items()}
+    if source.pattern is not None:
+        found["subscribePattern"] = source.pattern
+    else:
+        found["subscribe"] = ",".join(source.topics)
+    if source.max_per_trigger is not None:
+        found["maxOffsetsPerTrigger"] = str(source.max_per_trigger)
+    if source.min_partitions is not None:
+        found["minPartitions"] = str(source.min_partitions)
+    return found | {
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+        "groupIdPrefix": f"penstock-{table}",
+        # Never used: every start is from a seeded checkpoint. If one were not, this reads too much rather than too
+        # little, and the chain check refuses it.
+        "startingOffsets": "earliest",
+    }
+
+
+def read_stream(spark: SparkSession, source: KafkaSource, table: str) -> DataFrame:
+    return spark.readStream.format("kafka").options(**options(source, table)).load()

@@ -1,0 +1,62 @@
+"""The one place that writes a commit: rows or none, always with a ledger entry, always confirmed from the log."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.engine.protocol.entry import Entry, dump
+from penstock.engine.protocol.ledger import Tail, advance
+from penstock.engine.protocol.log import DeltaLog
+from penstock.errors import ChainBroken
+
+_GENERATION_BITS = 32
+
+
+def append(rows: DataFrame, uri: str, entry: Entry, *, idempotent: bool) -> None:
+    """`idempotent` adds Delta's own check, for stores without our locks: there it stops a second live writer."""
+    _write(rows, uri, entry, _transaction(entry) if idempotent else {})
+
+
+def append_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
+    """An entry without rows. Delta makes a commit of an empty append only if it carries the transaction options."""
+    empty = spark.createDataFrame([], spark.read.format("delta").load(uri).schema)
+    if entry.kind == "carry":  # it repeats a number that is taken, so it counts by the clock, under a name of its own
+        options = {"txnAppId": f"penstock:{entry.table}:carry", "txnVersion": time.time_ns() // 1_000_000}
+    else:
+        options = _transaction(entry)
+    _write(empty, uri, entry, options)
+
+
+def confirm(tail: Tail, log: DeltaLog, entry: Entry) -> Tail | None:
+    """The end of the ledger if `entry` is in the log after `tail`, else None."""
+    for commit in log.since(tail.version):
+        if commit.entry is not None and (commit.entry.key, commit.entry.kind) == (entry.key, entry.kind):
+            return advance(tail, log)
+    return None
+
+
+def must_confirm(tail: Tail, log: DeltaLog, entry: Entry) -> Tail:
+    confirmed = confirm(tail, log, entry)
+    if confirmed is None:
+        raise ChainBroken(
+            f"{entry.kind} {entry.generation}.{entry.batch} was written, but the log does not hold it after version "
+            f"{tail.version}",
+            where=entry.table,
+            hint="another process replaced or rewrote the table. `penstock history` shows its commits",
+        )
+    return confirmed
+
+
+def _write(rows: DataFrame, uri: str, entry: Entry, options: dict[str, Any]) -> None:
+    rows.write.format("delta").mode("append").option("userMetadata", dump(entry)).options(**options).save(uri)
+
+
+def _transaction(entry: Entry) -> dict[str, Any]:
+    """One appId per table, for ever, and a number that only grows."""
+    return {
+        "txnAppId": f"penstock:{entry.table}",
+        "txnVersion": entry.generation << _GENERATION_BITS | entry.batch,
+    }

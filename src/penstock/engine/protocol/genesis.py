@@ -1,0 +1,56 @@
+"""The first commit of a table: its schema, its properties, and where it begins."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from penstock.engine.protocol.entry import Entry, Pins, dump
+from penstock.engine.protocol.ledger import Tail, read_tail
+from penstock.engine.protocol.log import DeltaLog
+from penstock.errors import ChainBroken
+
+
+def genesis(
+    spark: SparkSession,
+    log: DeltaLog,
+    *,
+    table: str,
+    uri: str,
+    schema: StructType,
+    properties: Mapping[str, str],
+    position: tuple[str, ...],
+    definition: str,
+    topics: Mapping[str, str],
+    subscription: Mapping[str, Any],
+) -> Tail:
+    """Creates the table in one commit with its entry: generation 1, batch 0, at an explicit position."""
+    entry = Entry(
+        kind="genesis",
+        table=table,
+        ledger=uuid.uuid4().hex,
+        generation=1,
+        batch=0,
+        before=position,
+        after=position,
+        pins=Pins(time.time_ns() // 1_000_000, definition),
+        topics=topics,
+        subscription=subscription,
+    )
+    (
+        spark.createDataFrame([], schema)
+        .write.format("delta")
+        .mode("errorifexists")
+        .option("userMetadata", dump(entry))
+        .options(**properties)
+        .save(uri)
+    )
+    tail = read_tail(log)
+    if tail is None or tail.entry.ledger != entry.ledger:
+        raise ChainBroken("the table was created, but its log does not begin with our entry", where=table)
+    return tail

@@ -1,0 +1,61 @@
+"""Entries without rows that change or keep where a table stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from penstock.engine.protocol.commit import append_nothing, must_confirm
+from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.ledger import Tail
+from penstock.engine.protocol.log import DeltaLog
+
+DAY_MS = 24 * 3600 * 1000
+CARRY_AFTER_MS = 7 * DAY_MS
+"""Delta keeps its log for 30 days by default: an idle table's last entry is said again long before that."""
+
+
+def open_generation(
+    spark: SparkSession,
+    log: DeltaLog,
+    tail: Tail,
+    uri: str,
+    *,
+    after: tuple[str, ...],
+    topics: Mapping[str, str],
+    subscription: Mapping[str, Any],
+    definition: str,
+    note: str,
+) -> Tail:
+    """Generation g+1 at the position `after`: fences whoever writes generation g, at his next chain check."""
+    last = tail.entry
+    entry = Entry(
+        kind="open",
+        table=last.table,
+        ledger=last.ledger,
+        generation=last.generation + 1,
+        batch=0,
+        before=last.after,
+        after=after,
+        pins=replace(last.pins, time_ms=time.time_ns() // 1_000_000, definition=definition),
+        topics=topics,
+        subscription=subscription,
+        counts=tail.counts,
+        note=note,
+    )
+    append_nothing(spark, uri, entry)
+    return must_confirm(tail, log, entry)
+
+
+def carry_forward(spark: SparkSession, log: DeltaLog, tail: Tail, uri: str, *, now_ms: int | None = None) -> Tail:
+    """Says the last entry again if it is so old that log retention could take it; else gives the tail as it is."""
+    now = now_ms if now_ms is not None else time.time_ns() // 1_000_000
+    if now - tail.commit.timestamp_ms < CARRY_AFTER_MS:
+        return tail
+    entry = tail.entry.carried(tail.counts)
+    append_nothing(spark, uri, entry)
+    return must_confirm(tail, log, entry)

@@ -1,0 +1,158 @@
+"""Writing a batch exactly once: chain check, pins, the rows with their entry, and the look that confirms them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from penstock.engine.protocol import position
+from penstock.engine.protocol.chain import Verdict, check
+from penstock.engine.protocol.checkpoint import Planned, read_planned
+from penstock.engine.protocol.commit import append, append_nothing, confirm, must_confirm
+from penstock.engine.protocol.entry import Entry, Pins
+from penstock.engine.protocol.ledger import Tail, advance, refuse_foreign_changes
+from penstock.engine.protocol.locks import Lock, acquire_commit
+from penstock.engine.protocol.log import Commit, DeltaLog
+from penstock.engine.protocol.pins import read_pins, store_pins
+from penstock.engine.store import Store
+from penstock.errors import Transient
+
+ROWS_PER_FILE = 20_000
+BYTES_PER_FILE = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table and its checkpoint, as the writer of its batches sees them."""
+
+    table: str
+    uri: str
+    checkpoint: str
+    definition: str
+    subscription: Mapping[str, Any]
+    store: Store
+    log: DeltaLog
+    lock: Lock
+    idempotent: bool
+    """On stores without our locks: every write carries Delta's transaction options."""
+
+
+@dataclass(frozen=True)
+class Written:
+    batch: int
+    rows: int
+    verdict: Verdict
+    version: int
+    time_ms: int
+    foreign: tuple[Commit, ...]
+    """Appends by others since the last batch: reported, not refused."""
+
+
+class BatchWriter:
+    """The batches of one running query, in their order. Knows the end of the ledger, so that a batch reads only what is
+    new in the log."""
+
+    def __init__(self, target: Target, tail: Tail) -> None:
+        self._target = target
+        self._tail = tail
+        self._generation = tail.entry.generation
+        self._seen = tail.version
+        self._planned: tuple[int, Planned] | None = None
+        self._begun = False
+
+    @property
+    def tail(self) -> Tail:
+        return self._tail
+
+    def write(
+        self,
+        batch: DataFrame,
+        number: int,
+        make_rows: Callable[[DataFrame, Pins], DataFrame],
+        topic_ids: Callable[[tuple[str, ...]], Mapping[str, str]],
+    ) -> Written:
+        """Raises rather than writes whenever the batch does not follow the ledger. `topic_ids` is asked before the lock
+        is taken, because it talks to the broker; it raises if a topic is not the one that was read before."""
+        target = self._target
+        before, planned = self._range(number)
+        after, time_ms = planned.after, planned.time_ms
+        ids = topic_ids(after)
+        acquire_commit(target.lock, target.table)
+        try:
+            self._tail = advance(self._tail, target.log)
+            appends = refuse_foreign_changes(self._tail, target.log)
+            foreign = tuple(commit for commit in appends if commit.version > self._seen)
+            verdict = check(self._tail.entry, self._generation, number, before, after)
+            rows = 0
+            if verdict is Verdict.WRITE:
+                pins = self._pin(number, time_ms)
+                self._tail = self._append(make_rows(batch, pins), self._entry(number, before, after, pins, ids))
+                rows = self._tail.commit.rows
+            self._seen = self._tail.version
+            return Written(number, rows, verdict, self._tail.commit.version, time_ms, foreign)
+        finally:
+            target.lock.release()
+
+    def _range(self, number: int) -> tuple[tuple[str, ...], Planned]:
+        """Spark writes `offsets/N` before it calls foreachBatch(N): what the batch reads stands there."""
+        target, last = self._target, self._tail.entry
+        planned = read_planned(target.store, target.checkpoint, number)
+        if planned is None:
+            raise Transient(f"offsets/{number} of the checkpoint is gone", where=target.table)
+        if self._planned is not None and self._planned[0] == number - 1:
+            before = self._planned[1].after
+        elif (earlier := read_planned(target.store, target.checkpoint, number - 1)) is not None:
+            before = earlier.after
+        elif number == last.batch + 1:
+            before = last.after  # the folder was emptied under a running query: Spark goes on from memory, so do we
+        else:
+            raise Transient(f"offsets/{number - 1} of the checkpoint is gone", where=target.table)
+        self._planned = (number, planned)
+        return before, planned
+
+    def _pin(self, number: int, time_ms: int) -> Pins:
+        target = self._target
+        begun = None if self._begun else read_pins(target.store, target.checkpoint, number)
+        self._begun = True  # only the first batch of a query can be one that was begun before
+        pins = Pins(time_ms, target.definition, begun.lookups if begun else {})
+        store_pins(target.store, target.checkpoint, number, pins)
+        return pins
+
+    def _entry(
+        self, number: int, before: tuple[str, ...], after: tuple[str, ...], pins: Pins, ids: Mapping[str, str]
+    ) -> Entry:
+        target, tail = self._target, self._tail
+        return Entry(
+            kind="batch",
+            table=target.table,
+            ledger=tail.entry.ledger,
+            generation=self._generation,
+            batch=number,
+            before=before,
+            after=after,
+            pins=pins,
+            topics=ids,
+            subscription=target.subscription,
+            counts=tail.counts,
+        )
+
+    def _append(self, rows: DataFrame, entry: Entry) -> Tail:
+        target, log = self._target, self._target.log
+        append(rows.coalesce(self._files(entry)), target.uri, entry, idempotent=target.idempotent)
+        written = confirm(self._tail, log, entry)
+        if written is not None:
+            return written
+        # No row in the range (only transaction markers, say): Delta makes no commit of that by itself.
+        append_nothing(rows.sparkSession, target.uri, entry)
+        return must_confirm(self._tail, log, entry)
+
+    def _files(self, entry: Entry) -> int:
+        """As many files as the rows deserve: a small batch costs one task and leaves one file."""
+        offsets = sum(position.size(a, b) for a, b in zip(entry.before, entry.after, strict=True))
+        commit = self._tail.commit
+        bytes_per_row = commit.bytes / commit.rows if commit.rows else 0
+        return max(1, math.ceil(offsets / ROWS_PER_FILE), math.ceil(offsets * bytes_per_row / BYTES_PER_FILE))

@@ -1,0 +1,118 @@
+"""The one place that builds a Spark session.
+
+What decides how the JVM starts goes on its command line, where every user of the machine can read it: only memory,
+class path and master. All else, secrets among it, is handed over inside, through Py4J's socket.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from penstock.engine.jars import spark_jars
+from penstock.engine.java import ensure_java
+from penstock.errors import SetupError
+from penstock.plan.model import Plan
+
+EXTRA_JARS = "penstock.extra.jars"
+_ON_THE_COMMAND_LINE = ("spark.driver.memory", "spark.driver.extraJavaOptions", "spark.driver.extraClassPath")
+_LOGS_KEPT = 5
+
+
+@contextmanager
+def spark_session(
+    plan: Plan, *, show_logs: bool = False, say: Callable[[str], None] = lambda _: None
+) -> Iterator[SparkSession]:
+    """A session for the plan; ended, with its JVM, on the way out. Spark's own log goes to a file of the project,
+    `.penstock/logs/`, or to standard error with `show_logs`."""
+    java = ensure_java(say)
+    # Another Spark of the machine, or its defaults file, must not change what was planned.
+    os.environ |= {"JAVA_HOME": str(java.home), "SPARK_HOME": str(_pyspark_home()), "SPARK_CONF_DIR": os.devnull}
+    conf = dict(plan.conf)
+    extra = [jar for jar in conf.pop(EXTRA_JARS, "").split(",") if jar]
+    jars = [*map(str, spark_jars()), *extra]
+    conf["spark.driver.extraClassPath"] = os.pathsep.join([*jars, conf.get("spark.driver.extraClassPath", "")]).strip(":")
+    if not plan.master.startswith("local"):
+        conf["spark.jars"] = ",".join(jars)
+    log = None if show_logs else _log_file(plan)
+    gateway = _launch(plan.master, conf, log)
+    try:
+        context = SparkContext(master=plan.master, appName=f"penstock {plan.name}", conf=_conf(plan, conf), gateway=gateway)
+        context.setLogLevel("WARN")
+        yield SparkSession(context)
+    finally:
+        _end(gateway)
+        if log is not None:
+            log.close()
+
+
+def _pyspark_home() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def _launch(master: str, conf: dict[str, str], log: IO[bytes] | None) -> object:
+    command_line = SparkConf(loadDefaults=False).set("spark.master", master)
+    for name in _ON_THE_COMMAND_LINE:
+        if conf.get(name):
+            command_line.set(name, conf[name])
+    started = time.monotonic()
+    try:
+        return launch_gateway(command_line, {"stdout": log, "stderr": log} if log else None)
+    except (PySparkRuntimeError, OSError) as error:
+        where = f"; its last words are in {log.name}" if log else ""
+        raise SetupError(
+            f"the JVM did not start (after {time.monotonic() - started:.0f} s): {error}{where}",
+            hint="check `java -version` and the memory that is free; `spark: {conf: {spark.driver.memory: 1g}}` asks for less",
+        ) from None
+
+
+def _conf(plan: Plan, conf: dict[str, str]) -> SparkConf:
+    found = SparkConf(loadDefaults=False)
+    for name, value in conf.items():
+        found.set(name, value)
+    for name, secret in plan.secret_conf.items():
+        found.set(name, secret.get_secret_value())
+    return found
+
+
+def _log_file(plan: Plan) -> IO[bytes]:
+    folder = Path(plan.root) / ".penstock" / "logs"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in sorted(folder.glob("spark-*.log"))[: -_LOGS_KEPT + 1]:
+            old.unlink(missing_ok=True)
+        return (folder / f"spark-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.log").open("wb")
+    except OSError:  # a project folder that we may only read
+        return Path(os.devnull).open("wb")
+
+
+def _end(gateway: object) -> None:
+    """Ends the JVM. It may be dead already, then every call fails: the process is what counts."""
+    context = SparkContext._active_spark_context
+    try:
+        if context is not None:
+            context.stop()
+    except Exception:
+        pass
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()  # the gateway ends when its standard input does
+        try:
+            process.wait(timeout=20)
+        except Exception:
+            process.kill()
+            process.wait()

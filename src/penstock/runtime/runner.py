@@ -1,0 +1,106 @@
+"""Many tables in one session: started, watched, stopped together; each failing alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from pyspark.sql import SparkSession
+
+from penstock.engine.kafka.admin import Admin
+from penstock.engine.session import spark_session
+from penstock.engine.store import HadoopStore, LocalStore, Store
+from penstock.errors import PenstockError, UsageError
+from penstock.plan.model import Plan, TablePlan
+from penstock.runtime.causes import JvmDied
+from penstock.runtime.listener import Listener, Result
+from penstock.runtime.table_run import Surroundings, TableRun
+
+STARTS_AT_ONCE = 4
+
+
+def run(plan: Plan, names: Sequence[str], listener: Listener, *, once: bool, show_logs: bool = False) -> Result:
+    """Runs the named tables (all if none is named) until they end or a signal asks to stop."""
+    tables = choose(plan, names)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it reports reaches the user as an error of a table
+    with spark_session(plan, show_logs=show_logs, say=lambda text: listener.said("", text)) as spark:
+        return run_in(spark, plan, tables, listener, once=once)
+
+
+def choose(plan: Plan, names: Sequence[str]) -> list[TablePlan]:
+    from difflib import get_close_matches
+
+    known = [table.name for table in plan.tables]
+    for name in names:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]}?" if close else f"the project has: {', '.join(known)}"
+            raise UsageError(f"there is no table {name}", hint=hint)
+    return [table for table in plan.tables if not names or table.name in names]
+
+
+def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listener: Listener, *, once: bool) -> Result:
+    """The same in a session that is there already."""
+    stopping = threading.Event()
+    around = Surroundings(
+        spark=spark,
+        plan=plan,
+        store=open_store(spark, plan),
+        listener=listener,
+        once=once,
+        log=str(Path(plan.root) / ".penstock" / "logs"),
+        starts=threading.Semaphore(STARTS_AT_ONCE),
+        stopping=stopping,
+    )
+    admins = {table.source.cluster.name: Admin(table.source.cluster) for table in tables}
+    runs = [
+        TableRun(around, table, admins[table.source.cluster.name], index, len(tables))
+        for index, table in enumerate(tables)
+    ]
+    with _signals(stopping):
+        for one in runs:
+            one.thread.start()
+        _wait(runs, stopping)
+        for one in runs:
+            one.stop()
+        for one in runs:
+            one.thread.join()
+    errors: dict[str, PenstockError] = {one.thread.name: one.error for one in runs if one.error is not None}
+    return Result({one.thread.name: one.outcome for one in runs}, errors)
+
+
+def open_store(spark: SparkSession, plan: Plan) -> Store:
+    return LocalStore() if plan.local else HadoopStore(spark)
+
+
+def _wait(runs: Sequence[TableRun], stopping: threading.Event) -> None:
+    while any(one.thread.is_alive() for one in runs) and not stopping.is_set():
+        stopping.wait(0.2)
+        if any(isinstance(one.error, JvmDied) for one in runs):
+            stopping.set()
+
+
+@contextmanager
+def _signals(stopping: threading.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask for a clean end; the second one does not wait for it."""
+
+    def ask(number: int, _: FrameType | None) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)  # the JVM ends with us: its standard input is our pipe
+        stopping.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,208 @@
+"""One table of a runner: prepared, run, and tried again, alone. What ends one table does not touch another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.engine import bronze
+from penstock.engine.kafka.admin import Admin
+from penstock.engine.kafka.source import read_stream
+from penstock.engine.protocol.chain import Verdict
+from penstock.engine.protocol.entry import Pins
+from penstock.engine.protocol.locks import JvmLock, Lock, NoLock, acquire_run, lock_path
+from penstock.engine.protocol.write import BatchWriter
+from penstock.engine.store import Store
+from penstock.engine.table import Ready, prepare
+from penstock.errors import PenstockError, Transient
+from penstock.observe.state import State, write_state
+from penstock.plan.model import Plan, TablePlan
+from penstock.runtime.causes import JvmDied, Unexplained, explain
+from penstock.runtime.delay import Backoff, slot_delay
+from penstock.runtime.listener import Listener, Outcome
+
+TRIES_ONCE = 6
+"""`run --once` is called by a scheduler: it gives up after about half a minute of trying again."""
+TRIES_UNEXPLAINED = 3
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all tables of a runner share."""
+
+    spark: SparkSession
+    plan: Plan
+    store: Store
+    listener: Listener
+    once: bool
+    log: str
+    starts: threading.Semaphore
+    """Few queries start at a time: each costs a second of a core."""
+    stopping: threading.Event
+
+
+class TableRun:
+    def __init__(self, around: Surroundings, table: TablePlan, admin: Admin, index: int, tables: int) -> None:
+        self._around = around
+        self._table = table
+        self._admin = admin
+        self._slot = (index, tables)
+        self._gate = threading.Lock()
+        self._query: Any = None
+        self._failure: BaseException | None = None
+        self._backoff = Backoff()
+        self.outcome: Outcome = "stopped"
+        self.error: PenstockError | None = None
+        self.thread = threading.Thread(target=self._live, name=table.name, daemon=True)
+
+    def stop(self) -> None:
+        """After the batch in flight. A batch that begins later is refused and planned again at the next start."""
+        with self._gate:
+            query = self._query
+        if query is None:
+            return
+        try:
+            deadline = time.monotonic() + 1.0
+            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+                time.sleep(0.02)
+            query.stop()
+        except Exception as error:
+            self._failure = self._failure or error
+
+    def _live(self) -> None:
+        table, around = self._table.name, self._around
+        try:
+            run_lock, commit_lock = self._locks()
+            if run_lock is not None:
+                acquire_run(run_lock, lock_path(around.plan.system, table, "run"), table)
+            self._state("starting")
+            self._try_until_done(commit_lock)
+        except Exception as error:
+            self.error = explain(error, table, around.log)
+        if self.error is not None:
+            self.outcome = "failed"
+            around.listener.failed(table, self.error)
+        if not isinstance(self.error, JvmDied):
+            self._state(self.outcome, self.error)
+        around.listener.ended(table, self.outcome)
+
+    def _locks(self) -> tuple[JvmLock | None, Lock]:
+        plan, spark = self._around.plan, self._around.spark
+        if not plan.local:
+            return None, NoLock()
+        paths = (lock_path(plan.system, self._table.name, name) for name in ("run", "commit"))
+        run, commit = (JvmLock(spark, path) for path in paths)
+        return run, commit
+
+    def _try_until_done(self, commit_lock: Lock) -> None:
+        around, table = self._around, self._table.name
+        while not around.stopping.is_set():
+            try:
+                self._once_through(commit_lock)
+                self.outcome = "stopped" if around.stopping.is_set() else "finished"
+                return
+            except Exception as error:
+                if around.stopping.is_set():
+                    return
+                cause = explain(error, table, around.log)
+                delay = self._backoff.next()
+                limit = TRIES_UNEXPLAINED if isinstance(cause, Unexplained) else TRIES_ONCE if around.once else None
+                if not isinstance(cause, Transient) or (limit is not None and self._backoff.tries >= limit):
+                    raise cause from error
+                around.listener.said(table, f"{cause.message}; trying again in {delay:.0f} s")
+                self._state("retrying", cause)
+                around.stopping.wait(delay)
+
+    def _once_through(self, commit_lock: Lock) -> None:
+        """Returns when the query has ended by itself or was stopped; raises what ended it otherwise."""
+        around, table = self._around, self._table
+        with around.starts:
+            if around.stopping.is_set():
+                return
+            ready = prepare(
+                around.spark,
+                table,
+                around.store,
+                self._admin,
+                commit_lock,
+                idempotent=not around.plan.local,
+                say=lambda message: around.listener.said(table.name, message),
+            )
+            self._failure = None
+            query = self._start(ready)
+        with self._gate:
+            self._query = query
+        self._state("running")
+        if around.stopping.is_set():
+            self.stop()
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            raise (self._failure or error) from None
+        finally:
+            with self._gate:
+                self._query = None
+        if self._failure is not None:
+            raise self._failure
+
+    def _start(self, ready: Ready) -> Any:
+        around, table = self._around, self._table
+        around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table.name)
+        writer = BatchWriter(ready.target, ready.tail)
+
+        def on_batch(batch: DataFrame, number: int) -> None:
+            self._wait_for_slot()
+            with self._gate:
+                if around.stopping.is_set():
+                    raise Transient("stopping", where=table.name)
+                try:
+                    self._write(writer, ready, batch, number)
+                except BaseException as error:
+                    self._failure = error  # Spark would hand it back as text
+                    raise
+
+        stream = read_stream(around.spark, table.source, table.name).writeStream.foreachBatch(on_batch)
+        return (
+            stream.queryName(table.name)
+            .trigger(**_trigger(table, around.once))
+            .option("checkpointLocation", ready.target.checkpoint)
+            .start()
+        )
+
+    def _write(self, writer: BatchWriter, ready: Ready, batch: DataFrame, number: int) -> None:
+        began = time.monotonic()
+        table, listener = self._table, self._around.listener
+
+        def make_rows(records: DataFrame, pins: Pins) -> DataFrame:
+            return bronze.rows(records, table, pins)
+
+        written = writer.write(batch, number, make_rows, ready.topic_ids)
+        self._backoff.reset()
+        for commit in written.foreign:
+            listener.said(table.name, f"version {commit.version} ({commit.operation}): {commit.rows} rows were added by others")
+        if written.verdict is Verdict.RETRY:
+            listener.said(table.name, f"batch {number} was in the table already: skipped")
+        listener.batch(table.name, written, time.monotonic() - began)
+
+    def _wait_for_slot(self) -> None:
+        trigger = self._table.trigger
+        if trigger.kind == "interval" and not self._around.once and trigger.seconds:
+            delay = slot_delay(*self._slot, trigger.seconds)
+            if delay > 0:
+                self._around.stopping.wait(delay)
+
+    def _state(self, kind: Any, error: PenstockError | None = None) -> None:
+        state = State(kind, error.message if error else None, error.hint if error else None)
+        write_state(self._around.store, self._around.plan.system, self._table.name, state)
+
+
+def _trigger(table: TablePlan, once: bool) -> dict[str, Any]:
+    if once or table.trigger.kind == "available-now":
+        return {"availableNow": True}
+    if table.trigger.kind == "once":
+        return {"once": True}
+    return {"processingTime": f"{round((table.trigger.seconds or 0) * 1000)} milliseconds"}
