@@ -35,6 +35,8 @@ class Setting:
 
     rng: Random
     people: Population
+    start: int
+    """Milliseconds since the epoch: when the stream begins."""
     pace: float
     """Events per second of event time."""
 

@@ -7,17 +7,23 @@ that joins find their rows. Some customers are seen far more often than others, 
 from __future__ import annotations
 
 import json
-from bisect import bisect
 from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
 CUSTOMERS = 5_000
-DRAW_BITS = 14
+DRAW_BITS = 16
 """A draw from a skewed table is one getrandbits: a weighted choice per event would halve the rate."""
 
-_FIRST = "Amélie Ben Chloé Darius Elif Femke Gustavo Hana Imran Jürgen Kwame Łucja María Nadia Olu Priya Quentin Rosa Søren Tomás Uma Víctor Wen Ximena Yusuf Zoë".split()  # noqa: E501
-_LAST = "Abe Bianchi Chen Dubois Eriksen Fernández García Haddad Ivanova Jansen Kowalska Lindqvist Müller Nguyen O'Brien Okafor Patel Rossi Silva Tanaka Usman Vargas Weber Yılmaz Zając".split()  # noqa: E501
+_FIRST = (
+    "Amélie", "Ben", "Chloé", "Darius", "Elif", "Femke", "Gustavo", "Hana", "Imran", "Jürgen", "Kwame", "Łucja",
+    "María", "Nadia", "Olu", "Priya", "Quentin", "Rosa", "Søren", "Tomás", "Uma", "Víctor", "Wen", "Ximena", "Yusuf", "Zoë",
+)  # fmt: skip
+_LAST = (
+    "Abe", "Bianchi", "Chen", "Dubois", "Eriksen", "Fernández", "García", "Haddad", "Ivanova", "Jansen",
+    "Kowalska", "Lindqvist", "Müller", "Nguyen", "O'Brien", "Okafor", "Patel", "Rossi", "Silva", "Tanaka",
+    "Usman", "Vargas", "Weber", "Yılmaz", "Zając",
+)  # fmt: skip
 _PLACES = (
     ("DE", "Central", "EUR"),
     ("FR", "West", "EUR"),
@@ -118,6 +124,9 @@ def _skewed(rng: Random, size: int, exponent: float) -> tuple[int, ...]:
     """Rank r is drawn about 1/r**exponent as often as the first; which member has which rank is by chance."""
     ranked = list(range(size))
     rng.shuffle(ranked)
-    weights = list(accumulate(1 / rank**exponent for rank in range(1, size + 1)))
+    shares = list(accumulate(1 / rank**exponent for rank in range(1, size + 1)))
     slots = 1 << DRAW_BITS
-    return tuple(ranked[bisect(weights, (slot + 0.5) / slots * weights[-1])] for slot in range(slots))
+    table: list[int] = []
+    for member, share in zip(ranked, shares, strict=True):
+        table += [member] * (round(slots * share / shares[-1]) - len(table))
+    return tuple(table)
