@@ -1,0 +1,209 @@
+"""YAML to a plain tree in which every value knows its line and column.
+
+Only what JSON knows: text, whole numbers, decimals, true and false, nothing, lists and mappings. `on`, `yes`, `no`,
+dates and `1:30` stay text, keys are always text, and no tag makes an object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from penstock.errors import Problem
+from penstock.spec.finding import Path
+
+_TAG = "tag:yaml.org,2002:"
+_MOST_NODES = 200_000  # aliases of aliases of aliases would else fill the memory
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+
+for _kind, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", "~nN\0"),
+    ("int", r"[-+]?[0-9][0-9_]*", "-+0123456789"),
+    ("float", r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?", "-+0123456789"),
+    ("merge", r"<<", "<"),
+):
+    _firsts = [("" if letter == "\0" else letter) for letter in _first]
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"^(?:{_pattern})$"), _firsts)
+
+
+@dataclass
+class Document:
+    """`tree` without positions, and the place (line, column; from 1) of every value and every key by its path."""
+
+    file: str
+    tree: Any = None
+    values: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    keys: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def known(self, path: Path) -> Path:
+        """The deepest path of the document that `path` leads to; steps that only a model knows are left out."""
+        found: Path = ()
+        for step in path:
+            if (*found, step) in self.values:
+                found = (*found, step)
+            elif isinstance(step, int) and (*found, str(step)) in self.values:
+                found = (*found, str(step))
+        return found
+
+    def place(self, path: Path, *, at_key: bool = False) -> tuple[int, int]:
+        found = self.known(path)
+        if at_key and found in self.keys:
+            return self.keys[found]
+        return self.values.get(found, (1, 1))
+
+    def problem(self, path: Path, message: str, hint: str | None = None, *, at_key: bool = False) -> Problem:
+        line, column = self.place(path, at_key=at_key)
+        return Problem(self.file, line, column, message, hint)
+
+
+def parse(text: str, file: str) -> Document:
+    """Never raises for a wrong document: `problems` has what is wrong, and `tree` what could be read."""
+    document = Document(file)
+    try:
+        loader = _Loader(text)
+        try:
+            root = loader.get_single_node()
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        document.problems.append(_syntax(error, text, file))
+        return document
+    except yaml.reader.ReaderError as error:
+        line, column = _place_of(text, error.position)
+        message = f"the character U+{_codepoint(error.character):04X} cannot be in YAML"
+        document.problems.append(Problem(file, line, column, message, "remove it"))
+        return document
+    if root is not None:
+        _Reader(document).read_root(root)
+    return document
+
+
+class _Reader:
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.open: list[int] = []
+        self.count = 0
+
+    def read_root(self, root: yaml.Node) -> None:
+        self.document.tree = self.read(root, ())
+
+    def complain(self, node: yaml.Node, message: str, hint: str) -> None:
+        line, column = _place(node)
+        problem = Problem(self.document.file, line, column, message, hint)
+        if problem not in self.document.problems:
+            self.document.problems.append(problem)
+
+    def read(self, node: yaml.Node, path: Path) -> Any:
+        self.count += 1
+        if self.count > _MOST_NODES or id(node) in self.open:
+            self.complain(node, "an alias makes the document endless", "write the values out instead of *alias")
+            return None
+        self.document.values[path] = _place(node)
+        kind = node.tag.removeprefix(_TAG)
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node, kind)
+        if kind not in ("map", "seq"):
+            self.complain(node, f"the tag {_tag(node)} is not allowed", "remove it: only plain YAML is read")
+            return None
+        self.open.append(id(node))
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self.mapping(node, path)
+            return [self.read(child, (*path, index)) for index, child in enumerate(node.value)]
+        finally:
+            self.open.pop()
+
+    def scalar(self, node: yaml.ScalarNode, kind: str) -> Any:
+        text: str = node.value
+        match kind:
+            case "str" | "merge":
+                return text
+            case "null":
+                return None
+            case "bool" if text.lower() in ("true", "false"):
+                return text.lower() == "true"
+            case "int" | "float":
+                try:
+                    return int(text) if kind == "int" else float(text)
+                except ValueError:
+                    return text
+        self.complain(node, f"the tag {_tag(node)} is not allowed", "remove it: only plain YAML is read")
+        return None
+
+    def mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        tree: dict[str, Any] = {}
+        first: dict[str, yaml.Node] = {}
+        merged: list[tuple[str, yaml.Node, yaml.Node]] = []
+        for key, value in node.value:
+            if key.tag == _TAG + "merge":
+                merged.extend(self.merge(value))
+                continue
+            if not isinstance(key, yaml.ScalarNode):
+                self.complain(key, "a key must be plain text", "write key: value")
+                continue
+            if key.value in first:
+                line, _ = _place(first[key.value])
+                self.complain(key, f"the key '{key.value}' is given twice (first in line {line})", "keep one of them")
+                continue
+            first[key.value] = key
+            self.document.keys[(*path, key.value)] = _place(key)
+            tree[key.value] = self.read(value, (*path, key.value))
+        for name, key, value in merged:
+            if name not in tree:
+                self.document.keys[(*path, name)] = _place(key)
+                tree[name] = self.read(value, (*path, name))
+        return tree
+
+    def merge(self, node: yaml.Node) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+        """The pairs that `<<: *alias` brings; keys of the mapping itself win, then the first of several aliases."""
+        for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            if not isinstance(source, yaml.MappingNode):
+                self.complain(source, "<< needs a mapping", "write <<: *alias, where the alias is a mapping")
+                continue
+            for key, value in source.value:
+                if isinstance(key, yaml.ScalarNode) and key.tag != _TAG + "merge":
+                    yield key.value, key, value
+
+
+def _place(node: yaml.Node) -> tuple[int, int]:
+    return node.start_mark.line + 1, node.start_mark.column + 1
+
+
+def _tag(node: yaml.Node) -> str:
+    return node.tag.replace(_TAG, "!!")
+
+
+def _codepoint(character: Any) -> int:
+    return ord(character) if isinstance(character, str) else int(character)
+
+
+def _place_of(text: str, position: int) -> tuple[int, int]:
+    before = text[:position]
+    return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1
+
+
+def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    lines = text.splitlines()
+    written = lines[line - 1] if line <= len(lines) else ""
+    hint = "check the indentation, the colons and the quotes here and in the line above"
+    if "\t" in written[: len(written) - len(written.lstrip())]:
+        hint = "indent with spaces: YAML does not allow tabs"
+    elif "undefined alias" in (error.problem or ""):
+        hint = "define it above as &name, or put the value in quotes if it starts with *"
+    elif "expected a single document" in (error.context or ""):
+        hint = "keep one document: remove the line ---"
+    elif (error.problem or "").startswith("mapping values are not allowed"):
+        hint = "put the value in quotes if it contains ': '"
+    return Problem(file, line, column, f"this is not YAML: {error.problem or error.context}", hint)

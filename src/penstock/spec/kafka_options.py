@@ -1,0 +1,126 @@
+"""The Kafka client properties that a project may set, and why the others are refused.
+
+An allow-list: a client property can name classes to load, files to read and credentials, so what is not known to be
+harmless is not passed on. Names are those of the Java client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.spec.finding import Finding, Wrong, did_you_mean, nearest, shown
+from penstock.spec.part import text_values
+from penstock.spec.quantity import seconds, size
+
+_ALLOWED: Mapping[str, str | tuple[str, ...]] = {
+    "check.crcs": ("true", "false"),
+    "client.dns.lookup": ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+    "client.id": "text",
+    "client.rack": "text",
+    "connections.max.idle.ms": "ms",
+    "default.api.timeout.ms": "ms",
+    "fetch.max.bytes": "bytes",
+    "fetch.max.wait.ms": "ms",
+    "fetch.min.bytes": "bytes",
+    "isolation.level": ("read_committed", "read_uncommitted"),
+    "max.partition.fetch.bytes": "bytes",
+    "max.poll.interval.ms": "ms",
+    "max.poll.records": "count",
+    "metadata.max.age.ms": "ms",
+    "receive.buffer.bytes": "bytes",
+    "reconnect.backoff.max.ms": "ms",
+    "reconnect.backoff.ms": "ms",
+    "request.timeout.ms": "ms",
+    "retry.backoff.max.ms": "ms",
+    "retry.backoff.ms": "ms",
+    "send.buffer.bytes": "bytes",
+    "socket.connection.setup.timeout.max.ms": "ms",
+    "socket.connection.setup.timeout.ms": "ms",
+    "ssl.cipher.suites": "text",
+    "ssl.enabled.protocols": "text",
+    "ssl.endpoint.identification.algorithm": ("https", ""),
+    "ssl.protocol": "text",
+}
+
+_GROUPS = ("positions are kept in the table's ledger, not in a consumer group", "remove it")
+_SPARK = ("Spark sets it and refuses another value", "remove it")
+_SECURITY = ("credentials and certificates have their own place", "write them under security:")
+_CLASSES = ("it makes the client load code or read other places", "remove it")
+_REFUSED: Mapping[str, tuple[str, str]] = {
+    "group.": _GROUPS,
+    "partition.assignment.strategy": _GROUPS,
+    "session.timeout.ms": _GROUPS,
+    "heartbeat.interval.ms": _GROUPS,
+    "enable.auto.commit": _GROUPS,
+    "auto.commit.interval.ms": _GROUPS,
+    "auto.offset.reset": ("where to begin is resolved once, when the table is created", "write starting: earliest"),
+    "key.deserializer": _SPARK,
+    "value.deserializer": _SPARK,
+    "interceptor.classes": _SPARK,
+    "exclude.internal.topics": _SPARK,
+    "allow.auto.create.topics": ("reading a mistyped topic must not create it", "remove it"),
+    "bootstrap.servers": ("the brokers have their own key", "write bootstrap: host:9092"),
+    "security.protocol": ("the protocol has its own place", "write security: {protocol: SASL_SSL}"),
+    "security.providers": _CLASSES,
+    "sasl.": _SECURITY,
+    "ssl.": _SECURITY,
+    "config.providers": _CLASSES,
+    "metric.reporters": _CLASSES,
+    "auto.include.jmx.reporter": _CLASSES,
+    "maxOffsetsPerTrigger": ("it has its own key", "write max_per_trigger: 200000"),
+    "minPartitions": ("it has its own key", "write min_partitions: 8"),
+    "startingOffsets": ("it has its own key", "write starting: earliest"),
+    "startingTimestamp": ("it has its own key", "write starting: {timestamp: 2026-01-01T00:00:00Z}"),
+    "subscribe": ("topics have their own key", "write kafka: [a, b] or kafka: {pattern: ...}"),
+    "assign": ("topics have their own key", "write kafka: [a, b]"),
+    "failOnDataLoss": ("data loss is never silent", "remove it"),
+    "includeHeaders": ("headers are always kept", "remove it"),
+}
+
+
+def client_options(value: Any) -> dict[str, str]:
+    """Checked options as the client takes them: sizes in bytes and durations in milliseconds. Raises Wrong."""
+    findings: list[Finding] = []
+    made: dict[str, str] = {}
+    for name, text in text_values(value, "options").items():
+        try:
+            made[name] = _checked(name, text)
+        except Wrong as error:
+            findings += [finding.below((name,)) for finding in error.findings]
+    if findings:
+        raise Wrong(findings)
+    return made
+
+
+def _checked(name: str, text: str) -> str:
+    kind = _ALLOWED.get(name)
+    if kind is None:
+        raise Wrong([_refusal(name)])
+    if isinstance(kind, tuple):
+        if text not in kind:
+            raise Wrong([Finding((), f"{shown(text)} is not a value of {name}", did_you_mean(text, kind))])
+        return text
+    if kind == "bytes":
+        return str(size(text))
+    if kind == "ms":
+        return str(int(text)) if text.strip().isdecimal() else str(round(seconds(text) * 1000))
+    if kind == "count" and not (text.isdecimal() and int(text) > 0):
+        raise Wrong([Finding((), f"{shown(text)} is not a number of records", f"write {name}: 10000")])
+    return text
+
+
+def _refusal(name: str) -> Finding:
+    if name.startswith("kafka."):
+        return Finding((), f"'{name}': the prefix kafka. is Spark's", f"write {name[6:]}", at_key=True)
+    for refused, (why, instead) in _REFUSED.items():
+        if name == refused or (refused.endswith(".") and name.startswith(refused)) or name.startswith(refused + "."):
+            return Finding((), f"the client option '{name}' cannot be set: {why}", instead, at_key=True)
+    meant = nearest(name, _ALLOWED)
+    hint = f"did you mean '{meant}'?" if meant else "the options that can be set are in docs/project-file.md"
+    return Finding((), f"'{name}' is not a client option that Penstock passes on", hint, at_key=True)
+
+
+def allowed_options() -> tuple[str, ...]:
+    """The names that may be set."""
+    return tuple(_ALLOWED)

@@ -1,0 +1,47 @@
+"""Where the tables lie: a folder, or a URI that Hadoop reads."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from penstock.spec.finding import shown, wrong
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_RENAMED = {"s3": "s3a", "s3n": "s3a", "wasb": "abfss", "wasbs": "abfss", "gcs": "gs"}
+
+
+def lake_uri(value: Any) -> Any:
+    """The lake as written, checked. Raises Wrong."""
+    if isinstance(value, Path):
+        return str(value)
+    if not isinstance(value, str):
+        return value
+    if not value.strip():
+        raise wrong("the lake is empty", "write lake: ./lake, or a URI such as s3a://bucket/lake")
+    match = _SCHEME.fullmatch(value)
+    if match is None:
+        return value
+    scheme, rest = match[1].lower(), match[2]
+    if scheme in _RENAMED:
+        raise wrong(f"{shown(value)}: Hadoop does not read {scheme}://", f"write {_RENAMED[scheme]}://...")
+    if scheme == "file" and not rest.startswith("/"):
+        raise wrong(f"{shown(value)} is not the URI of a folder", "write file:///path, or just the path")
+    if not rest.strip("/"):
+        raise wrong(f"{shown(value)} names no place", f"write {scheme}://bucket/folder")
+    if ":" in (urlsplit(value).netloc.rpartition("@")[0]):
+        raise wrong("the lake has a password in its URI", "give credentials by reference under spark: {conf: {...}}")
+    return value
+
+
+def lake_place(lake: str, root: Path) -> str:
+    """An absolute local path, or a URI without a slash at its end. A relative path begins at `root`."""
+    if lake.startswith("file:"):
+        lake = unquote(lake.removeprefix("file://").removeprefix("file:"))
+    if "://" in lake:
+        return lake.rstrip("/")
+    # By text alone, so that a symbolic link keeps its name.
+    return os.path.normpath((root / Path(lake).expanduser()).absolute())

@@ -1,0 +1,125 @@
+"""penstock.yml to a Project: read, replace references, check, and say everything that is wrong at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from penstock.errors import Problem, SpecError
+from penstock.spec.caution import cautions
+from penstock.spec.document import Document, parse
+from penstock.spec.finding import Finding, Referenced, Wrong
+from penstock.spec.finding import Path as TreePath
+from penstock.spec.project import Project
+from penstock.spec.reference import resolve
+
+FILE = "penstock.yml"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """`project` is there if there are no problems."""
+
+    project: Project | None
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...] = ()
+
+
+def load_project(folder: Path, *, env: Mapping[str, str] | None = None) -> Project:
+    """The project of a folder. Raises SpecError with all problems. `env` is the environment unless given."""
+    checked = check_project(folder, env=env)
+    if checked.project is None:
+        raise SpecError(checked.problems)
+    return checked.project
+
+
+def check_project(folder: Path, *, env: Mapping[str, str] | None = None) -> Checked:
+    """As load_project, but problems and warnings are the answer."""
+    file = str(folder / FILE)
+    text = _text(folder, file)
+    if isinstance(text, Problem):
+        return Checked(None, (text,))
+    document = parse(text, file)
+    if document.tree is None and not document.problems:
+        hint = "write name, lake, kafka and tables; `penstock init DIR` writes an example"
+        return Checked(None, (Problem(file, 1, 1, "the project file is empty", hint),))
+    if document.tree is None:
+        return Checked(None, tuple(document.problems))
+    problems = list(document.problems)
+    unresolved: set[TreePath] = set()
+    tree = _resolved(document.tree, (), document, problems, unresolved, os.environ if env is None else env, folder)
+    project, found = _project(tree, folder, document)
+    problems += [
+        document.problem(finding.path, finding.message, finding.hint, at_key=finding.at_key)
+        for finding in found
+        if document.known(finding.path) not in unresolved
+    ]
+    warnings = [document.problem(one.path, one.message, one.hint) for one in cautions(tree)]
+    return Checked(None if problems else project, _in_order(problems), _in_order(warnings))
+
+
+def _text(folder: Path, file: str) -> str | Problem:
+    try:
+        raw = (folder / FILE).read_bytes()
+    except FileNotFoundError:
+        if not folder.is_dir():
+            return Problem(file, 1, 1, f"there is no folder {folder}", "name the project folder with -C DIR")
+        if (folder / "penstock.yaml").exists():
+            return Problem(file, 1, 1, f"there is no {FILE} here, but a penstock.yaml", f"rename it to {FILE}")
+        hint = "name the project folder with -C DIR, or write a new project with `penstock init DIR`"
+        return Problem(file, 1, 1, f"there is no {FILE} here", hint)
+    except OSError as error:
+        return Problem(file, 1, 1, f"{FILE} cannot be read: {error.strerror}", "make it a file that you may read")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
+        return Problem(file, line, column, f"the byte 0x{raw[error.start]:02X} is not UTF-8", "save the file as UTF-8")
+
+
+def _resolved(
+    node: Any,
+    path: TreePath,
+    document: Document,
+    problems: list[Problem],
+    unresolved: set[TreePath],
+    env: Mapping[str, str],
+    folder: Path,
+) -> Any:
+    """The tree with its references replaced. What cannot be replaced is a problem, and empty."""
+    if isinstance(node, dict):
+        below = {key: (value, (*path, key)) for key, value in node.items()}
+        return {k: _resolved(v, at, document, problems, unresolved, env, folder) for k, (v, at) in below.items()}
+    if isinstance(node, list):
+        steps = enumerate(node)
+        return [_resolved(v, (*path, i), document, problems, unresolved, env, folder) for i, v in steps]
+    if not isinstance(node, str):
+        return node
+    try:
+        return resolve(node, env=env, folder=folder)
+    except Wrong as error:
+        problems += [document.problem(path, finding.message, finding.hint) for finding in error.findings]
+        unresolved.add(path)
+        return Referenced("", node)
+
+
+def _project(tree: Any, folder: Path, document: Document) -> tuple[Project | None, list[Finding]]:
+    root = folder.absolute()
+    try:
+        project = Project.model_validate(tree, context={"root": root})
+    except ValidationError as error:
+        return None, Project.findings(error)
+    for name, table in project.tables.items():
+        line, _ = document.place(("tables", name), at_key=True)
+        table._origin = f"{document.file}:{line}"
+    return project, []
+
+
+def _in_order(problems: list[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column)))

@@ -1,0 +1,151 @@
+"""The base of every model of the project file: frozen, no unknown keys, every finding collected at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
+
+from penstock.spec.finding import Finding, Path, Wrong, did_you_mean, shown, wrong
+
+
+class Part(BaseModel):
+    """A mapping of the project file. Build one in Python with the same keys (`from` is called `source` there)."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,  # an input may be a secret
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
+    later: ClassVar[Mapping[str, str]] = {}
+    """Keys of coming versions, each with what to do until then."""
+    python_only: ClassVar[frozenset[str]] = frozenset()
+    """Fields that a file cannot give: it writes them in a shorter way, or the loader sets them."""
+    shape: ClassVar[str] = "a mapping"
+    """What may be written here, for the error about something else."""
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        """The mapping that a shorter way of writing stands for."""
+        return data
+
+    @classmethod
+    def look(cls, data: Mapping[str, Any]) -> list[Finding]:
+        """Findings about keys and names as written, reported together with those about the values."""
+        return []
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _collect(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        if isinstance(data, cls):
+            return data
+        from_file = info.context is not None
+        findings: list[Finding] = []
+        if from_file and isinstance(data, Mapping):
+            findings = [cls._unknown(key) for key in data if key in cls.python_only]
+            data = {key: value for key, value in data.items() if key not in cls.python_only}
+        data = cls.normalise(data, info)
+        if not isinstance(data, Mapping):
+            message = "there is nothing here" if data is None else f"{shown(data)} is not what belongs here"
+            raise wrong(message, f"write {cls.shape}", at_key=data is None)
+        accepted = cls._accepted(from_file=from_file)
+        findings += [cls._unknown(str(key)) for key in data if key not in accepted]
+        findings += cls.look(data)
+        made: Self | None = None
+        try:
+            # A key without a value is as if it were not there: people comment out what is below it.
+            made = handler({key: value for key, value in data.items() if key in accepted and value is not None})
+        except ValidationError as error:
+            findings += cls.findings(error)
+        if findings or made is None:
+            raise Wrong(findings)
+        return made
+
+    @classmethod
+    def _accepted(cls, *, from_file: bool) -> set[str]:
+        """The keys that may be given: a field with an alias goes by its name in Python only."""
+        accepted = {field.alias or name for name, field in cls.model_fields.items()}
+        return accepted if from_file else accepted | set(cls.model_fields)
+
+    @classmethod
+    def _written(cls) -> list[str]:
+        return [field.alias or name for name, field in cls.model_fields.items() if name not in cls.python_only]
+
+    @classmethod
+    def _unknown(cls, key: str) -> Finding:
+        if key in cls.later:
+            return Finding((key,), f"'{key}' is not in this version of Penstock yet", cls.later[key], at_key=True)
+        return Finding((key,), f"unknown key '{key}'", did_you_mean(key, cls._written()), at_key=True)
+
+    @classmethod
+    def findings(cls, error: ValidationError) -> list[Finding]:
+        """What an error of this model says, one by one."""
+        findings: list[Finding] = []
+        for detail in error.errors(include_url=False):
+            path: Path = detail["loc"]
+            raised = detail.get("ctx", {}).get("error")
+            if isinstance(raised, Wrong):
+                findings += [finding.below(path) for finding in raised.findings]
+            else:
+                findings.append(
+                    _plain(path, detail["type"], detail["input"], detail.get("ctx", {}), detail["msg"], cls)
+                )
+        return findings
+
+
+def _plain(path: Path, kind: str, value: Any, context: Mapping[str, Any], message: str, part: type[Part]) -> Finding:
+    """pydantic's own errors, in the words of this product."""
+    name = str(path[-1]) if path else ""
+    match kind:
+        case "missing":
+            return Finding(path[:-1], f"'{name}' is missing", _example(name, part), at_key=True)
+        case "string_type" if isinstance(value, int | float):
+            return Finding(path, f"'{name}' needs text, not {shown(value)}", f"put it in quotes: '{shown(value)}'")
+        case "string_type":
+            return Finding(path, f"'{name}' needs text, not {shown(value)}", _example(name, part))
+        case "int_type" | "int_parsing" | "int_from_float":
+            return Finding(path, f"{shown(value)} is not a whole number", f"write a number, for example {name}: 1000")
+        case "greater_than_equal":
+            return Finding(path, f"{shown(value)} is too small", f"write {context['ge']} or more")
+        case "string_too_short":
+            return Finding(path, f"'{name}' is empty", _example(name, part))
+        case "dict_type":
+            return Finding(path, f"'{name}' needs a mapping, not {shown(value)}", _example(name, part))
+    return Finding(path, message, _example(name, part))
+
+
+def _example(name: str, part: type[Part]) -> str | None:
+    for field_name, field in part.model_fields.items():
+        if name in (field_name, field.alias) and field.examples:
+            return f"write {name}: {field.examples[0]}"
+    return None
+
+
+def one_of(value: Any, name: str, choices: tuple[str, ...], *, upper: bool = False) -> str:
+    """A word out of a few. Case decides nothing where `upper` says so."""
+    word = value.upper() if upper and isinstance(value, str) else value
+    if isinstance(word, str) and word in choices:
+        return str(word)
+    raise wrong(f"{shown(value)} is not a {name}", did_you_mean(str(shown(value)).strip("'"), choices))
+
+
+def text_values(value: Any, name: str) -> dict[str, str]:
+    """A mapping whose values are text; numbers and true or false are taken as they are written."""
+    if not isinstance(value, Mapping):
+        raise wrong(f"'{name}' needs a mapping, not {shown(value)}", f"write {name}: {{key: value}}")
+    findings, made = [], {}
+    for key, item in value.items():
+        if isinstance(item, bool):
+            made[str(key)] = "true" if item else "false"
+        elif isinstance(item, str | int | float):
+            made[str(key)] = item if isinstance(item, str) else str(item)
+        else:
+            findings.append(
+                Finding((str(key),), f"'{key}' needs a value, not {shown(item)}", "write one word or number")
+            )
+    if findings:
+        raise Wrong(findings)
+    return made

@@ -1,0 +1,131 @@
+"""A project: the whole of penstock.yml, or the same built in Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+
+from penstock.spec.cluster import KafkaCluster, security_files
+from penstock.spec.finding import Finding, Wrong, did_you_mean, shown, wrong
+from penstock.spec.lake import lake_uri
+from penstock.spec.part import Part
+from penstock.spec.source import KafkaFrom, MaxPerTrigger
+from penstock.spec.spark import Spark
+from penstock.spec.table import Table, name_findings
+from penstock.spec.trigger import Trigger
+
+DEFAULT_CLUSTER = "default"
+"""What the cluster under the top-level `kafka:` is called."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_CLUSTER = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_LATER = "this version lands topics in bronze tables; remove it for now"
+
+
+def _name(value: Any) -> Any:
+    if isinstance(value, str) and not _NAME.fullmatch(value):
+        raise wrong(f"{shown(value)} cannot name a project", "write letters, digits, dots, dashes and underscores")
+    return value
+
+
+class Defaults(Part):
+    """What tables have that do not say it themselves."""
+
+    trigger: Trigger | None = None
+    max_per_trigger: MaxPerTrigger | None = None
+
+    shape: ClassVar[str] = "a mapping: {trigger: 30s}"
+
+
+class Project(Part):
+    """Built in Python, values are taken as they are (no `${...}`), and a mistake is a pydantic ValidationError."""
+
+    name: Annotated[str, BeforeValidator(_name)] = Field(examples=["shop"])
+    lake: Annotated[str, BeforeValidator(lake_uri)] = Field(examples=["./lake"])
+    kafka: KafkaCluster | None = None
+    clusters: dict[str, KafkaCluster] = Field(default={}, examples=["{eu: {bootstrap: host:9092}}"])
+    spark: Spark = Spark()
+    defaults: Defaults = Defaults()
+    tables: dict[str, Table] = Field(examples=["{bronze.orders: {from: {kafka: orders}}}"])
+    root: Path = Field(default_factory=Path.cwd)
+    """The project folder: where relative paths begin."""
+
+    python_only: ClassVar[frozenset[str]] = frozenset({"root"})
+    later: ClassVar[dict[str, str]] = dict.fromkeys(("sinks", "maintenance", "alerts"), _LATER)
+    shape: ClassVar[str] = "a mapping: name, lake, kafka and tables"
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        if info.context is not None and isinstance(data, dict):
+            return {**data, "root": info.context["root"]}
+        return data
+
+    @classmethod
+    def look(cls, data: Mapping[str, Any]) -> list[Finding]:
+        return _key_findings(data)
+
+    @model_validator(mode="after")
+    def _files_exist(self) -> Self:
+        findings: list[Finding] = []
+        clusters: dict[tuple[str, ...], KafkaCluster] = {("clusters", key): one for key, one in self.clusters.items()}
+        if self.kafka:
+            clusters[("kafka",)] = self.kafka
+        for path, cluster in clusters.items():
+            for key, file in security_files(cluster.security).items():
+                if not (self.root / Path(file).expanduser()).is_file():
+                    hint = "correct the path; a relative one starts at the project folder"
+                    findings.append(Finding((*path, "security", key), f"there is no file {shown(file)}", hint))
+        for index, jar in enumerate(self.spark.jars):
+            if not (self.root / Path(jar).expanduser()).is_file():
+                hint = "correct the path; a relative one starts at the project folder"
+                findings.append(Finding(("spark", "jars", index), f"there is no file {shown(jar)}", hint))
+        if findings:
+            raise Wrong(findings)
+        return self
+
+    def cluster(self, name: str | None) -> KafkaCluster:
+        """The cluster that a table names; without a name the one under the top-level `kafka:`."""
+        found = self.kafka if name in (None, DEFAULT_CLUSTER) else self.clusters.get(str(name))
+        assert found is not None, f"{name}: checked when the project was made"
+        return found
+
+
+def _key_findings(data: Mapping[str, Any]) -> list[Finding]:
+    findings: list[Finding] = []
+    tables, clusters = data.get("tables"), data.get("clusters")
+    named = [str(key) for key in clusters] if isinstance(clusters, dict) else []
+    for key in named:
+        if not _CLUSTER.fullmatch(key) or key == DEFAULT_CLUSTER:
+            hint = "write letters, digits, - and _; 'default' is the one under kafka:"
+            findings.append(Finding(("clusters", key), f"'{key}' cannot name a cluster", hint, at_key=True))
+    if not isinstance(tables, dict):
+        return findings
+    if not tables:
+        findings.append(Finding(("tables",), "there are no tables", "write bronze.orders: {from: {kafka: orders}}"))
+    findings += [finding.below(("tables",)) for finding in name_findings(str(name) for name in tables)]
+    for name, table in tables.items():
+        findings += [finding.below(("tables", str(name))) for finding in _cluster_findings(table, data, named)]
+    return findings
+
+
+def _cluster_findings(table: Any, data: Mapping[str, Any], named: list[str]) -> list[Finding]:
+    if isinstance(table, Table):
+        table = {"source": {"kafka": table.source.kafka, "cluster": table.source.cluster}}
+    key = "from" if isinstance(table, dict) and "from" in table else "source"
+    source = table.get(key) if isinstance(table, dict) else None
+    if isinstance(source, KafkaFrom):
+        source = {"kafka": source.kafka, "cluster": source.cluster}
+    if not isinstance(source, dict) or "kafka" not in source:
+        return []
+    cluster = source.get("cluster")
+    if cluster is None or cluster == DEFAULT_CLUSTER:
+        if data.get("kafka") is None:
+            hint = "write kafka: {bootstrap: host:9092} at the top, or name a cluster here"
+            return [Finding((key,), "which Kafka? there is no kafka: at the top", hint, at_key=True)]
+    elif isinstance(cluster, str) and cluster not in named:
+        hint = did_you_mean(cluster, named) if named else "write clusters: {" + cluster + ": {bootstrap: host:9092}}"
+        return [Finding((key, "cluster"), f"there is no cluster {shown(cluster)}", hint)]
+    return []

@@ -1,0 +1,115 @@
+"""Durations, sizes and times as people write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from penstock.spec.finding import nearest, shown, wrong
+
+_SECONDS = {
+    "ms": 0.001,
+    "millisecond": 0.001,
+    "milliseconds": 0.001,
+    "s": 1,
+    "sec": 1,
+    "secs": 1,
+    "second": 1,
+    "seconds": 1,
+    "m": 60,
+    "min": 60,
+    "mins": 60,
+    "minute": 60,
+    "minutes": 60,
+    "h": 3600,
+    "hr": 3600,
+    "hrs": 3600,
+    "hour": 3600,
+    "hours": 3600,
+    "d": 86400,
+    "day": 86400,
+    "days": 86400,
+    "w": 604800,
+    "week": 604800,
+    "weeks": 604800,
+}
+_BYTES = {"b": 1, "byte": 1, "bytes": 1}
+for _power, _letter in enumerate("kmgt", start=1):
+    _BYTES[f"{_letter}b"] = 1000**_power
+    _BYTES[f"{_letter}ib"] = 1024**_power
+
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+_DURATIONS = "write a number and a unit: 500ms, 30s, 5 minutes, 1h30m or 1 day"
+_SIZES = "write a number and a unit: 64MB, 1 GiB or 512 kB (MB is 1,000,000 bytes, MiB is 1,048,576)"
+_TIMES = "write an ISO time: 2026-01-01T00:00:00Z (without a zone it is UTC)"
+
+
+def seconds(value: object) -> float:
+    """'1h30m' -> 5400.0. Raises Wrong; a bare number is refused, for it could be anything."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return sum(number * _unit(unit, _SECONDS, value, "duration", _DURATIONS) for number, unit in _parts(value))
+
+
+def size(value: object) -> int:
+    """'64MB' -> 64000000; a bare whole number is bytes."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str) and value.strip().isdecimal():
+        return int(value)
+    parts = _parts(value, what="size", hint=_SIZES)
+    if len(parts) != 1:
+        raise wrong(f"{shown(value)} is not a size", _SIZES)
+    number, unit = parts[0]
+    return round(number * _unit(unit, _BYTES, value, "size", _SIZES))
+
+
+def instant(value: object) -> datetime:
+    """An ISO date or time, or milliseconds since 1970. Without a zone it is UTC."""
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 100_000_000_000:  # below it is 1973 in milliseconds: surely seconds were meant
+            raise wrong(f"{value} is not a time in milliseconds since 1970", _TIMES)
+        return datetime.fromtimestamp(value / 1000, tz=UTC)
+    if not isinstance(value, str):
+        raise wrong(f"{shown(value)} is not a time", _TIMES)
+    try:
+        parsed = datetime.fromisoformat(value.strip())
+    except ValueError:
+        raise wrong(f"{shown(value)} is not a time", _TIMES) from None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def duration_text(span: float) -> str:
+    """5400 -> '1h30m': the shortest way to say it."""
+    if span < 1:
+        return f"{span * 1000:g}ms"
+    text, rest = "", round(span, 3)
+    for letter, unit in (("d", 86400), ("h", 3600), ("m", 60)):
+        count, rest = divmod(rest, unit)
+        text += f"{int(count)}{letter}" if count else ""
+    return text + (f"{rest:g}s" if rest or not text else "")
+
+
+def _parts(value: object, what: str = "duration", hint: str = _DURATIONS) -> list[tuple[float, str]]:
+    if not isinstance(value, str):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            raise wrong(f"{value} of what? a {what} needs a unit", hint)
+        raise wrong(f"{shown(value)} is not a {what}", hint)
+    parts, at = [], 0
+    while at < len(value) and (match := _PART.match(value, at)):
+        parts.append((float(match[1]), match[2]))
+        at = match.end()
+    if not parts or at < len(value):
+        raise wrong(f"{shown(value)} is not a {what}", hint)
+    return parts
+
+
+def _unit(unit: str, known: dict[str, float] | dict[str, int], value: object, what: str, hint: str) -> float:
+    if not unit:
+        raise wrong(f"{shown(value)} of what? a {what} needs a unit", hint)
+    if unit.casefold() not in known:
+        meant = nearest(unit, known)
+        raise wrong(f"{shown(value)} is not a {what}", f"did you mean '{meant}'? {hint}" if meant else hint)
+    return known[unit.casefold()]

@@ -1,0 +1,127 @@
+"""Where the rows of a table come from."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+
+from penstock.spec.finding import Finding, Wrong, did_you_mean, shown, wrong
+from penstock.spec.kafka_options import client_options
+from penstock.spec.part import Part
+from penstock.spec.quantity import instant
+from penstock.spec.topics import Topics
+
+_KEYWORDS = ("earliest", "latest")
+_LATER = "this version lands Kafka topics: write from: {kafka: topic}"
+
+
+def _most(value: Any) -> Any:
+    if isinstance(value, str) and value != "unlimited" and not value.strip().isdecimal():
+        raise wrong(f"{shown(value)} is not a number of records", "write max_per_trigger: 200000, or unlimited")
+    if isinstance(value, str) and value != "unlimited":
+        return int(value)
+    if isinstance(value, bool | float) or (isinstance(value, int) and value < 1):
+        raise wrong(f"{shown(value)} is not a number of records", "write 1 or more, or unlimited")
+    return value
+
+
+MaxPerTrigger = Annotated[int | Literal["unlimited"], BeforeValidator(_most)]
+
+
+def _offsets(value: Any) -> dict[str, dict[int, int]]:
+    hint = "write starting: {offsets: {topic: {0: 1200, 1: 900}}} (-2 is the earliest, -1 the latest)"
+    if not isinstance(value, dict) or not value:
+        raise wrong(f"{shown(value)} does not give offsets per topic", hint)
+    findings: list[Finding] = []
+    made: dict[str, dict[int, int]] = {}
+    for topic, partitions in value.items():
+        if not isinstance(partitions, dict) or not partitions:
+            findings.append(Finding((topic,), f"{shown(partitions)} does not give offsets per partition", hint))
+            continue
+        for partition, offset in partitions.items():
+            at = (topic, partition)
+            if not str(partition).isdecimal():
+                findings.append(Finding(at, f"{shown(partition)} is not the number of a partition", hint, at_key=True))
+            elif _whole(offset) is None or int(offset) < -2:
+                findings.append(Finding(at, f"{shown(offset)} is not an offset", "write 0 or more, -2 or -1"))
+            else:
+                made.setdefault(str(topic), {})[int(partition)] = int(offset)
+    if findings:
+        raise Wrong(findings)
+    return made
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool | float):
+        return None
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
+
+
+class Starting(Part):
+    """Where a topic without a position begins: exactly one of the three is set."""
+
+    at: Literal["earliest", "latest"] | None = None
+    offsets: Annotated[dict[str, dict[int, int]], BeforeValidator(_offsets)] | None = None
+    timestamp: Annotated[datetime, BeforeValidator(instant)] | None = None
+
+    python_only: ClassVar[frozenset[str]] = frozenset({"at"})
+    shape: ClassVar[str] = "earliest, latest, {offsets: {topic: {0: 1200}}} or {timestamp: 2026-01-01T00:00:00Z}"
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        if isinstance(data, str):
+            if data not in _KEYWORDS:
+                raise wrong(f"{shown(data)} is not where a topic can start", f"write {cls.shape}")
+            return {"at": str(data)}
+        return data
+
+    @model_validator(mode="after")
+    def _one(self) -> Starting:
+        if sum(part is not None for part in (self.at, self.offsets, self.timestamp)) != 1:
+            raise wrong("'starting' needs exactly one place to start", f"write {self.shape}", at_key=True)
+        return self
+
+
+class KafkaFrom(Part):
+    """Topics of one cluster. Without `cluster` it is the one under the top-level `kafka:`."""
+
+    kafka: Topics = Field(examples=["orders"])
+    cluster: str | None = Field(default=None, examples=["eu"])
+    starting: Starting = Starting(at="earliest")
+    max_per_trigger: MaxPerTrigger | None = None
+    min_partitions: int | None = Field(default=None, ge=1)
+    options: Annotated[dict[str, str], BeforeValidator(client_options)] = Field(default={})
+
+    later: ClassVar[dict[str, str]] = {
+        "table": _LATER,
+        "where": _LATER,
+        "files": _LATER,
+        "changes": _LATER,
+        "max_files": _LATER,
+        "max_bytes": _LATER,
+    }
+    shape: ClassVar[str] = "from: {kafka: topic}"
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        """A source of a later version is one finding, not also a missing topic."""
+        if isinstance(data, dict) and "kafka" not in data and (coming := [key for key in data if key in cls.later]):
+            raise Wrong([cls._unknown(key) for key in coming])
+        return data
+
+    @model_validator(mode="after")
+    def _offsets_of_these_topics(self) -> KafkaFrom:
+        findings = []
+        for topic in self.starting.offsets or {}:
+            if not self.kafka.covers(topic):
+                hint = did_you_mean(topic, self.kafka.names) if self.kafka.names else "the pattern does not match it"
+                message = f"offsets are given for the topic '{topic}', which this table does not read"
+                findings.append(Finding(("starting", "offsets", topic), message, hint, at_key=True))
+        if findings:
+            raise Wrong(findings)
+        return self
