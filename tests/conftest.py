@@ -1,0 +1,84 @@
+"""One Spark session and one broker for the whole run; a folder, topics and a project of its own for each test."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.dev.broker import Broker
+    from penstock.plan.model import Plan
+
+ROOT = Path(__file__).parent
+FOLDERS = ("unit", "integration", "e2e")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Unit tests first: what is wrong in a function should not wait for a JVM."""
+    items.sort(key=lambda item: next(i for i, name in enumerate(FOLDERS) if name in item.path.parts))
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    from penstock.dev.broker import Broker
+
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session with exactly the settings that a project gets."""
+    from penstock.engine.session import spark_session
+
+    folder = tmp_path_factory.mktemp("session")
+    with spark_session(make_plan(folder, "127.0.0.1:1", {"bronze.none": {"from": {"kafka": "none"}}})) as session:
+        yield session
+
+
+@pytest.fixture
+def topic(broker: Broker) -> Callable[..., str]:
+    """Makes a topic with a name of its own: `topic(partitions=4)`."""
+
+    def make(partitions: int = 2, name: str | None = None, **config: str) -> str:
+        chosen = name or f"t-{uuid.uuid4().hex[:10]}"
+        broker.create_topic(chosen, partitions, {key.replace("_", "."): value for key, value in config.items()})
+        return chosen
+
+    return make
+
+
+@pytest.fixture
+def project(tmp_path: Path, broker: Broker) -> Callable[..., Plan]:
+    """A plan over the broker, with its lake in the test's folder: `project({"bronze.orders": {"from": {...}}})`."""
+
+    def make(tables: dict[str, Any], **top: Any) -> Plan:
+        return make_plan(tmp_path, broker.bootstrap, tables, **top)
+
+    return make
+
+
+def make_plan(folder: Path, bootstrap: str, tables: dict[str, Any], **top: Any) -> Plan:
+    import yaml
+
+    from penstock.plan.build import build_plan
+    from penstock.spec.load import load_project
+
+    document = {"name": "test", "lake": "./lake", "kafka": {"bootstrap": bootstrap}, "tables": tables, **top}
+    document.setdefault("spark", {"master": "local[2]"})
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "penstock.yml").write_text(yaml.safe_dump(document, sort_keys=False))
+    return build_plan(load_project(folder))
+
+
+@pytest.fixture(autouse=True)
+def _no_surprises_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("KAFKA_")]:
+        monkeypatch.delenv(name)
