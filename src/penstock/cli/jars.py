@@ -1,0 +1,56 @@
+"""`penstock jars`: what is fetched on first use, fetched now or looked at."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.console import err, people, print_json
+from penstock.cli.options import AsJson
+
+group = typer.Typer(help="The jars of Spark's connectors and of the development broker.", no_args_is_help=True)
+
+
+@group.command()
+def fetch(
+    install_java: Annotated[
+        bool, typer.Option("--install-java", help="If Java is missing and this is root on Debian: install it.")
+    ] = False,
+) -> None:
+    """Fetch what is missing into the user's cache, and verify it."""
+    from penstock.engine.jars import fetch
+    from penstock.engine.java import ensure_java, find_java
+
+    java = ensure_java(err.print) if install_java else find_java()
+    if java.warning:
+        err.print(f"[yellow]warning:[/yellow] {java.warning}", soft_wrap=True)
+    fetch()
+
+
+@group.command("list")
+def show(as_json: AsJson = False) -> None:
+    """The jars, where they are and their SHA-256."""
+    from penstock.engine.jars import SETS, jar_folder, listed
+
+    jars = [(name, jar_folder(name) / jar, digest) for name in SETS for jar, digest in listed()[name].items()]
+    if as_json:
+        print_json([{"set": n, "path": str(p), "sha256": d, "fetched": p.exists()} for n, p, d in jars])
+        return
+    out = people(as_json)
+    for name, path, digest in jars:
+        note = "" if path.exists() else "  (not fetched)"
+        out.print(f"{name:6}  {digest}  {path}{note}", soft_wrap=True)
+
+
+@group.command()
+def check() -> None:
+    """Hash every jar again and compare it with the list."""
+    from penstock.engine.jars import SETS, jar_folder, listed, verify
+
+    for name in SETS:
+        if not jar_folder(name).is_dir():
+            err.print(f"{name}: not fetched yet; penstock jars fetch")
+            raise typer.Exit(1)
+        verify(name, thorough=True)
+        err.print(f"{name}: {len(listed()[name])} jars, all as listed")

@@ -1,0 +1,97 @@
+"""`penstock kafka`: a real broker for development."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.console import err, people, print_json
+from penstock.cli.options import AsJson
+
+group = typer.Typer(help="A Kafka broker for development, on this machine only.", no_args_is_help=True)
+
+
+@group.command()
+def start(
+    port: Annotated[int | None, typer.Option(help="Its port; 0 takes a free one.", show_default="9092")] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where it keeps its data.", show_default="the user's cache")
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(metavar="NAME[:PARTITIONS]", help="A topic to make. May be given often.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start it, and leave it running until `penstock kafka stop`."""
+    from penstock.dev import standing_broker
+    from penstock.dev.topics import parse_topic
+    from penstock.engine.jars import broker_jars
+
+    topics = [parse_topic(text) for text in topic or ()]
+    broker_jars()  # Before the spinner: a first fetch shows its own progress.
+    with err.status("starting the Kafka broker"):
+        started = standing_broker.start(port, data, topics)
+    broker = started.broker
+    if as_json:
+        print_json({**asdict(broker), "bootstrap": broker.bootstrap, "already": started.already, "made": started.made})
+        return
+    out = people(as_json)
+    out.print(
+        f"Kafka {'already runs' if started.already else 'runs'} at {broker.bootstrap} (pid {broker.pid})",
+        soft_wrap=True,
+    )
+    out.print(f"  data  {broker.data}", soft_wrap=True)
+    for wanted in topics:
+        known = f"made, {wanted.partitions} partitions" if wanted.name in started.made else "there already"
+        out.print(f"  topic {wanted.name}: {known}", soft_wrap=True)
+    out.print("  stop it with: penstock kafka stop")
+
+
+@group.command()
+def stop(as_json: AsJson = False) -> None:
+    """End the broker that `start` started. Its data stays."""
+    from penstock.dev import standing_broker
+
+    with err.status("stopping the Kafka broker"):
+        stopped = standing_broker.stop()
+    if as_json:
+        print_json({"stopped": asdict(stopped) if stopped else None})
+    elif stopped is None:
+        err.print("no broker of ours runs")
+    else:
+        people(as_json).print(f"Kafka at {stopped.bootstrap} (pid {stopped.pid}) has ended", soft_wrap=True)
+
+
+@group.command()
+def status(as_json: AsJson = False) -> None:
+    """Whether it runs, and its topics. Exit code 1 if it does not run."""
+    from penstock.dev import standing_broker
+
+    broker = standing_broker.running()
+    if broker is None:
+        if as_json:
+            print_json({"running": False})
+        else:
+            err.print("no broker of ours runs; start one with: penstock kafka start")
+        raise typer.Exit(1)
+
+    from penstock.dev.topics import count_topics
+
+    topics = count_topics(broker.bootstrap)
+    if as_json:
+        details = {**asdict(broker), "bootstrap": broker.bootstrap}
+        print_json({"running": True, **details, "topics": [asdict(topic) for topic in topics]})
+        return
+
+    from rich.table import Table
+
+    out = people(as_json)
+    out.print(f"Kafka runs at {broker.bootstrap} (pid {broker.pid}), data in {broker.data}", soft_wrap=True)
+    table = Table("topic", "partitions", "records", box=None, pad_edge=False)
+    table.columns[1].justify = table.columns[2].justify = "right"
+    for topic in topics:
+        table.add_row(topic.name, str(topic.partitions), f"{topic.records:,}")
+    out.print(table if topics else "no topics yet")

@@ -1,0 +1,122 @@
+"""The development broker of `penstock kafka`: one per user, detached, remembered in a file between commands."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from penstock.dev.broker import Broker
+from penstock.dev.child import end_process, identity
+from penstock.dev.ports import LOOPBACK
+from penstock.dev.topics import NewTopicRequest, create_topic
+from penstock.engine.jars import cache_folder
+from penstock.errors import SetupError, UsageError
+
+DEFAULT_PORT = 9092
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A broker that runs, as the file remembers it."""
+
+    pid: int
+    identity: str
+    """With the pid, tells this process from a later one that got the same pid."""
+    port: int
+    data: str
+    started: float
+    """Seconds since 1970."""
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Started:
+    broker: Standing
+    already: bool
+    """It ran before we were asked."""
+    made: tuple[str, ...]
+    """Topics that were created; the others asked for were there."""
+
+
+def default_data() -> Path:
+    return cache_folder() / "kafka" / "data"
+
+
+def running() -> Standing | None:
+    """The broker that the file names, if that very process still runs."""
+    try:
+        remembered = Standing(**json.loads(_memory().read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return remembered if identity(remembered.pid) == remembered.identity else None
+
+
+def start(
+    port: int | None = None, data: Path | None = None, topics: Sequence[NewTopicRequest] = (), heap: str = "512m"
+) -> Started:
+    """Start it, or find it running. A running one on another port or other data is an error, not a second one."""
+    with _one_command_at_a_time():
+        found = running()
+        if found is not None:
+            _refuse_other(found, port, data)
+            return Started(found, True, _make(found, topics))
+        broker = Broker(port=DEFAULT_PORT if port is None else port, data_dir=data or default_data(), heap=heap).start()
+        pid = broker.pid
+        known = identity(pid) if pid else None
+        if pid is None or known is None:
+            raise SetupError("the Kafka broker ended as soon as it had started", hint=f"its log is {broker.log}")
+        standing = Standing(pid, known, broker.port, str(broker.data_dir), time.time())
+        _remember(standing)
+        broker.let_go()
+        return Started(standing, False, _make(standing, topics))
+
+
+def stop() -> Standing | None:
+    """End it, and only it. None if none runs. Its data stays."""
+    with _one_command_at_a_time():
+        found = running()
+        if found is not None:
+            end_process(found.pid, found.identity)
+        _memory().unlink(missing_ok=True)
+        return found
+
+
+def _make(broker: Standing, topics: Sequence[NewTopicRequest]) -> tuple[str, ...]:
+    return tuple(topic.name for topic in topics if create_topic(broker.bootstrap, topic.name, topic.partitions))
+
+
+def _refuse_other(found: Standing, port: int | None, data: Path | None) -> None:
+    other_port = port not in (None, 0, found.port)
+    other_data = data is not None and data.absolute() != Path(found.data)
+    if other_port or other_data:
+        raise UsageError(
+            f"the broker already runs, on port {found.port} with its data in {found.data}",
+            hint="penstock kafka stop, then start it as you want it",
+        )
+
+
+def _memory() -> Path:
+    return cache_folder() / "kafka" / "broker.json"
+
+
+def _remember(broker: Standing) -> None:
+    temporary = _memory().with_suffix(".new")
+    temporary.write_text(json.dumps(asdict(broker), indent=2))
+    temporary.replace(_memory())
+
+
+@contextmanager
+def _one_command_at_a_time() -> Iterator[None]:
+    folder = _memory().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
