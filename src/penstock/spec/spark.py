@@ -57,6 +57,11 @@ def _master(value: Any) -> str:
     raise wrong(f"{shown(value)} is not a Spark master", hint)
 
 
+# These go on the command line of the JVM, where everybody on the machine can read them: nothing there is a secret.
+_IN_SIGHT = ("spark.driver.memory", "spark.driver.extraClassPath")
+_IN_SIGHT_AND_LONG = "spark.driver.extraJavaOptions"
+
+
 def _conf(value: Any) -> dict[str, str | SecretStr]:
     """Values that came by reference, and those whose name says that they are secret, become SecretStr."""
     secrets = (
@@ -68,7 +73,11 @@ def _conf(value: Any) -> dict[str, str | SecretStr]:
     for name, text in text_values(rest, "conf").items():
         if finding := _refusal(name, text):
             findings.append(finding)
-        made[name] = SecretStr(str(text)) if isinstance(text, Referenced) or is_sensitive(name) else str(text)
+        if name == _IN_SIGHT_AND_LONG and isinstance(text, Referenced):
+            message = f"'{name}' cannot come by reference: it is put where everybody on the machine can read it"
+            findings.append(Finding((name,), message, "write it out, without secrets"))
+        hidden = is_sensitive(name) or (isinstance(text, Referenced) and name not in _IN_SIGHT)
+        made[name] = SecretStr(str(text)) if hidden else str(text)
     findings += [finding for name in secrets if (finding := _refusal(name, ""))]
     if findings:
         raise Wrong(findings)

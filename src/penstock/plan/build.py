@@ -1,0 +1,115 @@
+"""Project to Plan: every default filled in, every path absolute, every choice with its reason."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from penstock.plan.kafka import source_plan
+from penstock.plan.model import KafkaSource, Plan, Setting, TablePlan
+from penstock.plan.properties import property_settings
+from penstock.plan.settings import YOURS, session_settings
+from penstock.plan.trigger import trigger_plan
+from penstock.spec.columns import table_columns
+from penstock.spec.lake import lake_place
+from penstock.spec.project import Project
+from penstock.spec.table import Table
+
+EXTRA_JARS = "penstock.extra.jars"
+"""Not a conf of Spark: the session puts these jars beside its own."""
+_CLUSTER_PARALLELISM = 8
+_LOCAL = re.compile(r"local(?:-cluster)?\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?.*\]")
+
+
+def build_plan(project: Project, *, cores: int | None = None) -> Plan:
+    """The plan of a project. `cores` is what local[*] means: by default what this machine has for us."""
+    lake = lake_place(project.lake, project.root)
+    parallelism = _parallelism(project, cores)
+    settings, conf, secret_conf = _session(project, lake, parallelism)
+    return Plan(
+        name=project.name,
+        root=str(project.root),
+        lake=lake,
+        master=project.spark.master,
+        parallelism=parallelism,
+        conf=conf,
+        settings=settings,
+        tables=tuple(_table(project, name, table, lake) for name, table in project.tables.items()),
+        secret_conf=secret_conf,
+    )
+
+
+def _session(
+    project: Project, lake: str, parallelism: int
+) -> tuple[tuple[Setting, ...], dict[str, str], dict[str, SecretStr]]:
+    users = {name: value for name, value in project.spark.conf.items() if isinstance(value, str)}
+    secrets = {name: value for name, value in project.spark.conf.items() if isinstance(value, SecretStr)}
+    chosen = session_settings(
+        master=project.spark.master,
+        parallelism=parallelism,
+        local_lake="://" not in lake,
+        tables=len(project.tables),
+    )
+    kept = [setting for setting in chosen if setting.name not in project.spark.conf]
+    conf = {setting.name: setting.value for setting in kept} | users
+    if project.spark.jars:
+        conf[EXTRA_JARS] = ",".join(
+            str((project.root / Path(jar).expanduser()).absolute()) for jar in project.spark.jars
+        )
+    return (*kept, *(Setting(name, value, YOURS) for name, value in users.items())), conf, secrets
+
+
+def _table(project: Project, name: str, table: Table, lake: str) -> TablePlan:
+    columns = table_columns(table.columns, table.payload)
+    source, source_settings = source_plan(project, table.source)
+    properties = property_settings(columns, table.properties)
+    trigger = trigger_plan(table.trigger, project.defaults.trigger)
+    return TablePlan(
+        name=name,
+        source=source,
+        payload=table.payload,
+        columns=columns,
+        trigger=trigger,
+        uri=f"{lake}/{name.replace('.', '/')}",
+        checkpoints=f"{lake}/_penstock/checkpoints/{name}",
+        properties={setting.name: setting.value for setting in properties},
+        definition=_definition(source, table.payload, columns),
+        origin=table.origin,
+        settings=(*source_settings, *properties),
+    )
+
+
+def _parallelism(project: Project, cores: int | None) -> int:
+    master = project.spark.master
+    if master == "local":
+        return 1
+    if match := _LOCAL.fullmatch(master):
+        if match[1] == "*":
+            return cores or _cores()
+        return int(match[1]) * (int(match[2]) if master.startswith("local-cluster") else 1)
+    given = project.spark.conf.get("spark.default.parallelism")
+    text = given.get_secret_value() if isinstance(given, SecretStr) else given or ""
+    return int(text) if text.isdecimal() and int(text) > 0 else _CLUSTER_PARALLELISM
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _definition(source: KafkaSource, payload: str, columns: dict[str, str]) -> str:
+    """What decides the rows of a batch whose positions are given. So not `starting`, which decides only where a new
+    topic begins, nor the addresses of the brokers, which may move."""
+    decides = {
+        "cluster": source.cluster.name,
+        "topics": sorted(source.topics),
+        "pattern": source.pattern,
+        "isolation": source.options["isolation.level"],
+        "payload": payload,
+        "columns": columns,
+    }
+    return hashlib.sha256(json.dumps(decides, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
