@@ -23,7 +23,8 @@ def command(
     """
     from penstock.cli.console import people, print_json
     from penstock.cli.run_view import RunView
-    from penstock.runtime.runner import choose, run
+    from penstock.plan.select import choose
+    from penstock.runtime.runner import run
 
     plan = load_plan(directory)
     chosen = choose(plan, tables or [])

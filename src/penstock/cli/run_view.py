@@ -111,7 +111,9 @@ class RunView:
                 "outcome": result.outcomes.get(name),
                 "batches": row.batches,
                 "rows": row.rows,
-                "error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint} if error else None,
+                "error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+                if error
+                else None,
             }
         return {"tables": tables, "ok": not result.errors}
 

@@ -6,6 +6,8 @@ UTF-8 go unchanged to `key_binary` and `value_binary`.
 
 from __future__ import annotations
 
+from typing import cast
+
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -37,7 +39,8 @@ _AS_IS = {"key": "key", "value": "value", "kafka_timestamp": "timestamp"}
 def schema(table: TablePlan) -> StructType:
     binary = {"key": "BINARY", "value": "BINARY"} if table.payload == "binary" else {}
     types = _TYPES | binary
-    return StructType.fromDDL(", ".join(f"{quote(name)} {types[column]}" for column, name in table.columns.items()))
+    ddl = ", ".join(f"{quote(name)} {types[column]}" for column, name in table.columns.items())
+    return cast(StructType, StructType.fromDDL(ddl))
 
 
 def rows(batch: DataFrame, table: TablePlan, pins: Pins) -> DataFrame:

@@ -40,13 +40,17 @@ def spark_session(
     conf = dict(plan.conf)
     extra = [jar for jar in conf.pop(EXTRA_JARS, "").split(",") if jar]
     jars = [*map(str, spark_jars()), *extra]
-    conf["spark.driver.extraClassPath"] = os.pathsep.join([*jars, conf.get("spark.driver.extraClassPath", "")]).strip(":")
+    conf["spark.driver.extraClassPath"] = os.pathsep.join([*jars, conf.get("spark.driver.extraClassPath", "")]).strip(
+        ":"
+    )
     if not plan.master.startswith("local"):
         conf["spark.jars"] = ",".join(jars)
     log = None if show_logs else _log_file(plan)
     gateway = _launch(plan.master, conf, log)
     try:
-        context = SparkContext(master=plan.master, appName=f"penstock {plan.name}", conf=_conf(plan, conf), gateway=gateway)
+        context = SparkContext(
+            master=plan.master, appName=f"penstock {plan.name}", conf=_conf(plan, conf), gateway=gateway
+        )
         context.setLogLevel("WARN")
         yield SparkSession(context)
     finally:
@@ -68,12 +72,14 @@ def _launch(master: str, conf: dict[str, str], log: IO[bytes] | None) -> object:
             command_line.set(name, conf[name])
     started = time.monotonic()
     try:
-        return launch_gateway(command_line, {"stdout": log, "stderr": log} if log else None)
+        return launch_gateway(  # type: ignore[no-untyped-call]
+            command_line, {"stdout": log, "stderr": log} if log else None
+        )
     except (PySparkRuntimeError, OSError) as error:
         where = f"; its last words are in {log.name}" if log else ""
         raise SetupError(
             f"the JVM did not start (after {time.monotonic() - started:.0f} s): {error}{where}",
-            hint="check `java -version` and the memory that is free; `spark: {conf: {spark.driver.memory: 1g}}` asks for less",
+            hint="check `java -version` and the free memory; `spark: {conf: {spark.driver.memory: 1g}}` asks for less",
         ) from None
 
 

@@ -39,7 +39,7 @@ class LocalStore:
 
     def names(self, path: str) -> list[str]:
         try:
-            return os.listdir(path)
+            return os.listdir(path)  # noqa: PTH208 - names only, and in every batch
         except (FileNotFoundError, NotADirectoryError):
             return []
 

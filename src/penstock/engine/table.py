@@ -1,4 +1,4 @@
-"""Getting a table ready to run: made if it is new, compared with its source, its checkpoint compared with its ledger."""
+"""Getting a table ready to run: made if it is new, compared with its source, its checkpoint with its ledger."""
 
 from __future__ import annotations
 
@@ -89,8 +89,10 @@ def checkpoint_folder(table: TablePlan, entry: Entry) -> str:
 def refuse_ahead(store: Store, table: TablePlan, entry: Entry) -> None:
     """A checkpoint of this ledger in a later generation than the table's: the table was put back to an older state."""
     for name in store.names(table.checkpoints):
-        if name.isdigit() and int(name) > entry.generation and f'"{entry.ledger}"' in (
-            store.read(f"{table.checkpoints}/{name}/{MARKER}") or ""
+        if (
+            name.isdigit()
+            and int(name) > entry.generation
+            and f'"{entry.ledger}"' in (store.read(f"{table.checkpoints}/{name}/{MARKER}") or "")
         ):
             raise TableChanged(
                 f"there is a checkpoint of generation {name}, but the table ends with generation {entry.generation}: "
@@ -102,8 +104,8 @@ def refuse_ahead(store: Store, table: TablePlan, entry: Entry) -> None:
 
 
 class _TopicIds:
-    """Asked in every batch: Spark's connector never looks at topic ids, and a topic made again that has outgrown the old
-    one would lose its first records without a word."""
+    """Asked in every batch: Spark's connector never looks at topic ids, and a topic made again that has outgrown the
+    old one would lose its first records without a word."""
 
     def __init__(self, admin: Admin, table: TablePlan, known: Mapping[str, str]) -> None:
         self._admin = admin
@@ -163,8 +165,8 @@ def _follow_subscription(
     topics: Mapping[str, Topic],
     say: Say,
 ) -> Tail:
-    """Topics newly named in the project begin by `starting`; those taken out of it leave the position. Topics that newly
-    match an unchanged pattern are left to Spark, which reads them from their first record."""
+    """Topics newly named in the project begin by `starting`; those taken out of it leave the position. Topics that
+    newly match an unchanged pattern are left to Spark, which reads them from their first record."""
     subscription = subscription_of(table.source)
     entry = tail.entry
     if dict(entry.subscription) == subscription:
@@ -194,11 +196,13 @@ def _follow_subscription(
 
 def _refuse_other_columns(spark: SparkSession, table: TablePlan) -> None:
     wanted = {(f.name.lower(), f.dataType.simpleString()) for f in bronze.schema(table).fields}
-    there = {(f.name.lower(), f.dataType.simpleString()) for f in spark.read.format("delta").load(table.uri).schema.fields}
+    there = {
+        (f.name.lower(), f.dataType.simpleString()) for f in spark.read.format("delta").load(table.uri).schema.fields
+    }
     missing = sorted(f"{name} {kind}" for name, kind in wanted - there)
     if missing:
         raise TableChanged(
             f"the table has no column {', '.join(missing)}; it has {', '.join(f'{n} {k}' for n, k in sorted(there))}",
             where=table.name,
-            hint="`columns` and `payload` are fixed when the table is made: write them as they were, or name a new table",
+            hint="`columns` and `payload` are fixed when the table is made: write them as they were, or a new table",
         )

@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 from penstock.engine.kafka.admin import Admin
 from penstock.engine.session import spark_session
 from penstock.engine.store import HadoopStore, LocalStore, Store
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import PenstockError
 from penstock.plan.model import Plan, TablePlan
+from penstock.plan.select import choose
 from penstock.runtime.causes import JvmDied
 from penstock.runtime.listener import Listener, Result
 from penstock.runtime.table_run import Surroundings, TableRun
@@ -31,18 +32,6 @@ def run(plan: Plan, names: Sequence[str], listener: Listener, *, once: bool, sho
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it reports reaches the user as an error of a table
     with spark_session(plan, show_logs=show_logs, say=lambda text: listener.said("", text)) as spark:
         return run_in(spark, plan, tables, listener, once=once)
-
-
-def choose(plan: Plan, names: Sequence[str]) -> list[TablePlan]:
-    from difflib import get_close_matches
-
-    known = [table.name for table in plan.tables]
-    for name in names:
-        if name not in known:
-            close = get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]}?" if close else f"the project has: {', '.join(known)}"
-            raise UsageError(f"there is no table {name}", hint=hint)
-    return [table for table in plan.tables if not names or table.name in names]
 
 
 def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listener: Listener, *, once: bool) -> Result:

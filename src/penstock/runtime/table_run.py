@@ -183,7 +183,9 @@ class TableRun:
         written = writer.write(batch, number, make_rows, ready.topic_ids)
         self._backoff.reset()
         for commit in written.foreign:
-            listener.said(table.name, f"version {commit.version} ({commit.operation}): {commit.rows} rows were added by others")
+            listener.said(
+                table.name, f"version {commit.version} ({commit.operation}): {commit.rows} rows were added by others"
+            )
         if written.verdict is Verdict.RETRY:
             listener.said(table.name, f"batch {number} was in the table already: skipped")
         listener.batch(table.name, written, time.monotonic() - began)

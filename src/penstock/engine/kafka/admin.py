@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from penstock.engine.kafka.client import librdkafka
 from penstock.engine.protocol.position import Offsets
@@ -29,7 +29,8 @@ class Admin:
     def __init__(self, cluster: Cluster, *, timeout: float = 15.0) -> None:
         self._cluster = cluster
         self._timeout = timeout
-        self._client = AdminClient({**librdkafka(_admin_only(cluster)), "logger": _Silent(), "log_level": 0})
+        conf: dict[str, Any] = {**librdkafka(_admin_only(cluster)), "logger": _Silent(), "log_level": 0}
+        self._client = AdminClient(conf)
 
     def topics(self, source: KafkaSource) -> dict[str, Topic]:
         """The topics that a source reads and that exist now."""
@@ -40,7 +41,9 @@ class Admin:
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        answers = self._ask(lambda: self._client.describe_topics(TopicCollection(wanted), request_timeout=self._timeout))
+        answers = self._ask(
+            lambda: self._client.describe_topics(TopicCollection(wanted), request_timeout=self._timeout)
+        )
         found = {}
         for name, future in answers.items():
             try:
@@ -51,11 +54,11 @@ class Admin:
         return found
 
     def earliest(self, topics: Mapping[str, Topic]) -> Offsets:
-        return self._offsets({name: topic.partitions for name, topic in topics.items()}, OffsetSpec.earliest())
+        return self._offsets({name: topic.partitions for name, topic in topics.items()}, _EARLIEST)
 
     def latest(self, topics: Mapping[str, Topic], *, committed: bool = True) -> Offsets:
         """The end that a consumer sees: of committed records by default, so an open transaction ends it."""
-        return self._offsets({n: t.partitions for n, t in topics.items()}, OffsetSpec.latest(), committed=committed)
+        return self._offsets({n: t.partitions for n, t in topics.items()}, _LATEST, committed=committed)
 
     def at_time(self, topics: Mapping[str, Topic], timestamp_ms: int) -> Offsets:
         """The first record at or after a time; the end of the partition if there is none."""
@@ -114,6 +117,8 @@ class Admin:
         )
 
 
+_EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _DENIED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,

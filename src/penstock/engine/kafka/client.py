@@ -14,7 +14,13 @@ _JAAS = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-_ONLY_JAVA = {"max.poll.records", "default.api.timeout.ms", "receive.buffer.bytes", "send.buffer.bytes", "client.dns.lookup"}
+_ONLY_JAVA = {
+    "max.poll.records",
+    "default.api.timeout.ms",
+    "receive.buffer.bytes",
+    "send.buffer.bytes",
+    "client.dns.lookup",
+}
 _RENAMED = {
     "max.partition.fetch.bytes": "max.partition.fetch.bytes",
     "fetch.max.wait.ms": "fetch.wait.max.ms",

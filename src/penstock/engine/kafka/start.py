@@ -61,7 +61,9 @@ def _explicit(source: KafkaSource, admin: Admin, topics: Mapping[str, Topic], ta
     return found
 
 
-def refuse_lost(position: Offsets, ids: Mapping[str, str], found: Mapping[str, Topic], admin: Admin, table: str) -> None:
+def refuse_lost(
+    position: Offsets, ids: Mapping[str, str], found: Mapping[str, Topic], admin: Admin, table: str
+) -> None:
     """Raises DataLoss where the broker no longer has what comes after the position."""
     for topic in sorted(position):
         refuse_recreated(topic, ids, found, position, table)
@@ -84,13 +86,13 @@ def refuse_lost(position: Offsets, ids: Mapping[str, str], found: Mapping[str, T
         raise DataLoss(
             f"{count} offsets were removed from Kafka before they were read: {', '.join(map(str, lost))}",
             where=table,
-            hint=f"to accept the loss and go on with what is there: `penstock checkpoints reset {table} --to earliest`",
+            hint=f"to accept the loss and go on with what is there: `penstock checkpoints reset {table} --to ledger`",
         )
     if beyond:
         raise DataLoss(
             f"the topic lost records that the table has already read: {'; '.join(beyond)}",
             where=table,
-            hint=f"to go on with what the topic holds now: `penstock checkpoints reset {table} --to earliest`",
+            hint=f"to read what the topic holds now from its start: `penstock checkpoints reset {table} --to ledger`",
         )
 
 
@@ -102,7 +104,8 @@ def refuse_recreated(
         raise DataLoss(
             f"topic {topic} no longer exists; the table had read it up to {position.get(topic)}",
             where=table,
-            hint="take it out of `from` if that is meant; if it was made again under the same name, start again",
+            hint="take it out of `from` if that is meant; with a pattern, accept that it is gone by "
+            f"`penstock checkpoints reset {table} --to ledger`",
         )
     if topic in ids and ids[topic] != found[topic].id:
         raise DataLoss(
@@ -110,5 +113,5 @@ def refuse_recreated(
             f"records after {position.get(topic)} of the old topic can no longer be read",
             where=table,
             hint="to accept that and read the new topic from its start: "
-            f"`penstock checkpoints reset {table} --to earliest --topic {topic}`",
+            f"`penstock checkpoints reset {table} --to ledger`",
         )

@@ -116,9 +116,9 @@ def _why_out_of_step(found: Checkpoint, entry: Entry, planned: int, committed: i
     if committed < planned - 1 or committed > planned:
         return f"commits end at batch {committed}, offsets at {planned}"
     if committed == entry.batch - 1 and planned == entry.batch:
-        pairs = ((entry.batch - 1, entry.before), (entry.batch, entry.after))
+        pairs = [(entry.batch - 1, entry.before), (entry.batch, entry.after)]
     elif committed == entry.batch:
-        pairs = ((entry.batch, entry.after),)
+        pairs = [(entry.batch, entry.after)]
     else:
         return f"commits end at batch {committed}, the ledger at {entry.batch}"
     for batch, expected in pairs:

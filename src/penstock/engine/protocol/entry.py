@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 FORMAT = 1
 Kind = Literal["genesis", "batch", "open", "carry"]
-"""genesis: the table was made. batch: rows. open: a new generation at a chosen position. carry: the last entry, said again."""
+"""genesis: the table is made. batch: rows. open: a new generation at a chosen position. carry: the last entry again."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from penstock.engine.protocol.commit import append_nothing
 from penstock.engine.protocol.entry import Entry, Pins, dump
 from penstock.engine.protocol.ledger import Tail, read_tail
 from penstock.engine.protocol.log import DeltaLog
@@ -28,13 +29,15 @@ def genesis(
     definition: str,
     topics: Mapping[str, str],
     subscription: Mapping[str, Any],
+    generation: int = 1,
 ) -> Tail:
-    """Creates the table in one commit with its entry: generation 1, batch 0, at an explicit position."""
+    """Creates the table in one commit with its entry: batch 0 of its first generation, at an explicit position. A Delta
+    table that is there already is taken over: only the entry is committed to it."""
     entry = Entry(
         kind="genesis",
         table=table,
         ledger=uuid.uuid4().hex,
-        generation=1,
+        generation=generation,
         batch=0,
         before=position,
         after=position,
@@ -42,15 +45,12 @@ def genesis(
         topics=topics,
         subscription=subscription,
     )
-    (
-        spark.createDataFrame([], schema)
-        .write.format("delta")
-        .mode("errorifexists")
-        .option("userMetadata", dump(entry))
-        .options(**properties)
-        .save(uri)
-    )
+    if log.versions():
+        append_nothing(spark, uri, entry)
+    else:
+        empty = spark.createDataFrame([], schema).write.format("delta").mode("errorifexists")
+        empty.option("userMetadata", dump(entry)).options(**properties).save(uri)
     tail = read_tail(log)
     if tail is None or tail.entry.ledger != entry.ledger:
-        raise ChainBroken("the table was created, but its log does not begin with our entry", where=table)
+        raise ChainBroken("the table was made, but its log does not hold our entry", where=table)
     return tail

@@ -40,21 +40,23 @@ def read_tail(log: DeltaLog) -> Tail | None:
     if not later:
         return None
     raise TableChanged(
-        f"the folder holds a Delta table ({len(later)} commits) without a ledger entry of this table",
-        hint="it was made or replaced by hand. Move it away, or choose the position to go on from: "
-        "`penstock checkpoints reset TABLE --to earliest|latest`",
+        f"the folder holds a Delta table ({len(later)} commits) without a ledger entry of this table: it was made or "
+        "replaced by hand",
+        where=log.table,
+        hint="move it away; or go on in it from a position that you choose, whatever it holds already: "
+        f'`penstock checkpoints reset {log.table} --to earliest|latest|\'{{"topic": {{"0": 120}}}}\'`',
     )
 
 
 def advance(tail: Tail, log: DeltaLog) -> Tail:
     """The tail with the commits that are new since it was read. Usually there is none: one look for a file."""
     for commit in log.since(tail.version):
-        if commit.origin is Origin.LEDGER and commit.entry is not None:
-            if commit.entry.key != tail.entry.key or commit.entry.kind == "carry":
-                tail = Tail(commit.entry, commit, ())
-                continue
-            # The same entry twice: auto-compaction may repeat the metadata of the commit that it follows.
-        tail = Tail(tail.entry, tail.commit, (*tail.later, commit))
+        entry = commit.entry if commit.origin is Origin.LEDGER else None
+        # The same entry twice is no new one: auto-compaction may repeat the metadata of the commit that it follows.
+        if entry is not None and (entry.key != tail.entry.key or entry.kind == "carry"):
+            tail = Tail(entry, commit, ())
+        else:
+            tail = Tail(tail.entry, tail.commit, (*tail.later, commit))
     return tail
 
 
@@ -87,7 +89,8 @@ def _table_changed(tail: Tail, commit: Commit, log: DeltaLog) -> TableChanged:
         what = f"the table went back to version {commit.restored_to}, so it no longer holds {lost}"
     again = f"--to version:{commit.restored_to if then else 'N'}"
     return TableChanged(
-        f"version {commit.version} ({commit.operation}) changed rows outside Penstock, after batch {entry.batch}: {what}",
+        f"version {commit.version} ({commit.operation}), not made by Penstock, changed rows after batch {entry.batch}: "
+        f"{what}",
         where=table,
         hint=f"decide: `penstock checkpoints reset {table} --to ledger` accepts the table as it is and goes on from "
         f"{', '.join(entry.after)}; `penstock checkpoints reset {table} {again}` reads again from the position of that "

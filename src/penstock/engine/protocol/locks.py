@@ -120,7 +120,7 @@ def holder(path: str) -> int | None:
         kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, asked))
         return None if kind == fcntl.F_UNLCK else int(pid)
     except BlockingIOError:
-        return owner(path).get("jvm", 0)
+        return int(owner(path).get("jvm", 0))
     finally:
         os.close(file)
 

@@ -51,11 +51,11 @@ class DeltaLog:
     def __init__(self, store: Store, uri: str, table: str) -> None:
         self._store = store
         self._folder = f"{uri}/_delta_log"
-        self._table = table
+        self.table = table
 
     def commit(self, version: int) -> Commit | None:
         text = self._store.read(f"{self._folder}/{version:020d}.json")
-        return None if text is None else read_commit(version, text, self._table)
+        return None if text is None else read_commit(version, text, self.table)
 
     def since(self, version: int) -> list[Commit]:
         """The commits after `version`, oldest first."""

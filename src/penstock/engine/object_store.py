@@ -1,0 +1,135 @@
+"""The lake's small files on S3, Google Cloud Storage and Azure, without a JVM.
+
+Credentials come from where those clouds' own tools look: AWS_ACCESS_KEY_ID and the like, AWS_ENDPOINT_URL for a store
+that only speaks S3, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY … or the machine's role.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from penstock.errors import PenstockError, SetupError, Transient, UsageError
+
+T = TypeVar("T")
+_S3, _GCS, _AZURE = ("s3", "s3a", "s3n"), ("gs",), ("abfs", "abfss", "wasb", "wasbs", "az")
+INSTALL = "pip install 'penstock[object-stores]'"
+_PATIENCE: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
+"""A command that a person waits for: the library's own default is to try for three minutes."""
+
+
+class ObjectStore:
+    """A Store over every bucket that a path names; one client per bucket."""
+
+    def __init__(self) -> None:
+        self._obstore = _library()
+        self._buckets: dict[str, Any] = {}
+
+    def read(self, path: str) -> str | None:
+        bucket, key = self._open(path)
+        try:
+            found = self._ask(path, lambda: bytes(self._obstore.get(bucket, key).bytes()))
+        except _Missing:
+            return None
+        return found.decode("utf-8", errors="replace")
+
+    def names(self, path: str) -> list[str]:
+        bucket, key = self._open(path)
+        try:
+            found = self._ask(path, lambda: self._obstore.list_with_delimiter(bucket, f"{key}/"))
+        except _Missing:
+            return []
+        keys = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
+        return [one.rstrip("/").rpartition("/")[2] for one in keys]
+
+    def write(self, path: str, text: str) -> None:
+        bucket, key = self._open(path)
+        self._ask(path, lambda: self._obstore.put(bucket, key, text.encode()))
+
+    def move(self, source: str, target: str) -> None:
+        """Object by object in the order of their names: object stores have no folders to rename."""
+        bucket, key = self._open(source)
+        _, new = self._open(target)
+        for one in self._below(source, bucket, key):
+            self._ask(source, lambda one=one: self._obstore.rename(bucket, one, new + one[len(key) :]))  # type: ignore[misc]
+
+    def delete(self, path: str) -> None:
+        bucket, key = self._open(path)
+        for one in [*self._below(path, bucket, key), key]:
+            try:
+                self._ask(path, lambda one=one: self._obstore.delete(bucket, one))  # type: ignore[misc]
+            except _Missing:
+                continue
+
+    def _below(self, path: str, bucket: Any, key: str) -> list[str]:
+        pages = self._ask(path, lambda: list(self._obstore.list(bucket, f"{key}/")))
+        return sorted(one["path"] for page in pages for one in page)
+
+    def _open(self, path: str) -> tuple[Any, str]:
+        parts = urlsplit(path)
+        address = f"{parts.scheme}://{parts.netloc}"
+        if address not in self._buckets:
+            self._buckets[address] = _bucket(parts.scheme, address)
+        return self._buckets[address], path[len(address) :].strip("/")
+
+    def _ask(self, path: str, question: Callable[[], T]) -> T:
+        errors = self._obstore.exceptions
+        try:
+            return question()
+        except (errors.NotFoundError, FileNotFoundError):
+            raise _Missing(path) from None
+        except (errors.PermissionDeniedError, errors.UnauthenticatedError) as error:
+            raise SetupError(
+                f"the store refused to open {path}: {_first_line(error)}",
+                hint="give credentials by the usual variables (AWS_ACCESS_KEY_ID …, GOOGLE_APPLICATION_CREDENTIALS, "
+                "AZURE_STORAGE_ACCOUNT_KEY …)",
+            ) from None
+        except errors.BaseError as error:
+            raise Transient(
+                f"{path} could not be read: {_first_line(error)}",
+                hint="is the store reachable, and is the address (AWS_ENDPOINT_URL, AWS_REGION) right?",
+            ) from None
+
+
+class _Missing(PenstockError):
+    pass
+
+
+def _library() -> Any:
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError:
+        raise SetupError(
+            "a lake on an object store needs the package obstore to be read without a JVM", hint=f"run: {INSTALL}"
+        ) from None
+    return obstore
+
+
+def _bucket(scheme: str, address: str) -> Any:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    if scheme in _S3:
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        config: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+        if not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
+            config["region"] = "us-east-1"
+        client: dict[str, Any] = {"allow_http": endpoint.startswith("http://"), "timeout": "20s"}
+        bucket = f"s3{address[len(scheme) :]}"
+        return S3Store.from_url(bucket, config=config, client_options=client, retry_config=_PATIENCE)  # type: ignore[arg-type]
+    if scheme in _GCS:
+        return GCSStore.from_url(address, retry_config=_PATIENCE)  # type: ignore[arg-type]
+    if scheme in _AZURE:
+        return AzureStore.from_url(address, retry_config=_PATIENCE)  # type: ignore[arg-type]
+    raise UsageError(
+        f"a lake at {address} can only be read by Spark: this command starts no JVM",
+        hint="it reads local folders, s3://, s3a://, gs:// and abfss://",
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
