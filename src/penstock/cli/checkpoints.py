@@ -24,8 +24,10 @@ def reset(
         typer.Option(
             "--to",
             metavar="POSITION",
-            help="earliest or latest: what the broker holds. starting: as the project file says. ledger: where the table "
-            'ended. version:N: where it stood at that version. Or offsets as JSON: \'{"orders": {"0": 120}}\'.',
+            help="ledger: where the table ended; what Kafka no longer has is skipped, a topic made again is read from "
+            "its start. version:N: where the table stood at that version. earliest or latest: what the broker holds. "
+            "starting: as the project file says. Or offsets as JSON, of some partitions or all: "
+            '\'{"orders": {"0": 120}}\'.',
         ),
     ],
     topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; the others stay.")] = None,

@@ -1,12 +1,11 @@
-"""The `penstock` command: the verbs in the order in which a user meets them.
+"""The `penstock` command.
 
-Each verb is one file beside this one and imports what it needs only when it runs: `--help` and `validate` start in
-a fraction of a second because nothing here loads Spark, Delta or a Kafka client.
+Each verb is one file beside this one, loaded when it is called: `--help` and `validate` start in a fraction of a second
+because nothing here loads Spark, Delta or a Kafka client.
 """
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,25 +13,11 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-
-START, RUN, WATCH, DEV = "Start", "Run", "Look and prove", "Development"
-VERBS = (
-    ("init", START),
-    ("validate", START),
-    ("plan", START),
-    ("run", RUN),
-    ("checkpoints", RUN),
-    ("status", WATCH),
-    ("history", WATCH),
-    ("verify", WATCH),
-    ("demo", DEV),
-    ("kafka", DEV),
-    ("generate", DEV),
-    ("jars", DEV),
-)
+from penstock.cli.verbs import Verbs
 
 app = typer.Typer(
     name="penstock",
+    cls=Verbs,
     help="Land Kafka topics in Delta Lake exactly once, and prove it.\n\n"
     "A project is a folder with a penstock.yml. [bold]init[/bold] writes one, [bold]validate[/bold] checks it, "
     "[bold]run[/bold] runs it, [bold]status[/bold] shows it, and [bold]verify[/bold] proves that every record "
@@ -61,20 +46,9 @@ def _root(
     context.obj = directory
 
 
-def _register() -> None:
-    """A verb's file has either `command` (one function) or `group` (a Typer with sub-verbs)."""
-    for name, panel in VERBS:
-        module = importlib.import_module(f"penstock.cli.{name}")
-        if hasattr(module, "group"):
-            app.add_typer(module.group, name=name, rich_help_panel=panel)
-        else:
-            app.command(name, rich_help_panel=panel)(module.command)
-
-
 def main() -> None:
     from penstock.errors import PenstockError
 
-    _register()
     try:
         app()
     except PenstockError as error:

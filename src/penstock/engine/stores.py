@@ -7,7 +7,7 @@ from penstock.plan.model import Plan
 
 
 def open_store(lake: Plan | str) -> Store:
-    """For a plan, or for the lake's address itself. Raises SetupError if the address needs a package that is missing."""
+    """For a plan, or for the lake's address itself. Raises SetupError if it needs a package that is missing."""
     address = lake.lake if isinstance(lake, Plan) else lake
     if "://" not in address:
         return LocalStore()

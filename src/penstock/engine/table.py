@@ -46,7 +46,7 @@ def prepare(
     topics = admin.topics(table.source)
     acquire_commit(lock, table.name)
     try:
-        tail = read_tail(log)
+        tail = _read_tail(log, store, table)
         if tail is None:
             tail = _create(spark, table, store, admin, log, topics, subscription, say)
         else:
@@ -76,6 +76,19 @@ def prepare(
         idempotent=idempotent,
     )
     return Ready(target, tail, _TopicIds(admin, table, tail.entry.topics))
+
+
+def _read_tail(log: DeltaLog, store: Store, table: TablePlan) -> Tail | None:
+    try:
+        return read_tail(log)
+    except TableChanged as error:
+        generations = sorted(int(name) for name in store.names(table.checkpoints) if name.isdigit())
+        found = read_checkpoint(store, f"{table.checkpoints}/{generations[-1]}") if generations else None
+        planned = found.offsets[max(found.offsets)] if found and found.offsets else None
+        if planned is None:
+            raise
+        said = f"{error.message}. The table that was there had been read up to {', '.join(planned.after)}"
+        raise TableChanged(said, where=error.where, hint=error.hint) from None
 
 
 def subscription_of(source: KafkaSource) -> dict[str, Any]:

@@ -199,10 +199,13 @@ def _chosen(table: TablePlan, log: DeltaLog, tail: Tail | None, admin: Admin, he
             raise UsageError(f"version {to[8:]} has no ledger entry", hint=f"`penstock history {table.name}`")
         return held.nearest(position.parse(entry.after[0]))
     try:
-        return held.refuse_outside(position.parse(to))
+        named = held.refuse_outside(position.parse(to))
     except (ValueError, AttributeError, TypeError):
         hint = f"write {TARGETS}" + ("" if tail else "; there is no ledger to go on from")
         raise UsageError(f"--to {to} is no position", hint=hint) from None
+    # A partition that is not named keeps its place: left out, it would be read from its start.
+    kept = held.nearest(position.parse(tail.entry.after[0])) if tail else held.first
+    return {topic: kept.get(topic, {}) | named.get(topic, {}) for topic in {**kept, **named}}
 
 
 def _forget_later_checkpoints(store: Store, table: TablePlan, tail: Tail) -> None:
