@@ -65,7 +65,7 @@ def _local_checkpoints() -> Iterator[Setting]:
         "spark.sql.streaming.checkpointFileManagerClass",
         "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
         "on a local disk the default starts a process for every file that it writes: half of a small batch's time. "
-        "Its rename is not atomic between processes, which the run lock makes needless",
+        "That this one's rename is not atomic between processes is no matter under the run lock",
     )
 
 

@@ -1,0 +1,35 @@
+"""`penstock plan`."""
+
+from __future__ import annotations
+
+import typer
+
+from penstock.cli.options import AsJson, Directory, Tables, load_plan
+
+
+def command(tables: Tables = None, directory: Directory = None, as_json: AsJson = False) -> None:
+    """Show what run will do: tables, sources, settings and why.
+
+    It is worked out from the project file alone: neither Spark nor a broker is needed, and nothing is changed.
+    """
+    from penstock.cli.console import out, print_json
+    from penstock.errors import UsageError
+    from penstock.spec.finding import did_you_mean
+
+    plan = load_plan(directory)
+    for name in tables or ():
+        if plan.table(name) is None:
+            known = [table.name for table in plan.tables]
+            raise UsageError(f"there is no table '{name}' in this project", hint=did_you_mean(name, known))
+    if as_json:
+        from penstock.plan.document import plan_document
+
+        print_json(plan_document(plan, tables or ()))
+    else:
+        from penstock.cli.plan_view import plan_view
+
+        if not out.is_terminal:
+            out.width = 200  # piped, there is no width to keep to: paths stay in one piece for grep
+        with out.capture() as printed:
+            out.print(plan_view(plan, tables or ()))
+        typer.echo("\n".join(line.rstrip() for line in printed.get().splitlines()))

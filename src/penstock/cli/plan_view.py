@@ -1,0 +1,141 @@
+"""A plan for people: each table with its source and its places, then every choice with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from penstock.plan.model import Cluster, KafkaSource, Plan, Setting, TablePlan, Trigger
+from penstock.spec.quantity import duration_text
+
+_INDENT = 2
+
+
+def plan_view(plan: Plan, only: Collection[str]) -> RenderableType:
+    tables = [table for table in plan.tables if not only or table.name in only]
+    shared = _shared(tables)
+    parts: list[RenderableType] = [_head(plan, tables)]
+    for table in tables:
+        parts += ["", _table(table, [setting for setting in table.settings if setting not in shared])]
+    if shared:
+        parts += ["", _settings("Every table", shared)]
+    hidden = [Setting(name, str(secret), "yours, by reference") for name, secret in plan.secret_conf.items()]
+    return Group(*parts, "", _settings("The Spark session", [*plan.settings, *hidden]))
+
+
+def _head(plan: Plan, tables: Sequence[TablePlan]) -> RenderableType:
+    count = f"{len(tables)} of {len(plan.tables)} tables" if len(tables) < len(plan.tables) else _tables(len(tables))
+    title = Text.assemble((plan.name, "bold"), f": {count}")
+    return Group(
+        title,
+        _facts(
+            [
+                ("lake", plan.lake + (" (a local folder: Penstock locks it)" if plan.local else "")),
+                ("spark", f"{plan.master}, {plan.parallelism} tasks at once"),
+            ]
+        ),
+    )
+
+
+def _tables(count: int) -> str:
+    return "1 table" if count == 1 else f"{count} tables"
+
+
+def _table(table: TablePlan, settings: Sequence[Setting]) -> RenderableType:
+    title = Text.assemble((table.name, "bold cyan"), "  ", (table.origin, "dim"))
+    facts = _facts(
+        [
+            ("from", _topics(table.source)),
+            ("cluster", _cluster(table.source.cluster)),
+            ("starting", _starting(table.source)),
+            ("trigger", _trigger(table.trigger)),
+            ("table", table.uri),
+            ("checkpoint", f"{table.checkpoints}/<generation>"),
+            ("columns", _columns(table)),
+            ("definition", table.definition),
+        ]
+    )
+    return Group(title, facts, *([_settings(None, settings)] if settings else []))
+
+
+def _topics(source: KafkaSource) -> str:
+    if source.pattern is not None:
+        return f"topics that match {source.pattern}"
+    return ("topic " if len(source.topics) == 1 else "topics ") + ", ".join(source.topics)
+
+
+def _cluster(cluster: Cluster) -> str:
+    login = f" as {cluster.username}, {cluster.mechanism}" if cluster.mechanism else ""
+    return f"{cluster.name}: {cluster.bootstrap} ({cluster.protocol}{login})"
+
+
+def _starting(source: KafkaSource) -> str:
+    starting = source.starting
+    if starting.timestamp_ms is not None:
+        return datetime.fromtimestamp(starting.timestamp_ms / 1000, tz=UTC).isoformat().replace("+00:00", "Z")
+    if starting.offsets:
+        return "; ".join(
+            f"{topic} at " + ", ".join(f"{partition}: {_offset(offset)}" for partition, offset in partitions.items())
+            for topic, partitions in starting.offsets.items()
+        )
+    return starting.kind
+
+
+def _offset(offset: int) -> str:
+    return {-2: "earliest", -1: "latest"}.get(offset, str(offset))
+
+
+def _trigger(trigger: Trigger) -> Text:
+    when = f"every {duration_text(trigger.seconds)}" if trigger.seconds is not None else trigger.kind
+    return Text.assemble(when, (f"  {trigger.why}", "dim"))
+
+
+def _columns(table: TablePlan) -> str:
+    names = (name if name == canonical else f"{canonical} as {name}" for canonical, name in table.columns.items())
+    return ", ".join(names) + f" (payload: {table.payload})"
+
+
+def _facts(rows: Iterable[tuple[str, str | Text]]) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="dim", min_width=10)
+    grid.add_column(overflow="fold")
+    for label, content in rows:
+        grid.add_row(label, Text(content) if isinstance(content, str) else content)
+    return Padding(grid, (0, 0, 0, _INDENT))
+
+
+def _settings(title: str | None, settings: Iterable[Setting]) -> RenderableType:
+    parts: list[RenderableType] = [Text(title, style="bold")] if title else []
+    return Group(*parts, *map(_Choice, settings))
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Name and value, and below it why: the names are too long for columns side by side."""
+
+    setting: Setting
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        name, value = Text(self.setting.name), Text(self.setting.value, style="green", overflow="fold")
+        fits = _INDENT + len(name) + 3 + len(value) <= options.max_width
+        yield _indented(Text.assemble(name, (" = ", "dim"), value if fits else ""), _INDENT)
+        if not fits:
+            yield _indented(value, 2 * _INDENT)
+        yield _indented(Text(self.setting.why, style="dim"), 3 * _INDENT)
+
+
+def _indented(text: Text, columns: int) -> RenderableType:
+    return Padding(text, (0, 0, 0, columns))
+
+
+def _shared(tables: Sequence[TablePlan]) -> list[Setting]:
+    """Choices that all tables have alike are told once."""
+    if len(tables) < 2:
+        return []
+    return [setting for setting in tables[0].settings if all(setting in table.settings for table in tables)]
