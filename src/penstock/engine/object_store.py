@@ -6,6 +6,7 @@ that only speaks S3, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY â
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -100,31 +101,42 @@ class _Missing(PenstockError):
 
 def _library() -> Any:
     try:
-        import obstore
-        import obstore.exceptions
-        import obstore.store
+        importlib.import_module("obstore.store")
+        return importlib.import_module("obstore")
     except ImportError:
         raise SetupError(
             "a lake on an object store needs the package obstore to be read without a JVM", hint=f"run: {INSTALL}"
         ) from None
-    return obstore
+
+
+def storage_options(uri: str) -> dict[str, str]:
+    """For `deltalake`, which reads the rows: what the environment says and it would not take from there by itself."""
+    if urlsplit(uri).scheme not in _S3:
+        return {}
+    return {f"AWS_{name.upper()}": value for name, value in _s3_settings().items()}
+
+
+def _s3_settings() -> dict[str, str]:
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    found = {"endpoint": endpoint} if endpoint else {}
+    if not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
+        found["region"] = "us-east-1"
+    if endpoint and endpoint.startswith("http://"):
+        found["allow_http"] = "true"
+    return found
 
 
 def _bucket(scheme: str, address: str) -> Any:
-    from obstore.store import AzureStore, GCSStore, S3Store
-
+    stores = _library().store
     if scheme in _S3:
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-        config: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
-        if not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
-            config["region"] = "us-east-1"
-        client: dict[str, Any] = {"allow_http": endpoint.startswith("http://"), "timeout": "20s"}
+        settings = _s3_settings()
+        client: dict[str, Any] = {"allow_http": settings.pop("allow_http", "") == "true", "timeout": "20s"}
         bucket = f"s3{address[len(scheme) :]}"
-        return S3Store.from_url(bucket, config=config, client_options=client, retry_config=_PATIENCE)  # type: ignore[arg-type]
+        return stores.S3Store.from_url(bucket, config=settings, client_options=client, retry_config=_PATIENCE)
     if scheme in _GCS:
-        return GCSStore.from_url(address, retry_config=_PATIENCE)  # type: ignore[arg-type]
+        return stores.GCSStore.from_url(address, retry_config=_PATIENCE)
     if scheme in _AZURE:
-        return AzureStore.from_url(address, retry_config=_PATIENCE)  # type: ignore[arg-type]
+        return stores.AzureStore.from_url(address, retry_config=_PATIENCE)
     raise UsageError(
         f"a lake at {address} can only be read by Spark: this command starts no JVM",
         hint="it reads local folders, s3://, s3a://, gs:// and abfss://",

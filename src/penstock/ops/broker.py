@@ -1,0 +1,57 @@
+"""What the broker holds of the topics that tables read: asked once per cluster, for all tables together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from penstock.engine.kafka.admin import Admin, Topic
+from penstock.engine.protocol.position import Offsets
+from penstock.errors import PenstockError
+from penstock.plan.model import Cluster
+
+
+@dataclass(frozen=True)
+class Held:
+    """`problem` is set, and the rest empty, if the broker did not answer."""
+
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+    earliest: Offsets = field(default_factory=dict)
+    latest: Offsets = field(default_factory=dict)
+    problem: str | None = None
+
+
+def ask(cluster: Cluster, topics: Iterable[str], *, timeout: float, earliest: bool = True) -> Held:
+    """First and next offsets of all partitions of these topics. Never raises because of the broker."""
+    admin = Admin(cluster, timeout=timeout)
+    try:
+        found = admin.describe(topics)
+        return Held(found, admin.earliest(found) if earliest else {}, admin.latest(found))
+    except PenstockError as error:
+        return Held(problem=error.message)
+
+
+@dataclass(frozen=True)
+class Lag:
+    topic: str
+    partition: int
+    position: int
+    """The next offset to read."""
+    end: int | None
+    """The broker's next offset; None if it has no such partition."""
+
+    @property
+    def records(self) -> int | None:
+        """Offsets that are not yet in the table: at most so many records."""
+        return None if self.end is None else max(0, self.end - self.position)
+
+
+def lag(position: Offsets, held: Held) -> list[Lag]:
+    """Per partition. A partition that is new to the table will be read from its start."""
+    keys = {(t, p) for t, parts in position.items() for p in parts}
+    keys |= {(t, p) for t, parts in held.latest.items() if t in position for p in parts}
+    return [
+        Lag(t, p, position.get(t, {}).get(p, 0), held.latest.get(t, {}).get(p))
+        for t, p in sorted(keys)
+        if not held.problem
+    ]

@@ -1,0 +1,165 @@
+"""Offsets that the table lacks, looked up at the broker: is there a record, or did Kafka itself leave the offset empty?
+
+Transaction markers, aborted transactions and compaction leave offsets without a record; a transactional topic has such
+a gap for every transaction. So a partition is read forward through neighbouring gaps, and only long stretches between
+two gaps are jumped over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from penstock.engine.kafka.client import librdkafka
+from penstock.ops.verify.expected import Key
+from penstock.ops.verify.spans import Spans
+from penstock.plan.model import KafkaSource
+
+JUMP = 20_000
+"""Records that are rather read than jumped over: a jump costs a round trip and throws away what was fetched ahead."""
+PATIENCE = 30.0
+"""Seconds without a word from the broker until the remaining gaps count as unverifiable."""
+Progress = Callable[[float], None]
+
+
+@dataclass
+class Answer:
+    """What became of one partition's gaps."""
+
+    lost: Spans = field(default_factory=Spans)
+    """The broker has a record there."""
+    empty: Spans = field(default_factory=Spans)
+    """Kafka's own: the broker holds this range and has no record there."""
+    unverifiable: Spans = field(default_factory=Spans)
+    reason: str | None = None
+
+
+def isolation(source: KafkaSource) -> str:
+    return {**source.cluster.options, **source.options}.get("isolation.level", "read_committed")
+
+
+def look_up(
+    source: KafkaSource, gaps: Mapping[Key, Spans], progress: Progress = lambda _: None, *, patience: float = PATIENCE
+) -> dict[Key, Answer]:
+    """Every gap must lie within what the broker holds now."""
+    open_gaps = {key: _Gaps(key, spans) for key, spans in gaps.items() if spans}
+    if not open_gaps:
+        return {}
+    settings: dict[str, Any] = {
+        **librdkafka(source.cluster, source.options),
+        "isolation.level": isolation(source),
+        "group.id": "penstock-verify",  # the client demands one; it is never joined, and nothing is committed
+        "enable.auto.commit": "false",
+        "enable.auto.offset.store": "false",
+        "auto.offset.reset": "error",  # an offset that has aged out meanwhile must be said, not jumped over
+        "enable.partition.eof": "true",
+        "queued.max.messages.kbytes": "32768",
+        "log_level": "0",
+    }
+    consumer = Consumer(settings)
+    try:
+        consumer.assign([TopicPartition(*key, one.at) for key, one in open_gaps.items()])
+        _read(consumer, open_gaps, progress, patience)
+    finally:
+        consumer.close()
+    return {key: one.answer() for key, one in open_gaps.items()}
+
+
+def _read(consumer: Any, gaps: Mapping[Key, _Gaps], progress: Progress, patience: float) -> None:
+    total = sum(one.total for one in gaps.values())
+    waiting = set(gaps)
+    heard = time.monotonic()
+    while waiting:
+        messages = consumer.consume(num_messages=2000, timeout=1.0)
+        if any(message.error() is None or message.error().code() == KafkaError._PARTITION_EOF for message in messages):
+            heard = time.monotonic()
+        elif time.monotonic() - heard > patience:
+            for key in waiting:
+                gaps[key].give_up(f"the broker gave no answer for {patience:.0f} s")
+            return
+        for message in messages:
+            key = (message.topic(), message.partition())
+            if key not in waiting:
+                continue
+            one = gaps[key]
+            error = message.error()
+            if error is None:
+                one.record_at(message.offset())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                one.end_at(message.offset())
+            else:
+                one.give_up(error.str())
+            if one.done:
+                waiting.discard(key)
+                consumer.incremental_unassign([TopicPartition(*key)])
+            elif one.far:
+                one.jump()
+                try:
+                    consumer.seek(TopicPartition(*key, one.at))
+                except KafkaException as cause:
+                    one.give_up(str(cause))
+                    waiting.discard(key)
+        progress(sum(one.settled for one in gaps.values()) / max(1, total))
+
+
+class _Gaps:
+    """The gaps of one partition, settled from left to right as its records come by."""
+
+    def __init__(self, key: Key, spans: Spans) -> None:
+        self.key = key
+        self._spans = spans
+        self._rest: Iterator[tuple[int, int]] = iter(spans)
+        self._gap: tuple[int, int] | None = next(self._rest)
+        self.at = self._gap[0]
+        """The next offset that the broker has still to show."""
+        self._found = Answer()
+        self.total = spans.size
+        self.settled = 0
+
+    @property
+    def done(self) -> bool:
+        return self._gap is None
+
+    @property
+    def far(self) -> bool:
+        return self._gap is not None and self._gap[0] - self.at > JUMP
+
+    def jump(self) -> None:
+        if self._gap is not None:
+            self.at = self._gap[0]
+
+    def record_at(self, offset: int) -> None:
+        """Records come in their order, so everything between the last one and this one is empty. What was still under
+        way from before a jump lies before the next gap and changes nothing."""
+        self._seen_up_to(offset)
+        if self._gap is not None and self._gap[0] <= offset < self._gap[1]:
+            self._found.lost.add(offset, offset + 1)
+        self.at = max(self.at, offset + 1)
+        self._seen_up_to(offset + 1)
+
+    def end_at(self, offset: int) -> None:
+        """The partition ends here: no record comes any more."""
+        self._seen_up_to(offset)
+        if self._gap is not None:
+            self.give_up(f"the broker's partition ends at {offset}")
+
+    def give_up(self, reason: str) -> None:
+        gap, self._gap = self._gap, None
+        while gap is not None:
+            self._found.unverifiable.add(max(gap[0], min(self.at, gap[1])), gap[1])
+            gap = next(self._rest, None)
+        self._found.reason = reason
+
+    def answer(self) -> Answer:
+        found = self._found
+        found.empty = self._spans - found.lost - found.unverifiable
+        return found
+
+    def _seen_up_to(self, offset: int) -> None:
+        while self._gap is not None and self._gap[1] <= offset:
+            self.settled += self._gap[1] - self._gap[0]
+            self._gap = next(self._rest, None)
