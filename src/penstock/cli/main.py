@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
+from penstock.cli.options import before_verb
 from penstock.cli.verbs import Verbs
 
 app = typer.Typer(
@@ -39,11 +40,10 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _root(
-    context: typer.Context,
     directory: Annotated[Path | None, typer.Option("-C", metavar="DIR", help="The project folder.")] = None,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="The version.")] = False,
 ) -> None:
-    context.obj = directory
+    before_verb.set(directory)
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def main() -> None:
             print_json({"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}})
         from rich.text import Text
 
-        err.print(Text("error: ", style="bold red") + Text(str(error)))
+        err.print(Text("error: ", style="bold red") + Text(str(error)), soft_wrap=True)
         sys.exit(error.exit_code)
 
 

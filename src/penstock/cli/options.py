@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
 import typer
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done,
 Tables = Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="Only these tables.", show_default="all")]
 
 
+before_verb: ContextVar[Path | None] = ContextVar("before_verb", default=None)
+"""The folder of `penstock -C DIR VERB`."""
+
+
 def project_folder(chosen: Path | None) -> Path:
     """The verb's own -C, else the one before the verb, else the working directory."""
-    if chosen is not None:
-        return chosen
-    context = click.get_current_context(silent=True)
-    before_verb = context.find_root().obj if context else None
-    return before_verb if isinstance(before_verb, Path) else Path()
+    return chosen or before_verb.get() or Path()
 
 
 def load_plan(chosen: Path | None) -> Plan:

@@ -1,0 +1,245 @@
+"""Kill a running project again and again, and look at the table all the while.
+
+A producer sends numbered records without pause; a reader polls the table; the runner is killed with SIGKILL at random
+moments (the whole process group, Python alone, the JVM alone), and after some kills its checkpoint is damaged. At no
+poll may the table hold a coordinate twice, and in the end it holds exactly what the broker has, once.
+
+    python -m tests.e2e.chaos --kills 200 --seed 7
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Producer
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import TableNotFoundError
+
+from penstock.dev.broker import Broker
+
+TABLE = "bronze.orders"
+TOPIC = "chaos.orders-v1"
+PROJECT = """\
+name: chaos
+lake: ./lake
+kafka: {{bootstrap: "{bootstrap}"}}
+spark: {{master: "local[2]", conf: {{spark.driver.memory: 1g}}}}
+defaults: {{trigger: 500ms}}
+tables:
+  bronze.orders:
+    from: {{kafka: {topic}, max_per_trigger: 3000}}
+"""
+
+
+class Flow:
+    """The producer: a steady stream of records until it is stopped."""
+
+    def __init__(self, bootstrap: str, partitions: int, rate: int) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all"})
+        self._partitions, self._rate = partitions, rate
+        self._stop = threading.Event()
+        self.sent = 0
+        self._thread = threading.Thread(target=self._send, daemon=True)
+        self._thread.start()
+
+    def _send(self) -> None:
+        while not self._stop.wait(0.05):
+            for _ in range(self._rate // 20):
+                value = f'{{"n":{self.sent},"pad":"{"x" * (self.sent % 200)}"}}'
+                self._producer.produce(TOPIC, key=str(self.sent), value=value, partition=self.sent % self._partitions)
+                self.sent += 1
+            self._producer.poll(0)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(30) == 0
+
+
+class Poller:
+    """The concurrent reader: every version that it sees must be free of duplicates, and must only grow."""
+
+    def __init__(self, uri: Path) -> None:
+        self._uri = uri
+        self._stop = threading.Event()
+        self.polls = 0
+        self.problems: list[str] = []
+        self._rows = 0
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+        self._thread.start()
+
+    def _poll(self) -> None:
+        while not self._stop.wait(1.0):
+            try:
+                rows, doubled = look(self._uri)
+            except TableNotFoundError:
+                continue
+            except Exception as error:
+                self.problems.append(f"a reader failed: {error}")
+                continue
+            self.polls += 1
+            if doubled:
+                self.problems.append(f"poll {self.polls}: {doubled} coordinates twice")
+            if rows < self._rows:
+                self.problems.append(f"poll {self.polls}: {self._rows} rows became {rows}")
+            self._rows = rows
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def look(uri: Path) -> tuple[int, int]:
+    """Rows, and how many of them are one too many."""
+    query = "SELECT count(*) AS n, count(DISTINCT concat(topic, '/', partition, '/', \"offset\")) AS d FROM t"
+    found = QueryBuilder().register("t", DeltaTable(str(uri))).execute(query).read_all()
+    rows, distinct = (int(found.column(i)[0].as_py()) for i in range(2))
+    return rows, rows - distinct
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "penstock", "-C", str(folder), "run", *arguments]
+    with (folder / "run.log").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+
+def jvm_of(runner: subprocess.Popen[bytes]) -> int | None:
+    children = Path(f"/proc/{runner.pid}/task").glob("*/children")
+    for pid in (pid for file in children for pid in file.read_text().split()):
+        try:
+            if "java" in Path(f"/proc/{pid}/comm").read_text():
+                return int(pid)
+        except OSError:
+            continue
+    return None
+
+
+def kill_group(runner: subprocess.Popen[bytes]) -> None:
+    os.killpg(runner.pid, signal.SIGKILL)
+
+
+def kill_python(runner: subprocess.Popen[bytes]) -> None:
+    os.kill(runner.pid, signal.SIGKILL)
+
+
+def kill_jvm(runner: subprocess.Popen[bytes]) -> None:
+    pid = jvm_of(runner)
+    if pid is None:
+        kill_group(runner)
+        return
+    os.kill(pid, signal.SIGKILL)
+    try:
+        code = runner.wait(60)
+    except subprocess.TimeoutExpired:
+        kill_group(runner)
+        raise AssertionError("the runner hung after its JVM was killed") from None
+    assert code == 3, f"the runner ended with {code} after its JVM was killed"
+
+
+def _newest(checkpoint: Path, kind: str) -> Path | None:
+    found = [path for path in (checkpoint / kind).glob("*") if path.name.isdigit()]
+    return max(found, key=lambda path: int(path.name), default=None)
+
+
+def truncate_offsets(checkpoint: Path) -> None:
+    newest = _newest(checkpoint, "offsets")
+    if newest is not None:
+        text = newest.read_bytes()
+        newest.write_bytes(text[: random.randrange(len(text) or 1)])
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "checkpoint deleted": lambda folder: shutil.rmtree(folder, ignore_errors=True),
+    "offsets deleted": lambda folder: shutil.rmtree(folder / "offsets", ignore_errors=True),
+    "commits deleted": lambda folder: shutil.rmtree(folder / "commits", ignore_errors=True),
+    "metadata deleted": lambda folder: (folder / "metadata").unlink(missing_ok=True),
+    "last offsets truncated": truncate_offsets,
+}
+
+
+def damage(folder: Path, how: str) -> None:
+    for checkpoint in (folder / "lake/_penstock/checkpoints" / TABLE).glob("*"):
+        DAMAGES[how](checkpoint)
+
+
+def wait_for_end_of_jvm(folder: Path, patience: float = 30) -> None:
+    """After Python was killed the JVM ends by itself; damage to files of a living process would be another test."""
+    from penstock.engine.protocol.locks import holder, lock_path
+
+    deadline = time.monotonic() + patience
+    while holder(lock_path(str(folder / "lake/_penstock"), TABLE, "run")) is not None:
+        assert time.monotonic() < deadline, "the JVM outlived its Python"
+        time.sleep(0.1)
+
+
+def chaos(kills: int, seed: int, partitions: int, rate: int, longest: float, folder: Path) -> dict[str, object]:
+    random.seed(seed)
+    counts: Counter[str] = Counter()
+    with Broker() as broker:
+        broker.create_topic(TOPIC, partitions)
+        (folder / "penstock.yml").write_text(PROJECT.format(bootstrap=broker.bootstrap, topic=TOPIC))
+        flow, poller = Flow(broker.bootstrap, partitions, rate), Poller(folder / "lake/bronze/orders")
+        try:
+            for number in range(kills):
+                runner = start(folder)
+                # Some kills hit the start, most of them a running stream.
+                time.sleep(random.uniform(0.5, longest))
+                how = random.choice((kill_group, kill_python, kill_jvm))
+                if runner.poll() is not None:
+                    counts["ended before"] += 1
+                    assert runner.returncode == 0, (folder / "run.log").read_text()[-3000:]
+                else:
+                    how(runner)
+                    counts[how.__name__] += 1
+                runner.wait()
+                if random.random() < 0.5:
+                    wait_for_end_of_jvm(folder)
+                    what = random.choice(list(DAMAGES))
+                    damage(folder, what)
+                    counts[what] += 1
+                print(f"kill {number + 1}/{kills}, {poller.polls} polls, {dict(counts)}", file=sys.stderr, flush=True)
+                assert not poller.problems, poller.problems
+        finally:
+            flow.stop()
+        last = start(folder, "--once")
+        assert last.wait(300) == 0, (folder / "run.log").read_text()[-3000:]
+        poller.stop()
+        assert not poller.problems, poller.problems
+        rows, doubled = look(folder / "lake/bronze/orders")
+        verify = subprocess.run(
+            [sys.executable, "-m", "penstock", "-C", str(folder), "verify", "--json"], capture_output=True, text=True
+        )
+        assert (rows, doubled) == (flow.sent, 0), f"{rows} rows, {doubled} doubled, {flow.sent} sent"
+        assert verify.returncode == 0, verify.stdout + verify.stderr
+        commits = len(list((folder / "lake/bronze/orders/_delta_log").glob("*.json")))
+        return {"rows": rows, "doubled": doubled, "polls": poller.polls, "commits": commits, **counts}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--partitions", type=int, default=3)
+    parser.add_argument("--rate", type=int, default=2000, help="records per second")
+    parser.add_argument("--longest", type=float, default=20.0, help="seconds that a runner lives at most")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = chaos(chosen.kills, chosen.seed, chosen.partitions, chosen.rate, chosen.longest, Path(folder))
+    print(json.dumps({"seed": chosen.seed, **found}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
