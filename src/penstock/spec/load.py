@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,9 @@ def check_project(folder: Path, *, env: Mapping[str, str] | None = None) -> Chec
     unresolved: set[TreePath] = set()
     tree = _resolved(document.tree, (), document, problems, unresolved, os.environ if env is None else env, folder)
     project, found = _project(tree, folder, document)
+    references = list(_references(tree))
     problems += [
-        document.problem(finding.path, finding.message, finding.hint, at_key=finding.at_key)
+        document.problem(finding.path, _hidden(finding.message, references), finding.hint, at_key=finding.at_key)
         for finding in found
         if document.known(finding.path) not in unresolved
     ]
@@ -107,6 +108,21 @@ def _resolved(
         problems += [document.problem(path, finding.message, finding.hint) for finding in error.findings]
         unresolved.add(path)
         return Referenced("", node)
+
+
+def _references(tree: Any) -> Iterator[Referenced]:
+    if isinstance(tree, Referenced):
+        yield tree
+    elif isinstance(tree, dict | list):
+        for below in tree.values() if isinstance(tree, dict) else tree:
+            yield from _references(below)
+
+
+def _hidden(message: str, references: Iterable[Referenced]) -> str:
+    """Checks that look at a finished model no longer know what came by reference; their messages quote the value."""
+    for reference in references:
+        message = message.replace(f"'{str(reference)}'", f"'{reference.written}'")
+    return message
 
 
 def _project(tree: Any, folder: Path, document: Document) -> tuple[Project | None, list[Finding]]:

@@ -126,6 +126,6 @@ def _cluster_findings(table: Any, data: Mapping[str, Any], named: list[str]) -> 
             hint = "write kafka: {bootstrap: host:9092} at the top, or name a cluster here"
             return [Finding((key,), "which Kafka? there is no kafka: at the top", hint, at_key=True)]
     elif isinstance(cluster, str) and cluster not in named:
-        hint = did_you_mean(cluster, named) if named else "write clusters: {" + cluster + ": {bootstrap: host:9092}}"
+        hint = did_you_mean(cluster, named) if named else "write clusters: {NAME: {bootstrap: host:9092}} at the top"
         return [Finding((key, "cluster"), f"there is no cluster {shown(cluster)}", hint)]
     return []

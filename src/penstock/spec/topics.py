@@ -6,9 +6,9 @@ import re
 import warnings
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.finding import Finding, Wrong, shown, wrong
+from penstock.spec.finding import Finding, Referenced, Wrong, shown, wrong
 from penstock.spec.part import Part
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -18,9 +18,11 @@ _QUANTIFIER = re.compile(r"\{\d+(,\d*)?\}")
 _NO_QUANTIFIER = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 
 
-def _pattern(value: str) -> str:
+def _pattern(value: Any) -> Any:
     """A regular expression that Java (Spark, while reading) and Python (`status`, `verify`) read alike."""
     hint = 'write a regular expression that the whole topic name matches: {pattern: "events-.*"}'
+    if not isinstance(value, str):
+        return value
     if not value:
         raise wrong("the pattern is empty", hint)
     try:
@@ -28,7 +30,8 @@ def _pattern(value: str) -> str:
             warnings.simplefilter("error", FutureWarning)  # a nested set: Java gives it another meaning
             re.compile(value)
     except re.error as error:
-        raise wrong(f"{shown(value)} is not a regular expression: {error.msg} at {error.pos}", hint) from None
+        detail = "" if isinstance(value, Referenced) else f": {error.msg} at {error.pos}"
+        raise wrong(f"{shown(value)} is not a regular expression{detail}", hint) from None
     except FutureWarning:
         raise wrong(
             f"{shown(value)}: Java reads '[[' and '&&' within a set otherwise", "escape them: \\[ \\&"
@@ -45,7 +48,7 @@ class Topics(Part):
     """`orders`, `[orders, refunds]` or `{pattern: "events-.*"}`: exactly one of `names` and `pattern` is set."""
 
     names: tuple[str, ...] = ()
-    pattern: Annotated[str, AfterValidator(_pattern)] | None = Field(default=None, examples=['"events-.*"'])
+    pattern: Annotated[str, BeforeValidator(_pattern)] | None = Field(default=None, examples=['"events-.*"'])
 
     python_only: ClassVar[frozenset[str]] = frozenset({"names"})
     shape: ClassVar[str] = 'a topic, a list of topics, or {pattern: "events-.*"}'

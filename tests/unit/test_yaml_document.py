@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+
+from penstock.spec.document import parse
+
+
+def test_every_value_and_every_key_knows_its_place() -> None:
+    document = parse("a: 1\nb:\n  - x\n  - {c: d}\n", "f.yml")
+    assert document.tree == {"a": 1, "b": ["x", {"c": "d"}]}
+    assert document.place(("a",)) == (1, 4)
+    assert document.place(("a",), at_key=True) == (1, 1)
+    assert document.place(("b", 0)) == (3, 5)
+    assert document.place(("b", 1, "c")) == (4, 9)
+
+
+def test_a_step_that_only_a_model_knows_is_left_out() -> None:
+    document = parse("a:\n  - x\n", "f.yml")
+    assert document.place(("a", "names", 0)) == (2, 5)
+
+
+@pytest.mark.parametrize("word", ["on", "off", "yes", "no", "y", "N", "2026-01-01", "1:30", "0x1F", "1e", "=", ".inf"])
+def test_only_true_and_false_are_booleans_and_dates_stay_text(word: str) -> None:
+    assert parse(f"a: {word}", "f.yml").tree == {"a": word}
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("true", True),
+        ("False", False),
+        ("~", None),
+        ("", None),
+        ("12", 12),
+        ("-2", -2),
+        ("200_000", 200000),
+        ("0.5", 0.5),
+    ],
+)
+def test_plain_words_of_json_have_their_values(word: str, value: object) -> None:
+    assert parse(f"a: {word}", "f.yml").tree == {"a": value}
+
+
+def test_quotes_make_text() -> None:
+    assert parse("a: '12'\nb: \"true\"", "f.yml").tree == {"a": "12", "b": "true"}
+
+
+def test_keys_are_text() -> None:
+    assert parse("on: 1\n0: 2\ntrue: 3", "f.yml").tree == {"on": 1, "0": 2, "true": 3}
+
+
+def test_a_key_that_is_given_twice_is_an_error_at_the_second() -> None:
+    document = parse("a: 1\nb: 2\na: 3\n", "f.yml")
+    (problem,) = document.problems
+    assert (problem.line, problem.column) == (3, 1)
+    assert "first in line 1" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a: [1, 2\nb: 3\n", 2), ("a: b: c\n", 1), ("a:\n\t- x\n", 2), ("a: *nowhere\n", 1), ("a: 1\n---\nb: 2\n", 2)],
+)
+def test_a_syntax_error_has_its_line_and_a_hint(text: str, line: int) -> None:
+    (problem,) = parse(text, "f.yml").problems
+    assert problem.line == line
+    assert "not YAML" in problem.message
+    assert problem.hint
+
+
+def test_tabs_are_named_as_the_cause() -> None:
+    (problem,) = parse("a:\n\tb: 1\n", "f.yml").problems
+    assert "tabs" in (problem.hint or "")
+
+
+def test_a_control_character_has_its_place() -> None:
+    (problem,) = parse("a: 1\nb: x\x07\n", "f.yml").problems
+    assert (problem.line, problem.column) == (2, 5)
+
+
+@pytest.mark.parametrize(
+    "tag", ["!!python/object/apply:os.system [echo]", "!!python/name:os.system x", "!mine {a: 1}", "!!set {a}"]
+)
+def test_no_tag_makes_an_object(tag: str) -> None:
+    document = parse(f"a: {tag}", "f.yml")
+    assert document.tree == {"a": None}
+    assert "is not allowed" in document.problems[0].message
+
+
+def test_aliases_and_merges_are_read() -> None:
+    document = parse("a: &x {b: 1, c: 2}\nd: *x\ne: {<<: *x, c: 3}\n", "f.yml")
+    assert document.tree == {"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 2}, "e": {"c": 3, "b": 1}}
+
+
+def test_an_alias_of_itself_ends() -> None:
+    assert "endless" in parse("a: &x [*x]\n", "f.yml").problems[0].message
+
+
+def test_aliases_of_aliases_do_not_fill_the_memory() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    assert "endless" in parse("\n".join(lines), "f.yml").problems[0].message
