@@ -1,0 +1,1 @@
+"""`make bench`: Penstock against hand-written jobs, every contender its own process, all measured from outside."""

@@ -1,0 +1,139 @@
+"""Who runs: Penstock (P) and the hand-written jobs. Each entry is a command and a way to see its progress."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.jobs.job import JobFile
+from bench.product import Chosen, penstock, read_plan, write_project
+from bench.progress import DeltaProgress, Marks, Offsets, ParquetProgress, Progress
+from bench.stock import stock_conf, tuned_conf
+from bench.verify import Offsets as Expected
+from bench.verify import check_delta, check_parquet, records
+
+TABLE = "bronze.events"
+
+
+@dataclass(frozen=True)
+class Task:
+    """Land one topic, `per_batch` records at a time, everything below `folder`."""
+
+    folder: Path
+    bootstrap: str
+    topic: str
+    per_batch: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    argv: list[str]
+    progress: Progress
+    check: Callable[[Expected], str | None]
+
+
+@dataclass(frozen=True)
+class Contender:
+    name: str
+    what: str
+    enter: Callable[[Task], Entry]
+
+
+def chosen_for(task: Task) -> Chosen:
+    """The project of a task and what Penstock chose for it."""
+    project = task.folder / "project"
+    write_project(project, task.bootstrap, {TABLE: task.topic}, per_batch=task.per_batch)
+    return read_plan(project)
+
+
+def _penstock(task: Task) -> Entry:
+    chosen = chosen_for(task)
+    table = chosen.tables[TABLE]
+    # Batch 0 is the seed of the checkpoint, not a batch that ran.
+    first = Offsets(chosen.checkpoints[TABLE] / "1" / "offsets", lowest=1)
+    return Entry(
+        penstock(task.folder / "project", "run", "--once"),
+        DeltaProgress(table, first),
+        lambda expected: check_delta(table, expected),
+    )
+
+
+def _job(task: Task) -> JobFile:
+    return JobFile(
+        bootstrap=task.bootstrap,
+        topic=task.topic,
+        per_batch=task.per_batch,
+        table=str(task.folder / "table"),
+        checkpoint=str(task.folder / "checkpoint"),
+        marks=str(task.folder / "marks.json"),
+    )
+
+
+def _command(task: Task, script: str, job: JobFile) -> list[str]:
+    file = task.folder / "job.json"
+    job.write(file)
+    return [sys.executable, "-m", f"bench.jobs.{script}", str(file)]
+
+
+def _tuned(task: Task) -> JobFile:
+    chosen = chosen_for(task)
+    return replace(
+        _job(task),
+        master=chosen.master,
+        conf=tuned_conf(dict(chosen.conf)),
+        kafka=dict(chosen.kafka),
+        properties=dict(chosen.properties),
+    )
+
+
+def _by_hand(task: Task) -> Entry:
+    return _spark(task, _tuned(task))
+
+
+def _stock(task: Task) -> Entry:
+    return _spark(task, replace(_job(task), master=chosen_for(task).master, conf=stock_conf()))
+
+
+def _spark(task: Task, job: JobFile) -> Entry:
+    table = Path(job.table)
+    progress = DeltaProgress(table, Offsets(Path(job.checkpoint) / "offsets"))
+    return Entry(_command(task, "spark_job", job), progress, lambda expected: check_delta(table, expected))
+
+
+def _parquet(task: Task) -> Entry:
+    job = replace(_tuned(task), sink="parquet", properties=None)
+    table = Path(job.table)
+    progress = ParquetProgress(table, Offsets(Path(job.checkpoint) / "offsets"), task.per_batch)
+    return Entry(_command(task, "spark_job", job), progress, lambda expected: check_parquet(table, expected))
+
+
+def _loop(task: Task) -> Entry:
+    job = _job(task)
+    table = Path(job.table)
+    progress = DeltaProgress(table, Marks(Path(job.marks)))
+    return Entry(_command(task, "loop_job", job), progress, lambda expected: check_delta(table, expected))
+
+
+def _discard(task: Task) -> Entry:
+    job = _job(task)
+    progress = Marks(Path(job.marks))
+
+    def check(expected: Expected) -> str | None:
+        rows = sum(commit.rows for commit in progress.commits())
+        return None if rows == records(expected) else f"{rows} of {records(expected)} records"
+
+    return Entry(_command(task, "discard_job", job), progress, check)
+
+
+_ALL = (
+    Contender("P", "penstock run --once", _penstock),
+    Contender("a", "PySpark by hand, native Delta sink, Penstock's own settings", _by_hand),
+    Contender("a again", "the same once more: the noise between equals", _by_hand),
+    Contender("a'", "PySpark by hand, native Delta sink, stock settings", _stock),
+    Contender("c", "Python loop of confluent-kafka and deltalake, offsets in the commit", _loop),
+    Contender("d", "consume and discard: the limit", _discard),
+    Contender("parquet", "PySpark by hand, plain Parquet sink, Penstock's own settings", _parquet),
+)
+CONTENDERS: Mapping[str, Contender] = {contender.name: contender for contender in _ALL}

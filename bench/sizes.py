@@ -1,0 +1,50 @@
+"""How much is measured: the sizes of the issue's targets, and those of a smoke run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sizes:
+    rounds: int = 3
+    warm_up: bool = True
+    bronze_records: int = 2_000_000
+    bronze_batch: int = 200_000
+    small_records: int = 1_000_000
+    small_batch: int = 20_000
+    floor_batch: int = 1_000
+    floor_warm: int = 200
+    """Batches that do not count."""
+    floor_measured: int = 100
+    many_tables: int = 100
+    many_records: int = 2_000
+    """Per table and trigger."""
+    many_trigger: int = 30
+    many_partitions: int = 1
+    many_minutes: float = 10.0
+    start_records: int = 1_000
+    cli_repeats: int = 5
+    leave_out: frozenset[str] = frozenset()
+    """Contenders that do not run."""
+
+
+QUICK = Sizes(
+    rounds=1,
+    warm_up=False,
+    bronze_records=20_000,
+    bronze_batch=5_000,
+    small_records=10_000,
+    small_batch=2_000,
+    floor_batch=100,
+    floor_warm=10,
+    floor_measured=10,
+    many_tables=4,
+    many_records=200,
+    many_trigger=3,
+    many_minutes=0.4,
+    start_records=100,
+    cli_repeats=2,
+    leave_out=frozenset({"a again", "a'"}),
+)
+"""Small enough for a test: it shows that everything runs and verifies; its figures mean nothing."""
