@@ -75,14 +75,18 @@ class TableRun:
 
     def _live(self) -> None:
         table, around = self._table.name, self._around
+        locks: tuple[Lock, ...] = ()
         try:
             run_lock, commit_lock = self._locks()
-            if run_lock is not None:
+            locks = (run_lock, commit_lock)
+            if isinstance(run_lock, JvmLock):
                 acquire_run(run_lock, lock_path(around.plan.system, table, "run"), table)
             self._state("starting")
             self._try_until_done(commit_lock)
         except Exception as error:
             self.error = explain(error, table, around.log)
+        finally:
+            self._close(locks)
         if self.error is not None:
             self.outcome = "failed"
             around.listener.failed(table, self.error)
@@ -90,10 +94,18 @@ class TableRun:
             self._state(self.outcome, self.error)
         around.listener.ended(table, self.outcome)
 
-    def _locks(self) -> tuple[JvmLock | None, Lock]:
+    def _close(self, locks: tuple[Lock, ...]) -> None:
+        """A table that has ended is free for others, though this process goes on with the rest."""
+        for lock in locks:
+            try:
+                lock.close()
+            except Exception as error:  # the JVM is dead, and its locks with it
+                self.error = self.error or explain(error, self._table.name, self._around.log)
+
+    def _locks(self) -> tuple[Lock, Lock]:
         plan, spark = self._around.plan, self._around.spark
         if not plan.local:
-            return None, NoLock()
+            return NoLock(), NoLock()
         paths = (lock_path(plan.system, self._table.name, name) for name in ("run", "commit"))
         run, commit = (JvmLock(spark, path) for path in paths)
         return run, commit

@@ -32,6 +32,8 @@ class Lock(Protocol):
 
     def release(self) -> None: ...
 
+    def close(self) -> None: ...
+
 
 class NoLock:
     """For stores that tell two writers apart themselves."""
@@ -40,6 +42,9 @@ class NoLock:
         return True
 
     def release(self) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
 

@@ -1,0 +1,207 @@
+"""Driving a plan in this process: records with known coordinates in, what the runner said and what landed out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.log import Commit, DeltaLog, Origin
+from penstock.engine.protocol.position import same
+from penstock.engine.store import LocalStore
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.engine.protocol.write import Written
+    from penstock.plan.model import Plan, TablePlan
+    from penstock.runtime.listener import Outcome
+
+TABLE = "bronze.t"
+Coordinates = Counter[tuple[str, int, int]]
+
+
+class Heard:
+    """A listener that remembers."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.batches: list[Written] = []
+        self.errors: dict[str, PenstockError] = {}
+        self.outcomes: dict[str, Outcome] = {}
+
+    def said(self, table: str, message: str) -> None:
+        self.messages.append(message)
+
+    def batch(self, table: str, written: Written, seconds: float) -> None:
+        self.batches.append(written)
+
+    def failed(self, table: str, error: PenstockError) -> None:
+        self.errors[table] = error
+
+    def ended(self, table: str, outcome: Outcome) -> None:
+        self.outcomes[table] = outcome
+
+    def heard(self, words: str) -> bool:
+        return any(words in message for message in self.messages)
+
+
+def run(spark: SparkSession, plan: Plan, *names: str) -> Heard:
+    """`penstock run --once` of the named tables, or all; a failure is in the answer."""
+    from penstock.runtime.runner import choose, run_in
+
+    heard = Heard()
+    run_in(spark, plan, choose(plan, names), heard, once=True)
+    return heard
+
+
+def run_well(spark: SparkSession, plan: Plan, *names: str) -> Heard:
+    """The same, and it must end well."""
+    heard = run(spark, plan, *names)
+    for error in heard.errors.values():
+        raise error
+    return heard
+
+
+def refusal(spark: SparkSession, plan: Plan, kind: type[PenstockError]) -> PenstockError:
+    """The error that stops the plan's only table; it writes nothing."""
+    table = plan.tables[0]
+    before = log(table).versions()
+    heard = run(spark, plan)
+    assert isinstance(heard.errors.get(table.name), kind), (heard.errors, heard.messages)
+    assert log(table).versions() == before
+    return heard.errors[table.name]
+
+
+@contextmanager
+def running(spark: SparkSession, plan: Plan, name: str = TABLE) -> Iterator[Heard]:
+    """`penstock run` of one table beside the test, with the table's own trigger; stopped cleanly on the way out."""
+    from penstock.engine.kafka.admin import Admin
+    from penstock.runtime.runner import open_store
+    from penstock.runtime.table_run import Surroundings, TableRun
+
+    table = plan.table(name)
+    assert table is not None
+    heard, stopping = Heard(), threading.Event()
+    around = Surroundings(
+        spark=spark,
+        plan=plan,
+        store=open_store(spark, plan),
+        listener=heard,
+        once=False,
+        log=str(Path(plan.root) / ".penstock" / "logs"),
+        starts=threading.Semaphore(1),
+        stopping=stopping,
+    )
+    table_run = TableRun(around, table, Admin(table.source.cluster), 0, 1)
+    table_run.thread.start()
+    try:
+        yield heard
+    finally:
+        stopping.set()
+        table_run.stop()
+        table_run.thread.join(timeout=60)
+        assert not table_run.thread.is_alive()
+
+
+def wait_for(what: Callable[[], bool], *, patience: float = 40.0) -> None:
+    deadline = time.monotonic() + patience
+    while not what():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+def produce(
+    bootstrap: str, topic: str, count: int = 10, *, partitions: Sequence[int] = (0, 1), value: Any = None, **record: Any
+) -> Coordinates:
+    """Numbered records, round the partitions; gives where the broker put them."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1, "message.max.bytes": 64 << 20})
+    return _produce(producer, topic, count, partitions, value, record)
+
+
+def _produce(
+    producer: Any, topic: str, count: int, partitions: Sequence[int], value: Any, record: dict[str, Any]
+) -> Coordinates:
+    landed: Coordinates = Counter()
+
+    def delivered(error: Any, message: Any) -> None:
+        assert error is None, error
+        landed[(message.topic(), message.partition(), message.offset())] += 1
+
+    for number in range(count):
+        fields = {"value": f"v{number}" if value is None else value, "key": f"k{number}", **record}
+        producer.produce(topic, partition=partitions[number % len(partitions)], on_delivery=delivered, **fields)
+    producer.flush(30)
+    assert landed.total() == count
+    return landed
+
+
+@contextmanager
+def transaction(bootstrap: str, name: str) -> Iterator[Any]:
+    """A producer within an open transaction; the test ends it, by commit or abort."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 1})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    yield producer
+
+
+def coordinates(plan: Plan, name: str = TABLE) -> Coordinates:
+    """The multiset of (topic, partition, offset) in a table, read without Spark."""
+    table = plan.table(name)
+    assert table is not None
+    columns = [table.columns[column] for column in ("topic", "partition", "offset")]
+    return Counter(tuple(row[column] for column in columns) for row in rows(plan, name))  # type: ignore[misc]
+
+
+def rows(plan: Plan, name: str = TABLE) -> list[dict[str, Any]]:
+    from deltalake import DeltaTable, QueryBuilder
+
+    table = plan.table(name)
+    assert table is not None
+    found = QueryBuilder().register("t", DeltaTable(table.uri)).execute("SELECT * FROM t").read_all()
+    columns = {field.name: found.column(field.name).to_pylist() for field in found.schema}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def log(table: TablePlan) -> DeltaLog:
+    return DeltaLog(LocalStore(), table.uri, table.name)
+
+
+def commits(plan: Plan, name: str = TABLE) -> list[Commit]:
+    table = plan.table(name)
+    assert table is not None
+    return log(table).since(-1)
+
+
+def whole_chain(plan: Plan, name: str = TABLE) -> list[Entry]:
+    """The entries of the table, each of which must begin where the one before it ended."""
+    entries = [c.entry for c in commits(plan, name) if c.origin is Origin.LEDGER and c.entry is not None]
+    assert entries[0].kind == "genesis"
+    for last, entry in zip(entries, entries[1:], strict=False):
+        if entry.kind == "carry":
+            assert (entry.key, entry.after) == (last.key, last.after)
+            continue
+        assert all(same(a, b) for a, b in zip(last.after, entry.before, strict=True)), (last, entry)
+        expected = (last.generation + 1, 0) if entry.kind == "open" else (last.generation, last.batch + 1)
+        assert entry.key == expected
+    return entries
+
+
+def checkpoint(plan: Plan, generation: int = 1, name: str = TABLE) -> Path:
+    table = plan.table(name)
+    assert table is not None
+    return Path(table.checkpoints) / str(generation)
+
+
+def newest(folder: Path) -> int:
+    return max(int(path.name) for path in folder.iterdir() if path.name.isdigit())
