@@ -18,7 +18,8 @@ group = typer.Typer(help="A Kafka broker for development, on this machine only."
 def start(
     port: Annotated[int | None, typer.Option(help="Its port; 0 takes a free one.", show_default="9092")] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where it keeps its data.", show_default="the user's cache")
+        Path | None,
+        typer.Option(metavar="DIR", help="Where it keeps its data.", show_default="~/.local/state/penstock"),
     ] = None,
     topic: Annotated[
         list[str] | None, typer.Option(metavar="NAME[:PARTITIONS]", help="A topic to make. May be given often.")

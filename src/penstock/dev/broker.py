@@ -188,11 +188,8 @@ class Broker:
         return "\n".join(texts)
 
     def _failed(self, reason: str) -> SetupError:
-        lines = [line for line in self._told().splitlines() if line.strip()]
-        telling = [line for line in lines if " ERROR " in line or " FATAL " in line or "Exception" in line] or lines
-        shown = "".join(f"\n  {line[:300]}" for line in telling[-3:])
         return SetupError(
-            f"the Kafka broker did not start: {reason}{shown}",
+            f"the Kafka broker did not start: {reason}{settings.reasons(self._told())}",
             hint=f"its log is {self.log}" if not self._temporary else "start it with a data folder to keep its log",
         )
 

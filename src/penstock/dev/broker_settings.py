@@ -107,9 +107,16 @@ def format_storage(command: list[str], folder: Path, storage: Path) -> None:
     )
     if done.returncode != 0:
         raise SetupError(
-            f"the broker's storage {storage} could not be made ready: {done.stdout.strip()[-500:]}",
+            f"the broker's storage {storage} could not be made ready:{reasons(done.stdout)}",
             hint="check the space left on that disk and the overrides given",
         )
+
+
+def reasons(text: str) -> str:
+    """The few lines of a log or a stack trace that say what was wrong, ready to follow a colon."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
+    telling = [line for line in lines if " ERROR " in line or " FATAL " in line or "Exception" in line]
+    return "".join(f"\n  {line[:300]}" for line in (telling or lines)[-3:])
 
 
 def cluster_id(storage: Path) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,6 @@ from penstock.dev.broker import Broker
 from penstock.dev.child import end_process, identity
 from penstock.dev.ports import LOOPBACK
 from penstock.dev.topics import NewTopicRequest, create_topic
-from penstock.engine.jars import cache_folder
 from penstock.errors import SetupError, UsageError
 
 DEFAULT_PORT = 9092
@@ -46,8 +46,13 @@ class Started:
     """Topics that were created; the others asked for were there."""
 
 
+def state_folder() -> Path:
+    """kafka in the user's state folder: $XDG_STATE_HOME/penstock, else ~/.local/state/penstock."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state").absolute() / "penstock" / "kafka"
+
+
 def default_data() -> Path:
-    return cache_folder() / "kafka" / "data"
+    return state_folder() / "data"
 
 
 def running() -> Standing | None:
@@ -104,7 +109,7 @@ def _refuse_other(found: Standing, port: int | None, data: Path | None) -> None:
 
 
 def _memory() -> Path:
-    return cache_folder() / "kafka" / "broker.json"
+    return state_folder() / "broker.json"
 
 
 def _remember(broker: Standing) -> None:
