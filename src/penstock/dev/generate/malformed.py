@@ -8,6 +8,7 @@ from itertools import cycle
 from random import Random
 
 from penstock.dev.generate.event import MALFORMED, Event, Kind
+from penstock.dev.generate.population import quoted
 
 
 def _truncated(event: Event, value: bytes, kind: Kind, rng: Random) -> Event:
@@ -16,13 +17,13 @@ def _truncated(event: Event, value: bytes, kind: Kind, rng: Random) -> Event:
 
 def _wrong_type(event: Event, value: bytes, kind: Kind, rng: Random) -> Event:
     field = rng.choice(sorted(kind.wrong_types))
-    return event._replace(value=_rewritten(value, {field: kind.wrong_types[field]}))
+    return event._replace(value=_rewritten(value, field, kind.wrong_types[field]))
 
 
 def _missing_id(event: Event, value: bytes, kind: Kind, rng: Random) -> Event:
     """The field is absent or null, and so is the key."""
-    changes: dict[str, object] = {kind.id_field: None if rng.getrandbits(1) else _ABSENT}
-    return event._replace(key=None, value=_rewritten(value, changes))
+    spoilt = _rewritten(value, kind.id_field, None) if rng.getrandbits(1) else _without(value, kind.id_field)
+    return event._replace(key=None, value=spoilt)
 
 
 def _empty(event: Event, value: bytes, kind: Kind, rng: Random) -> Event:
@@ -47,7 +48,6 @@ WAYS: dict[str, Callable[[Event, bytes, Kind, Random], Event]] = {
     "invalid_utf8": _invalid_utf8,
     "null": _null,
 }
-_ABSENT = object()
 _NOT_UTF8 = (b"\xff\xfe", b"\xc3\x28", b"\xed\xa0\x80", b"\x80", b"\xf8\x88\x80\x80\x80")
 
 
@@ -63,21 +63,25 @@ def spoiler(kind: Kind, rng: Random) -> Callable[[Event], Event]:
     return spoil
 
 
-def _rewritten(value: bytes, changes: dict[str, object]) -> bytes:
-    # Decimals stay as they were written (9.90, not 9.9): only the changed field may differ from a good record.
-    record = json.loads(value, parse_float=_Decimal) | changes
-    kept = {name: content for name, content in record.items() if content is not _ABSENT}
-    return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
+def _rewritten(value: bytes, field: str, content: object) -> bytes:
+    """Only the field may differ from a good record: rendering the whole anew would turn 9.90 into 9.9."""
+    text = value.decode()
+    members = [f"{quoted(field)}:{json.dumps(content)}" if name == field else member for name, member in _members(text)]
+    return f"{{{','.join(members)}}}".encode()
 
 
-class _Decimal(float):
-    """A number that is written as it was read."""
+def _without(value: bytes, field: str) -> bytes:
+    return f"{{{','.join(member for name, member in _members(value.decode()) if name != field)}}}".encode()
 
-    def __new__(cls, text: str) -> _Decimal:
-        return super().__new__(cls, text)
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    """The fields of an object as our kinds write it (no spaces), each with its own text."""
+    at = 1
+    while at < len(text):
+        name, colon = _read(text, at)
+        _, end = _read(text, colon + 1)
+        yield name, text[at:end]
+        at = end + 1
 
-    def __repr__(self) -> str:
-        return self._text
+
+_read = json.JSONDecoder().raw_decode

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from random import Random
 
@@ -17,7 +18,8 @@ DRAW_BITS = 16
 
 _FIRST = (
     "Amélie", "Ben", "Chloé", "Darius", "Elif", "Femke", "Gustavo", "Hana", "Imran", "Jürgen", "Kwame", "Łucja",
-    "María", "Nadia", "Olu", "Priya", "Quentin", "Rosa", "Søren", "Tomás", "Uma", "Víctor", "Wen", "Ximena", "Yusuf", "Zoë",
+    "María", "Nadia", "Olu", "Priya", "Quentin", "Rosa", "Søren", "Tomás", "Uma", "Víctor", "Wen", "Ximena",
+    "Yusuf", "Zoë",
 )  # fmt: skip
 _LAST = (
     "Abe", "Bianchi", "Chen", "Dubois", "Eriksen", "Fernández", "García", "Haddad", "Ivanova", "Jansen",
@@ -80,6 +82,7 @@ class Population:
     """The same for `products`."""
 
 
+@lru_cache(maxsize=4)
 def populate(seed: int) -> Population:
     rng = Random(f"{seed}/population")
     customers = tuple(_customer(rng, number) for number in range(CUSTOMERS))

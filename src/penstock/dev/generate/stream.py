@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from itertools import count as numbers
 from random import Random
 
@@ -19,6 +18,7 @@ from penstock.dev.generate.sensors import SENSORS
 from penstock.dev.generate.timestamps import to_ms
 from penstock.dev.generate.transactions import TRANSACTIONS
 from penstock.errors import UsageError
+from penstock.spec.finding import did_you_mean, shown
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (ORDERS, CLICKS, TRANSACTIONS, CUSTOMERS, SENSORS)}
 PACE = 10.0
@@ -82,9 +82,7 @@ def events(
 def find_kind(name: str) -> Kind:
     if name in KINDS:
         return KINDS[name]
-    near = get_close_matches(name, KINDS, 1)
-    hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(KINDS)}"
-    raise UsageError(f"there is no kind of event called {name}", hint=hint)
+    raise UsageError(f"there is no kind of event called {shown(name)}", hint=did_you_mean(name, list(KINDS)))
 
 
 def _mixed(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -17,6 +19,8 @@ from penstock.errors import BrokerAway, PenstockError, UsageError
 Conf = str | Mapping[str, str]
 """host:port, or librdkafka's properties for a cluster."""
 ANSWER_SECONDS = 10.0
+DOWN_SECONDS = 2.0
+"""Patience once no broker takes a connection: one that is just starting gets a chance."""
 
 # librdkafka writes to standard error by itself otherwise; what matters reaches the user as an error.
 _quiet = logging.getLogger("penstock.dev.generate.librdkafka")
@@ -54,22 +58,41 @@ def ensure_topic(conf: Conf, name: str, partitions: int) -> Topic:
         raise UsageError(f"a topic has at least one partition, not {partitions}", hint="write for example 4")
     if not name:
         raise _not_a_topic(name)
-    conf = client_conf(conf)
-    admin = AdminClient(conf)
+    heard: list[KafkaError] = []
+    settings = client_conf(conf) | {"error_cb": heard.append}
     try:
-        try:
-            return Topic(name, _partitions(admin, name), created=False)
-        except KafkaException as error:
-            if _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise
-        wanted = NewTopic(name, num_partitions=partitions, replication_factor=-1)
-        _answer(admin.create_topics([wanted], request_timeout=ANSWER_SECONDS)[name])
+        admin = AdminClient(settings)
+        while True:
+            try:
+                asked = admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
+                return Topic(name, len(_answer(admin, asked[name], heard).partitions), created=False)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+            try:
+                wanted = NewTopic(name, num_partitions=partitions, replication_factor=-1)
+                _answer(admin, admin.create_topics([wanted], request_timeout=ANSWER_SECONDS)[name], heard)
+                return Topic(name, partitions, created=True)
+            except KafkaException as error:
+                # Somebody else made it between the question and the order: look again.
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
     except KafkaException as error:
-        if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
-            # Somebody else made it between the question and the order.
-            return ensure_topic(conf, name, partitions)
-        raise explained(error, conf, name) from None
-    return Topic(name, partitions, created=True)
+        raise explained(error, settings, name) from None
+
+
+def _answer(admin: AdminClient, future: Future[Any], heard: list[KafkaError]) -> Any:
+    """The answer, or sooner than by its timeout what the connection says about itself: refused, or wrong password."""
+    began = time.monotonic()
+    while not future.done():
+        admin.poll(0.05)
+        denied = [error for error in heard if error.code() in _DENIED]
+        lost = [error for error in heard if error.code() in (KafkaError._TRANSPORT, KafkaError._RESOLVE)]
+        down = any(error.code() == KafkaError._ALL_BROKERS_DOWN for error in heard)
+        waited = time.monotonic() - began
+        if denied or (lost and down and waited > DOWN_SECONDS) or waited > ANSWER_SECONDS + 5:
+            raise KafkaException(*(denied or lost or [KafkaError(KafkaError._TIMED_OUT)])[:1])
+    return future.result()
 
 
 def client_conf(conf: Conf) -> dict[str, Any]:
@@ -84,19 +107,24 @@ def explained(error: KafkaException, conf: Mapping[str, Any], topic: str, before
     where = conf["bootstrap.servers"]
     if cause.code() in _AWAY:
         return BrokerAway(
-            f"{before}Kafka at {where} does not answer ({cause.str()})",
+            f"{before}Kafka at {where} does not answer ({_reason(cause)})",
             hint="is it running there? `penstock kafka start` runs one for development",
         )
     if cause.code() in _DENIED:
         return PenstockError(
-            f"{before}Kafka at {where} refused ({cause.str()})",
+            f"{before}Kafka at {where} refused ({_reason(cause)})",
             hint="check `security` in the project file and the rights of its user",
         )
     if cause.code() == KafkaError.TOPIC_EXCEPTION:
         return _not_a_topic(topic)
     return PenstockError(
-        f"{before}Kafka at {where}: {cause.str()}", hint=f"look at the topic {topic} and at the broker's log"
+        f"{before}Kafka at {where}: {_reason(cause)}", hint=f"look at the topic {topic} and at the broker's log"
     )
+
+
+def _reason(cause: KafkaError) -> str:
+    """Without librdkafka's notes on who said it and after how long."""
+    return re.sub(r"^\S+/\S+: | \(after \d+ms in state \w+.*\)$", "", str(cause.str()))
 
 
 def _not_a_topic(name: str) -> UsageError:
@@ -104,17 +132,3 @@ def _not_a_topic(name: str) -> UsageError:
         f"{name[:60]!r} cannot be the name of a topic",
         hint="use up to 249 letters, digits, dots, dashes and underscores",
     )
-
-
-def _partitions(admin: AdminClient, name: str) -> int:
-    found = _answer(admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)[name])
-    return len(found.partitions)
-
-
-def _answer(future: Future[Any]) -> Any:
-    return future.result(timeout=ANSWER_SECONDS + 5)
-
-
-def _code(error: KafkaException) -> int:
-    cause: KafkaError = error.args[0]
-    return int(cause.code())

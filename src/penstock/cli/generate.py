@@ -1,0 +1,197 @@
+"""`penstock generate`: realistic events into a topic."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.console import err, out, print_json
+from penstock.cli.generate_view import document, progress, report, say_topic
+from penstock.cli.options import AsJson, Directory, load_plan, project_folder
+from penstock.errors import BrokerAway, UsageError
+from penstock.spec.finding import did_you_mean
+
+if TYPE_CHECKING:
+    from penstock.plan.model import Cluster, Plan
+
+DEFAULT_COUNT, DEFAULT_PARTITIONS = "10k", 4
+INTERRUPTED = 3
+"""Exit code of a run that was stopped before all that was asked for had been sent."""
+
+
+def command(
+    kind: Annotated[str, typer.Argument(help="orders, clicks, transactions, customers (changes) or sensors.")],
+    topic: Annotated[str | None, typer.Option(help="The topic; made if it is missing.", show_default="KIND")] = None,
+    count: Annotated[
+        str | None, typer.Option(metavar="N", help="How many events, as in 50k.", show_default=DEFAULT_COUNT)
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="R/s", help="How fast, as in 500/s.", show_default="as fast as possible")
+    ] = None,
+    lasting: Annotated[
+        str | None,
+        typer.Option("--for", metavar="TIME", help="How long, at a rate, as in 1m.", show_default="until Ctrl-C"),
+    ] = None,
+    malformed: Annotated[str, typer.Option(metavar="SHARE", help="Broken in one of six ways, as in 1%.")] = "0%",
+    late: Annotated[str, typer.Option(metavar="SHARE", help="A minute to three days late.")] = "0%",
+    duplicates: Annotated[str, typer.Option(metavar="SHARE", help="Copies of earlier events.")] = "0%",
+    seed: Annotated[int, typer.Option(help="Same seed, start and options: same keys and values.")] = 42,
+    start: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="The first event's time.", show_default="so that the events end now"),
+    ] = None,
+    over: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Spread the event times over this, as in 7d.", show_default="ten per second"),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Of the topic, if it is made.", show_default=str(DEFAULT_PARTITIONS)),
+    ] = None,
+    bootstrap: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The broker.", show_default="from the project file")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which cluster of the project file.", show_default="the only one")
+    ] = None,
+    directory: Directory = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send realistic, seeded events to a topic, with broken, late and repeated ones on request.
+
+    Every event is acknowledged by the broker, or the exit code says that some were not.
+    """
+    from penstock.dev.generate import PACE, Faults, events, find_kind, produce
+    from penstock.dev.generate import written as read
+
+    find_kind(kind)
+    faults = Faults(
+        malformed=read.share(malformed, "--malformed"),
+        late=read.share(late, "--late"),
+        duplicates=read.share(duplicates, "--duplicates"),
+    )
+    speed = None if rate is None else read.rate(rate, "--rate")
+    number = _number(count, speed, lasting)
+    pace = _pace(number, over) or speed or PACE
+    begin = _begin(number, speed, pace) if start is None else read.moment(start, "--start")
+    conf = _connection(bootstrap, cluster, directory, topic or kind)
+    with _stopping() as stop, progress(f"{kind} to {topic or kind}", number, shown=not as_json) as on_progress:
+        sent = produce(
+            conf,
+            topic or kind,
+            events(kind, number, seed=seed, start=begin, pace=pace, faults=faults),
+            partitions=DEFAULT_PARTITIONS if partitions is None else partitions,
+            rate=speed,
+            on_topic=lambda found: say_topic(found, partitions),
+            on_progress=on_progress,
+            stop=stop.is_set,
+        )
+    if as_json:
+        print_json(document(kind, seed, begin, number, sent))
+    else:
+        for line in report(kind, sent):
+            out.print(line, markup=False)
+    if sent.stopped and number is not None and sent.count < number:
+        err.print(f"stopped after {sent.count:,} of {number:,} events")
+        raise typer.Exit(INTERRUPTED)
+
+
+def _number(count: str | None, speed: float | None, lasting: str | None) -> int | None:
+    """How many events are asked for; None is as many as come until somebody stops it."""
+    from penstock.dev.generate import written as read
+
+    if count is not None and lasting is not None:
+        raise UsageError("--count and --for both say when to end", hint="leave one of them out")
+    if lasting is not None:
+        if speed is None:
+            raise UsageError("--for needs --rate", hint="write for example --rate 500/s --for 1m")
+        return max(1, round(speed * read.duration(lasting, "--for")))
+    if count is None and speed is not None:
+        return None
+    return read.count(DEFAULT_COUNT if count is None else count, "--count")
+
+
+def _pace(number: int | None, over: str | None) -> float | None:
+    from penstock.dev.generate import written as read
+
+    if over is None:
+        return None
+    if number is None:
+        raise UsageError("--over needs to know how many events there are", hint="add --count or --for")
+    return number / read.duration(over, "--over")
+
+
+def _begin(number: int | None, speed: float | None, pace: float) -> datetime:
+    """Live events happen now; those of the past end now, so that none lies in the future."""
+    now = datetime.now(UTC)
+    return now if number is None or pace == speed else now - timedelta(seconds=number / pace)
+
+
+def _connection(bootstrap: str | None, cluster: str | None, directory: Path | None, topic: str) -> str | dict[str, str]:
+    """The broker that is named; else the project's, with its security; else, without a project, the development one."""
+    if bootstrap is not None:
+        if cluster is not None:
+            raise UsageError("--bootstrap and --cluster both name a broker", hint="leave one of them out")
+        return bootstrap
+    from penstock.spec.load import FILE
+
+    folder = project_folder(directory)
+    if cluster is None and folder == Path() and not (folder / FILE).exists():
+        return _development_broker(FILE)
+    from penstock.engine.kafka.client import librdkafka
+
+    return librdkafka(_cluster(load_plan(directory), cluster, topic))
+
+
+def _cluster(plan: Plan, name: str | None, topic: str) -> Cluster:
+    """The cluster of that name; without one, that from which the topic is read, or the only one there is."""
+    clusters = {table.source.cluster.name: table.source.cluster for table in plan.tables}
+    if name is not None:
+        if name not in clusters:
+            raise UsageError(f"no table reads from a cluster called {name}", hint=did_you_mean(name, list(clusters)))
+        return clusters[name]
+    readers = {table.source.cluster.name for table in plan.tables if topic in table.source.topics} or set(clusters)
+    if len(readers) > 1:
+        raise UsageError(
+            f"which cluster? the project reads from {', '.join(sorted(readers))}",
+            hint=f"add for example --cluster {min(readers)}",
+        )
+    return clusters[readers.pop()]
+
+
+def _development_broker(file: str) -> str:
+    from penstock.dev import standing_broker
+
+    running = standing_broker.running()
+    if running is None:
+        raise BrokerAway(
+            f"there is no {file} here and no development broker runs",
+            hint="`penstock kafka start` runs one; or name a broker with --bootstrap, or a project with -C",
+        )
+    return running.bootstrap
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM end the run after the events in flight; a second one ends it at once."""
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, _: Any) -> None:
+        stop.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
