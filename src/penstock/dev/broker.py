@@ -28,8 +28,8 @@ from penstock.engine.jars import broker_jars
 from penstock.engine.java import find_java
 from penstock.errors import SetupError
 
-PATIENCE = 60.0
-"""Seconds until a broker that does not answer counts as failed. It takes 4 on an idle machine."""
+PATIENCE = 120.0
+"""Seconds until a broker that does not answer counts as failed. It takes 4 on an idle machine, 30 on a very busy one."""
 
 
 class Broker:

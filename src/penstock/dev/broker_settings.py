@@ -98,7 +98,13 @@ def format_storage(command: list[str], folder: Path, storage: Path) -> None:
         cluster = "k" + cluster[1:]
     arguments = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(folder / "server.properties")]
     done = subprocess.run(
-        [*command, *arguments],
+        [
+            command[0],
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            *command[1:],
+            *arguments,
+        ],  # It only lives a second.
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
