@@ -82,7 +82,7 @@ def read_commit(version: int, text: str, table: str) -> Commit:
     info: dict[str, Any] = {}
     table_id = None
     added = removed = changed_in = changed_out = size = rows = 0
-    for line in text.splitlines():
+    for line in text.split("\n"):  # not splitlines: JSON leaves U+2028 and U+0085 in a value as they are
         if not line:
             continue
         action = json.loads(line)
