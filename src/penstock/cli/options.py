@@ -18,7 +18,9 @@ Directory = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
-Tables = Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="Only these tables.", show_default="all")]
+Tables = Annotated[
+    list[str] | None, typer.Argument(metavar="[TABLE]...", help="Only these tables.", show_default="all")
+]
 
 
 before_verb: ContextVar[Path | None] = ContextVar("before_verb", default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -30,11 +30,14 @@ class _Row:
     batches: int = 0
     rows: int = 0
     seconds: float = 0.0
-    since: float = field(default_factory=time.monotonic)
+    first: float = 0.0
+    """When the first batch began."""
+    last: float = 0.0
+    """When the last batch ended."""
 
     @property
     def rate(self) -> float:
-        return self.rows / max(0.001, time.monotonic() - self.since)
+        return self.rows / max(0.001, self.last - self.first)
 
 
 class RunView:
@@ -74,8 +77,9 @@ class RunView:
     def batch(self, table: str, written: Written, seconds: float) -> None:
         with self._lock:
             row = self._rows[table]
+            row.last = time.monotonic()
             if row.batches == 0:
-                row.since = time.monotonic() - seconds
+                row.first = row.last - seconds
             row.state, row.batch, row.seconds = "running", written.batch, seconds
             row.batches += 1
             row.rows += written.rows
