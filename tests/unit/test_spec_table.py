@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from project_file import HEAD, load, one, place, problems, table
+from project_file import HEAD, check, load, one, place, problems, table
 
 from penstock.plan.model import COLUMNS
 from penstock.spec.columns import CANONICAL
@@ -183,3 +183,18 @@ def test_a_conf_that_would_break_a_promise_is_refused(spark: str, said: str, tmp
 def test_other_confs_are_taken_as_text(tmp_path: Path) -> None:
     project = load(tmp_path, names("a") + "spark: {conf: {spark.ui.enabled: true, spark.task.cpus: 2}}\n")
     assert project.spark.conf == {"spark.ui.enabled": "true", "spark.task.cpus": "2"}
+
+
+def test_the_provider_of_credentials_is_no_secret(tmp_path: Path) -> None:
+    name = "spark.hadoop.fs.s3a.aws.credentials.provider"
+    checked = check(tmp_path, names("a") + f"spark: {{conf: {{{name}: org.example.Provider}}}}\n")
+    assert checked.project is not None
+    assert checked.project.spark.conf == {name: "org.example.Provider"}
+    assert checked.warnings == ()
+
+
+def test_a_secret_that_is_written_out_is_hidden_and_warned_of(tmp_path: Path) -> None:
+    checked = check(tmp_path, names("a") + "spark: {conf: {spark.hadoop.fs.s3a.secret.key: hush}}\n")
+    assert checked.project is not None
+    assert "hush" not in repr(checked)
+    assert place(checked.warnings[0]) == (6, 48)

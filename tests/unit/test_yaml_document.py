@@ -99,3 +99,28 @@ def test_aliases_of_aliases_do_not_fill_the_memory() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     assert "endless" in parse("\n".join(lines), "f.yml").problems[0].message
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "${env:X}",
+        "${env:X:-127.0.0.1:9092}",
+        "${env:X:-a:1,b:2}",
+        "${file:/run/secrets/kafka}",
+        "$${env:X}",
+        "${env:X:-[#]}",
+    ],
+)
+def test_a_reference_needs_no_quotes_within_braces(reference: str) -> None:
+    document = parse(
+        f"a: {{b: {reference}, c: x-{reference}-y, d: ['{reference}', \"{reference}\"]}}\ne: {reference}\n", "f.yml"
+    )
+    assert document.problems == []
+    whole = {"b": reference, "c": f"x-{reference}-y", "d": [reference, reference]}
+    assert document.tree == {"a": whole, "e": reference}
+    assert document.place(("a", "c")) == (1, 5 + len("b: , ") + len(reference) + len("c: "))
+
+
+def test_a_reference_that_is_not_closed_does_not_swallow_what_follows() -> None:
+    assert parse('{a: "${env:X", b: 1}', "f.yml").tree == {"a": "${env:X", "b": 1}

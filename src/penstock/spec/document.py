@@ -35,6 +35,13 @@ for _kind, _pattern, _first in (
     _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"^(?:{_pattern})$"), _firsts)
 
 
+# `{user: ${env:X}}` is how people write it, but to YAML the inner braces are a mapping. Within a reference the signs
+# that mean something to YAML are therefore parsed as others of the same width, and put back in what was read.
+_REFERENCE = re.compile(r"""\$\{[^{}"'\n]*\}""")
+_ASIDE = {ord(sign): 0xE000 + ord(sign) for sign in "{}[],:#&*!|>%@`?-"}
+_BACK = {aside: sign for sign, aside in _ASIDE.items()}
+
+
 @dataclass
 class Document:
     """`tree` without positions, and the place (line, column; from 1) of every value and every key by its path."""
@@ -70,7 +77,7 @@ def parse(text: str, file: str) -> Document:
     """Never raises for a wrong document: `problems` has what is wrong, and `tree` what could be read."""
     document = Document(file)
     try:
-        loader = _Loader(text)
+        loader = _Loader(_REFERENCE.sub(lambda match: match[0].translate(_ASIDE), text))
         try:
             root = loader.get_single_node()
         finally:
@@ -124,7 +131,7 @@ class _Reader:
             self.open.pop()
 
     def scalar(self, node: yaml.ScalarNode, kind: str) -> Any:
-        text: str = node.value
+        text: str = node.value.translate(_BACK)
         match kind:
             case "str" | "merge":
                 return text
@@ -151,17 +158,18 @@ class _Reader:
             if not isinstance(key, yaml.ScalarNode):
                 self.complain(key, "a key must be plain text", "write key: value")
                 continue
-            if key.value in first:
-                line, _ = _place(first[key.value])
-                self.complain(key, f"the key '{key.value}' is given twice (first in line {line})", "keep one of them")
+            name: str = key.value.translate(_BACK)
+            if name in first:
+                line, _ = _place(first[name])
+                self.complain(key, f"the key '{name}' is given twice (first in line {line})", "keep one of them")
                 continue
-            first[key.value] = key
-            self.document.keys[(*path, key.value)] = _place(key)
-            tree[key.value] = self.read(value, (*path, key.value))
-        for name, key, value in merged:
-            if name not in tree:
-                self.document.keys[(*path, name)] = _place(key)
-                tree[name] = self.read(value, (*path, name))
+            first[name] = key
+            self.document.keys[(*path, name)] = _place(key)
+            tree[name] = self.read(value, (*path, name))
+        for inherited, key, value in merged:
+            if inherited not in tree:
+                self.document.keys[(*path, inherited)] = _place(key)
+                tree[inherited] = self.read(value, (*path, inherited))
         return tree
 
     def merge(self, node: yaml.Node) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
@@ -172,7 +180,7 @@ class _Reader:
                 continue
             for key, value in source.value:
                 if isinstance(key, yaml.ScalarNode) and key.tag != _TAG + "merge":
-                    yield key.value, key, value
+                    yield key.value.translate(_BACK), key, value
 
 
 def _place(node: yaml.Node) -> tuple[int, int]:

@@ -121,7 +121,7 @@ def _references(tree: Any) -> Iterator[Referenced]:
 def _hidden(message: str, references: Iterable[Referenced]) -> str:
     """Checks that look at a finished model no longer know what came by reference; their messages quote the value."""
     for reference in references:
-        message = message.replace(f"'{str(reference)}'", f"'{reference.written}'")
+        message = message.replace(f"'{reference!s}'", f"'{reference.written}'")
     return message
 
 

@@ -16,9 +16,8 @@ _MASTER = re.compile(
     r"local|local\[(\d+|\*)\s*(,\s*\d+\s*)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|(spark|k8s)://.+"
 )
 _NAME = re.compile(r"spark\.[A-Za-z0-9_.\-/$:*]+")
-_SENSITIVE = re.compile(
-    r"secret|passw|passphrase|token(?!\.provider)|credential|access\.?key|account\.key|jaas", re.IGNORECASE
-)
+_SENSITIVE = re.compile(r"secret|passw|passphrase|token|credential|access\.?key|account\.key|jaas", re.IGNORECASE)
+_ABOUT_SECRETS = re.compile(r"(provider|providers|mapping|mechanism|enabled|class|path|file|location)$", re.IGNORECASE)
 _PROPERTY_DEFAULTS = "spark.databricks.delta.properties.defaults."
 
 _JARS = (
@@ -86,7 +85,7 @@ def _conf(value: Any) -> dict[str, str | SecretStr]:
 
 def is_sensitive(conf_name: str) -> bool:
     """Whether the value of this conf is to be hidden although it is written in the file."""
-    return _SENSITIVE.search(conf_name) is not None
+    return _SENSITIVE.search(conf_name) is not None and _ABOUT_SECRETS.search(conf_name) is None
 
 
 def _refusal(name: str, text: str) -> Finding | None:
