@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.engine.kafka.admin import Admin, Topic
 from penstock.engine.protocol.position import Offsets
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Transient
 from penstock.plan.model import Cluster
 
 
@@ -23,12 +24,17 @@ class Held:
 
 def ask(cluster: Cluster, topics: Iterable[str], *, timeout: float, earliest: bool = True) -> Held:
     """First and next offsets of all partitions of these topics. Never raises because of the broker."""
+    names = set(topics)
     admin = Admin(cluster, timeout=timeout)
-    try:
-        found = admin.describe(topics)
-        return Held(found, admin.earliest(found) if earliest else {}, admin.latest(found))
-    except PenstockError as error:
-        return Held(problem=error.message)
+    until = time.monotonic() + timeout / 2
+    while True:
+        try:
+            found = admin.describe(names)
+            return Held(found, admin.earliest(found) if earliest else {}, admin.latest(found))
+        except PenstockError as error:
+            if time.monotonic() > until or not isinstance(error, Transient):
+                return Held(problem=error.message)
+        time.sleep(0.2)  # it answered at once: a partition between two leaders, for example
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,14 @@ class Coordinates:
     without: int = 0
     """Rows whose topic, partition or offset is NULL: nothing that came from Kafka."""
 
+    def levels(self) -> dict[Key, list[Spans]]:
+        """[0]: offsets that are there at least once, [1]: at least twice, …"""
+        found = {key: [spans] for key, spans in self.present.items()}
+        for key, repeated in self.repeated.items():
+            for times in range(2, max(one.times for one in repeated) + 1):
+                found[key].append(Spans((one.start, one.end) for one in repeated if one.times >= times))
+        return found
+
 
 def read_coordinates(
     table: DeltaTable, columns: Mapping[str, str], within: Mapping[Key, Spans], progress: Progress = lambda _: None

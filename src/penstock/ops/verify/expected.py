@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from penstock.ops.verify.spans import Spans
 
 Key = tuple[str, int]
@@ -34,14 +32,12 @@ class Expected:
                 levels.append(added)
         self.under.setdefault(key, {}).setdefault(topic_id, Spans()).add(start, end)
 
-    def remove(self, key: Key, taken: Iterable[Spans]) -> None:
-        """One time less for every offset of each."""
+    def remove(self, key: Key, taken: Spans) -> None:
+        """Each of these offsets one time less."""
         levels = self.times.get(key, [])
-        for spans in taken:
-            left = spans
-            for i in reversed(range(len(levels))):
-                here = levels[i] & left
-                levels[i], left = levels[i] - here, left - here
+        for i in reversed(range(len(levels))):
+            here = levels[i] & taken
+            levels[i], taken = levels[i] - here, taken - here
 
     def forget_before(self, key: Key, offset: int) -> None:
         """Nothing is known of the offsets before this one."""

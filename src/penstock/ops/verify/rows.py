@@ -1,4 +1,4 @@
-"""Opening a table at one version with `deltalake`, and what one version removed."""
+"""The rows of a table at one version, read with `deltalake`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.errors import Terminal
-from penstock.ops.verify.chain import RemovedBy
 from penstock.ops.verify.coordinates import Coordinates, read_coordinates
 from penstock.ops.verify.expected import Key
 from penstock.ops.verify.spans import Spans
+from penstock.ops.verify.walk import RowsAt
 from penstock.plan.model import TablePlan
 
 if TYPE_CHECKING:
@@ -30,32 +30,16 @@ def read_at(
         ) from None
 
 
-def removed_by(table: TablePlan) -> RemovedBy:
-    """By how much less often each offset is in the table after a version than before it."""
+def rows_at(table: TablePlan) -> RowsAt:
+    """None for a version whose files vacuum has taken."""
 
-    def compare(version: int) -> dict[Key, list[Spans]] | None:
+    def read(version: int) -> Coordinates | None:
         try:
-            before, after = (_levels(read_at(table, one, {})) for one in (version - 1, version))
+            return read_at(table, version, {})
         except Terminal:
-            return None  # vacuum took the files of that version
-        removed = {key: _fewer(levels, after.get(key, [])) for key, levels in before.items()}
-        return {key: levels for key, levels in removed.items() if levels}
+            return None
 
-    return compare
-
-
-def _levels(found: Coordinates) -> dict[Key, list[Spans]]:
-    """[0]: there at least once, [1]: at least twice, …"""
-    levels = {key: [spans] for key, spans in found.present.items()}
-    for key, repeated in found.repeated.items():
-        for times in range(2, max(one.times for one in repeated) + 1):
-            levels[key].append(Spans((one.start, one.end) for one in repeated if one.times >= times))
-    return levels
-
-
-def _fewer(before: list[Spans], after: list[Spans]) -> list[Spans]:
-    found = [level - (after[i] if i < len(after) else Spans()) for i, level in enumerate(before)]
-    return [spans for spans in found if spans]
+    return read
 
 
 def _open(table: TablePlan, version: int) -> DeltaTable:

@@ -15,14 +15,15 @@ from penstock.errors import PenstockError
 from penstock.ops.broker import Held, ask, lag
 from penstock.ops.verify import standing
 from penstock.ops.verify.broker_gaps import Answer, look_up
-from penstock.ops.verify.chain import Chain, read_chain
+from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.compare import compare
 from penstock.ops.verify.coordinates import Coordinates
 from penstock.ops.verify.expected import Key
 from penstock.ops.verify.positions import offsets_of
 from penstock.ops.verify.report import Partition, Report
-from penstock.ops.verify.rows import read_at, removed_by
+from penstock.ops.verify.rows import read_at, rows_at
 from penstock.ops.verify.spans import Spans
+from penstock.ops.verify.walk import read_chain
 from penstock.plan.model import TablePlan
 
 Progress = Callable[[str, str, float], None]
@@ -70,7 +71,7 @@ def _verify(table: TablePlan, store: Store, tail: Tail, held: Held, report: Repo
     entry, position = tail.entry, offsets_of(tail.entry.after)
     report.version, report.generation, report.batch = tail.version, entry.generation, entry.batch
     log = DeltaLog(store, table.uri, table.name)
-    chain = read_chain(log, tail.version, removed_by(table), step("reading the ledger"))
+    chain = read_chain(log, tail.version, rows_at(table), step("reading the ledger"))
     report.chain = chain
     _foreign(chain, report)
     report.broker_problem, report.lag = held.problem, lag(position, held)
@@ -83,7 +84,7 @@ def _verify(table: TablePlan, store: Store, tail: Tail, held: Held, report: Repo
         report.problems.append(error.message)
         report.hint = error.hint
         return
-    report.rows, report.without = found.rows, found.without
+    report.rows, report.without = found.rows, found.without - chain.earlier_without
     _before_the_log(chain, found, tail, report)
     differences = compare(chain.expected, found)
     report.partitions = [Partition(*key, chain.expected.once(key), one) for key, one in differences.items()]
@@ -91,6 +92,8 @@ def _verify(table: TablePlan, store: Store, tail: Tail, held: Held, report: Repo
 
 
 def _foreign(chain: Chain, report: Report) -> None:
+    if chain.earlier_rows:
+        report.notes.append(f"{chain.earlier_rows} rows were in the table before its ledger began: not looked into")
     for one in chain.foreign:
         what = f"version {one.version} ({one.operation})"
         if one.undecided:

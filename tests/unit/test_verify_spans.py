@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from penstock.ops.verify.coordinates import runs
+from penstock.ops.verify.expected import Expected
+from penstock.ops.verify.spans import Spans
+
+
+def test_spans_that_touch_or_overlap_become_one() -> None:
+    assert list(Spans([(0, 5), (5, 9), (20, 22), (21, 30), (40, 40)])) == [(0, 9), (20, 30)]
+
+
+def test_spans_may_be_added_in_any_order() -> None:
+    assert list(Spans([(20, 30), (0, 5), (4, 21)])) == [(0, 30)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_spans_behave_as_sets_of_offsets(seed: int) -> None:
+    random.seed(seed)
+
+    def some() -> tuple[Spans, set[int]]:
+        spans, offsets = Spans(), set[int]()
+        for _ in range(random.randrange(12)):
+            start = random.randrange(60)
+            end = start + random.randrange(8)
+            spans.add(start, end)
+            offsets.update(range(start, end))
+        return spans, offsets
+
+    (one, set_one), (other, set_other) = some(), some()
+    pairs = ((one | other, set_one | set_other), (one & other, set_one & set_other), (one - other, set_one - set_other))
+    for spans, offsets in pairs:
+        assert {o for start, end in spans for o in range(start, end)} == offsets
+        assert spans.size == len(offsets)
+        assert spans == Spans((o, o + 1) for o in sorted(offsets))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_runs_of_a_bitmap_are_its_ones(seed: int) -> None:
+    bits = random.Random(seed).getrandbits(64) if seed else (1 << 64) - 1
+    assert [i for start, end in runs(bits) for i in range(start, end)] == [i for i in range(64) if bits >> i & 1]
+
+
+def test_what_is_read_again_is_expected_twice() -> None:
+    expected = Expected()
+    for start, end in ((0, 10), (10, 20), (5, 15), (8, 9)):
+        expected.add(("orders", 0), start, end, "id")
+    assert [list(level) for level in expected.times["orders", 0]] == [[(0, 20)], [(5, 15)], [(8, 9)]]
+
+
+def test_what_is_removed_is_expected_one_time_less() -> None:
+    expected = Expected()
+    for start, end in ((0, 10), (5, 15)):
+        expected.add(("orders", 0), start, end, "id")
+    expected.remove(("orders", 0), Spans([(0, 7)]))
+    assert [list(level) for level in expected.times["orders", 0]] == [[(5, 15)], [(7, 10)]]
