@@ -29,7 +29,7 @@ from penstock.engine.java import find_java
 from penstock.errors import SetupError
 
 PATIENCE = 120.0
-"""Seconds until a broker that does not answer counts as failed. It takes 4 on an idle machine, 30 on a very busy one."""
+"""Seconds until a broker that does not answer counts as failed. It takes 4 on an idle machine, 30 on a busy one."""
 
 
 class Broker:
