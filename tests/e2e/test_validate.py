@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -52,6 +52,11 @@ def test_the_folder_is_named_with_the_option_of_the_verb(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     done = penstock("validate", "-C", str(folder), folder=tmp_path_factory.mktemp("elsewhere"))
+    assert f"{folder}/penstock.yml is valid" in done.stdout
+
+
+def test_the_folder_is_named_before_the_verb(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    done = penstock("-C", str(folder), "validate", folder=tmp_path_factory.mktemp("elsewhere"))
     assert f"{folder}/penstock.yml is valid" in done.stdout
 
 
@@ -137,11 +142,16 @@ def test_the_quick_verbs_load_nothing_heavy_and_answer_at_once(arguments: list[s
     assert not loaded & {"pyspark", "delta", "deltalake", "confluent_kafka", "py4j", "pyarrow"}
     if arguments == ["validate"]:
         assert "rich" not in loaded
-    best = min(_seconds(arguments, folder) for _ in range(3))
-    assert best < 2, "0.5 s is the promise, measured on a quiet machine with compiled packages"
+    # The promise is 0.5 s. The time of the processor, unlike the clock, is the same beside other work; the bound leaves
+    # room for packages that are not compiled yet.
+    assert min(_processor_seconds(arguments, folder) for _ in range(3)) < 1.5
 
 
-def _seconds(arguments: list[str], folder: Path) -> float:
-    start = time.monotonic()
+def _processor_seconds(arguments: list[str], folder: Path) -> float:
+    def spent() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    before = spent()
     penstock(*arguments, folder=folder)
-    return time.monotonic() - start
+    return spent() - before
