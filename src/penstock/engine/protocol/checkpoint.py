@@ -115,12 +115,11 @@ def _why_out_of_step(found: Checkpoint, entry: Entry, planned: int, committed: i
         return f"it is older than the ledger (batch {planned}, the ledger has {entry.batch})"
     if committed < planned - 1 or committed > planned:
         return f"commits end at batch {committed}, offsets at {planned}"
-    if committed == entry.batch - 1 and planned == entry.batch:
-        pairs = [(entry.batch - 1, entry.before), (entry.batch, entry.after)]
-    elif committed == entry.batch:
-        pairs = [(entry.batch, entry.after)]
-    else:
+    if committed not in (entry.batch - 1, entry.batch):
         return f"commits end at batch {committed}, the ledger at {entry.batch}"
+    pairs = [(entry.batch, entry.after)]
+    if planned == entry.batch and entry.batch > 0:  # Spark reads the two newest offsets files, and dies of either
+        pairs.append((entry.batch - 1, entry.before))
     for batch, expected in pairs:
         at = found.offsets.get(batch)
         if at is None or len(at.after) != len(expected):

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from penstock.errors import Terminal
+
 FORMAT = 1
 Kind = Literal["genesis", "batch", "open", "carry"]
 """genesis: the table is made. batch: rows. open: a new generation at a chosen position. carry: the last entry again."""
@@ -91,8 +93,13 @@ def parse(user_metadata: str | None) -> Entry | None:
         document = json.loads(user_metadata)
     except ValueError:
         return None
-    if not isinstance(document, dict) or document.get("penstock") != FORMAT:
+    if not isinstance(document, dict) or not isinstance(document.get("penstock"), int):
         return None
+    if document["penstock"] != FORMAT:  # overlooked, it would send the table back to the last entry that we can read
+        raise Terminal(
+            f"the table's log has an entry of format {document['penstock']}; this Penstock reads format {FORMAT}",
+            hint="a newer Penstock wrote to the table: run that version",
+        )
     pins, counts = document["pins"], document.get("counts", {})
     return Entry(
         kind=document["kind"],

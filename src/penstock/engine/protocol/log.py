@@ -102,8 +102,8 @@ def read_commit(version: int, text: str, table: str) -> Commit:
             table_id = action["metaData"]["id"]
     operation = str(info.get("operation", "UNKNOWN"))
     entry = parse_entry(info.get("userMetadata"))
-    if entry is not None and entry.table != table:
-        entry = None
+    if entry is not None and (entry.table != table or operation == "OPTIMIZE"):
+        entry = None  # auto-compaction may repeat the entry of the commit that it follows
     written = (info.get("operationMetrics") or {}).get("numOutputRows")
     return Commit(
         version=version,
