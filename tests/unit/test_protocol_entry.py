@@ -16,7 +16,7 @@ from penstock.engine.protocol.position import Range
 def test_an_entry_reads_back_as_it_was_written() -> None:
     written = replace(
         entry(7, at(1, 2), at(3, 4), rows=5, total=50),
-        note="новые темы \u2028 \"quoted\"",
+        note='новые темы \u2028 "quoted"',
         subscription={"pattern": "events-.*"},
         pins=Pins(5, "hash", {"dim.customers": 12}),
     )

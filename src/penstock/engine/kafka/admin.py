@@ -50,6 +50,8 @@ class Admin:
                 described = self._result(future)
             except _Unknown:
                 continue
+            if described.is_internal:  # Spark reads none of Kafka's own topics, whatever the pattern says
+                continue
             found[name] = Topic(str(described.topic_id), tuple(sorted(p.id for p in described.partitions)))
         return found
 

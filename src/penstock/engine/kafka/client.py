@@ -68,7 +68,7 @@ def librdkafka(cluster: Cluster, options: Mapping[str, str] | None = None) -> di
     found = {"bootstrap.servers": cluster.bootstrap, "security.protocol": cluster.protocol}
     for name, value in {**cluster.options, **(options or {})}.items():
         if name in _SHARED or name in _RENAMED:
-            found[_RENAMED.get(name, name)] = value
+            found[_RENAMED.get(name, name)] = value or "none"  # Java turns the check of host names off by an empty text
     if cluster.mechanism and cluster.password is not None:
         found["sasl.mechanism"] = cluster.mechanism
         found["sasl.username"] = cluster.username or ""

@@ -11,7 +11,8 @@ from penstock.plan.model import KafkaSource
 def options(source: KafkaSource, table: str) -> dict[str, str]:
     found = {f"kafka.{name}": value for name, value in java(source.cluster, source.options).items()}
     if source.pattern is not None:
-        found["subscribePattern"] = source.pattern
+        # Anchored: Spark looks for a match anywhere in a name, we and everybody else mean the whole name.
+        found["subscribePattern"] = f"^(?:{source.pattern})$"
     else:
         found["subscribe"] = ",".join(source.topics)
     if source.max_per_trigger is not None:

@@ -1,0 +1,80 @@
+"""What ended a query, told from the text that Spark hands over."""
+
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from penstock.errors import BrokerAway, Conflict, DataLoss, PenstockError, SetupError, Terminal, Transient
+from penstock.runtime.causes import JvmDied, Unexplained, explain, first_line
+
+STACK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted
+=== Streaming Query ===
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)
+Caused by: {}
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+
+
+def explained(text: str) -> PenstockError:
+    return explain(RuntimeError(text), "bronze.orders", "/logs")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment", BrokerAway),
+        ("org.apache.kafka.common.errors.DisconnectException", BrokerAway),
+        ("org.apache.kafka.common.errors.NotLeaderOrFollowerException: moved", BrokerAway),
+        ("org.apache.kafka.common.errors.UnknownTopicOrPartitionException: gone", BrokerAway),
+        ("org.apache.kafka.common.KafkaException: Failed to construct kafka consumer", BrokerAway),
+        ("io.delta.exceptions.ConcurrentTransactionException: [DELTA_CONCURRENT_TRANSACTION] …", Conflict),
+        ("[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] ConcurrentAppendException", Conflict),
+        ("org.apache.spark.SparkException: [CONCURRENT_STREAM_LOG_UPDATE] two queries", Conflict),
+        ("org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed", Terminal),
+        ("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", Terminal),
+        ("java.io.IOException: No space left on device", Transient),
+        ("java.lang.IllegalStateException: Incomplete log file in offsets/3", Transient),
+        ("org.apache.hadoop.fs.ChecksumException: Checksum error: file:/lake/offsets/3 at 0", Transient),
+        ("java.lang.NullPointerException", Unexplained),
+    ],
+)
+def test_the_cause_decides_whether_trying_again_can_help(text: str, kind: type[PenstockError]) -> None:
+    found = explained(STACK.replace("{}", text))
+    assert type(found) is kind
+    assert found.where == "bronze.orders"
+    assert first_line(text)[:40] in str(found)
+
+
+def test_a_refused_password_is_not_tried_again_though_the_broker_hung_up_as_well() -> None:
+    text = "TimeoutException: x\nCaused by: org.apache.kafka.common.errors.SaslAuthenticationException: wrong"
+    assert not isinstance(explained(text), Transient)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(), ConnectionResetError(), EOFError()],
+)
+def test_a_dead_jvm_ends_the_whole_run(error: Exception) -> None:
+    found = explain(error, "bronze.orders", "/logs")
+    assert isinstance(found, JvmDied)
+    assert isinstance(found, SetupError)
+    assert not isinstance(found, Transient)
+    assert "nothing was lost" in (found.hint or "")
+
+
+def test_our_own_errors_pass_unchanged() -> None:
+    loss = DataLoss("gone")
+    assert explain(loss, "bronze.orders", "/logs") is loss
+
+
+def test_what_nobody_knows_names_the_log() -> None:
+    assert "/logs" in (explained("strange").hint or "")
+
+
+def test_the_innermost_cause_is_shown_without_its_stack() -> None:
+    assert first_line(STACK.replace("{}", "java.io.IOException: here")) == "java.io.IOException: here"
+    assert first_line("just a line\nand another") == "just a line"
+    assert first_line("") == "no message"
+    assert len(first_line("x" * 1000)) <= 401
