@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from penstock.runtime.listener import Listener, Result
 from penstock.runtime.table_run import Surroundings, TableRun
 
 STARTS_AT_ONCE = 4
+KEEP_EVERY = 3600.0
 
 
 def run(plan: Plan, names: Sequence[str], listener: Listener, *, once: bool, show_logs: bool = False) -> Result:
@@ -69,8 +71,13 @@ def open_store(spark: SparkSession, plan: Plan) -> Store:
 
 
 def _wait(runs: Sequence[TableRun], stopping: threading.Event) -> None:
+    kept = time.monotonic()
     while any(one.thread.is_alive() for one in runs) and not stopping.is_set():
         stopping.wait(0.2)
+        if time.monotonic() - kept > KEEP_EVERY:
+            kept = time.monotonic()
+            for one in runs:
+                one.keep()
         if any(isinstance(one.error, JvmDied) for one in runs):
             stopping.set()
 

@@ -53,6 +53,7 @@ class TableRun:
         self._slot = (index, tables)
         self._gate = threading.Lock()
         self._query: Any = None
+        self._writer: BatchWriter | None = None
         self._failure: BaseException | None = None
         self._backoff = Backoff()
         self.outcome: Outcome = "stopped"
@@ -72,6 +73,19 @@ class TableRun:
             query.stop()
         except Exception as error:
             self._failure = self._failure or error
+
+    def keep(self) -> None:
+        """Called now and then: an idle table's ledger entry must not age out of the log."""
+        with self._gate:
+            if self._query is None or self._writer is None:
+                return
+            try:
+                self._writer.keep(self._around.spark)
+            except Exception as error:
+                cause = explain(error, self._table.name, self._around.log)
+                self._around.listener.said(
+                    self._table.name, f"the ledger could not be carried forward: {cause.message}"
+                )
 
     def _live(self) -> None:
         table, around = self._table.name, self._around
@@ -164,7 +178,7 @@ class TableRun:
     def _start(self, ready: Ready) -> Any:
         around, table = self._around, self._table
         around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table.name)
-        writer = BatchWriter(ready.target, ready.tail)
+        writer = self._writer = BatchWriter(ready.target, ready.tail)
 
         def on_batch(batch: DataFrame, number: int) -> None:
             self._wait_for_slot()

@@ -15,8 +15,9 @@ from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.log import DeltaLog
 
 DAY_MS = 24 * 3600 * 1000
-CARRY_AFTER_MS = 7 * DAY_MS
-"""Delta keeps its log for 30 days by default: an idle table's last entry is said again long before that."""
+CARRY_AFTER_MS = 2 * DAY_MS
+"""Delta keeps its log for 30 days, 7 at the least that a project may ask for: an idle table's last entry is said again
+long before that."""
 
 
 def open_generation(
@@ -51,10 +52,14 @@ def open_generation(
     return must_confirm(tail, log, entry)
 
 
+def is_old(tail: Tail, now_ms: int | None = None) -> bool:
+    now = now_ms if now_ms is not None else time.time_ns() // 1_000_000
+    return now - tail.commit.timestamp_ms >= CARRY_AFTER_MS
+
+
 def carry_forward(spark: SparkSession, log: DeltaLog, tail: Tail, uri: str, *, now_ms: int | None = None) -> Tail:
     """Says the last entry again if it is so old that log retention could take it; else gives the tail as it is."""
-    now = now_ms if now_ms is not None else time.time_ns() // 1_000_000
-    if now - tail.commit.timestamp_ms < CARRY_AFTER_MS:
+    if not is_old(tail, now_ms):
         return tail
     entry = tail.entry.carried(tail.counts)
     append_nothing(spark, uri, entry)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.protocol import position
 from penstock.engine.protocol.chain import Verdict, check
@@ -17,6 +17,7 @@ from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.ledger import Tail, advance, refuse_foreign_changes
 from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import Commit, DeltaLog
+from penstock.engine.protocol.open import carry_forward, is_old
 from penstock.engine.protocol.pins import read_pins, store_pins
 from penstock.engine.store import Store
 from penstock.errors import Transient
@@ -94,6 +95,17 @@ class BatchWriter:
                 rows = self._tail.commit.rows
             self._seen = self._tail.version
             return Written(number, rows, verdict, self._tail.commit.version, time_ms, foreign)
+        finally:
+            target.lock.release()
+
+    def keep(self, spark: SparkSession) -> None:
+        """For tables that have been idle: says the last entry again before log retention takes it."""
+        target = self._target
+        if not is_old(self._tail):
+            return
+        acquire_commit(target.lock, target.table)
+        try:
+            self._tail = carry_forward(spark, target.log, advance(self._tail, target.log), target.uri)
         finally:
             target.lock.release()
 
