@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def fingerprint() -> str:
-    parts = [str(ROOT), base_python(), sys.version, LOCK.read_text(), (ROOT / "pyproject.toml").read_text()]
+    parts = [str(ROOT), sys.base_prefix, sys.version, LOCK.read_text(), (ROOT / "pyproject.toml").read_text()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
