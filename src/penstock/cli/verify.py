@@ -41,6 +41,8 @@ def command(
     if as_json:
         print_json({"complete": ok, "tables": [document(report) for report in reports]})
     else:
+        if not out.is_terminal:  # piped, there is no width to keep to
+            out.width = 160
         for report in reports:
             out.print(report_view(report))
     raise typer.Exit(0 if ok else 1)

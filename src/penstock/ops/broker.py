@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from penstock.engine.kafka.admin import Admin, Topic
 from penstock.engine.protocol.position import Offsets
 from penstock.errors import PenstockError, Transient
+from penstock.ops.place import Place
 from penstock.plan.model import Cluster
 
 
@@ -37,27 +38,12 @@ def ask(cluster: Cluster, topics: Iterable[str], *, timeout: float, earliest: bo
         time.sleep(0.2)  # it answered at once: a partition between two leaders, for example
 
 
-@dataclass(frozen=True)
-class Lag:
-    topic: str
-    partition: int
-    position: int
-    """The next offset to read."""
-    end: int | None
-    """The broker's next offset; None if it has no such partition."""
-
-    @property
-    def records(self) -> int | None:
-        """Offsets that are not yet in the table: at most so many records."""
-        return None if self.end is None else max(0, self.end - self.position)
-
-
-def lag(position: Offsets, held: Held) -> list[Lag]:
+def places(position: Offsets, held: Held) -> list[Place]:
     """Per partition. A partition that is new to the table will be read from its start."""
     keys = {(t, p) for t, parts in position.items() for p in parts}
     keys |= {(t, p) for t, parts in held.latest.items() if t in position for p in parts}
     return [
-        Lag(t, p, position.get(t, {}).get(p, 0), held.latest.get(t, {}).get(p))
+        Place(t, p, position.get(t, {}).get(p, 0), held.latest.get(t, {}).get(p))
         for t, p in sorted(keys)
         if not held.problem
     ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.engine.protocol.position import Range
-from penstock.ops.broker import Lag
+from penstock.ops.place import Place
 from penstock.ops.verify.chain import Accepted, Chain
 from penstock.ops.verify.compare import Difference, Doubled
 from penstock.ops.verify.expected import Key
@@ -68,7 +68,7 @@ class Report:
     """What can no longer be proved."""
     notes: list[str] = field(default_factory=list)
     """What a reader should know and that is no mistake."""
-    lag: list[Lag] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
     broker_problem: str | None = None
     hint: str | None = None
 
@@ -89,7 +89,7 @@ class Report:
     @property
     def behind(self) -> int | None:
         """Records not yet landed; None if the broker did not say."""
-        known = [one.records for one in self.lag]
+        known = [one.lag for one in self.places]
         return None if self.broker_problem or None in known else sum(n for n in known if n is not None)
 
 
@@ -115,7 +115,7 @@ def document(report: Report) -> dict[str, Any]:
             "behind": report.behind,
             "partitions": [
                 {"topic": one.topic, "partition": one.partition, "position": one.position, "end": one.end}
-                for one in report.lag
+                for one in report.places
             ],
         },
     }

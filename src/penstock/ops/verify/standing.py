@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.engine.protocol.position import Offsets, Range
-from penstock.ops.broker import Held, lag
+from penstock.ops.broker import Held, places
 
 
 def problems(position: Offsets, ids: Mapping[str, str], held: Held) -> list[str]:
@@ -17,7 +17,7 @@ def problems(position: Offsets, ids: Mapping[str, str], held: Held) -> list[str]
                 f"topic {topic} was deleted and made again (id {ids[topic]}, now {held.topics[topic].id}): "
                 "the table's offsets are those of the old one"
             )
-    for one in lag(position, held):
+    for one in places(position, held):
         if one.end is None or recreated(one.topic, ids, held):
             continue
         earliest = held.earliest[one.topic][one.partition]

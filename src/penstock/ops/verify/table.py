@@ -12,7 +12,7 @@ from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.position import Offsets
 from penstock.engine.store import Store
 from penstock.errors import PenstockError
-from penstock.ops.broker import Held, ask, lag
+from penstock.ops.broker import Held, ask, places
 from penstock.ops.verify import standing
 from penstock.ops.verify.broker_gaps import Answer, look_up
 from penstock.ops.verify.chain import Chain
@@ -74,7 +74,7 @@ def _verify(table: TablePlan, store: Store, tail: Tail, held: Held, report: Repo
     chain = read_chain(log, tail.version, rows_at(table), step("reading the ledger"))
     report.chain = chain
     _foreign(chain, report)
-    report.broker_problem, report.lag = held.problem, lag(position, held)
+    report.broker_problem, report.places = held.problem, places(position, held)
     report.problems += standing.problems(position, entry.topics, held)
     report.notes += [f"topic {topic} no longer exists at the broker" for topic in standing.gone(position, held)]
     try:

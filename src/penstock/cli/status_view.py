@@ -1,0 +1,106 @@
+"""What `status` shows: a row per table, then who is behind and where, then what went wrong and what to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from penstock.ops.place import Place
+from penstock.ops.status import CRASHED, NOT_CREATED, UNREADABLE, Status
+
+PARTITIONS_SHOWN = 8
+TABLES_IN_DETAIL = 5
+"""Up to so many tables, each one's position is shown; of more, only of those that are behind."""
+BEHIND_SHOWN = 10
+_STYLES = {
+    "running": "green",
+    "finished": "green",
+    "starting": "cyan",
+    "retrying": "yellow",
+    NOT_CREATED: "dim",
+    "failed": "bold red",
+    CRASHED: "bold red",
+    UNREADABLE: "bold red",
+}
+
+
+def status_view(found: Sequence[Status]) -> RenderableType:
+    if not found:
+        return Text("the project has no tables")
+    return Group(_rows(found), *_places(found), *_reasons(found))
+
+
+def _rows(found: Sequence[Status]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("table", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    for title in ("batch", "rows", "behind", "rows/s", "last commit"):
+        table.add_column(title, justify="right", no_wrap=True)
+    now = time.time() * 1000
+    for one in found:
+        table.add_row(
+            Text(one.table, style="bold"),
+            Text(one.state, style=_STYLES.get(one.state, "")),
+            "" if one.batch is None else f"{one.generation}.{one.batch}",
+            f"{one.rows:,}" if one.batch is not None else "",
+            _behind(one),
+            "" if one.rate is None else f"{one.rate:,.0f}",
+            _ago(one.age(now)),
+        )
+    return table
+
+
+def _behind(one: Status) -> str:
+    return "" if one.batch is None else "unknown" if one.lag is None else f"{one.lag:,}"
+
+
+def _places(found: Sequence[Status]) -> Iterable[RenderableType]:
+    few = len(found) <= TABLES_IN_DETAIL
+    chosen = [one for one in found if one.places and (few or one.lag)]
+    chosen.sort(key=lambda one: -(one.lag or 0)) if not few else None
+    if not chosen:
+        return
+    yield ""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for one in chosen[:BEHIND_SHOWN]:
+        places = sorted(one.places, key=lambda place: -(place.lag or 0))
+        more = f", and {len(places) - PARTITIONS_SHOWN} more" if len(places) > PARTITIONS_SHOWN else ""
+        grid.add_row(one.table, Text(", ".join(map(_place, places[:PARTITIONS_SHOWN])) + more))
+    yield grid
+    if len(chosen) > BEHIND_SHOWN:
+        yield Text(f"and {len(chosen) - BEHIND_SHOWN} more tables that are behind: `--json` has all", style="dim")
+
+
+def _place(place: Place) -> str:
+    at = f"{place.topic}-{place.partition} at {place.position}"
+    return f"{at} ({place.lag:,} behind)" if place.lag else at
+
+
+def _reasons(found: Sequence[Status]) -> Iterable[Text]:
+    unknown = dict.fromkeys(one.lag_unknown for one in found if one.lag_unknown)
+    texts = [Text.assemble(("lag unknown: ", "yellow"), reason or "") for reason in unknown]
+    for one in found:
+        for commit in one.foreign:
+            what = f"version {commit.version} ({commit.operation}): {commit.origin.value} of {commit.rows:,} rows"
+            texts.append(Text.assemble((f"{one.table}: ", "bold"), (what, "yellow")))
+        if one.reason:
+            said = Text.assemble((f"{one.table}: ", "bold"), (one.reason, _STYLES.get(one.state, "")))
+            texts.append(said.append(f"\n  -> {one.hint}" if one.hint else ""))
+    if texts:
+        yield Text("")
+    yield from texts
+
+
+def _ago(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"

@@ -1,0 +1,69 @@
+"""`history`: the commits of a table, newest first, with what their ledger entries say."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any
+
+from penstock.engine.protocol.log import Commit
+from penstock.engine.protocol.position import Range, ranges
+from penstock.engine.store import Store
+from penstock.ops.recent import RecentLog
+from penstock.plan.model import TablePlan
+
+
+@dataclass(frozen=True)
+class Line:
+    version: int
+    timestamp_ms: int
+    operation: str
+    origin: str
+    """ledger, maintenance, foreign append or foreign change."""
+    kind: str | None
+    """Of the ledger entry: genesis, batch, open or carry."""
+    generation: int | None
+    batch: int | None
+    rows: int
+    bytes: int
+    files_added: int
+    files_removed: int
+    read: tuple[Range, ...]
+    """What a batch read; how an opened generation moved the position."""
+    position: tuple[str, ...]
+    """After the commit, as Spark writes it."""
+    note: str | None
+
+
+def history(table: TablePlan, store: Store, limit: int | None = None) -> list[Line]:
+    """[] if the table was never made. Goes back as far as the log does."""
+    log = RecentLog(store, table.uri, table.name)
+    return [_line(commit) for commit in islice(log.backwards(), limit)]
+
+
+def _line(commit: Commit) -> Line:
+    entry = commit.entry
+    pairs = zip(entry.before, entry.after, strict=False) if entry is not None and entry.kind != "carry" else ()
+    note = entry.note if entry is not None else None
+    if commit.restored_to is not None:
+        note = f"back to version {commit.restored_to}"
+    return Line(
+        version=commit.version,
+        timestamp_ms=commit.timestamp_ms,
+        operation=commit.operation,
+        origin=commit.origin.value,
+        kind=entry.kind if entry else None,
+        generation=entry.generation if entry else None,
+        batch=entry.batch if entry else None,
+        rows=commit.rows,
+        bytes=commit.bytes,
+        files_added=commit.files_added,
+        files_removed=commit.files_removed,
+        read=tuple(one for before, after in pairs for one in ranges(before, after)),
+        position=entry.after if entry else (),
+        note=note,
+    )
+
+
+def document(line: Line) -> dict[str, Any]:
+    return asdict(line)

@@ -1,0 +1,216 @@
+"""`status`: what each table does and how far it is: by its runner's words, its lock, the end of its log, the broker.
+
+No JVM, no Delta library: of a table only the last few commits are read, and each cluster is asked once for all tables.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+from penstock.engine.protocol.ledger import Tail, read_tail
+from penstock.engine.protocol.log import Commit, Origin
+from penstock.engine.protocol.position import Offsets, parse
+from penstock.engine.store import Store
+from penstock.errors import PenstockError
+from penstock.observe.state import State, read_state
+from penstock.ops.place import Place
+from penstock.ops.recent import RecentLog
+from penstock.plan.model import Plan, TablePlan
+
+RATE_BATCHES = 5
+"""Batches over which the rate is taken, if they are among the last few commits."""
+BROKER_TIMEOUT = 2.5
+"""Seconds that a broker that is away may hold up the answer."""
+ALIVE = ("starting", "running", "retrying")
+NOT_CREATED, CRASHED, UNREADABLE = "not created", "crashed", "unreadable"
+
+
+@dataclass(frozen=True)
+class Status:
+    table: str
+    state: str
+    """What the runner said last, or: not created, crashed (nobody runs it, and nobody stopped it), unreadable."""
+    since: str | None = None
+    reason: str | None = None
+    hint: str | None = None
+    process: int | None = None
+    """Of the runner, while it holds the table's lock."""
+    generation: int | None = None
+    batch: int | None = None
+    version: int | None = None
+    rows: int = 0
+    """Landed by batches, as the ledger counts them."""
+    rate: float | None = None
+    """Rows per second over the last batches."""
+    last_commit_ms: int | None = None
+    places: tuple[Place, ...] = ()
+    lag: int | None = None
+    """Offsets behind the broker's end, over all partitions; None: unknown."""
+    lag_unknown: str | None = None
+    """Why."""
+    foreign: tuple[Commit, ...] = field(default=())
+    """Commits by others since the last entry that added or changed rows."""
+
+    def age(self, now_ms: float) -> float | None:
+        return None if self.last_commit_ms is None else max(0.0, (now_ms - self.last_commit_ms) / 1000)
+
+
+def status(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Status]:
+    """One per table, in their order. A table or a broker that cannot be read is said in its place, not raised."""
+    if plan.local:
+        found = [_table(plan, table, store) for table in tables]
+    else:
+        with ThreadPoolExecutor(16) as threads:
+            found = list(threads.map(lambda table: _table(plan, table, store), tables))
+    return _with_lag(tables, found)
+
+
+def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
+    said = read_state(store, plan.system, table.name)
+    known = _standing(Status(table.name, "stopped"), plan, table, said)
+    log = RecentLog(store, table.uri, table.name)
+    try:
+        tail = read_tail(log)
+        rate = _rate(log)
+    except PenstockError as error:
+        return replace(known, state=UNREADABLE, reason=error.message, hint=error.hint)
+    except (ValueError, KeyError, OSError) as error:
+        return replace(known, state=UNREADABLE, reason=f"the log of {table.uri} cannot be read: {error}")
+    if tail is None:
+        state = known.state if said is not None and known.state != "stopped" else NOT_CREATED
+        return replace(known, state=state, hint=known.hint or "`penstock run` makes it")
+    return _landed(known, tail, rate)
+
+
+def _standing(status: Status, plan: Plan, table: TablePlan, said: State | None) -> Status:
+    """The lock tells whether somebody runs the table now; the state file what he said last."""
+    if said is not None:
+        status = replace(status, state=said.state, since=said.since, reason=said.reason, hint=said.hint)
+    if plan.local:
+        from penstock.engine.protocol.locks import holder, lock_path
+
+        process = holder(lock_path(plan.system, table.name, "run"))
+        if process is not None:
+            state = said.state if said is not None and said.state != "stopped" else "starting"
+            return replace(status, state=state, process=process)
+        gone = True
+    else:
+        gone = said is not None and said.host == socket.gethostname() and not _alive(said.process)
+    if said is not None and said.state in ALIVE and gone:
+        reason = (
+            f"it was {said.state}, and its process {said.process} is gone without a word: killed, or the machine went"
+        )
+        return replace(status, state=CRASHED, reason=reason, hint="`penstock run` goes on where the ledger ends")
+    return status
+
+
+def _landed(status: Status, tail: Tail, rate: float | None) -> Status:
+    at = [
+        Place(topic, partition, offset)
+        for source in tail.entry.after
+        for topic, partitions in sorted(parse(source).items())
+        for partition, offset in sorted(partitions.items())
+    ]
+    foreign = (Origin.FOREIGN_APPEND, Origin.FOREIGN_CHANGE)
+    return replace(
+        status,
+        generation=tail.entry.generation,
+        batch=tail.entry.batch,
+        version=tail.version,
+        rows=tail.counts.total,
+        rate=rate,
+        last_commit_ms=tail.commit.timestamp_ms,
+        places=tuple(at),
+        foreign=tuple(commit for commit in tail.later if commit.origin in foreign),
+    )
+
+
+def _rate(log: RecentLog) -> float | None:
+    """The oldest of the batches only says when the time began."""
+    chosen: list[Commit] = []
+    for commit in islice(log.backwards(), 4 * RATE_BATCHES):
+        if commit.origin is Origin.LEDGER and commit.entry is not None and commit.entry.kind == "batch":
+            chosen.append(commit)
+        if len(chosen) > RATE_BATCHES:
+            break
+    if len(chosen) < 2:
+        return None
+    seconds = (chosen[0].timestamp_ms - chosen[-1].timestamp_ms) / 1000
+    return sum(commit.rows for commit in chosen[:-1]) / seconds if seconds > 0 else None
+
+
+def _with_lag(tables: Sequence[TablePlan], found: list[Status]) -> list[Status]:
+    from penstock.ops.broker import ask, places
+
+    clusters = {table.source.cluster.name: table.source.cluster for table in tables}
+    by_cluster: dict[str, list[int]] = {}
+    for index, table in enumerate(tables):
+        if found[index].places:
+            by_cluster.setdefault(table.source.cluster.name, []).append(index)
+    for name, indexes in by_cluster.items():
+        topics = {place.topic for index in indexes for place in found[index].places}
+        held = ask(clusters[name], topics, timeout=BROKER_TIMEOUT, earliest=False)
+        for index in indexes:
+            one = found[index]
+            if held.problem:
+                found[index] = replace(one, lag_unknown=held.problem)
+                continue
+            now = tuple(places(_position(one), held))
+            gone = sorted({place.topic for place in now if place.end is None})
+            total = None if gone else sum(place.lag or 0 for place in now)
+            unknown = f"the broker does not know {', '.join(gone)}" if gone else None
+            found[index] = replace(one, places=now, lag=total, lag_unknown=unknown)
+    return found
+
+
+def _position(status: Status) -> Offsets:
+    found: Offsets = {}
+    for place in status.places:
+        found.setdefault(place.topic, {})[place.partition] = place.position
+    return found
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def document(status: Status) -> dict[str, Any]:
+    age = status.age(time.time() * 1000)
+    return {
+        "table": status.table,
+        "state": status.state,
+        "since": status.since,
+        "reason": status.reason,
+        "hint": status.hint,
+        "process": status.process,
+        "generation": status.generation,
+        "batch": status.batch,
+        "version": status.version,
+        "rows": status.rows,
+        "rows_per_second": None if status.rate is None else round(status.rate, 1),
+        "last_commit_ms": status.last_commit_ms,
+        "age_seconds": None if age is None else round(age, 1),
+        "lag": status.lag,
+        "lag_unknown": status.lag_unknown,
+        "partitions": [
+            {"topic": p.topic, "partition": p.partition, "position": p.position, "end": p.end, "lag": p.lag}
+            for p in status.places
+        ],
+        "foreign": [
+            {"version": c.version, "operation": c.operation, "origin": c.origin.value, "rows": c.rows}
+            for c in status.foreign
+        ],
+    }
