@@ -92,7 +92,7 @@ def bench(
         answers.width = 140  # a file has no width; 80 columns would break every heading
     outcomes: list[Outcome] = []
     try:
-        with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=work) as folder:
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=work, ignore_cleanup_errors=True) as folder:
             screen.say("starting a broker …")
             with Broker(data_dir=Path(folder) / "broker", heap="1g") as broker:
                 arena = Arena(broker.bootstrap, Path(folder), sizes, seed, screen)

@@ -63,8 +63,12 @@ class Contestant:
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         if self.alive:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(self.group, signal.SIGKILL)
         self._process.wait()
+
+    @property
+    def group(self) -> int:
+        return self._process.pid
 
     @property
     def alive(self) -> bool:

@@ -127,6 +127,7 @@ def _run(arena: Arena, folder: Path) -> _Run:
         _until_all_landed(arena, process, watched, sent)
         process.stop(timeout=120)
     interval = float(sizes.many_trigger)
+    due = round((end - start) / interval)
     moments = [one.moments() for one in watched]
     wrong = []
     with arena.screen.step("many: verifying", len(watched)) as done:
@@ -137,8 +138,8 @@ def _run(arena: Arena, folder: Path) -> _Run:
     gaps = [after - before for each in moments for before, after in pairwise(each)]
     return _Run(
         startup=start - process.started,
-        due=round((end - start) / interval) * len(watched),
-        missed=sum(missed(each, start, end, interval) for each in moments),
+        due=due * len(watched),
+        missed=sum(min(due, missed(each, start, end, interval)) for each in moments),
         cores=process.cpu_between(start, end) / (end - start),
         peak_rss=process.peak_rss,
         longest_gap=max(gaps, default=0.0),
