@@ -139,12 +139,15 @@ def uv_environment() -> dict[str, str]:
 
 
 def refused(what: str, output: str) -> Failed:
-    told = [line for line in output.splitlines() if line.startswith("ERROR") or "Error" in line]
+    """pip's many lines about one cause, as the cause."""
+    causes = re.findall(r"Failed to establish a new connection: ([^'\"]+)['\"]", output)
+    errors = [line for line in output.splitlines() if line.startswith("ERROR")]
+    shown = indented("\n".join([*causes[-1:], *errors[-3:]] or output.splitlines()[-3:]))
     if "DO NOT MATCH THE HASHES" in output:
-        hint = "what came is not what requirements.lock pins: try another network or mirror (PIP_INDEX_URL)"
-    else:
-        hint = NETWORK
-    return Failed(f"{what}:\n{indented(chr(10).join(told[-3:] or output.splitlines()[-3:]))}", hint)
+        return Failed(
+            f"{what}:\n{shown}", "what came is not what requirements.lock pins: try another network or mirror"
+        )
+    return Failed(f"{what}:\n{shown}", NETWORK)
 
 
 def may_install() -> bool:
