@@ -48,7 +48,7 @@ def _scenarios(only: list[str] | None, quick: bool) -> list[str]:
 
 
 def _end(_: int, __: FrameType | None) -> None:
-    """SIGTERM like Ctrl-C: every context is left, so the broker, the contenders and the folders go."""
+    """Every context is left, so the broker, the contenders and the folders go."""
     raise KeyboardInterrupt
 
 
@@ -81,7 +81,8 @@ def bench(
         many_minutes=minutes,
         many_tables=tables,
     )
-    signal.signal(signal.SIGTERM, _end)
+    for number in (signal.SIGTERM, signal.SIGINT):  # SIGINT too: a shell starts what runs behind with it ignored
+        signal.signal(number, _end)
     screen = Screen()
     if load() > 0.5 and not quick:
         screen.say(
