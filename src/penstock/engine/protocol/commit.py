@@ -22,7 +22,7 @@ def append(rows: DataFrame, uri: str, entry: Entry, *, idempotent: bool) -> None
 
 def append_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
     """An entry without rows. Delta makes a commit of an empty append only if it carries the transaction options."""
-    empty = spark.createDataFrame([], spark.read.format("delta").load(uri).schema)
+    empty = spark.read.format("delta").load(uri).limit(0)
     if entry.kind == "carry":  # it repeats a number that is taken, so it counts by the clock, under a name of its own
         options = {"txnAppId": f"penstock:{entry.table}:carry", "txnVersion": time.time_ns() // 1_000_000}
     else:

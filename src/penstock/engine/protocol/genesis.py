@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from penstock.engine.identifiers import quote
 from penstock.engine.protocol.commit import append_nothing
 from penstock.engine.protocol.entry import Entry, Pins, dump
 from penstock.engine.protocol.ledger import Tail, read_tail
@@ -48,7 +49,9 @@ def genesis(
     if log.versions():
         append_nothing(spark, uri, entry)
     else:
-        empty = spark.createDataFrame([], schema).write.format("delta").mode("errorifexists")
+        # Not createDataFrame([]): that starts Python workers, a second at the first commit, for no row at all.
+        columns = (f"CAST(NULL AS {field.dataType.simpleString()}) AS {quote(field.name)}" for field in schema.fields)
+        empty = spark.range(0).selectExpr(*columns).write.format("delta").mode("errorifexists")
         empty.option("userMetadata", dump(entry)).options(**properties).save(uri)
     tail = read_tail(log)
     if tail is None or tail.entry.ledger != entry.ledger:
