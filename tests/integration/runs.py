@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -187,7 +188,7 @@ def whole_chain(plan: Plan, name: str = TABLE) -> list[Entry]:
     """The entries of the table, each of which must begin where the one before it ended."""
     entries = [c.entry for c in commits(plan, name) if c.origin is Origin.LEDGER and c.entry is not None]
     assert entries[0].kind == "genesis"
-    for last, entry in zip(entries, entries[1:], strict=False):
+    for last, entry in pairwise(entries):
         if entry.kind == "carry":
             assert (entry.key, entry.after) == (last.key, last.after)
             continue
@@ -205,3 +206,15 @@ def checkpoint(plan: Plan, generation: int = 1, name: str = TABLE) -> Path:
 
 def newest(folder: Path) -> int:
     return max(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+
+
+def make_plan(folder: Path, bootstrap: str, tables: dict[str, Any]) -> Plan:
+    """As the fixture `project`, for a lake that several tests share."""
+    import yaml
+
+    from penstock.plan.build import build_plan
+    from penstock.spec.load import load_project
+
+    document = {"name": "test", "lake": "./lake", "kafka": {"bootstrap": bootstrap}, "tables": tables}
+    (folder / "penstock.yml").write_text(yaml.safe_dump({**document, "spark": {"master": "local[2]"}}))
+    return build_plan(load_project(folder))

@@ -168,7 +168,7 @@ def test_a_log_that_was_cut_behind_the_tail_is_refused(hand: HandLog) -> None:
 
 
 def test_a_batch_committed_twice_is_refused(hand: HandLog) -> None:
-    """Two writers without a common lock: the rows are there twice. Auto-compaction repeats an entry without new rows."""
+    """Two writers without a common lock: the rows are there twice."""
     hand.batch(TWO)
     tail = tail_of(hand)
     hand.batch(TWO)
