@@ -79,7 +79,7 @@ def goes_on(spark: Any, base: Base, plan: Any) -> Any:
 def test_a_lake_that_was_moved_goes_on_without_healing(spark: Any, base: Base, plan: Any) -> None:
     heard = goes_on(spark, base, plan)
     assert not heard.messages
-    assert [written.batch for written in heard.batches][0] == 4
+    assert heard.batches[0].batch == 4
 
 
 def _gone(name: str) -> Callable[[Path], None]:
