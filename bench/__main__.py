@@ -1,6 +1,7 @@
 """`python -m bench`: runs the chosen scenarios and says which targets are met.
 
-Exit code 0: all met; 1: a target is missed, or a table does not verify; 2: wrong use.
+Exit code 0: all met; 1: a target is missed (not with --no-gate or --quick), a run failed or a table does not verify;
+2: wrong use; 3: no Java, no jars, no broker; 130: stopped.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
+from confluent_kafka import KafkaException
 from rich.console import Console
 
 from bench.arena import Arena
@@ -56,14 +58,16 @@ def _end(_: int, __: FrameType | None) -> None:
 def bench(
     only: Annotated[list[str] | None, typer.Option(help=f"Scenarios: {', '.join(SCENARIOS)}.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smoke run of a minute: figures mean nothing.")] = False,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Interleaved rounds. [default: 3]")] = None,
-    records: Annotated[int | None, typer.Option(min=1, help="Records of bronze. [default: 2,000,000]")] = None,
-    small_records: Annotated[int | None, typer.Option(min=1, help="Records of small. [default: 1,000,000]")] = None,
-    minutes: Annotated[float | None, typer.Option(min=0.1, help="Minutes of many. [default: 10]")] = None,
-    tables: Annotated[int | None, typer.Option(min=1, help="Tables of many. [default: 100]")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Interleaved rounds.", show_default="3")] = None,
+    records: Annotated[int | None, typer.Option(min=1, help="Records of bronze.", show_default="2,000,000")] = None,
+    small_records: Annotated[
+        int | None, typer.Option(min=1, help="Records of small.", show_default="1,000,000")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="Minutes of many.", show_default="10")] = None,
+    tables: Annotated[int | None, typer.Option(min=1, help="Tables of many.", show_default="100")] = None,
     seed: Annotated[int, typer.Option(help="Decides the order within the rounds.")] = 1,
     work: Annotated[
-        Path | None, typer.Option(help="A folder for topics and tables. [default: a temporary one]")
+        Path | None, typer.Option(help="A folder for topics and tables.", show_default="a temporary one")
     ] = None,
     as_document: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
     docs: Annotated[bool, typer.Option("--write-docs", help="Keep the tables in docs/bench.md.")] = False,
@@ -108,6 +112,9 @@ def bench(
     except PenstockError as error:
         screen.say(f"error: {error}")
         raise typer.Exit(error.exit_code) from None
+    except KafkaException as error:
+        screen.say(f"error: the broker of the bench failed: {error}")
+        raise typer.Exit(3) from None
     facts, command = machine(), _command()
     if as_document:
         sys.stdout.write(json.dumps(as_json(outcomes, command, facts), indent=2) + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -70,12 +70,19 @@ class Outcome:
     sheets: Sequence[Sheet]
     targets: Sequence[Target]
     figures: Any
+    notes: Sequence[str] = field(default_factory=list)
     problems: Sequence[str] = field(default_factory=list)
     """Tables that do not verify and runs that failed, in full."""
 
 
 def ratio(one: float | None, other: float | None) -> float | None:
     return one / other if one is not None and other else None
+
+
+def noise(series: Mapping[str, Series], of: Callable[[Figures], float]) -> list[str]:
+    """What two runs of the same job differ by: no smaller difference means anything."""
+    between = ratio(series["a again"].median(of), series["a"].median(of))
+    return [] if between is None else [f"Noise: the same job run again (a again) is {between:.2f} times a."]
 
 
 def failures(series: Sequence[Series]) -> list[str]:

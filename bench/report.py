@@ -9,10 +9,12 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from bench.contenders import CONTENDERS
 from bench.outcome import Outcome, Sheet, Target
 
+_STYLES = {"pass": "green", "MISSED": "bold red"}
 _HEAD = """# Bench: Penstock against hand-written jobs
 
 Written by `python -m bench --write-docs`; each section has the command that made it. Every contender is a process of
@@ -32,8 +34,10 @@ def show(console: Console, outcome: Outcome, *, targets: bool) -> None:
         for number, column in enumerate(sheet.columns):
             table.add_column(column, justify="left" if number == 0 else "right", overflow="fold", min_width=4)
         for row in sheet.rows:
-            table.add_row(*row)
+            table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
         console.print(table)
+    for note in outcome.notes:
+        console.print(note)
     for problem in outcome.problems:
         console.print(problem, style="red", markup=False)
 
@@ -63,6 +67,7 @@ def as_json(outcomes: Sequence[Outcome], command: str, machine: Mapping[str, str
                 "setting": outcome.setting,
                 "targets": [target.as_json() for target in outcome.targets],
                 "figures": outcome.figures,
+                "notes": list(outcome.notes),
                 "problems": list(outcome.problems),
             }
             for outcome in outcomes
@@ -88,9 +93,10 @@ def _sections(text: str) -> dict[str, str]:
 def _section(outcome: Outcome, command: str, machine: Mapping[str, str], day: str) -> str:
     facts = ", ".join(f"{name} {value}" for name, value in machine.items())
     sheets = "\n".join(_markdown(sheet) for sheet in [*outcome.sheets, targets_sheet(outcome.targets)])
+    notes = "".join(f"\n{note}\n" for note in outcome.notes)
     problems = "".join(f"\n- {problem.splitlines()[0]}" for problem in outcome.problems)
     return (
-        f"## {outcome.scenario}\n\n{outcome.setting}\n\n{sheets}"
+        f"## {outcome.scenario}\n\n{outcome.setting}\n\n{sheets}{notes}"
         + (f"\nProblems:\n{problems}\n" if problems else "")
         + f"\n`{command}`, {day}, on {facts}.\n"
     )

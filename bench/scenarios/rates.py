@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.arena import Arena
 from bench.measure import Figures
-from bench.outcome import Outcome, Series, Sheet, Target, failures, ratio
+from bench.outcome import Outcome, Series, Sheet, Target, failures, noise, ratio
 from bench.scenarios.numbers import count, spread, times
 
 BRONZE = ("P", "a", "a again", "a'", "c", "d")
@@ -56,6 +56,7 @@ def _outcome(
         sheets=[Sheet(f"{scenario}: rows per second", _COLUMNS, _rows(list(series.values()), product))],
         targets=targets,
         figures={name: [run.as_json() for run in one.runs] for name, one in series.items()},
+        notes=noise(series, _rate),
         problems=failures(list(series.values())),
     )
 

@@ -8,7 +8,7 @@ import shutil
 from bench.arena import Arena
 from bench.load import Feed
 from bench.measure import Figures
-from bench.outcome import Outcome, Series, Sheet, Target, failures, ratio
+from bench.outcome import Outcome, Series, Sheet, Target, failures, noise, ratio
 from bench.process import ContenderFailed
 from bench.scenarios.numbers import count, spread, times
 
@@ -67,6 +67,7 @@ def start(arena: Arena) -> Outcome:
             "new": {name: [run.as_json() for run in one.runs] for name, one in new.items()},
             "exists": {name: [run.as_json() for run in one.runs] for name, one in back.items()},
         },
+        notes=noise(new, _first),
         problems=failures([*new.values(), *back.values()]),
     )
 
