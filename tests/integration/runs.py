@@ -71,10 +71,10 @@ def run_well(spark: SparkSession, plan: Plan, *names: str) -> Heard:
 
 
 def refusal(spark: SparkSession, plan: Plan, kind: type[PenstockError]) -> PenstockError:
-    """The error that stops the plan's only table; it writes nothing."""
+    """The error that stops the plan's first table; it writes nothing."""
     table = plan.tables[0]
     before = log(table).versions()
-    heard = run(spark, plan)
+    heard = run(spark, plan, table.name)
     assert isinstance(heard.errors.get(table.name), kind), (heard.errors, heard.messages)
     assert log(table).versions() == before
     return heard.errors[table.name]

@@ -5,79 +5,26 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import (
-    TABLE,
-    Coordinates,
-    checkpoint,
-    coordinates,
-    make_plan,
-    newest,
-    produce,
-    run_well,
-    running,
-    wait_for,
-    whole_chain,
-)
-
-OTHER = "bronze.other"
-
-
-@dataclass
-class Base:
-    """A lake with two tables of one topic, three batches each, and all that was produced so far."""
-
-    plan: Any
-    topic: str
-    bootstrap: str
-    produced: Coordinates
-
-    def produce(self, count: int = 4) -> None:
-        self.produced.update(produce(self.bootstrap, self.topic, count))
+from lakes import OTHER, Lake, make_lake
+from runs import TABLE, checkpoint, coordinates, newest, produce, run_well, running, wait_for, whole_chain
 
 
 @pytest.fixture(scope="module")
-def base(spark: Any, broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Base:
-    broker.create_topic("heal", 2)
-    source = {"kafka": "heal", "max_per_trigger": 4}
-    plan = make_plan(
-        tmp_path_factory.mktemp("heal"), broker.bootstrap, {TABLE: {"from": source}, OTHER: {"from": source}}
-    )
-    made = Base(plan, "heal", broker.bootstrap, produce(broker.bootstrap, "heal", 12))
-    run_well(spark, plan, TABLE)
-    made.produce(1)
-    run_well(spark, plan, OTHER)
-    return made
+def base(spark: Any, broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return make_lake(spark, broker, "heal", tmp_path_factory.mktemp("heal"))
 
 
 @pytest.fixture
-def plan(base: Base, tmp_path: Path) -> Any:
-    """A copy of that lake for one test. The ledger names no paths: a lake can be moved."""
-    shutil.copytree(base.plan.lake, tmp_path / "lake")
-    tables = []
-    for table in base.plan.tables:
-        moved = {name: getattr(table, name).replace(base.plan.lake, str(tmp_path / "lake")) for name in PLACES}
-        tables.append(replace(table, source=replace(table.source, max_per_trigger=None), **moved))
-    return replace(base.plan, root=str(tmp_path), lake=str(tmp_path / "lake"), tables=tuple(tables))
+def lake(base: Lake, tmp_path: Path) -> Lake:
+    return base.copied(tmp_path)
 
 
-PLACES = ("uri", "checkpoints")
-
-
-def goes_on(spark: Any, base: Base, plan: Any) -> Any:
-    base.produce()
-    heard = run_well(spark, plan, TABLE)
-    assert coordinates(plan) == base.produced
-    whole_chain(plan)
-    return heard
-
-
-def test_a_lake_that_was_moved_goes_on_without_healing(spark: Any, base: Base, plan: Any) -> None:
-    heard = goes_on(spark, base, plan)
+def test_a_lake_that_was_moved_goes_on_without_healing(lake: Lake) -> None:
+    heard = lake.goes_on()
     assert not heard.messages
     assert heard.batches[0].batch == 4
 
@@ -140,7 +87,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "metadata deleted": _gone("metadata"),
     "the marker deleted": _gone("penstock.json"),
     "metadata emptied": lambda folder: (folder / "metadata").write_text("") and None,
-    **{f"last offsets cut to {n}": _cut("offsets", 0, n) for n in (0, 1, 2, 3, 40, -1)},
+    **{f"last offsets cut to {n}": _cut("offsets", 0, n) for n in (0, 3, -1)},
     "offsets before the last emptied": _cut("offsets", 1, 0),
     "offsets before the last without a position": _cut_after_the_second_line,
     "offsets before the last deleted": _only_the_newest_offsets,
@@ -153,55 +100,53 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_a_damaged_checkpoint_is_rebuilt_from_the_ledger(
-    spark: Any, base: Base, plan: Any, damage: Callable[[Path], None]
-) -> None:
-    damage(checkpoint(plan))
-    heard = goes_on(spark, base, plan)
+def test_a_damaged_checkpoint_is_rebuilt_from_the_ledger(lake: Lake, damage: Callable[[Path], None]) -> None:
+    damage(checkpoint(lake.plan))
+    heard = lake.goes_on()
     assert heard.heard("checkpoint rebuilt from the ledger at batch 1.3")
     assert heard.heard("batch 3 was in the table already: skipped")
 
 
-def test_a_batch_written_but_not_committed_is_skipped_as_a_retry(spark: Any, base: Base, plan: Any) -> None:
-    (checkpoint(plan) / "commits" / "3").unlink()
-    (checkpoint(plan) / "commits" / ".3.crc").unlink(missing_ok=True)
-    heard = goes_on(spark, base, plan)
+def test_a_batch_written_but_not_committed_is_skipped_as_a_retry(lake: Lake) -> None:
+    (checkpoint(lake.plan) / "commits" / "3").unlink()
+    (checkpoint(lake.plan) / "commits" / ".3.crc").unlink(missing_ok=True)
+    heard = lake.goes_on()
     assert heard.messages == ["batch 3 was in the table already: skipped"]
 
 
-def test_a_batch_planned_but_not_written_is_written_over_its_planned_range(spark: Any, base: Base, plan: Any) -> None:
-    folder, last = checkpoint(plan), whole_chain(plan)[-1]
-    base.produce()
+def test_a_batch_planned_but_not_written_is_written_over_its_planned_range(lake: Lake) -> None:
+    folder, last = checkpoint(lake.plan), whole_chain(lake.plan)[-1]
+    lake.more()
     meta = (folder / "offsets" / "3").read_text().split("\n")[1]
     offsets = json.loads(last.after[0])
-    planned = json.dumps({base.topic: {p: o + 1 for p, o in offsets[base.topic].items()}})
+    planned = json.dumps({lake.topic: {p: o + 1 for p, o in offsets[lake.topic].items()}})
     (folder / "offsets" / "4").write_text("\n".join(["v1", meta, planned]))
-    goes_on(spark, base, plan)
-    entry = next(entry for entry in whole_chain(plan) if entry.batch == 4)
+    lake.goes_on()
+    entry = next(entry for entry in whole_chain(lake.plan) if entry.batch == 4)
     assert entry.after == (planned,)
 
 
-def test_a_checkpoint_that_only_spark_cannot_read_is_rebuilt(spark: Any, base: Base, plan: Any) -> None:
+def test_a_checkpoint_that_only_spark_cannot_read_is_rebuilt(lake: Lake) -> None:
     """The same position in other words under Hadoop's old checksum: whole for us, broken for Spark."""
-    file = checkpoint(plan) / "offsets" / "3"
+    file = checkpoint(lake.plan) / "offsets" / "3"
     assert file.with_name(".3.crc").exists()
     file.write_text(file.read_text().replace('":', '": '))
-    goes_on(spark, base, plan)
+    lake.goes_on()
 
 
-def test_damage_after_damage_is_healed_each_time(spark: Any, base: Base, plan: Any) -> None:
+def test_damage_after_damage_is_healed_each_time(lake: Lake) -> None:
     for _ in range(3):
-        shutil.rmtree(checkpoint(plan))
-        goes_on(spark, base, plan)
+        shutil.rmtree(checkpoint(lake.plan))
+        lake.goes_on()
 
 
-def test_healing_alone_reads_and_writes_nothing(spark: Any, base: Base, plan: Any) -> None:
-    goes_on(spark, base, plan)
-    entries = whole_chain(plan)
-    shutil.rmtree(checkpoint(plan))
-    heard = run_well(spark, plan, TABLE)
+def test_healing_alone_reads_and_writes_nothing(lake: Lake) -> None:
+    lake.goes_on()
+    entries = whole_chain(lake.plan)
+    shutil.rmtree(checkpoint(lake.plan))
+    heard = run_well(lake.spark, lake.plan, TABLE)
     assert [(w.rows, w.verdict.value) for w in heard.batches] == [(0, "retry")]
-    assert whole_chain(plan) == entries
+    assert whole_chain(lake.plan) == entries
 
 
 def test_a_new_table_whose_checkpoint_was_never_made_begins_at_its_genesis(
@@ -235,7 +180,12 @@ def test_a_checkpoint_deleted_under_a_running_query_loses_nothing(
     whole_chain(plan)
 
 
-@pytest.mark.parametrize("damage", [_gone("commits"), lambda folder: shutil.rmtree(folder)], ids=["retry", "healed"])
+def _last_commit_gone(folder: Path) -> None:
+    """Killed between the table's commit and Spark's."""
+    (folder / "commits" / str(newest(folder / "commits"))).unlink()
+
+
+@pytest.mark.parametrize("damage", [_last_commit_gone, lambda folder: shutil.rmtree(folder)], ids=["retry", "healed"])
 def test_a_batch_that_read_new_partitions_is_healed_after_retention_took_their_head(
     spark: Any, broker: Any, topic: Any, project: Any, damage: Callable[[Path], None]
 ) -> None:

@@ -49,13 +49,13 @@ def test_a_payload_kept_as_bytes_and_columns_under_other_names(
 ) -> None:
     name = topic(partitions=2)
     produced = produce(broker.bootstrap, name, 4, value=b"\x00\xff raw")
-    columns = {"value": "payload", "topic": "source topic", "partition": "p", "offset": "Offset_"}
+    columns = {"value": "payload", "topic": "source_topic", "partition": "p", "offset": "Offset_"}
     plan = project({TABLE: {"from": {"kafka": name}, "payload": "binary", "columns": columns}})
     run_well(spark, plan)
     assert coordinates(plan) == produced
     found = rows(plan)
     assert {row["payload"] for row in found} == {b"\x00\xff raw"}
-    assert {"key", "source topic", "p", "Offset_"} <= set(found[0])
+    assert {"key", "source_topic", "p", "Offset_"} <= set(found[0])
     assert not {"value", "value_binary", "key_binary"} & set(found[0])
     stats = {c.version: c for c in commits(plan)}
     assert stats[1].rows == 4
@@ -116,7 +116,7 @@ def test_two_tables_of_one_topic_and_two_names_of_one_cluster(
             "bronze.one": {"from": {"kafka": name, "cluster": "eu"}},
             "bronze.two": {"from": {"kafka": name, "cluster": "us", "max_per_trigger": 2}},
         },
-        kafka={"eu": {"bootstrap": broker.bootstrap}, "us": {"bootstrap": broker.bootstrap}},
+        clusters={name: {"bootstrap": broker.bootstrap} for name in ("eu", "us")},
     )
     run_well(spark, plan)
     assert coordinates(plan, "bronze.one") == coordinates(plan, "bronze.two") == produced

@@ -39,7 +39,8 @@ def make_again(broker: Any, name: str, partitions: int = 2) -> None:
 def raise_partitions(bootstrap: str, name: str, partitions: int) -> None:
     from confluent_kafka.admin import NewPartitions
 
-    for future in _admin(bootstrap).create_partitions([NewPartitions(name, partitions)]).values():
+    admin = _admin(bootstrap)  # must outlive the answer
+    for future in admin.create_partitions([NewPartitions(name, partitions)]).values():
         future.result(20)
 
 
@@ -47,5 +48,6 @@ def forget_records(bootstrap: str, name: str, partition: int, before: int) -> No
     """As retention does: the records before an offset are gone."""
     from confluent_kafka import TopicPartition
 
-    for future in _admin(bootstrap).delete_records([TopicPartition(name, partition, before)]).values():
+    admin = _admin(bootstrap)
+    for future in admin.delete_records([TopicPartition(name, partition, before)]).values():
         future.result(20)
