@@ -6,6 +6,7 @@ because nothing here loads Spark, Delta or a Kafka client.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -60,6 +61,12 @@ def main() -> None:
 
         err.print(Text("error: ", style="bold red") + Text(str(error)), soft_wrap=True)
         sys.exit(error.exit_code)
+    except Exception as error:
+        if os.environ.get("PENSTOCK_TRACEBACK"):
+            raise
+        sys.stderr.write(f"error: something unexpected: {type(error).__name__}: {error}\n")
+        sys.stderr.write("  -> run it again with PENSTOCK_TRACEBACK=1 to see where, and please report it\n")
+        sys.exit(3)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from penstock.engine.store import HadoopStore, LocalStore, Store
 from penstock.errors import PenstockError
 from penstock.plan.model import Plan, TablePlan
 from penstock.plan.select import choose
-from penstock.runtime.causes import JvmDied
+from penstock.runtime.causes import JvmDied, explain
 from penstock.runtime.listener import Listener, Result
 from penstock.runtime.table_run import Surroundings, TableRun
 
@@ -32,8 +32,11 @@ def run(plan: Plan, names: Sequence[str], listener: Listener, *, once: bool, sho
     """Runs the named tables (all if none is named) until they end or a signal asks to stop."""
     tables = choose(plan, names)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it reports reaches the user as an error of a table
-    with spark_session(plan, show_logs=show_logs, say=lambda text: listener.said("", text)) as spark:
-        return run_in(spark, plan, tables, listener, once=once)
+    try:
+        with spark_session(plan, show_logs=show_logs, say=lambda text: listener.said("", text)) as spark:
+            return run_in(spark, plan, tables, listener, once=once)
+    except Exception as error:  # the JVM can die between any two calls, also before a table is there to report it
+        raise explain(error, plan.name, logs_folder(plan)) from error
 
 
 def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listener: Listener, *, once: bool) -> Result:
@@ -45,7 +48,7 @@ def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listene
         store=open_store(spark, plan),
         listener=listener,
         once=once,
-        log=str(Path(plan.root) / ".penstock" / "logs"),
+        log=logs_folder(plan),
         starts=threading.Semaphore(STARTS_AT_ONCE),
         stopping=stopping,
     )
@@ -64,6 +67,10 @@ def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listene
             one.thread.join()
     errors: dict[str, PenstockError] = {one.thread.name: one.error for one in runs if one.error is not None}
     return Result({one.thread.name: one.outcome for one in runs}, errors)
+
+
+def logs_folder(plan: Plan) -> str:
+    return str(Path(plan.root) / ".penstock" / "logs")
 
 
 def open_store(spark: SparkSession, plan: Plan) -> Store:
