@@ -111,9 +111,12 @@ def _library() -> Any:
 
 def storage_options(uri: str) -> dict[str, str]:
     """For `deltalake`, which reads the rows: what the environment says and it would not take from there by itself."""
-    if urlsplit(uri).scheme not in _S3:
+    if "://" not in uri:
         return {}
-    return {f"AWS_{name.upper()}": value for name, value in _s3_settings().items()}
+    found = {"max_retries": str(_PATIENCE["max_retries"]), "retry_timeout": f"{_PATIENCE['retry_timeout'].seconds}s"}
+    if urlsplit(uri).scheme in _S3:
+        found |= {f"AWS_{name.upper()}": value for name, value in _s3_settings().items()}
+    return found
 
 
 def _s3_settings() -> dict[str, str]:

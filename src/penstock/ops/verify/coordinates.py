@@ -18,8 +18,9 @@ from penstock.ops.verify.spans import Spans
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-OFFSETS_PER_SLICE = 128_000_000
-"""At most 2 million bitmaps at a time: some 300 MB in the query engine."""
+OFFSETS_PER_SLICE = 32_000_000
+"""At most half a million bitmaps at a time. A slice takes a second or two, in which nothing else in this process runs:
+the query engine keeps Python's lock."""
 OFFSETS_PER_RECOUNT = 2_000_000
 _FULL = (1 << 64) - 1
 Progress = Callable[[float], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,11 @@ def read_at(
     """Terminal if the rows of that version cannot be read: a file is gone or broken."""
     try:
         return read_coordinates(_open(table, version), table.columns, within, progress)
-    except Exception as error:  # the query engine raises plain Exception
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the query engine raises plain Exception; a panic in it is not even that
         raise Terminal(
-            f"the rows of version {version} cannot be read: {(str(error).strip().splitlines() or ['?'])[0][:400]}",
+            f"the rows of version {version} cannot be read: {_plain(error)}",
             where=table.name,
             hint=f"`penstock history {table.name}` shows who changed the table",
         ) from None
@@ -40,6 +43,12 @@ def rows_at(table: TablePlan) -> RowsAt:
             return None
 
     return read
+
+
+def _plain(error: BaseException) -> str:
+    """deltalake draws its errors as coloured trees over several lines."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__
+    return " ".join(text.replace("↳", " ").split())[:400]
 
 
 def _open(table: TablePlan, version: int) -> DeltaTable:
