@@ -216,5 +216,5 @@ def make_plan(folder: Path, bootstrap: str, tables: dict[str, Any]) -> Plan:
     from penstock.spec.load import load_project
 
     document = {"name": "test", "lake": "./lake", "kafka": {"bootstrap": bootstrap}, "tables": tables}
-    (folder / "penstock.yml").write_text(yaml.safe_dump({**document, "spark": {"master": "local[2]"}}))
+    (folder / "penstock.yml").write_text(yaml.safe_dump({**document, "spark": {"master": "local[2]"}}, sort_keys=False))
     return build_plan(load_project(folder))
