@@ -30,12 +30,12 @@ def history_view(table: str, lines: Sequence[Line]) -> RenderableType:
     for line in lines:
         style = _STYLES.get(line.origin, "")
         grid.add_row(
-            str(line.version),
-            _time(line.timestamp_ms),
+            Text(str(line.version)),
+            Text(_time(line.timestamp_ms)),
             Text(_what(line), style=style),
-            "" if line.batch is None else f"{line.generation}.{line.batch}",
-            f"{line.rows:,}" if line.rows else "",
-            _files(line),
+            Text("" if line.batch is None else f"{line.generation}.{line.batch}"),
+            Text(f"{line.rows:,}" if line.rows else ""),
+            Text(_files(line)),
             _read(line),
         )
     return grid

@@ -36,21 +36,22 @@ def status_view(found: Sequence[Status]) -> RenderableType:
 
 def _rows(found: Sequence[Status]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("table", overflow="fold")
-    table.add_column("state", no_wrap=True)
+    table.add_column(Text("table"), overflow="fold")
+    table.add_column(Text("state"), no_wrap=True)
     for title in ("batch", "rows", "behind", "rows/s", "last commit"):
-        table.add_column(title, justify="right", no_wrap=True)
+        table.add_column(Text(title), justify="right", no_wrap=True)
     now = time.time() * 1000
     for one in found:
-        table.add_row(
-            Text(one.table, style="bold"),
-            Text(one.state, style=_STYLES.get(one.state, "")),
+        texts = (
             "" if one.batch is None else f"{one.generation}.{one.batch}",
             f"{one.rows:,}" if one.batch is not None else "",
             _behind(one),
             "" if one.rate is None else f"{one.rate:,.0f}",
             _ago(one.age(now)),
         )
+        # Text, not str: rich would look for markup in every cell, and load all names of emoji to do so.
+        state = Text(one.state, style=_STYLES.get(one.state, ""))
+        table.add_row(Text(one.table, style="bold"), state, *map(Text, texts))
     return table
 
 
@@ -64,14 +65,14 @@ def _places(found: Sequence[Status]) -> Iterable[RenderableType]:
     chosen.sort(key=lambda one: -(one.lag or 0)) if not few else None
     if not chosen:
         return
-    yield ""
+    yield Text("")
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
     for one in chosen[:BEHIND_SHOWN]:
         places = sorted(one.places, key=lambda place: -(place.lag or 0))
         more = f", and {len(places) - PARTITIONS_SHOWN} more" if len(places) > PARTITIONS_SHOWN else ""
-        grid.add_row(one.table, Text(", ".join(map(_place, places[:PARTITIONS_SHOWN])) + more))
+        grid.add_row(Text(one.table), Text(", ".join(map(_place, places[:PARTITIONS_SHOWN])) + more))
     yield grid
     if len(chosen) > BEHIND_SHOWN:
         yield Text(f"and {len(chosen) - BEHIND_SHOWN} more tables that are behind: `--json` has all", style="dim")

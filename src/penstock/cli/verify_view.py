@@ -157,8 +157,10 @@ def _said(report: Report) -> Iterable[tuple[str, Text | str]]:
         yield "Kafka's own", Text(text, style="dim")
     for accepted in _accepted(report):
         yield "accepted", Text(_accepted_text(accepted), style="dim")
-    for note in report.notes:
+    for note in report.notes[:SHOWN]:
         yield "note", Text(note, style="dim")
+    if len(report.notes) > SHOWN:
+        yield "note", Text(f"and {len(report.notes) - SHOWN:,} more: `--json` has all", style="dim")
 
 
 def _accepted(report: Report) -> list[Accepted]:

@@ -19,7 +19,7 @@ from penstock.ops.verify.expected import Key
 from penstock.ops.verify.spans import Spans
 from penstock.plan.model import KafkaSource
 
-JUMP = 20_000
+JUMP = 50_000
 """Records that are rather read than jumped over: a jump costs a round trip and throws away what was fetched ahead."""
 PATIENCE = 30.0
 """Seconds without a word from the broker until the remaining gaps count as unverifiable."""
@@ -57,7 +57,10 @@ def look_up(
         "enable.auto.offset.store": "false",
         "auto.offset.reset": "error",  # an offset that has aged out meanwhile must be said, not jumped over
         "enable.partition.eof": "true",
-        "queued.max.messages.kbytes": "32768",
+        # Little is fetched ahead, and fetching goes on at once: the defaults wait a second after every jump.
+        "queued.min.messages": "10000",
+        "queued.max.messages.kbytes": "16384",
+        "fetch.queue.backoff.ms": "10",
         "log_level": "0",
     }
     consumer = Consumer(settings)
@@ -74,7 +77,7 @@ def _read(consumer: Any, gaps: Mapping[Key, _Gaps], progress: Progress, patience
     waiting = set(gaps)
     heard = time.monotonic()
     while waiting:
-        messages = consumer.consume(num_messages=2000, timeout=1.0)
+        messages = consumer.consume(num_messages=500, timeout=0.1)
         if any(message.error() is None or message.error().code() == KafkaError._PARTITION_EOF for message in messages):
             heard = time.monotonic()
         elif time.monotonic() - heard > patience:

@@ -78,7 +78,7 @@ def read_coordinates(
                 crowded.setdefault(key, Spans()).add(base, base + 64)
         progress((number + 1) / (len(slices) + 1))
     for key, spans in crowded.items():
-        found.repeated[key] = list(_recount(query, key, spans))
+        found.repeated[key] = _joined(_recount(query, key, spans))
     progress(1.0)
     return found
 
@@ -109,6 +109,17 @@ def _recount(query: _Query, key: Key, crowded: Spans) -> Iterator[Repeated]:
             asked = (low, high)
     if asked is not None:
         yield from query.repeated(key, *asked)
+
+
+def _joined(found: Iterator[Repeated]) -> list[Repeated]:
+    """Stretches that were cut by the questions become one again."""
+    joined: list[Repeated] = []
+    for one in found:
+        if joined and (joined[-1].end, joined[-1].times) == (one.start, one.times):
+            joined[-1] = Repeated(joined[-1].start, one.end, one.times)
+        else:
+            joined.append(one)
+    return joined
 
 
 def _slices(within: Mapping[Key, Spans]) -> list[tuple[int | None, int | None]]:

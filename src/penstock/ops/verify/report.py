@@ -126,6 +126,7 @@ def _ledger(chain: Chain) -> dict[str, Any]:
         "first_version": chain.first_version,
         "last_version": chain.last_version,
         "from_genesis": chain.from_genesis,
+        "known_from": chain.known_from,
         "entries": chain.entries,
         "batches": chain.batches,
         "broken": chain.broken,

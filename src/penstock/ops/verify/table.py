@@ -102,7 +102,7 @@ def _foreign(chain: Chain, report: Report) -> None:
         elif one.accepted_in is not None:
             report.notes.append(f"{what} changed rows outside Penstock, accepted in version {one.accepted_in}")
         else:
-            report.notes.append(f"{what} added {one.rows} rows that are not in the ledger")
+            report.notes.append(f"{what} added {one.rows:,} rows that are not in the ledger")
 
 
 def _before_the_log(chain: Chain, found: Coordinates, tail: Tail, report: Report) -> None:
@@ -111,7 +111,7 @@ def _before_the_log(chain: Chain, found: Coordinates, tail: Tail, report: Report
     if chain.from_genesis:
         return
     report.notes.append(
-        f"the chain is known from version {chain.first_version} on: older commits were cleaned up. Of what was landed "
+        f"the chain is known from version {chain.known_from} on: older commits were cleaned up. Of what was landed "
         "before, the first offset is taken from the table"
     )
     for topic, partitions in chain.assumed.items():

@@ -68,7 +68,7 @@ class _Walk:
 
     def _begin(self, entry: Entry, version: int) -> None:
         chain = self._chain
-        chain.from_genesis = entry.kind == "genesis"
+        chain.from_genesis, chain.known_from = entry.kind == "genesis", version
         if chain.from_genesis:
             if version > chain.first_version:
                 self._take_over(version - 1)
