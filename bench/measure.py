@@ -14,7 +14,7 @@ from bench.process import ContenderFailed, Contestant, Ended
 from bench.progress import Commit
 from bench.verify import Offsets, records
 
-TICK = 0.2
+TICK = 0.5
 """Seconds between two looks at a contender: often enough to share CPU time out, rare enough not to cost any."""
 
 
