@@ -279,6 +279,18 @@ def test_a_position_beyond_the_end_of_the_topic_is_a_problem(lake: Any, topic: A
     assert report.problems == [f"{name}-0 ends at 10 at the broker, the table has read up to 15"]
 
 
+def test_gaps_of_a_topic_that_is_no_longer_read_are_looked_up_too(lake: Any, topic: Any) -> None:
+    name, other = topic(partitions=1), topic(partitions=1)
+    table = lake(name, other)
+    produce(table.plan, name, (str(i) for i in range(10)))
+    table.batch({name: {0: 10}}, [(name, 0, o) for o in range(10) if o != 4])
+    table.open({other: {0: 0}}, f"no longer read: {name}")
+    report = checked(table)
+    assert lost(report) == {(name, 0): [(4, 5)]}
+    assert report.chain is not None
+    assert report.chain.accepted[0].dropped == (name,)
+
+
 def test_what_is_not_yet_landed_is_shown_and_is_no_mistake(lake: Any, topic: Any) -> None:
     name = topic(partitions=2)
     table = lake(name)

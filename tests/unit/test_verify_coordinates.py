@@ -56,6 +56,15 @@ def test_a_table_read_in_slices_gives_the_same(tmp_path: Path, monkeypatch: pyte
     assert counted(read(table, within)) == Counter(rows)
 
 
+def test_one_long_partition_among_many_short_ones_makes_few_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinates, "OFFSETS_PER_SLICE", 1000)
+    within = {("short", p): Spans([(0, 10)]) for p in range(500)} | {("long", 0): Spans([(5, 20_000)])}
+    slices = coordinates._slices(within)
+    assert (slices[0][0], slices[-1][1]) == (None, None)
+    assert [high for _, high in slices[:-1]] == [low for low, _ in slices[1:]]
+    assert 20 < len(slices) < 30
+
+
 def test_rows_without_coordinates_are_counted_apart(tmp_path: Path) -> None:
     strangers = [(None, 0, 5), ("orders", None, 5), ("orders", 0, None), (None, None, None)]
     found = read(made(tmp_path, [("orders", 0, 5), *strangers]))  # type: ignore[list-item]

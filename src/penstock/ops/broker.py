@@ -38,6 +38,16 @@ def ask(cluster: Cluster, topics: Iterable[str], *, timeout: float, earliest: bo
         time.sleep(0.2)  # it answered at once: a partition between two leaders, for example
 
 
+def together(one: Held, other: Held) -> Held:
+    """Of one cluster; a problem with either is a problem."""
+    return Held(
+        {**one.topics, **other.topics},
+        {**one.earliest, **other.earliest},
+        {**one.latest, **other.latest},
+        one.problem or other.problem,
+    )
+
+
 def places(position: Offsets, held: Held) -> list[Place]:
     """Per partition. A partition that is new to the table will be read from its start."""
     keys = {(t, p) for t, parts in position.items() for p in parts}

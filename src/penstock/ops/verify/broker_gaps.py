@@ -63,12 +63,17 @@ def look_up(
         "fetch.queue.backoff.ms": "10",
         "log_level": "0",
     }
-    consumer = Consumer(settings)
     try:
-        consumer.assign([TopicPartition(*key, one.at) for key, one in open_gaps.items()])
-        _read(consumer, open_gaps, progress, patience)
-    finally:
-        consumer.close()
+        consumer = Consumer(settings)
+        try:
+            consumer.assign([TopicPartition(*key, one.at) for key, one in open_gaps.items()])
+            _read(consumer, open_gaps, progress, patience)
+        finally:
+            consumer.close()
+    except KafkaException as error:
+        for one in open_gaps.values():
+            if not one.done:
+                one.give_up(str(error))
     return {key: one.answer() for key, one in open_gaps.items()}
 
 

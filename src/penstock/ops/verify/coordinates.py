@@ -123,13 +123,18 @@ def _joined(found: Iterator[Repeated]) -> list[Repeated]:
 
 
 def _slices(within: Mapping[Key, Spans]) -> list[tuple[int | None, int | None]]:
-    """Ranges of offsets that together hold all of them: the first has no lower bound, the last no upper one."""
-    known = [spans for spans in within.values() if spans]
-    if sum(spans.end - spans.start for spans in known) <= OFFSETS_PER_SLICE:
-        return [(None, None)]
-    step = max(1, OFFSETS_PER_SLICE // len(known) & ~63)
-    first = min(spans.start for spans in known) & ~63
-    cuts = list(range(first + step, max(spans.end for spans in known), step))
+    """Ranges of offsets that together hold all of them, the first without a lower bound, the last without an upper one.
+    Cut where the partitions that reach there hold a slice's worth of offsets: one may be far longer than the others."""
+    edges = sorted(edge for spans in within.values() if spans for edge in ((spans.start, 1), (spans.end, -1)))
+    cuts: list[int] = []
+    left, at, partitions = OFFSETS_PER_SLICE, 0, 0
+    for edge, change in edges:
+        while partitions and (edge - at) * partitions > left:
+            at += max(1, left // partitions)
+            cuts.append(at)
+            left = OFFSETS_PER_SLICE
+        left -= (edge - at) * partitions
+        at, partitions = edge, partitions + change
     return list(zip([None, *cuts], [*cuts, None], strict=True))
 
 

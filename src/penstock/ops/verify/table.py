@@ -12,7 +12,7 @@ from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.position import Offsets
 from penstock.engine.store import Store
 from penstock.errors import PenstockError
-from penstock.ops.broker import Held, ask, places
+from penstock.ops.broker import Held, ask, places, together
 from penstock.ops.verify import standing
 from penstock.ops.verify.broker_gaps import Answer, look_up
 from penstock.ops.verify.chain import Chain
@@ -88,7 +88,11 @@ def _verify(table: TablePlan, store: Store, tail: Tail, held: Held, report: Repo
     _before_the_log(chain, found, tail, report)
     differences = compare(chain.expected, found)
     report.partitions = [Partition(*key, chain.expected.once(key), one) for key, one in differences.items()]
-    _explain_gaps(table, report, chain, entry.topics, held, step("asking Kafka about offsets that the table lacks"))
+    looking = step("asking Kafka about offsets that the table lacks")
+    left = {one.topic for one in report.partitions if one.difference.gaps} - set(position)
+    if left:  # topics that the table no longer reads
+        held = together(held, ask(table.source.cluster, left, timeout=BROKER_TIMEOUT))
+    _explain_gaps(table, report, chain, held, looking)
 
 
 def _foreign(chain: Chain, report: Report) -> None:
@@ -126,14 +130,13 @@ def _explain_gaps(
     table: TablePlan,
     report: Report,
     chain: Chain,
-    ids: Mapping[str, str],
     held: Held,
     progress: Callable[[float], None],
 ) -> None:
     askable: dict[Key, Spans] = {}
     for one in report.partitions:
         if one.difference.gaps:
-            askable[one.key] = _askable(one, chain, ids, held)
+            askable[one.key] = _askable(one, chain, held)
     answers: Mapping[Key, Answer] = look_up(table.source, askable, progress) if any(askable.values()) else {}
     for one in report.partitions:
         answer = answers.get(one.key, Answer())
@@ -144,7 +147,7 @@ def _explain_gaps(
     _unclear(report, chain)
 
 
-def _askable(one: Partition, chain: Chain, ids: Mapping[str, str], held: Held) -> Spans:
+def _askable(one: Partition, chain: Chain, held: Held) -> Spans:
     """The part of a partition's gaps that the broker still holds; the rest is noted as unverifiable, with why."""
 
     def cannot(spans: Spans, reason: str) -> None:
