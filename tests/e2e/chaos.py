@@ -185,7 +185,9 @@ def wait_for_end_of_jvm(folder: Path, patience: float = 30) -> None:
         time.sleep(0.1)
 
 
-def chaos(kills: int, seed: int, partitions: int, rate: int, longest: float, folder: Path) -> dict[str, object]:
+def chaos(
+    kills: int, seed: int, partitions: int, rate: int, shortest: float, longest: float, folder: Path
+) -> dict[str, object]:
     random.seed(seed)
     counts: Counter[str] = Counter()
     with Broker() as broker:
@@ -196,7 +198,7 @@ def chaos(kills: int, seed: int, partitions: int, rate: int, longest: float, fol
             for number in range(kills):
                 runner = start(folder)
                 # Some kills hit the start, most of them a running stream.
-                time.sleep(random.uniform(0.5, longest))
+                time.sleep(random.uniform(shortest, longest))
                 how = random.choice((kill_group, kill_python, kill_jvm))
                 if runner.poll() is not None:
                     counts["ended before"] += 1
@@ -234,10 +236,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--partitions", type=int, default=3)
     parser.add_argument("--rate", type=int, default=2000, help="records per second")
+    parser.add_argument("--shortest", type=float, default=1.0, help="seconds that a runner lives at least")
     parser.add_argument("--longest", type=float, default=20.0, help="seconds that a runner lives at most")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = chaos(chosen.kills, chosen.seed, chosen.partitions, chosen.rate, chosen.longest, Path(folder))
+        found = chaos(**vars(chosen), folder=Path(folder))
     print(json.dumps({"seed": chosen.seed, **found}, indent=2))
 
 

@@ -1,0 +1,169 @@
+"""`penstock run` as a user calls it: how it ends, what it says, who may run beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+COMMAND = [sys.executable, "-m", "penstock"]
+
+
+def write_project(folder: Path, bootstrap: str, tables: dict[str, str], trigger: str = "1s") -> Path:
+    lines = "\n".join(f"  {name}: {{from: {{kafka: {topic}}}, trigger: {trigger}}}" for name, topic in tables.items())
+    head = f"name: e2e\nlake: ./lake\nkafka: {{bootstrap: '{bootstrap}'}}\nspark: {{master: 'local[2]'}}\n"
+    (folder / "penstock.yml").write_text(f"{head}tables:\n{lines}\n")
+    return folder
+
+
+def send(bootstrap: str, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(count):
+        producer.produce(topic, value=str(number))
+    assert producer.flush(20) == 0
+
+
+def penstock(folder: Path, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, "-C", str(folder), *arguments], capture_output=True, text=True, timeout=240, **more
+    )
+
+
+@pytest.fixture
+def running(broker: Any) -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
+    """Starts `run` and waits for its first commit with rows; ends what a test left."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(folder: Path) -> subprocess.Popen[str]:
+        command = [*COMMAND, "-C", str(folder), "run"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        started.append(process)
+        first = folder / "lake/bronze/orders/_delta_log/00000000000000000001.json"
+        deadline = time.monotonic() + 120
+        while not first.exists():
+            assert process.poll() is None, process.stdout and process.stdout.read()
+            assert time.monotonic() < deadline, "no batch in two minutes"
+            time.sleep(0.1)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_cleanly_and_the_next_one_goes_on(
+    number: signal.Signals, broker: Any, topic: Any, tmp_path: Path, running: Any
+) -> None:
+    name = topic(2)
+    send(broker.bootstrap, name, 100)
+    folder = write_project(tmp_path, broker.bootstrap, {"bronze.orders": name})
+    process = running(folder)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "stopped" in output
+    assert "Traceback" not in output and "WARN" not in output
+    checkpoint = folder / "lake/_penstock/checkpoints/bronze.orders/1"
+    newest = {kind: max(int(p.name) for p in (checkpoint / kind).glob("[0-9]*")) for kind in ("offsets", "commits")}
+    assert newest["offsets"] == newest["commits"], "the batch in flight was finished"
+    send(broker.bootstrap, name, 50)
+    again = penstock(folder, "run", "--once", "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["tables"]["bronze.orders"]["rows"] == 50
+    assert "rebuilt" not in again.stderr
+
+
+def test_a_second_run_of_the_same_table_is_refused_and_names_the_first(
+    broker: Any, topic: Any, tmp_path: Path, running: Any
+) -> None:
+    name = topic(1)
+    send(broker.bootstrap, name, 10)
+    folder = write_project(tmp_path, broker.bootstrap, {"bronze.orders": name})
+    first = running(folder)
+    second = penstock(folder, "run", "--once")
+    assert second.returncode == 3
+    assert f"process {first.pid}" in second.stdout
+    assert first.poll() is None
+
+
+def test_a_killed_jvm_ends_the_run_with_a_clear_word(broker: Any, topic: Any, tmp_path: Path, running: Any) -> None:
+    from tests.e2e.chaos import jvm_of
+
+    name = topic(1)
+    send(broker.bootstrap, name, 10)
+    process = running(write_project(tmp_path, broker.bootstrap, {"bronze.orders": name}))
+    jvm = jvm_of(process)
+    assert jvm is not None
+    os.kill(jvm, signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "the JVM ended" in output and "Traceback" not in output
+
+
+def test_one_failing_table_leaves_the_others_and_sets_the_exit_code(broker: Any, topic: Any, tmp_path: Path) -> None:
+    good, bad = topic(1), topic(1)
+    send(broker.bootstrap, good, 30)
+    folder = write_project(tmp_path, broker.bootstrap, {"bronze.good": good, "bronze.bad": bad}, trigger="once")
+    (folder / "lake/bronze/bad/_delta_log").mkdir(parents=True)
+    (folder / "lake/bronze/bad/_delta_log/00000000000000000000.json").write_text(
+        '{"commitInfo":{"timestamp":1,"operation":"CREATE TABLE"}}\n'
+        '{"metaData":{"id":"x","format":{"provider":"parquet","options":{}},"schemaString":"{}",'
+        '"partitionColumns":[],"configuration":{}}}\n{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}\n'
+    )
+    done = penstock(folder, "run", "--json")
+    tables = json.loads(done.stdout)["tables"]
+    assert done.returncode == 3
+    assert tables["bronze.good"] == {"outcome": "finished", "batches": 1, "rows": 30, "error": None}
+    assert tables["bronze.bad"]["error"]["kind"] == "TableChanged"
+    assert "checkpoints reset bronze.bad" in tables["bronze.bad"]["error"]["hint"]
+
+
+def test_an_unknown_table_is_wrong_use(broker: Any, tmp_path: Path) -> None:
+    folder = write_project(tmp_path, broker.bootstrap, {"bronze.orders": "x"})
+    done = penstock(folder, "run", "bronze.ordres")
+    assert done.returncode == 2
+    assert "did you mean bronze.orders?" in done.stderr
+
+
+def test_a_lost_range_is_refused_until_a_person_resets_the_table(broker: Any, topic: Any, tmp_path: Path) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    name = topic(2)
+    send(broker.bootstrap, name, 100)
+    folder = write_project(tmp_path, broker.bootstrap, {"bronze.orders": name})
+    assert penstock(folder, "run", "--once").returncode == 0
+    send(broker.bootstrap, name, 100)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    position = json.loads(penstock(folder, "status", "--json").stdout)
+    assert position
+    for future in admin.delete_records([TopicPartition(name, 0, 80)]).values():
+        future.result(timeout=20)
+    refused = penstock(folder, "run", "--once")
+    assert refused.returncode == 3
+    assert "offsets were removed from Kafka before they were read" in refused.stdout
+    assert f"{name}-0 [" in refused.stdout
+    shown = penstock(folder, "checkpoints", "reset", "bronze.orders", "--to", "ledger", "--dry-run", "--json")
+    assert shown.returncode == 0, shown.stderr
+    planned = json.loads(shown.stdout)
+    assert not planned["again"] and not planned["done"]
+    lost = sum(r["end"] - r["start"] for r in planned["skipped"])
+    done = penstock(folder, "checkpoints", "reset", "bronze.orders", "--to", "ledger", "--yes")
+    assert done.returncode == 0, done.stderr
+    landed = penstock(folder, "run", "--once", "--json")
+    assert landed.returncode == 0, landed.stderr
+    assert json.loads(landed.stdout)["tables"]["bronze.orders"]["rows"] == 100 - lost
+    verified = penstock(folder, "verify")
+    assert verified.returncode == 0, verified.stdout
