@@ -11,6 +11,7 @@ from penstock.engine.protocol.log import Commit, DeltaLog, Origin
 from penstock.engine.protocol.position import Range
 from penstock.ops.verify.chain import Accepted, Chain, Foreign
 from penstock.ops.verify.coordinates import Coordinates
+from penstock.ops.verify.expected import Expected
 from penstock.ops.verify.positions import moved, offsets_of, same
 from penstock.ops.verify.spans import Spans
 
@@ -21,13 +22,17 @@ RowsAt = Callable[[int], Coordinates | None]
 
 def read_chain(log: DeltaLog, version: int, rows_at: RowsAt, progress: Progress = lambda _: None) -> Chain:
     """Up to `version`. The log has at least one commit."""
+    return _walked(log, version, rows_at, progress).end()
+
+
+def _walked(log: DeltaLog, version: int, rows_at: RowsAt, progress: Progress) -> _Walk:
     first = _contiguous_from([one for one in log.versions() if one <= version])
     walk = _Walk(log, Chain(first_version=first, last_version=version), rows_at)
     for commit in _commits(log, first, version):
         walk.take(commit)
         if commit.version % 1000 == 0:
             progress((commit.version - first) / (version - first + 1))
-    return walk.end()
+    return walk
 
 
 class _Walk:
@@ -112,7 +117,7 @@ class _Walk:
         self._follows(commit, entry, last, entry.generation > last.generation and entry.batch == 0)
         before, after = offsets_of(last.after), offsets_of(entry.after)
         remade = {t for t in after if t in last.topics and entry.topics.get(t) != last.topics[t]}
-        skipped, again = self._accept(commit), []
+        skipped, again = self.accept(commit.version), []
         for topic, partitions in sorted(after.items()):
             for partition, offset in sorted(partitions.items()):
                 at = before.get(topic, {}).get(partition)
@@ -136,14 +141,14 @@ class _Walk:
             )
         )
 
-    def _accept(self, commit: Commit) -> list[Range]:
+    def accept(self, version: int) -> list[Range]:
         """A person has gone on from a table that others had changed: from here on that state is the one to go by."""
         gone: list[Range] = []
         for one in self._undecided:
             chain = self._chain
-            chain.foreign.append(replace(one, accepted_in=commit.version))
+            chain.foreign.append(replace(one, accepted_in=version))
             if one.restored_to is not None and one.restored_to >= chain.first_version:
-                then = read_chain(self._log, one.restored_to, self._rows_at).expected
+                then = self._expected_at(one.restored_to)
                 for key in sorted(chain.expected.times):
                     lost = chain.expected.once(key) - then.once(key)
                     gone.extend(Range(*key, start, end) for start, end in lost)
@@ -162,6 +167,12 @@ class _Walk:
                     gone.extend(Range(*key, start, end) for start, end in fewer)
         self._undecided = []
         return gone
+
+    def _expected_at(self, version: int) -> Expected:
+        """Who goes on from a version accepts it as it was, with whatever others had done to it by then."""
+        walk = _walked(self._log, version, self._rows_at, lambda _: None)
+        walk.accept(version)
+        return walk.end().expected
 
     def _follows(self, commit: Commit, entry: Entry, last: Entry, number_fits: bool) -> None:
         if not number_fits:
