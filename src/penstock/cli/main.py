@@ -6,6 +6,7 @@ because nothing here loads Spark, Delta or a Kafka client.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -50,6 +51,8 @@ def _root(
 def main() -> None:
     from penstock.errors import PenstockError
 
+    # Py4J reports a dead JVM through the root logger, traceback and all; the user gets an error of Penstock's.
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         app()
     except PenstockError as error:

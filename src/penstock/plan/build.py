@@ -23,6 +23,7 @@ from penstock.spec.table import Table
 EXTRA_JARS = "penstock.extra.jars"
 """Not a conf of Spark: the session puts these jars beside its own."""
 _CLUSTER_PARALLELISM = 8
+_UNIQUE = ("key", "key_binary", "value", "value_binary", "offset", "kafka_timestamp")
 _LOCAL = re.compile(r"local(?:-cluster)?\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?.*\]")
 
 
@@ -54,6 +55,7 @@ def _session(
         parallelism=parallelism,
         local_lake="://" not in lake,
         tables=len(project.tables),
+        payload=_payload_columns(project),
     )
     kept = [setting for setting in chosen if setting.name not in project.spark.conf]
     conf = {setting.name: setting.value for setting in kept} | users
@@ -62,6 +64,11 @@ def _session(
             str((project.root / Path(jar).expanduser()).absolute()) for jar in project.spark.jars
         )
     return (*kept, *(Setting(name, value, YOURS) for name, value in users.items())), conf, secrets
+
+
+def _payload_columns(project: Project) -> list[str]:
+    columns = [table_columns(table.columns, table.payload) for table in project.tables.values()]
+    return sorted({names[column] for names in columns for column in _UNIQUE if column in names})
 
 
 def _table(project: Project, name: str, table: Table, lake: str) -> TablePlan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from penstock.plan.model import Setting
 
@@ -16,13 +16,16 @@ _SECRETS = (
 )
 
 
-def session_settings(*, master: str, parallelism: int, local_lake: bool, tables: int) -> tuple[Setting, ...]:
-    """Session-wide choices. `parallelism` is the number of tasks that run at once."""
+def session_settings(
+    *, master: str, parallelism: int, local_lake: bool, tables: int, payload: Iterable[str]
+) -> tuple[Setting, ...]:
+    """Session-wide choices. `parallelism` is the number of tasks that run at once, `payload` the columns whose values
+    hardly repeat."""
     return (
         *_delta(parallelism),
         *_tasks(parallelism, tables),
-        *(_local_checkpoints() if local_lake else ()),
-        *_files(),
+        *(_local_files() if local_lake else ()),
+        *_files(payload),
         *_safety(),
         *(_loopback() if master.startswith("local") else ()),
     )
@@ -60,7 +63,13 @@ def _tasks(parallelism: int, tables: int) -> Iterator[Setting]:
     yield Setting("spark.driver.memory", "4g", "an upper limit: about 100 tables fit; a JVM takes what it uses")
 
 
-def _local_checkpoints() -> Iterator[Setting]:
+def _local_files() -> Iterator[Setting]:
+    yield Setting(
+        "spark.delta.logStore.file.impl",
+        "io.delta.storage.LocalLogStore",
+        "a seventh of a small batch's time less than the default, and as safe: neither tells two processes apart, for "
+        "which there is the commit lock",
+    )
     yield Setting(
         "spark.sql.streaming.checkpointFileManagerClass",
         "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
@@ -69,7 +78,13 @@ def _local_checkpoints() -> Iterator[Setting]:
     )
 
 
-def _files() -> Iterator[Setting]:
+def _files(payload: Iterable[str]) -> Iterator[Setting]:
+    for column in payload:
+        yield Setting(
+            f"spark.hadoop.parquet.enable.dictionary#{column}",
+            "false",
+            "its values hardly repeat: a dictionary would be built and thrown away in every file",
+        )
     yield Setting(
         "spark.sql.parquet.outputTimestampType",
         "TIMESTAMP_MICROS",
