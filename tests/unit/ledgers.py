@@ -32,6 +32,7 @@ def entry(batch: int, before: str, after: str, *, generation: int = 1, kind: Kin
         topics={"orders": "id-1"},
         subscription={"topics": ["orders"]},
         counts=Counts(other.get("rows", 0), other.get("total", 0)),
+        seen=other.get("seen"),
     )
 
 

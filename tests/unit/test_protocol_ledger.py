@@ -13,7 +13,7 @@ from penstock.engine.protocol.ledger import Tail, advance, position_at, read_tai
 from penstock.errors import TableChanged
 
 ONE = entry(1, at(0, 0), at(5, 5))
-TWO = entry(2, at(5, 5), at(9, 9), rows=10, total=10)
+TWO = entry(2, at(5, 5), at(9, 9), rows=10, total=10, seen=1)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_rows_are_counted_once_when_auto_compaction_repeats_an_entry(hand: HandL
 def test_a_carried_entry_counts_the_rows_of_its_batch_once(hand: HandLog) -> None:
     hand.batch(TWO)
     tail = tail_of(hand)
-    hand.commit("WRITE", note=TWO.carried(tail.counts))
+    hand.commit("WRITE", note=TWO.carried(tail.counts, tail.version))
     for found in (advance(tail, hand.log), tail_of(hand)):
         assert found.entry.kind == "carry"
         assert found.commit.version == 3

@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 
 from penstock.engine import bronze
 from penstock.engine.kafka.admin import Admin, Topic
-from penstock.engine.kafka.start import refuse_lost, refuse_recreated, require_topics, resolve
+from penstock.engine.kafka.start import reads_committed, refuse_lost, refuse_recreated, require_topics, resolve
 from penstock.engine.protocol import position
 from penstock.engine.protocol.checkpoint import MARKER, read_checkpoint, why_rebuild
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.heal import heal
-from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_changes
+from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_changes, refuse_gap
 from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import carry_forward, open_generation
@@ -38,9 +38,18 @@ class Ready:
 
 
 def prepare(
-    spark: SparkSession, table: TablePlan, store: Store, admin: Admin, lock: Lock, *, idempotent: bool, say: Say
+    spark: SparkSession,
+    table: TablePlan,
+    store: Store,
+    admin: Admin,
+    lock: Lock,
+    *,
+    idempotent: bool,
+    say: Say,
+    distrust: bool = False,
 ) -> Ready:
-    """Raises where a person has to decide; heals by itself whatever cannot lose or double a row, and says so."""
+    """Raises where a person has to decide; heals by itself whatever cannot lose or double a row, and says so.
+    `distrust` rebuilds the checkpoint though it looks whole: Spark could not go on from it."""
     log = DeltaLog(store, table.uri, table.name)
     subscription = subscription_of(table.source)
     topics = admin.topics(table.source)
@@ -51,13 +60,23 @@ def prepare(
             tail = _create(spark, table, store, admin, log, topics, subscription, say)
         else:
             refuse_foreign_changes(tail, log)
+            refuse_gap(tail, log)
             _refuse_other_columns(spark, table)
         refuse_ahead(store, table, tail.entry)
         tail = _follow_subscription(spark, table, admin, log, tail, topics, say)
-        refuse_lost(position.parse(tail.entry.after[0]), tail.entry.topics, topics, admin, table.name)
+        refuse_lost(
+            position.parse(tail.entry.after[0]),
+            tail.entry.topics,
+            topics,
+            admin,
+            table.name,
+            committed=reads_committed(table.source),
+        )
         tail = carry_forward(spark, log, tail, table.uri)
         folder = checkpoint_folder(table, tail.entry)
         reason = why_rebuild(read_checkpoint(store, folder), tail.entry)
+        if reason is None and distrust:
+            reason = "Spark could not go on from it"
         if reason is not None:
             heal(store, folder, tail.entry)
             if tail.entry.batch or tail.entry.generation > 1:
@@ -178,8 +197,9 @@ def _follow_subscription(
     topics: Mapping[str, Topic],
     say: Say,
 ) -> Tail:
-    """Topics newly named in the project begin by `starting`; those taken out of it leave the position. Topics that
-    newly match an unchanged pattern are left to Spark, which reads them from their first record."""
+    """Topics newly named in the project begin by `starting`; those taken out of it leave the position and are
+    remembered, so that they go on there if they come back. Topics that newly match an unchanged pattern are left to
+    Spark, which reads them from their first record."""
     subscription = subscription_of(table.source)
     entry = tail.entry
     if dict(entry.subscription) == subscription:
@@ -187,10 +207,18 @@ def _follow_subscription(
     require_topics(table.source, topics, table.name)
     offsets = position.parse(entry.after[0])
     gone = sorted(set(offsets) - set(topics))
-    new = {name: topic for name, topic in topics.items() if name not in offsets}
+    parked = {**entry.parked, **{name: {"id": entry.topics.get(name), "offsets": offsets[name]} for name in gone}}
+    back = {name: parked.pop(name) for name in topics if name in parked}
+    new = {name: topic for name, topic in topics.items() if name not in offsets and name not in back}
     after = {name: parts for name, parts in offsets.items() if name not in gone}
+    after |= {name: {int(p): o for p, o in was["offsets"].items()} for name, was in back.items()}
     after |= resolve(table.source, admin, new, table.name)
-    said = [f"new topics {', '.join(sorted(new))}" if new else "", f"no longer read: {', '.join(gone)}" if gone else ""]
+    ids = {**entry.topics, **{name: was["id"] for name, was in back.items() if was["id"]}}
+    said = [
+        f"new topics {', '.join(sorted(new))}" if new else "",
+        f"read again from where they were left: {', '.join(sorted(back))}" if back else "",
+        f"no longer read: {', '.join(gone)}" if gone else "",
+    ]
     note = "; ".join(filter(None, said)) or "the subscription was written in another way"
     tail = open_generation(
         spark,
@@ -198,10 +226,11 @@ def _follow_subscription(
         tail,
         table.uri,
         after=(position.dump(after),),
-        topics={name: entry.topics.get(name, topics[name].id) for name in after},
+        topics={name: ids.get(name, topics[name].id) for name in after},
         subscription=subscription,
         definition=table.definition,
         note=note,
+        parked=parked,
     )
     say(f"generation {tail.entry.generation} opened: {note}")
     return tail

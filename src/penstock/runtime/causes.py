@@ -13,7 +13,9 @@ _AWAY = re.compile(
     r"Connection to node .* could not be established|NetworkException|CoordinatorNotAvailable|RetriableException|"
     r"UnknownTopicOrPartitionException|Failed to construct kafka consumer|Failed to create new KafkaAdminClient"
 )
-_CONFLICT = re.compile(r"DELTA_CONCURRENT|Concurrent\w+Exception|CONCURRENT_STREAM_LOG_UPDATE|ProtocolChangedException")
+_CONFLICT = re.compile(
+    r"DELTA_CONCURRENT|Concurrent\w+Exception|CONCURRENT_STREAM_LOG_UPDATE|ProtocolChangedException|MetadataChangedException"
+)
 _CHECKPOINT = re.compile(r"Incomplete log file|ChecksumException|Checksum error|does not exist.*offsets|Invalid batch")
 _DENIED = re.compile(r"SaslAuthenticationException|AuthorizationException|SslAuthenticationException|AccessControl")
 _DISK = re.compile(r"No space left on device|Disk quota exceeded")
@@ -21,6 +23,10 @@ _DISK = re.compile(r"No space left on device|Disk quota exceeded")
 
 class JvmDied(SetupError):
     """Nothing in this process can go on: the session is gone."""
+
+
+class CheckpointUnreadable(Transient):
+    """Whole for us and broken for Spark, a checksum that does not fit, say: rebuilt before the next try."""
 
 
 class Unexplained(Transient):
@@ -42,7 +48,7 @@ def explain(error: BaseException, table: str, log: str) -> PenstockError:
     if _CONFLICT.search(text):
         return Conflict(f"another writer committed first: {line}", where=table)
     if _CHECKPOINT.search(text):
-        return Transient(f"the checkpoint cannot be read: {line}", where=table)
+        return CheckpointUnreadable(f"the checkpoint cannot be read: {line}", where=table)
     if _DISK.search(text):
         return Transient(f"the disk is full: {line}", where=table, hint="make room; the table goes on by itself")
     if _AWAY.search(text):

@@ -21,7 +21,7 @@ from penstock.engine.table import Ready, prepare
 from penstock.errors import PenstockError, Transient
 from penstock.observe.state import State, write_state
 from penstock.plan.model import Plan, TablePlan
-from penstock.runtime.causes import JvmDied, Unexplained, explain
+from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, explain
 from penstock.runtime.delay import Backoff, slot_delay
 from penstock.runtime.listener import Listener, Outcome
 
@@ -56,6 +56,7 @@ class TableRun:
         self._writer: BatchWriter | None = None
         self._failure: BaseException | None = None
         self._backoff = Backoff()
+        self._distrust = False
         self.outcome: Outcome = "stopped"
         self.error: PenstockError | None = None
         self.thread = threading.Thread(target=self._live, name=table.name, daemon=True)
@@ -135,6 +136,7 @@ class TableRun:
                 if around.stopping.is_set():
                     return
                 cause = explain(error, table, around.log)
+                self._distrust = isinstance(cause, CheckpointUnreadable | Unexplained)
                 delay = self._backoff.next()
                 limit = TRIES_UNEXPLAINED if isinstance(cause, Unexplained) else TRIES_ONCE if around.once else None
                 if not isinstance(cause, Transient) or (limit is not None and self._backoff.tries >= limit):
@@ -157,6 +159,7 @@ class TableRun:
                 commit_lock,
                 idempotent=not around.plan.local,
                 say=lambda message: around.listener.said(table.name, message),
+                distrust=self._distrust,
             )
             self._failure = None
             query = self._start(ready)
@@ -207,7 +210,8 @@ class TableRun:
             return bronze.rows(records, table, pins)
 
         written = writer.write(batch, number, make_rows, ready.topic_ids)
-        self._backoff.reset()
+        if written.verdict is Verdict.WRITE:  # a retry is no progress: it comes with every rebuilt checkpoint
+            self._backoff.reset()
         for commit in written.foreign:
             listener.said(
                 table.name, f"version {commit.version} ({commit.operation}): {commit.rows} rows were added by others"

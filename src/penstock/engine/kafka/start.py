@@ -27,7 +27,7 @@ def resolve(source: KafkaSource, admin: Admin, topics: Mapping[str, Topic], tabl
     if starting.kind == "earliest":
         return admin.earliest(topics)
     if starting.kind == "latest":
-        return admin.latest(topics)
+        return admin.latest(topics, committed=reads_committed(source))
     if starting.kind == "timestamp":
         assert starting.timestamp_ms is not None
         return admin.at_time(topics, starting.timestamp_ms)
@@ -35,7 +35,7 @@ def resolve(source: KafkaSource, admin: Admin, topics: Mapping[str, Topic], tabl
 
 
 def _explicit(source: KafkaSource, admin: Admin, topics: Mapping[str, Topic], table: str) -> Offsets:
-    first, end = admin.earliest(topics), admin.latest(topics)
+    first, end = admin.earliest(topics), admin.latest(topics, committed=reads_committed(source))
     found: Offsets = {}
     for topic, described in topics.items():
         given = source.starting.offsets.get(topic, {})
@@ -61,13 +61,24 @@ def _explicit(source: KafkaSource, admin: Admin, topics: Mapping[str, Topic], ta
     return found
 
 
+def reads_committed(source: KafkaSource) -> bool:
+    """Else the position may lie beyond what a reader of committed records sees, as long as a transaction is open."""
+    return source.options.get("isolation.level") != "read_uncommitted"
+
+
 def refuse_lost(
-    position: Offsets, ids: Mapping[str, str], found: Mapping[str, Topic], admin: Admin, table: str
+    position: Offsets,
+    ids: Mapping[str, str],
+    found: Mapping[str, Topic],
+    admin: Admin,
+    table: str,
+    *,
+    committed: bool = True,
 ) -> None:
     """Raises DataLoss where the broker no longer has what comes after the position."""
     for topic in sorted(position):
         refuse_recreated(topic, ids, found, position, table)
-    first, end = admin.earliest(found), admin.latest(found)
+    first, end = admin.earliest(found), admin.latest(found, committed=committed)
     lost, beyond = [], []
     for topic, partitions in sorted(first.items()):  # partitions that are new to us are read from 0
         for partition in sorted(set(partitions) - set(position.get(topic, {}))):

@@ -28,7 +28,11 @@ def check(last: Entry, generation: int, batch: int, before: tuple[str, ...], aft
             hint="the table goes on from its ledger by itself",
         )
     if last.generation == generation:
-        if batch == last.batch and _same(before, last.before) and _same(after, last.after):
+        if (
+            batch == last.batch
+            and _same(after, last.after)
+            and _same(_filled(before, after), _filled(last.before, after))
+        ):
             return Verdict.RETRY
         if batch == last.batch + 1 and _same(before, last.after):
             return Verdict.WRITE
@@ -39,6 +43,11 @@ def check(last: Entry, generation: int, batch: int, before: tuple[str, ...], aft
         hint="nothing was written. Start again: the checkpoint is then compared with the ledger. If this comes back, "
         "another process writes to the table or its checkpoint",
     )
+
+
+def _filled(before: tuple[str, ...], after: tuple[str, ...]) -> tuple[str, ...]:
+    """A healed checkpoint names the partitions that were new in its last batch; the ledger has Spark's own text."""
+    return tuple(map(position.filled, before, after))
 
 
 def _same(one: tuple[str, ...], other: tuple[str, ...]) -> bool:

@@ -52,13 +52,19 @@ class Entry:
     """{"topics": [...]} or {"pattern": ...}: tells a topic newly named in the project from one that newly appeared."""
     counts: Counts = Counts()
     note: str | None = None
+    parked: Mapping[str, Any] = field(default_factory=dict)
+    """Topics that were taken out of the project: {topic: {"id": …, "offsets": {"0": 12}}}. Put back, they go on there;
+    by `starting` their rows would be read twice."""
+    seen: int | None = None
+    """The version up to which its writer had looked at the log: what lies between that and its own commit slipped in
+    while the rows were written, and still has to be looked at."""
 
     @property
     def key(self) -> tuple[int, int]:
         return (self.generation, self.batch)
 
-    def carried(self, counts: Counts) -> Entry:
-        return replace(self, kind="carry", counts=counts)
+    def carried(self, counts: Counts, seen: int | None = None) -> Entry:
+        return replace(self, kind="carry", counts=counts, seen=seen)
 
 
 def dump(entry: Entry) -> str:
@@ -82,6 +88,10 @@ def dump(entry: Entry) -> str:
     }
     if entry.note:
         document["note"] = entry.note
+    if entry.parked:
+        document["parked"] = dict(entry.parked)
+    if entry.seen is not None:
+        document["seen"] = entry.seen
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -114,4 +124,6 @@ def parse(user_metadata: str | None) -> Entry | None:
         subscription=document.get("subscription", {}),
         counts=Counts(counts.get("rows", 0), counts.get("total", 0)),
         note=document.get("note"),
+        parked=document.get("parked", {}),
+        seen=document.get("seen"),
     )

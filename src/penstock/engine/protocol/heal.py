@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 
+from penstock.engine.protocol import position
 from penstock.engine.protocol.checkpoint import MARKER
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.store import Store
@@ -26,7 +27,8 @@ def heal(store: Store, folder: str, entry: Entry) -> None:
     if entry.batch == 0:
         _batch(store, temporary, 0, entry.pins.time_ms, entry.after, committed=True)
     else:
-        _batch(store, temporary, entry.batch - 1, entry.pins.time_ms, entry.before, committed=True)
+        before = tuple(map(position.filled, entry.before, entry.after))
+        _batch(store, temporary, entry.batch - 1, entry.pins.time_ms, before, committed=True)
         _batch(store, temporary, entry.batch, entry.pins.time_ms, entry.after, committed=False)
     store.write(f"{temporary}/metadata", json.dumps({"id": str(uuid.uuid4())}))
     marker = {"table": entry.table, "ledger": entry.ledger, "generation": entry.generation}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.engine.protocol.entry import Counts, Entry
 from penstock.engine.protocol.log import Commit, DeltaLog, Origin
-from penstock.engine.protocol.position import difference
+from penstock.engine.protocol.position import difference, same
 from penstock.errors import TableChanged
 
 
@@ -17,6 +17,8 @@ class Tail:
     entry: Entry
     commit: Commit
     later: tuple[Commit, ...]
+    unseen: tuple[Commit, ...] = ()
+    """Commits of others just before it, which its writer had not seen when it decided to write."""
 
     @property
     def version(self) -> int:
@@ -35,7 +37,7 @@ def read_tail(log: DeltaLog) -> Tail | None:
     later: list[Commit] = []
     for commit in log.backwards():
         if commit.origin is Origin.LEDGER and commit.entry is not None:
-            return Tail(commit.entry, commit, tuple(reversed(later)))
+            return Tail(commit.entry, commit, tuple(reversed(later)), _unseen(log, commit))
         later.append(commit)
     if not later:
         return None
@@ -50,22 +52,66 @@ def read_tail(log: DeltaLog) -> Tail | None:
 
 def advance(tail: Tail, log: DeltaLog) -> Tail:
     """The tail with the commits that are new since it was read. Usually there is none: one look for a file."""
+    if log.commit(tail.version) is None:
+        raise TableChanged(
+            f"version {tail.version}, which was there before, is gone: the table was deleted or replaced while it was "
+            "being written to",
+            where=log.table,
+            hint="put it back; at a start it is compared with its checkpoint",
+        )
     for commit in log.since(tail.version):
         entry = commit.entry if commit.origin is Origin.LEDGER else None
-        # The same entry twice is no new one: auto-compaction may repeat the metadata of the commit that it follows.
         if entry is not None and (entry.key != tail.entry.key or entry.kind == "carry"):
-            tail = Tail(entry, commit, ())
+            tail = Tail(entry, commit, (), _unseen(log, commit))
         else:
-            tail = Tail(tail.entry, tail.commit, (*tail.later, commit))
+            tail = replace(tail, later=(*tail.later, commit))
     return tail
 
 
+def _unseen(log: DeltaLog, commit: Commit) -> tuple[Commit, ...]:
+    if commit.entry is None or commit.entry.seen is None:
+        return ()
+    found = (log.commit(version) for version in range(commit.entry.seen + 1, commit.version))
+    return tuple(commit for commit in found if commit is not None)
+
+
 def refuse_foreign_changes(tail: Tail, log: DeltaLog) -> list[Commit]:
-    """Raises if rows were removed or the table replaced since the last entry; gives the foreign appends to report."""
-    for commit in tail.later:
+    """Raises if rows were removed or the table replaced since the last entry was decided upon; gives the foreign
+    appends to report."""
+    others = (*tail.unseen, *tail.later)
+    for commit in others:
         if commit.origin is Origin.FOREIGN_CHANGE or commit.operation.startswith(("CREATE", "REPLACE")):
             raise _table_changed(tail, commit, log)
-    return [commit for commit in tail.later if commit.origin is Origin.FOREIGN_APPEND]
+        if commit.origin is Origin.LEDGER and commit.rows:
+            raise TableChanged(
+                f"batch {tail.entry.batch} was committed twice, in versions {tail.commit.version} and {commit.version}",
+                where=tail.entry.table,
+                hint="two processes wrote to the table without a common lock. Stop one; "
+                f"`penstock verify {tail.entry.table}` shows what is doubled",
+            )
+    return [commit for commit in others if commit.origin is Origin.FOREIGN_APPEND]
+
+
+def refuse_gap(tail: Tail, log: DeltaLog) -> None:
+    """Raises if the last entry does not follow the one before it, as far as the log still tells: the table was deleted
+    or replaced by an older copy in the very moment in which a batch was written."""
+    entry, version = tail.entry, tail.commit.version - 1
+    while version >= 0 and (commit := log.commit(version)) is not None and commit.origin is not Origin.LEDGER:
+        version -= 1
+    earlier = log.commit(version) if version >= 0 else None
+    if entry.kind == "genesis" or (version >= 0 and earlier is None):
+        return
+    last = earlier.entry if earlier is not None else None
+    if last is not None and (entry.kind == "carry" or all(map(same, last.after, entry.before))):
+        return
+    was = f"the entry before it ends at {', '.join(last.after)}" if last else "there is no entry before it"
+    raise TableChanged(
+        f"{entry.kind} {entry.generation}.{entry.batch} begins at {', '.join(entry.before)}, but {was}: the table was "
+        "replaced while it was being written to",
+        where=entry.table,
+        hint=f"`penstock verify {entry.table}` shows what is missing. Put the table back, or accept it as it is: "
+        f"`penstock checkpoints reset {entry.table} --to ledger`",
+    )
 
 
 def position_at(log: DeltaLog, version: int) -> Entry | None:
@@ -85,7 +131,8 @@ def _table_changed(tail: Tail, commit: Commit, log: DeltaLog) -> TableChanged:
     what = f"{commit.files_removed} files removed, {commit.files_added} added"
     then = position_at(log, commit.restored_to) if commit.restored_to is not None else None
     if then is not None:
-        lost = "; ".join(difference(a, b) for a, b in zip(then.after, entry.after, strict=False))
+        held = entry.before if commit.version < tail.commit.version else entry.after
+        lost = "; ".join(difference(a, b) for a, b in zip(then.after, held, strict=False))
         what = f"the table went back to version {commit.restored_to}, so it no longer holds {lost}"
     again = f"--to version:{commit.restored_to if then else 'N'}"
     return TableChanged(

@@ -31,6 +31,7 @@ def open_generation(
     subscription: Mapping[str, Any],
     definition: str,
     note: str,
+    parked: Mapping[str, Any] | None = None,
 ) -> Tail:
     """Generation g+1 at the position `after`: fences whoever writes generation g, at his next chain check."""
     last = tail.entry
@@ -47,6 +48,8 @@ def open_generation(
         subscription=subscription,
         counts=tail.counts,
         note=note,
+        parked=last.parked if parked is None else parked,
+        seen=tail.version,
     )
     append_nothing(spark, uri, entry)
     return must_confirm(tail, log, entry)
@@ -61,6 +64,6 @@ def carry_forward(spark: SparkSession, log: DeltaLog, tail: Tail, uri: str, *, n
     """Says the last entry again if it is so old that log retention could take it; else gives the tail as it is."""
     if not is_old(tail, now_ms):
         return tail
-    entry = tail.entry.carried(tail.counts)
+    entry = tail.entry.carried(tail.counts, tail.version)
     append_nothing(spark, uri, entry)
     return must_confirm(tail, log, entry)

@@ -50,6 +50,15 @@ def ranges(before: str, after: str) -> Iterator[Range]:
                 yield Range(topic, partition, start, end)
 
 
+def filled(before: str, after: str) -> str:
+    """`before` with the partitions that only `after` knows, at 0, which is where they began."""
+    earlier, later = parse(before), parse(after)
+    new = {t: set(parts) - set(earlier.get(t, {})) for t, parts in later.items()}
+    if not any(new.values()):
+        return before
+    return dump({t: {**dict.fromkeys(new.get(t, ()), 0), **earlier.get(t, {})} for t in {**earlier, **later}})
+
+
 def size(before: str, after: str) -> int:
     """Offsets between two positions: at most so many records."""
     return sum(r.end - r.start for r in ranges(before, after))

@@ -61,7 +61,7 @@ class BatchWriter:
         self._target = target
         self._tail = tail
         self._generation = tail.entry.generation
-        self._seen = tail.version
+        self._seen = tail.commit.version
         self._planned: tuple[int, Planned] | None = None
         self._begun = False
 
@@ -86,13 +86,14 @@ class BatchWriter:
         try:
             self._tail = advance(self._tail, target.log)
             appends = refuse_foreign_changes(self._tail, target.log)
-            foreign = tuple(commit for commit in appends if commit.version > self._seen)
             verdict = check(self._tail.entry, self._generation, number, before, after)
             rows = 0
             if verdict is Verdict.WRITE:
                 pins = self._pin(number, time_ms)
                 self._tail = self._append(make_rows(batch, pins), self._entry(number, before, after, pins, ids))
                 rows = self._tail.commit.rows
+                appends += refuse_foreign_changes(self._tail, target.log)  # what slipped in meanwhile
+            foreign = tuple(commit for commit in appends if commit.version > self._seen)
             self._seen = self._tail.version
             return Written(number, rows, verdict, self._tail.commit.version, time_ms, foreign)
         finally:
@@ -150,6 +151,8 @@ class BatchWriter:
             topics=ids,
             subscription=target.subscription,
             counts=tail.counts,
+            parked=tail.entry.parked,
+            seen=tail.version,
         )
 
     def _append(self, rows: DataFrame, entry: Entry) -> Tail:
