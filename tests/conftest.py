@@ -22,7 +22,7 @@ FOLDERS = ("unit", "integration", "e2e")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Unit tests first: what is wrong in a function should not wait for a JVM."""
-    items.sort(key=lambda item: next(i for i, name in enumerate(FOLDERS) if name in item.path.parts))
+    items.sort(key=lambda item: next((i for i, name in enumerate(FOLDERS) if name in item.path.parts), 0))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,9 +49,11 @@ def prepare(
     idempotent: bool,
     say: Say,
     distrust: bool = False,
+    own: int | None = None,
 ) -> Ready:
     """Raises where a person has to decide; heals by itself whatever cannot lose or double a row, and says so.
-    `distrust` rebuilds the checkpoint though it looks whole: Spark could not go on from it."""
+    `distrust` rebuilds the checkpoint though it looks whole: Spark could not go on from it. `own` is the generation
+    that this runner has written before, on stores without our locks."""
     log = DeltaLog(store, table.uri, table.name)
     subscription = subscription_of(table.source)
     topics = admin.topics(table.source)
@@ -63,6 +67,8 @@ def prepare(
             refuse_gap(tail, log)
             _refuse_other_columns(spark, table)
         refuse_ahead(store, table, tail.entry)
+        reason = why_rebuild(read_checkpoint(store, checkpoint_folder(table, tail.entry)), tail.entry)
+        found = tail
         tail = _follow_subscription(spark, table, admin, log, tail, topics, say)
         refuse_lost(
             position.parse(tail.entry.after[0]),
@@ -73,14 +79,15 @@ def prepare(
             committed=reads_committed(table.source),
         )
         tail = carry_forward(spark, log, tail, table.uri)
+        if idempotent:
+            tail = _take_over(spark, table, log, tail, own)
         folder = checkpoint_folder(table, tail.entry)
-        reason = why_rebuild(read_checkpoint(store, folder), tail.entry)
         if reason is None and distrust:
             reason = "Spark could not go on from it"
-        if reason is not None:
+        if reason is not None or tail.entry.generation != found.entry.generation:
             heal(store, folder, tail.entry)
-            if tail.entry.batch or tail.entry.generation > 1:
-                say(f"checkpoint rebuilt from the ledger at batch {tail.entry.generation}.{tail.entry.batch}: {reason}")
+        if reason is not None and found.entry.kind != "genesis":
+            say(f"checkpoint rebuilt from the ledger at batch {found.entry.generation}.{found.entry.batch}: {reason}")
     finally:
         lock.release()
     target = Target(
@@ -234,6 +241,31 @@ def _follow_subscription(
     )
     say(f"generation {tail.entry.generation} opened: {note}")
     return tail
+
+
+def _take_over(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail, own: int | None) -> Tail:
+    """Without our locks each runner opens a generation of its own, with a checkpoint of its own: two that shared one
+    could each commit its rows under the other's offsets. The newest goes on, at its next batch the other one ends."""
+    entry = tail.entry
+    if own is not None and entry.generation > own:
+        raise TableChanged(
+            f"another runner has taken this table over ({entry.note or entry.kind}, generation {entry.generation})",
+            where=table.name,
+            hint="nothing was lost or doubled: that one goes on. Stop it before you start this one again",
+        )
+    if own == entry.generation or (entry.kind == "genesis" and own is None):
+        return tail
+    return open_generation(
+        spark,
+        log,
+        tail,
+        table.uri,
+        after=entry.after,
+        topics=entry.topics,
+        subscription=entry.subscription,
+        definition=table.definition,
+        note=f"a runner started on {socket.gethostname()}, process {os.getpid()}",
+    )
 
 
 def _refuse_other_columns(spark: SparkSession, table: TablePlan) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +21,13 @@ from penstock.engine.protocol import position
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.heal import heal
 from penstock.engine.protocol.ledger import Tail, position_at, read_tail
-from penstock.engine.protocol.locks import JvmLock, Lock, NoLock, acquire_commit, acquire_run, lock_path
+from penstock.engine.protocol.locks import JvmLock, acquire_commit, acquire_run, lock_path
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import open_generation
 from penstock.engine.protocol.position import Offsets, Range
 from penstock.engine.store import HadoopStore, LocalStore, Store
 from penstock.engine.table import checkpoint_folder, subscription_of
-from penstock.errors import TableChanged, UsageError
+from penstock.errors import Conflict, TableChanged, UsageError
 from penstock.plan.model import Plan, TablePlan
 
 TARGETS = "earliest, latest, starting, ledger, version:N, or offsets as JSON"
@@ -86,49 +87,55 @@ def plan_reset(table: TablePlan, store: Store, admin: Admin, to: str, only: tupl
 def carry_out(spark: SparkSession, plan: Plan, table: TablePlan, reset: Reset, admin: Admin) -> Tail:
     """Refused while a runner works on the table. Idempotent in effect: killed anywhere, it can be run again."""
     store: Store = LocalStore() if plan.local else HadoopStore(spark)
-    log = DeltaLog(store, table.uri, table.name)
-    lock: Lock = NoLock()
-    if plan.local:
-        run_path = lock_path(plan.system, table.name, "run")
-        acquire_run(JvmLock(spark, run_path), run_path, table.name)
-        lock = JvmLock(spark, lock_path(plan.system, table.name, "commit"))
     topics = {name: topic.id for name, topic in admin.topics(table.source).items()}
-    subscription = subscription_of(table.source)
-    acquire_commit(lock, table.name)
-    try:
-        tail = _tail(log)
-        if tail is None:
-            generations = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
-            tail = genesis(
-                spark,
-                log,
-                table=table.name,
-                uri=table.uri,
-                schema=bronze.schema(table),
-                properties=table.properties,
-                position=(reset.after,),
-                definition=table.definition,
-                topics={t: topics[t] for t in position.parse(reset.after)},
-                subscription=subscription,
-                generation=max(generations, default=0) + 1,
-            )
-        else:
-            tail = open_generation(
-                spark,
-                log,
-                tail,
-                table.uri,
-                after=(reset.after,),
-                topics={t: topics[t] for t in position.parse(reset.after)},
-                subscription=subscription,
-                definition=table.definition,
-                note=reset.note,
-            )
+    with ExitStack() as held:
+        if plan.local:
+            path = lock_path(plan.system, table.name, "run")
+            acquire_run(held.enter_context(closing(JvmLock(spark, path))), path, table.name)
+            path = lock_path(plan.system, table.name, "commit")
+            acquire_commit(held.enter_context(closing(JvmLock(spark, path))), table.name)
+        tail = _commit(spark, table, store, reset, {t: topics[t] for t in position.parse(reset.after)})
         _forget_later_checkpoints(store, table, tail)
         heal(store, checkpoint_folder(table, tail.entry), tail.entry)
         return tail
-    finally:
-        lock.release()
+
+
+def _commit(spark: SparkSession, table: TablePlan, store: Store, reset: Reset, topics: Mapping[str, str]) -> Tail:
+    log = DeltaLog(store, table.uri, table.name)
+    tail = _tail(log)
+    if (tail.entry.after[0] if tail else None) != reset.before:
+        raise Conflict(
+            "the table moved on since the reset was planned",
+            where=table.name,
+            hint="run the command again: it shows what it would skip or read again now",
+        )
+    subscription = subscription_of(table.source)
+    if tail is not None:
+        return open_generation(
+            spark,
+            log,
+            tail,
+            table.uri,
+            after=(reset.after,),
+            topics=topics,
+            subscription=subscription,
+            definition=table.definition,
+            note=reset.note,
+        )
+    generations = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
+    return genesis(
+        spark,
+        log,
+        table=table.name,
+        uri=table.uri,
+        schema=bronze.schema(table),
+        properties=table.properties,
+        position=(reset.after,),
+        definition=table.definition,
+        topics=topics,
+        subscription=subscription,
+        generation=max(generations, default=0) + 1,
+    )
 
 
 def _tail(log: DeltaLog) -> Tail | None:

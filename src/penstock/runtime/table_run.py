@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,7 @@ class TableRun:
         self._failure: BaseException | None = None
         self._backoff = Backoff()
         self._distrust = False
+        self._generation: int | None = None
         self.outcome: Outcome = "stopped"
         self.error: PenstockError | None = None
         self.thread = threading.Thread(target=self._live, name=table.name, daemon=True)
@@ -160,7 +162,9 @@ class TableRun:
                 idempotent=not around.plan.local,
                 say=lambda message: around.listener.said(table.name, message),
                 distrust=self._distrust,
+                own=self._generation,
             )
+            self._generation = ready.tail.entry.generation
             self._failure = None
             query = self._start(ready)
         with self._gate:
@@ -229,7 +233,9 @@ class TableRun:
 
     def _state(self, kind: Any, error: PenstockError | None = None) -> None:
         state = State(kind, error.message if error else None, error.hint if error else None)
-        write_state(self._around.store, self._around.plan.system, self._table.name, state)
+        # For `status` only: a full disk must not leave a query without its supervisor.
+        with suppress(Exception):
+            write_state(self._around.store, self._around.plan.system, self._table.name, state)
 
 
 def _trigger(table: TablePlan, once: bool) -> dict[str, Any]:
