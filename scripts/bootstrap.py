@@ -108,13 +108,16 @@ def install() -> None:
     uv = [str(VENV / "bin" / "uv"), "pip"]
     here = ["--python", str(PYTHON), "--no-build-isolation"]
     with step("installing the packages of requirements.lock (PySpark is 400 MB: a few minutes the first time)"):
-        done = run(*uv, "sync", *here, "--require-hashes", str(LOCK), env=uv_environment(), show=True)
+        exact = ("--compile-bytecode", "--require-hashes", str(LOCK))
+        done = run(*uv, "sync", *here, *exact, env=uv_environment(), show=True)
     if done.returncode != 0:
         raise Failed("the packages could not be installed; uv says why above", NETWORK)
     with step("installing Penstock itself, editable"):
         done = run(*uv, "install", *here, "--quiet", "--offline", "--no-deps", "--editable", str(ROOT))
     if done.returncode != 0:
         raise Failed(f"Penstock itself could not be installed:\n{indented(done.stdout)}", "look at pyproject.toml")
+    # Compiled once, here: where Python may not write bytecode, every command would take a second to read its source.
+    run(str(PYTHON), "-m", "compileall", "-q", str(ROOT / "src"))
 
 
 def pinned(name: str) -> str:
