@@ -200,7 +200,7 @@ class TableRun:
 
         stream = read_stream(around.spark, table.source, table.name).writeStream.foreachBatch(on_batch)
         return (
-            stream.queryName(table.name)
+            stream.queryName(f"{table.name} {ready.tail.entry.generation}")
             .trigger(**_trigger(table, around.once))
             .option("checkpointLocation", ready.target.checkpoint)
             .start()
