@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from penstock.dev.broker import Broker
 from penstock.dev.ports import LOOPBACK, free_port
 
-CANARY = 'canary "7f3a9\\'
+CANARY = "canary-7f3a9"
 USER = "lander"
 PROJECT = """\
 name: secrets
@@ -33,7 +33,6 @@ tables:
 def guarded() -> Iterator[tuple[Broker, str]]:
     """A broker with a second listener that wants a password."""
     port, second = free_port(), free_port()
-    quoted = CANARY.replace("\\", "\\\\").replace('"', '\\"')
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     plain = f"CLIENTS://{LOOPBACK}:{port},GUARDED://{LOOPBACK}:{second}"
     controller = free_port()
@@ -43,7 +42,7 @@ def guarded() -> Iterator[tuple[Broker, str]]:
         "advertised.listeners": plain,
         "listener.security.protocol.map": "CLIENTS:PLAINTEXT,GUARDED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
         "listener.name.guarded.sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.guarded.plain.sasl.jaas.config": f'{module} user_{USER}="{quoted}";'.replace("\\", "\\\\"),
+        "listener.name.guarded.plain.sasl.jaas.config": f'{module} user_{USER}="{CANARY}";',
     }
     with Broker(port=port, overrides=overrides) as broker:
         broker.create_topic("orders", 2)

@@ -29,7 +29,9 @@ class Admin:
     def __init__(self, cluster: Cluster, *, timeout: float = 15.0) -> None:
         self._cluster = cluster
         self._timeout = timeout
+        self._refused: KafkaError | None = None
         conf: dict[str, Any] = {**librdkafka(_admin_only(cluster)), "logger": _Silent(), "log_level": 0}
+        conf["error_cb"] = self._hear
         self._client = AdminClient(conf)
 
     def topics(self, source: KafkaSource) -> dict[str, Topic]:
@@ -100,9 +102,17 @@ class Admin:
         except TimeoutError:
             raise self._away("no answer") from None
 
+    def _hear(self, error: KafkaError) -> None:
+        """librdkafka tells a wrong password only here; to whoever asked it says no more than that time ran out."""
+        if error.code() in _DENIED:
+            self._refused = error
+
     def _problem(self, error: KafkaException) -> PenstockError:
         cause = error.args[0] if error.args else None
         code = cause.code() if isinstance(cause, KafkaError) else None
+        self._client.poll(0.1)
+        if code not in _DENIED and code != KafkaError.UNKNOWN_TOPIC_OR_PART and self._refused is not None:
+            cause, code, self._refused = self._refused, self._refused.code(), None
         if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return _Unknown(str(cause))
         if code in _DENIED:
