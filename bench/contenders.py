@@ -110,7 +110,14 @@ def _parquet(task: Task) -> Entry:
 
 
 def _loop(task: Task) -> Entry:
-    job = _job(task)
+    return _python(task, _job(task))
+
+
+def _tuned_loop(task: Task) -> Entry:
+    return _python(task, replace(_job(task), far_ahead=True))
+
+
+def _python(task: Task, job: JobFile) -> Entry:
     table = Path(job.table)
     progress = DeltaProgress(table, Marks(Path(job.marks)))
     return Entry(_command(task, "loop_job", job), progress, lambda expected: check_delta(table, expected))
@@ -133,7 +140,8 @@ _ALL = (
     Contender("a again", "the same once more: the noise between equals", _by_hand),
     Contender("a'", "PySpark by hand, native Delta sink, stock settings", _stock),
     Contender("c", "Python loop of confluent-kafka and deltalake, offsets in the commit", _loop),
-    Contender("d", "consume and discard: the limit", _discard),
+    Contender("c+", "the same with the client's fetches and queues enlarged 16 times and more", _tuned_loop),
+    Contender("d", "consume and discard, the client as in c+: the limit", _discard),
     Contender("parquet", "PySpark by hand, plain Parquet sink, Penstock's own settings", _parquet),
 )
 CONTENDERS: Mapping[str, Contender] = {contender.name: contender for contender in _ALL}

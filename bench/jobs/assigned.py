@@ -1,4 +1,4 @@
-"""A confluent-kafka consumer on every partition of a topic that no longer grows, tuned to fetch far ahead."""
+"""A confluent-kafka consumer on every partition of a topic that no longer grows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-FETCH = {
-    "enable.auto.commit": False,
-    "enable.partition.eof": False,
-    "auto.offset.reset": "error",
+BASE = {"enable.auto.commit": False, "enable.partition.eof": False, "auto.offset.reset": "error"}
+FAR_AHEAD = {
     "fetch.message.max.bytes": 16 * 1024 * 1024,
     "fetch.max.bytes": 64 * 1024 * 1024,
     "queued.min.messages": 1_000_000,
@@ -22,8 +20,17 @@ AT_ONCE = 10_000
 class Assigned:
     """Reads each partition from start(partition), else from its earliest record; `left` counts down to the end."""
 
-    def __init__(self, bootstrap: str, topic: str, start: Callable[[int], int | None] = lambda _: None) -> None:
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", **FETCH})
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        start: Callable[[int], int | None] = lambda _: None,
+        *,
+        far_ahead: bool = False,
+    ) -> None:
+        """`far_ahead`: with larger fetches and queues than the client has by itself."""
+        conf = {"bootstrap.servers": bootstrap, "group.id": "bench", **BASE, **(FAR_AHEAD if far_ahead else {})}
+        self._consumer = Consumer(conf)
         positions = []
         self.left = 0
         for partition in self._consumer.list_topics(topic, timeout=10).topics[topic].partitions:

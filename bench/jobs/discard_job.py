@@ -10,7 +10,7 @@ from bench.jobs.job import JobFile, now
 
 def main() -> None:
     job = JobFile.read(sys.argv[1])
-    consumer = Assigned(job.bootstrap, job.topic)
+    consumer = Assigned(job.bootstrap, job.topic, far_ahead=True)
     first, rows = now(), 0
     job.mark(first=first)
     while consumer.left:

@@ -24,6 +24,8 @@ class JobFile:
     kafka: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] | None = None
     """Delta properties of a table that is created first; None lets the sink create the table by its defaults."""
+    far_ahead: bool = False
+    """For the jobs on librdkafka: fetch more at a time, and further ahead, than the client does by itself."""
 
     def write(self, file: Path) -> None:
         file.write_text(json.dumps(asdict(self)))

@@ -9,7 +9,7 @@ from bench.measure import Figures
 from bench.outcome import Outcome, Series, Sheet, Target, failures, noise, ratio
 from bench.scenarios.numbers import count, spread, times
 
-BRONZE = ("P", "a", "a again", "a'", "c", "d")
+BRONZE = ("P", "a", "a again", "a'", "c", "c+", "d")
 SMALL = ("P", "a", "a again", "a'", "c")
 _COLUMNS = (
     "contender",

@@ -44,7 +44,11 @@ def schema(table: TablePlan) -> StructType:
 
 
 def rows(batch: DataFrame, table: TablePlan, pins: Pins) -> DataFrame:
-    """The batch's records as rows of the table. Every row of a batch has the batch's own, pinned time."""
+    """The batch's records as rows of the table. Every row of a batch has the batch's own, pinned time.
+
+    Spark writes a plain literal into the code that it generates: with the time as one, every batch would compile its
+    code anew and run it cold. An array literal is handed to the code as data.
+    """
     expressions = {**_AS_IS, **(_AS_TEXT if table.payload == "string" else {})}
-    expressions["ingestion_timestamp"] = f"timestamp_millis({pins.time_ms}L)"
+    expressions["ingestion_timestamp"] = f"get(array(timestamp_millis({pins.time_ms}L)), partition & 0)"
     return batch.selectExpr(*(f"{expressions.get(c, c)} AS {quote(name)}" for c, name in table.columns.items()))

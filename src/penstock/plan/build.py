@@ -56,6 +56,7 @@ def _session(
         local_lake="://" not in lake,
         tables=len(project.tables),
         payload=_payload_columns(project),
+        memory=users.get("spark.driver.memory"),
     )
     kept = [setting for setting in chosen if setting.name not in project.spark.conf]
     conf = {setting.name: setting.value for setting in kept} | users

@@ -16,6 +16,12 @@ CLIENT = (
     Setting("isolation.level", "read_committed", "records of transactions that were aborted never land in a table"),
     Setting("receive.buffer.bytes", str(1024**2), "Spark sets 64 KiB, which keeps a fast broker waiting"),
     Setting("max.poll.records", "10000", "fewer calls: the default hands over 500 records at a time"),
+    Setting(
+        "fetch.max.wait.ms",
+        "20",
+        "Spark asks only for records that are there; at the end of a partition its next question would wait behind a "
+        "fetch that waits for more: half a second a batch",
+    ),
     Setting("max.partition.fetch.bytes", str(16 * 1024**2), "larger fetches: the default of 1 MiB is many round trips"),
 )
 
