@@ -98,7 +98,7 @@ def _land(plan: Plan) -> int:
     from penstock.runtime.runner import run
 
     with RunView(out, [table.name for table in plan.tables]) as view:
-        result = run(plan, [], view, once=True)
+        result = run(plan, [], view, once=True, keep_classes=True)
     view.summary(result)
     return result.exit_code
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -28,12 +29,21 @@ STARTS_AT_ONCE = 4
 KEEP_EVERY = 3600.0
 
 
-def run(plan: Plan, names: Sequence[str], listener: Listener, *, once: bool, show_logs: bool = False) -> Result:
+def run(
+    plan: Plan,
+    names: Sequence[str],
+    listener: Listener,
+    *,
+    once: bool,
+    show_logs: bool = False,
+    keep_classes: bool = False,
+) -> Result:
     """Runs the named tables (all if none is named) until they end or a signal asks to stop."""
     tables = choose(plan, names)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it reports reaches the user as an error of a table
     try:
-        with spark_session(plan, show_logs=show_logs, say=lambda text: listener.said("", text)) as spark:
+        say = partial(listener.said, "")
+        with spark_session(plan, show_logs=show_logs, keep_classes=keep_classes, say=say) as spark:
             return run_in(spark, plan, tables, listener, once=once)
     except Exception as error:  # the JVM can die between any two calls, also before a table is there to report it
         raise explain(error, plan.name, logs_folder(plan)) from error

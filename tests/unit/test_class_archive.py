@@ -1,0 +1,72 @@
+"""The archive of classes: which one is used, when one is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.engine.class_archive import ClassArchive
+from penstock.engine.java import Java
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "java").mkdir()
+    (tmp_path / "java" / "release").write_text('JAVA_VERSION="17.0.15"')
+    return Java(tmp_path / "java" / "bin" / "java", tmp_path / "java", 17)
+
+
+def written_by(option: str) -> Path:
+    return Path(option.split()[0].removeprefix("-XX:ArchiveClassesAtExit="))
+
+
+def make(java: Java, class_path: str = "a.jar") -> ClassArchive:
+    archive = ClassArchive(java, class_path, Path("spark"))
+    written_by(archive.make()).write_text("classes")
+    archive.keep(whole=True)
+    return archive
+
+
+def test_one_that_was_made_is_used_by_the_next_session(java: Java) -> None:
+    assert ClassArchive(java, "a.jar", Path("spark")).use() == ""
+    make(java)
+    again = ClassArchive(java, "a.jar", Path("spark"))
+    assert again.exists
+    assert again.use().startswith("-XX:SharedArchiveFile=")
+
+
+def test_another_class_path_or_another_java_has_its_own(java: Java) -> None:
+    make(java)
+    assert not ClassArchive(java, "a.jar:b.jar", Path("spark")).exists
+    assert not ClassArchive(java, "a.jar", Path("other spark")).exists
+    (java.home / "release").write_text('JAVA_VERSION="17.0.16"')
+    assert not ClassArchive(java, "a.jar", Path("spark")).exists
+
+
+def test_what_a_jvm_left_that_did_not_end_by_itself_is_thrown_away(java: Java) -> None:
+    archive = ClassArchive(java, "a.jar", Path("spark"))
+    half = written_by(archive.make())
+    half.write_text("cla")
+    archive.keep(whole=False)
+    assert not half.exists()
+    assert not archive.exists
+
+
+def test_a_jvm_that_wrote_none_is_no_error(java: Java) -> None:
+    archive = ClassArchive(java, "a.jar", Path("spark"))
+    archive.make()
+    archive.keep(whole=True)
+    assert not archive.exists
+
+
+def test_a_damaged_one_is_removed(java: Java) -> None:
+    archive = make(java)
+    archive.remove()
+    assert archive.use() == ""
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(java.home / "release"))
+    assert ClassArchive(java, "a.jar", Path("spark")).make() == ""
