@@ -1,178 +1,34 @@
-"""`verify` against a real broker: what Kafka left empty is told from what was lost, to the offset."""
+"""`verify` against a real broker that no longer has what was landed: compaction, retention, topics made again."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.bronze_table import BronzeTable, Where, table_plan
+from tests.bronze_table import BronzeTable
+from tests.integration.topic_tables import (
+    begun,
+    checked,
+    ends,
+    lost,
+    produce,
+    visible,
+)
 
 from penstock.engine.kafka.admin import Admin
-from penstock.engine.store import LocalStore
-from penstock.errors import BrokerAway
 from penstock.ops.verify import broker_gaps
-from penstock.ops.verify.report import Report
-from penstock.ops.verify.table import verify
-from penstock.plan.model import TablePlan
-
-Offsets = dict[str, dict[int, int]]
 
 
 @pytest.fixture
 def lake(tmp_path: Path, broker: Any) -> Callable[..., BronzeTable]:
-    """A table over topics, begun at their first offsets."""
-
-    def make(*topics: str, start: Offsets | None = None) -> BronzeTable:
-        plan = table_plan(str(tmp_path / "lake" / "orders"), bootstrap=broker.bootstrap)
-        plan = replace(plan, source=replace(plan.source, topics=topics))
-        admin = Admin(plan.source.cluster)
-        found = admin.describe(topics)
-        ids = {name: topic.id for name, topic in found.items()}
-        return BronzeTable(plan, ids).genesis(start or first_offsets(admin, found))
-
-    return make
-
-
-def first_offsets(admin: Admin, topics: dict[str, Any]) -> Offsets:
-    """A topic that was made a moment ago may have no leader yet."""
-    for _ in range(50):
-        try:
-            return admin.earliest(topics)
-        except BrokerAway:
-            time.sleep(0.1)
-    return admin.earliest(topics)
-
-
-def ends(plan: TablePlan) -> Offsets:
-    admin = Admin(plan.source.cluster)
-    return admin.latest(admin.describe(plan.source.topics))
-
-
-def visible(plan: TablePlan) -> list[Where]:
-    """The records that a reader of committed ones gets."""
-    settings = {
-        "bootstrap.servers": plan.source.cluster.bootstrap,
-        "group.id": "test",
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-        "enable.auto.commit": False,
-    }
-    consumer = Consumer(settings)
-    parts = [(t, p) for t, partitions in ends(plan).items() for p in partitions]
-    consumer.assign([TopicPartition(t, p, 0) for t, p in parts])
-    found: list[Where] = []
-    left = len(parts)
-    while left:
-        message = consumer.poll(20)
-        assert message is not None
-        if message.error() is None:
-            found.append((message.topic(), message.partition(), message.offset()))
-        else:
-            assert message.error().code() == KafkaError._PARTITION_EOF
-            left -= 1
-    consumer.close()
-    return found
-
-
-def produce(plan: TablePlan, topic: str, values: Iterable[str], partition: int = 0, key: str | None = None) -> None:
-    producer = Producer({"bootstrap.servers": plan.source.cluster.bootstrap, "linger.ms": 5})
-    for value in values:
-        producer.produce(topic, value, key, partition=partition)
-        producer.poll(0)
-    assert producer.flush(30) == 0
-
-
-def transactions(plan: TablePlan, topic: str, count: int, records: int, *, abort: Callable[[int], bool]) -> None:
-    settings = {"bootstrap.servers": plan.source.cluster.bootstrap, "transactional.id": f"t-{topic}"}
-    producer = Producer(settings)
-    producer.init_transactions(30)
-    for number in range(count):
-        producer.begin_transaction()
-        for record in range(records):
-            producer.produce(topic, f"{number}-{record}", partition=number % 2)
-        producer.flush(30)
-        producer.abort_transaction(30) if abort(number) else producer.commit_transaction(30)
-
-
-def checked(table: BronzeTable) -> Report:
-    (report,) = verify([table.plan], LocalStore())
-    return report
-
-
-def lost(report: Report) -> dict[tuple[str, int], list[tuple[int, int]]]:
-    return {one.key: list(one.lost) for one in report.partitions if one.lost}
-
-
-def test_markers_and_aborted_transactions_are_kafkas_own_gaps(lake: Any, topic: Any) -> None:
-    name = topic(partitions=2)
-    table = lake(name)
-    transactions(table.plan, name, 12, 5, abort=lambda number: number % 3 == 2)
-    records = visible(table.plan)
-    table.batch(ends(table.plan), records)
-    report = checked(table)
-    assert report.verdict == "complete"
-    assert report.rows == len(records) == 40
-    assert sum(one.empty.size for one in report.partitions) == 12 + 4 * 5  # a marker each, and the aborted records
-    assert report.behind == 0
-
-
-def test_a_record_missing_among_transactions_is_named(lake: Any, topic: Any) -> None:
-    name = topic(partitions=2)
-    table = lake(name)
-    transactions(table.plan, name, 12, 5, abort=lambda number: number % 3 == 2)
-    records = visible(table.plan)
-    gone = [where for where in records if where[1] == 1][7]
-    table.batch(ends(table.plan), [where for where in records if where != gone])
-    report = checked(table)
-    assert report.verdict == "incomplete"
-    assert lost(report) == {(name, 1): [(gone[2], gone[2] + 1)]}
-    assert not any(one.unverifiable for one in report.partitions)
-
-
-def test_the_end_of_a_transaction_at_the_end_of_a_partition_is_empty(lake: Any, topic: Any) -> None:
-    name = topic(partitions=2)
-    table = lake(name)
-    transactions(table.plan, name, 1, 3, abort=lambda _: False)
-    table.batch(ends(table.plan), visible(table.plan))
-    report = checked(table)
-    assert report.verdict == "complete"
-    assert [list(one.empty) for one in report.partitions] == [[(3, 4)], []]
-
-
-def test_each_kind_of_mistake_is_named_exactly(lake: Any, topic: Any) -> None:
-    name = topic(partitions=3)
-    table = lake(name)
-    for partition in range(3):
-        produce(table.plan, name, (str(i) for i in range(200)), partition)
-    good = [(name, p, o) for p in range(3) for o in range(200)]
-    rows = [where for where in good if where[1] != 2 and where != (name, 0, 150)]  # a partition, and one record
-    rows += [(name, 1, 17), (name, 1, 17), (name, 0, 300), ("strange", 0, 0)]
-    table.batch(ends(table.plan), rows)
-    report = checked(table)
-    by_key = {one.key: one for one in report.partitions}
-    assert report.verdict == "incomplete"
-    assert lost(report) == {(name, 0): [(150, 151)], (name, 2): [(0, 200)]}
-    assert [(d.start, d.end, d.times) for d in by_key[name, 1].doubled] == [(17, 18, 3)]
-    assert list(by_key[name, 0].unexpected) == [(300, 301)]
-    assert list(by_key["strange", 0].unexpected) == [(0, 1)]
-
-
-def test_gaps_far_apart_are_jumped_to(lake: Any, topic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_gaps, "JUMP", 50)
-    name = topic(partitions=2)
-    table = lake(name)
-    for partition in range(2):
-        produce(table.plan, name, (str(i) for i in range(5000)), partition)
-    without = {3, 4, 40, 1000, 2500, 2501, 4999}
-    table.batch(ends(table.plan), [(name, p, o) for p in range(2) for o in range(5000) if o not in without])
-    expected = [(3, 5), (40, 41), (1000, 1001), (2500, 2502), (4999, 5000)]
-    assert lost(checked(table)) == {(name, 0): expected, (name, 1): expected}
+    return partial(begun, tmp_path, broker.bootstrap)
 
 
 def test_compaction_leaves_gaps_that_are_no_loss(lake: Any, topic: Any) -> None:

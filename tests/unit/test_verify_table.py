@@ -7,33 +7,16 @@ from pathlib import Path
 
 import pytest
 from tests.bronze_table import BronzeTable, table_plan
+from tests.unit.verified import begun, checked, only
 
 from penstock.engine.protocol.entry import Counts, dump
-from penstock.engine.protocol.position import Range
 from penstock.engine.store import LocalStore
 from penstock.ops.verify import table as verify_table
-from penstock.ops.verify.report import Partition, Report, document
-
-
-@pytest.fixture(autouse=True)
-def _do_not_wait_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_table, "BROKER_TIMEOUT", 0.05)
 
 
 @pytest.fixture
 def orders(tmp_path: Path) -> BronzeTable:
-    table = BronzeTable(table_plan(str(tmp_path / "lake" / "orders")), {"orders": "id-1"})
-    return table.genesis({"orders": {0: 0, 1: 10}})
-
-
-def checked(table: BronzeTable) -> Report:
-    (report,) = verify_table.verify([table.plan], LocalStore())
-    document(report)
-    return report
-
-
-def only(report: Report, partition: int = 0) -> Partition:
-    return next(one for one in report.partitions if one.key == ("orders", partition))
+    return begun(tmp_path)
 
 
 def test_a_table_that_holds_what_its_ledger_says_is_complete_without_a_broker(orders: BronzeTable) -> None:
@@ -134,104 +117,6 @@ def test_an_entry_of_another_ledger_breaks_the_chain(orders: BronzeTable) -> Non
     chain = checked(orders).chain
     assert chain is not None
     assert "another ledger" in chain.broken[0]
-
-
-def test_a_range_that_was_skipped_by_decision_is_listed_and_no_gap(orders: BronzeTable) -> None:
-    orders.batch({"orders": {0: 100, 1: 30}})
-    orders.open({"orders": {0: 150, 1: 30}}, "reset --to earliest").batch({"orders": {0: 160}})
-    report = checked(orders)
-    assert report.verdict == "complete"
-    assert report.chain is not None
-    (accepted,) = report.chain.accepted
-    assert accepted.skipped == (Range("orders", 0, 100, 150),)
-    assert (accepted.generation, accepted.note) == (2, "reset --to earliest")
-
-
-def test_a_range_that_was_read_again_by_decision_is_expected_twice(orders: BronzeTable) -> None:
-    orders.batch({"orders": {0: 100}}).open({"orders": {0: 60, 1: 10}})
-    orders.batch({"orders": {0: 80}}).batch({"orders": {0: 120}})
-    report = checked(orders)
-    assert report.verdict == "complete"
-    assert report.rows == 160
-    assert report.chain is not None
-    assert report.chain.accepted[0].again == (Range("orders", 0, 60, 100),)
-
-
-def test_new_topics_and_partitions_begin_where_the_entry_says(orders: BronzeTable) -> None:
-    orders.batch({"orders": {0: 100, 2: 20}})  # partition 2 is new: from 0
-    orders.open({"orders": {0: 100, 1: 10, 2: 20}, "clicks": {0: 7}}, "new topics clicks")
-    orders.batch({"clicks": {0: 9}})
-    report = checked(orders)
-    assert report.verdict == "complete"
-    assert report.rows == 122
-    assert report.chain is not None
-    assert report.chain.accepted[0].skipped == ()
-
-
-def test_a_restore_that_nobody_decided_about_is_a_problem(orders: BronzeTable) -> None:
-    orders.batch({"orders": {0: 100}}).batch({"orders": {0: 150}})
-    version = orders.restore(1)
-    report = checked(orders)
-    assert report.verdict == "incomplete"
-    assert report.problems == [
-        f"version {version} (RESTORE) changed rows outside Penstock, and nobody has decided what follows"
-    ]
-    assert list(only(report).unverifiable) == [(100, 150)]
-
-
-def test_a_restore_and_a_reset_to_that_version_give_a_complete_table(orders: BronzeTable) -> None:
-    orders.batch({"orders": {0: 100}}).batch({"orders": {0: 150}})
-    orders.restore(1)
-    orders.open({"orders": {0: 100, 1: 10}}, "reset --to version:1").batch({"orders": {0: 170}})
-    report = checked(orders)
-    assert report.verdict == "complete"
-    assert report.rows == 170
-
-
-def test_a_restore_accepted_as_it_is_leaves_its_loss_listed(orders: BronzeTable) -> None:
-    orders.batch({"orders": {0: 100}}).batch({"orders": {0: 150}})
-    orders.restore(1)
-    orders.open({"orders": {0: 150, 1: 10}}, "reset --to ledger").batch({"orders": {0: 170}})
-    report = checked(orders)
-    assert report.verdict == "complete"
-    assert report.chain is not None
-    assert report.chain.accepted[0].skipped == (Range("orders", 0, 100, 150),)
-
-
-def test_a_delete_that_was_accepted_is_told_from_a_loss_before_it(orders: BronzeTable) -> None:
-    orders.batch({"orders": {0: 100}}, [("orders", 0, o) for o in range(100) if o != 5])
-    version = orders.delete("offset >= 20 AND offset < 30")
-    orders.open({"orders": {0: 100, 1: 10}}, "reset --to ledger").batch({"orders": {0: 120}})
-    report = checked(orders)
-    assert report.verdict == "unverifiable"
-    assert list(only(report).unverifiable) == [(5, 6)]
-    assert report.chain is not None
-    assert report.chain.accepted[0].skipped == (Range("orders", 0, 20, 30),)
-    assert (
-        report.notes[0]
-        == f"version {version} (DELETE) changed rows outside Penstock, accepted in version {version + 1}"
-    )
-
-
-def test_rows_deleted_by_hand_and_read_again_are_expected_once(orders: BronzeTable) -> None:
-    orders.batch({"orders": {0: 100}})
-    orders.delete("offset >= 60")
-    orders.open({"orders": {0: 60, 1: 10}}, "to read them again").batch({"orders": {0: 100}})
-    report = checked(orders)
-    assert report.verdict == "complete"
-    assert report.rows == 100
-
-
-def test_what_an_accepted_delete_removed_is_unverifiable_once_vacuum_took_the_files(orders: BronzeTable) -> None:
-    orders.batch({"orders": {0: 100}})
-    before = set(Path(orders.plan.uri).glob("*.parquet"))
-    orders.delete("offset = 20")
-    for path in before:
-        path.unlink()
-    orders.open({"orders": {0: 100, 1: 10}}, "reset --to ledger")
-    report = checked(orders)
-    assert report.verdict == "unverifiable"
-    assert list(only(report).unverifiable) == [(20, 21)]
 
 
 def test_a_log_that_was_cleaned_up_says_from_where_on_the_chain_is_known(orders: BronzeTable) -> None:

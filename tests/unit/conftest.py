@@ -1,0 +1,12 @@
+"""Unit tests have no broker: none waits for one to answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.ops.verify import table as verify_table
+
+
+@pytest.fixture(autouse=True)
+def _do_not_wait_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_table, "BROKER_TIMEOUT", 0.05)

@@ -1,0 +1,26 @@
+"""A table of which only the ledger and the rows are known: no broker answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.bronze_table import BronzeTable, table_plan
+
+from penstock.engine.store import LocalStore
+from penstock.ops.verify import table as verify_table
+from penstock.ops.verify.report import Partition, Report, document
+
+
+def begun(folder: Path) -> BronzeTable:
+    table = BronzeTable(table_plan(str(folder / "lake" / "orders")), {"orders": "id-1"})
+    return table.genesis({"orders": {0: 0, 1: 10}})
+
+
+def checked(table: BronzeTable) -> Report:
+    (report,) = verify_table.verify([table.plan], LocalStore())
+    document(report)
+    return report
+
+
+def only(report: Report, partition: int = 0) -> Partition:
+    return next(one for one in report.partitions if one.key == ("orders", partition))
