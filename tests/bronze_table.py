@@ -10,7 +10,8 @@ from typing import Any
 
 from penstock.engine.protocol import position
 from penstock.engine.protocol.entry import Counts, Entry, Pins, dump
-from penstock.plan.model import COLUMNS, Cluster, KafkaSource, Plan, Starting, TablePlan, Trigger
+from penstock.plan.model import Cluster, KafkaSource, Plan, Starting, TablePlan, Trigger
+from penstock.spec.columns import CANONICAL
 
 Where = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -24,7 +25,7 @@ def table_plan(
         name=name,
         source=source,
         payload="binary",
-        columns=columns or {name: name for name in COLUMNS if not name.endswith("_binary")},
+        columns=columns or {name: name for name in CANONICAL if not name.endswith("_binary")},
         trigger=Trigger("interval", 30.0),
         uri=uri,
         checkpoints=f"{uri}__checkpoints",

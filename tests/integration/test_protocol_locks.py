@@ -49,6 +49,22 @@ def test_a_lock_of_this_process_keeps_the_jvm_out(spark: Any, path: str) -> None
     ours.close()
 
 
+def test_a_lock_whose_file_was_removed_is_no_lock(spark: Any, path: str) -> None:
+    lock = JvmLock(spark, path)
+    assert lock.try_acquire()
+    lock.release()
+    Path(path).unlink()
+    with pytest.raises(LockHeld, match="removed or replaced"):
+        lock.try_acquire()
+    other = JvmLock(spark, path)
+    assert other.try_acquire()
+    with pytest.raises(LockHeld, match="removed or replaced"):
+        lock.try_acquire()
+    assert holder(path) == jvm_pid(spark), "the refusal did not take the other's lock away"
+    other.close()
+    lock.close()
+
+
 def test_two_users_of_one_jvm_keep_each_other_out(spark: Any, path: str) -> None:
     one, two = JvmLock(spark, path), JvmLock(spark, path)
     assert one.try_acquire()

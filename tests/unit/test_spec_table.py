@@ -5,9 +5,6 @@ from pathlib import Path
 import pytest
 from project_file import HEAD, check, load, one, place, problems, table
 
-from penstock.plan.model import COLUMNS
-from penstock.spec.columns import CANONICAL
-
 
 def names(*tables: str) -> str:
     return HEAD + "tables:\n" + "".join(f"  {name}: {{from: {{kafka: t}}}}\n" for name in tables)
@@ -47,10 +44,6 @@ def test_a_table_without_a_definition_says_what_to_write(tmp_path: Path) -> None
     problem = one(problems(tmp_path, HEAD + "tables:\n  bronze.orders:\n"))
     assert place(problem) == (5, 3)
     assert "{from: {kafka: topic}}" in (problem.hint or "")
-
-
-def test_the_spec_and_the_plan_know_the_same_columns() -> None:
-    assert CANONICAL == COLUMNS
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,8 @@ from penstock.engine.class_archive import ClassArchive
 from penstock.engine.jars import spark_jars
 from penstock.engine.java import ensure_java
 from penstock.errors import SetupError
-from penstock.plan.model import Plan
+from penstock.plan.model import EXTRA_JARS, Plan
 
-EXTRA_JARS = "penstock.extra.jars"
 _JVM = "spark.driver.extraJavaOptions"
 _ON_THE_COMMAND_LINE = ("spark.driver.memory", _JVM, "spark.driver.extraClassPath")
 _LOGS_KEPT = 5

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from penstock.plan.kafka import source_plan
-from penstock.plan.model import KafkaSource, Plan, Setting, TablePlan
+from penstock.plan.model import EXTRA_JARS, KafkaSource, Plan, Setting, TablePlan
 from penstock.plan.properties import property_settings
 from penstock.plan.settings import YOURS, session_settings
 from penstock.plan.trigger import trigger_plan
@@ -20,8 +20,6 @@ from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
 from penstock.spec.table import Table
 
-EXTRA_JARS = "penstock.extra.jars"
-"""Not a conf of Spark: the session puts these jars beside its own."""
 _CLUSTER_PARALLELISM = 8
 _UNIQUE = ("key", "key_binary", "value", "value_binary", "offset", "kafka_timestamp")
 _LOCAL = re.compile(r"local(?:-cluster)?\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?.*\]")

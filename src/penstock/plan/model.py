@@ -11,19 +11,8 @@ from typing import Literal
 
 from pydantic import SecretStr
 
-COLUMNS = (
-    "key",
-    "key_binary",
-    "value",
-    "value_binary",
-    "headers",
-    "topic",
-    "partition",
-    "offset",
-    "kafka_timestamp",
-    "ingestion_timestamp",
-)
-"""The bronze columns by their canonical names, in table order. `*_binary` exist only with payload: string."""
+EXTRA_JARS = "penstock.extra.jars"
+"""Not a conf of Spark: the session puts these jars beside its own."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ class JvmLock:
         self._path = path
         self._file = jvm.java.io.RandomAccessFile(path, "rw")
         self._channel = self._file.getChannel()
+        self._inode = _inode(path)
         self._jvm_pid = int(jvm.java.lang.ProcessHandle.current().pid())
         self._held: Any = None
 
@@ -67,6 +68,12 @@ class JvmLock:
             if "OverlappingFileLockException" not in str(error.java_exception.getClass().getName()):
                 raise
             return False
+        if self._held is not None and _inode(self._path) != self._inode:
+            self.release()
+            raise LockHeld(
+                f"the lock file {self._path} was removed or replaced under this process, so it keeps nobody out",
+                hint="leave the folder alone; make sure that nobody else runs this table, then start again",
+            )
         return self._held is not None
 
     def sign(self) -> None:
@@ -105,6 +112,13 @@ class ProcessLock:
 
     def close(self) -> None:
         os.close(self._file)
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return Path(path).stat().st_ino
+    except FileNotFoundError:
+        return None
 
 
 def lock_path(system: str, table: str, name: Name) -> str:
