@@ -16,7 +16,7 @@ class Usage:
     cpu: float
     """Seconds, of everything below the root, ended or alive; without the root itself."""
     rss: int
-    """Bytes resident now, summed over the processes."""
+    """Bytes resident now, summed over the processes; memory that a child shares with its parent counts once."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class _Process:
     parent: int
     own: int
     reaped: int
+    size: int
+    """Bytes of address space."""
     pages: int
 
 
@@ -40,6 +42,7 @@ def _read(folder: Path) -> _Process | None:
         parent=int(fields[1]),
         own=int(fields[11]) + int(fields[12]),
         reaped=int(fields[13]) + int(fields[14]),
+        size=int(fields[20]),
         pages=int(fields[21]),
     )
 
@@ -54,10 +57,11 @@ def usage_below(root: int) -> Usage:
                 top = process
     ticks = top.reaped if top else 0
     pages = 0
-    below = list(children[root])
+    below = [(process, 0) for process in children[root]]
     while below:
-        process = below.pop()
+        process, parents_size = below.pop()
         ticks += process.own + process.reaped
-        pages += process.pages
-        below += children[process.pid]
+        # A JVM starts its children by vfork: until they have their own program they are the JVM's memory again.
+        pages += process.pages if process.size != parents_size else 0
+        below += [(child, process.size) for child in children[process.pid]]
     return Usage(cpu=ticks / _TICK, rss=pages * _PAGE)
