@@ -96,6 +96,8 @@ def test_a_second_run_of_the_same_table_is_refused_and_names_the_first(
     assert second.returncode == 3
     assert f"process {first.pid}" in second.stdout
     assert first.poll() is None
+    shown = json.loads(penstock(folder, "status", "--json").stdout)["tables"][0]
+    assert shown["state"] == "running", "the state is that of the runner that has the table"
 
 
 def test_a_killed_jvm_ends_the_run_with_a_clear_word(broker: Any, topic: Any, tmp_path: Path, running: Any) -> None:

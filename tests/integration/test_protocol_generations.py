@@ -71,6 +71,7 @@ def test_a_writer_of_an_older_generation_is_fenced_and_goes_on_from_the_ledger(
 
 def test_a_fenced_writer_writes_nothing(spark: Any, broker: Any, landed: Any) -> None:
     from penstock.engine.kafka.admin import Admin
+    from penstock.engine.kafka.reader import KafkaReader
     from penstock.engine.protocol.locks import NoLock
     from penstock.engine.protocol.write import BatchWriter
     from penstock.engine.store import LocalStore
@@ -78,15 +79,15 @@ def test_a_fenced_writer_writes_nothing(spark: Any, broker: Any, landed: Any) ->
 
     plan, name, produced = landed
     table = plan.tables[0]
-    admin = Admin(table.source.cluster)
-    ready = prepare(spark, table, LocalStore(), admin, NoLock(), idempotent=False, say=lambda _: None)
+    source = KafkaReader(table.source, Admin(table.source.cluster), table.name)
+    ready = prepare(spark, table, LocalStore(), source, NoLock(), idempotent=False, say=lambda _: None)
     writer = BatchWriter(ready.target, ready.tail)
     open_next(spark, plan)
     before = log(table).versions()
     meta = (checkpoint(plan) / "offsets" / "1").read_text().split("\n")[1]
     (checkpoint(plan) / "offsets" / "2").write_text("\n".join(["v1", meta, f'{{"{name}":{{"0":3,"1":3}}}}']))
     with pytest.raises(Fenced):
-        writer.write(None, 2, lambda *_: pytest.fail("no row may be made"), ready.topic_ids)  # type: ignore[arg-type]
+        writer.write(None, 2, lambda *_: pytest.fail("no row may be made"))  # type: ignore[arg-type]
     assert log(table).versions() == before
     assert coordinates(plan) == produced
 

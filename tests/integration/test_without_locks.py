@@ -60,7 +60,7 @@ def test_of_two_runners_the_newest_goes_on_and_the_other_ends(
         produced += produce(broker.bootstrap, name, 20)
         wait_for(lambda: bool(first.errors))
     assert isinstance(first.errors[TABLE], TableChanged)
-    assert "taken this table over" in first.errors[TABLE].message
+    assert "taken over by another process" in first.errors[TABLE].message
     run_well(spark, by_uri(plan))
     assert coordinates(plan) == produced
     whole_chain(plan)

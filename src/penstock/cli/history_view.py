@@ -61,7 +61,7 @@ def _read(line: Line) -> Text:
 
 
 def _compact(read: Sequence[Range]) -> str:
-    """`orders 0: 5-9, 1: 0-3` reads offsets 5 to 8 and 0 to 2."""
+    """`orders 0 [5, 9), 1 [0, 3)` reads offsets 5 to 8 and 0 to 2."""
     topics: dict[str, list[str]] = {}
     for one in read[:RANGES_SHOWN]:
         topics.setdefault(one.topic, []).append(f"{one.partition} [{one.start}, {one.end})")

@@ -19,7 +19,7 @@ def start(
     port: Annotated[int | None, typer.Option(help="Its port; 0 takes a free one.", show_default="9092")] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where it keeps its data.", show_default="~/.local/state/penstock"),
+        typer.Option(metavar="DIR", help="Where it keeps its data.", show_default="~/.local/state/penstock/kafka/data"),
     ] = None,
     topic: Annotated[
         list[str] | None, typer.Option(metavar="NAME[:PARTITIONS]", help="A topic to make. May be given often.")

@@ -13,14 +13,10 @@ def command(tables: Tables = None, directory: Directory = None, as_json: AsJson 
     It is worked out from the project file alone: neither Spark nor a broker is needed, and nothing is changed.
     """
     from penstock.cli.console import out, print_json
-    from penstock.errors import UsageError
-    from penstock.spec.finding import did_you_mean
+    from penstock.plan.select import choose
 
     plan = load_plan(directory)
-    for name in tables or ():
-        if plan.table(name) is None:
-            known = [table.name for table in plan.tables]
-            raise UsageError(f"there is no table '{name}' in this project", hint=did_you_mean(name, known))
+    choose(plan, tables or [])
     if as_json:
         from penstock.plan.document import plan_document
 

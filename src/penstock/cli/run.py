@@ -14,7 +14,9 @@ def command(
     once: Annotated[bool, typer.Option("--once", help="Land what is there now, then end: for a scheduler.")] = False,
     directory: Directory = None,
     as_json: AsJson = False,
-    spark_logs: Annotated[bool, typer.Option("--spark-logs", help="Show Spark's own log as well.")] = False,
+    spark_logs: Annotated[
+        bool, typer.Option("--spark-logs", help="Show Spark's own log here, not in .penstock/logs.")
+    ] = False,
 ) -> None:
     """Run the tables: until stopped, or --once up to what is there now.
 

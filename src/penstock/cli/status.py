@@ -8,8 +8,8 @@ from penstock.cli.options import AsJson, Directory, Tables, load_plan
 def command(tables: Tables = None, directory: Directory = None, as_json: AsJson = False) -> None:
     """Per table: state, last batch, rows, position and lag.
 
-    Read from the lake and the broker, in well under a second: no Spark is started and nothing is changed. If the broker
-    is away, its lag is unknown and the rest is shown.
+    Read from the lake and the broker: no Spark is started and nothing is changed. A broker that is away is waited for a
+    few seconds; then its lag is unknown and the rest is shown.
     """
     from penstock.engine.stores import open_store
     from penstock.ops.status import document, status

@@ -18,7 +18,7 @@ VERBS = {
     "validate": (START, "Check the project file, and say all that is wrong."),
     "plan": (START, "Show what run will do: tables, sources, settings and why."),
     "run": (RUN, "Run the tables: until stopped, or --once up to what is there now."),
-    "checkpoints": (RUN, "Look at checkpoints, compare them with the ledger, decide."),
+    "checkpoints": (RUN, "Choose where a table goes on from."),
     "status": (WATCH, "Per table: state, last batch, rows, position and lag."),
     "history": (WATCH, "The commits of a table with their ledger entries."),
     "verify": (WATCH, "Prove that every record is in its table exactly once."),

@@ -42,7 +42,7 @@ class Mismatch:
 
 
 def spark_jars() -> tuple[Path, ...]:
-    """What goes into `spark.jars`: Delta and the Kafka connector, verified; fetched on first use."""
+    """What goes onto the session's class path: Delta and the Kafka connector, verified; fetched on first use."""
     return _jars("spark")
 
 

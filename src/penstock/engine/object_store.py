@@ -25,7 +25,8 @@ _PATIENCE: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(second
 class ObjectStore:
     """A Store over every bucket that a path names; one client per bucket."""
 
-    def __init__(self) -> None:
+    def __init__(self, lake: str) -> None:
+        _require_readable(lake)
         self._obstore = _library()
         self._buckets: dict[str, Any] = {}
 
@@ -138,12 +139,16 @@ def _bucket(scheme: str, address: str) -> Any:
         return stores.S3Store.from_url(bucket, config=settings, client_options=client, retry_config=_PATIENCE)
     if scheme in _GCS:
         return stores.GCSStore.from_url(address, retry_config=_PATIENCE)
-    if scheme in _AZURE:
-        return stores.AzureStore.from_url(address, retry_config=_PATIENCE)
-    raise UsageError(
-        f"a lake at {address} can only be read by Spark: this command starts no JVM",
-        hint="it reads local folders, s3://, s3a://, gs:// and abfss://",
-    )
+    return stores.AzureStore.from_url(address, retry_config=_PATIENCE)
+
+
+def _require_readable(lake: str) -> None:
+    """Before the package is asked for: it would not help."""
+    if urlsplit(lake).scheme not in (*_S3, *_GCS, *_AZURE):
+        raise UsageError(
+            f"a lake at {lake} can only be read by Spark: this command starts no JVM",
+            hint="it reads local folders, s3a://, gs:// and abfss://",
+        )
 
 
 def _first_line(error: BaseException) -> str:

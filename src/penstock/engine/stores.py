@@ -13,4 +13,4 @@ def open_store(lake: Plan | str) -> Store:
         return LocalStore()
     from penstock.engine.object_store import ObjectStore
 
-    return ObjectStore()
+    return ObjectStore(address)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from penstock.engine import bronze
-from penstock.engine.kafka.admin import Admin, Topic
-from penstock.engine.kafka.start import reads_committed, refuse_lost, refuse_recreated, require_topics, resolve
-from penstock.engine.protocol import position
 from penstock.engine.protocol.checkpoint import MARKER, read_checkpoint, why_rebuild
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.genesis import genesis
@@ -23,9 +19,10 @@ from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import carry_forward, open_generation
 from penstock.engine.protocol.write import Target
+from penstock.engine.source import Source
 from penstock.engine.store import Store
 from penstock.errors import TableChanged
-from penstock.plan.model import KafkaSource, TablePlan
+from penstock.plan.model import TablePlan
 
 Say = Callable[[str], None]
 
@@ -36,14 +33,13 @@ class Ready:
 
     target: Target
     tail: Tail
-    topic_ids: Callable[[tuple[str, ...]], Mapping[str, str]]
 
 
 def prepare(
     spark: SparkSession,
     table: TablePlan,
     store: Store,
-    admin: Admin,
+    source: Source,
     lock: Lock,
     *,
     idempotent: bool,
@@ -55,13 +51,11 @@ def prepare(
     `distrust` rebuilds the checkpoint though it looks whole: Spark could not go on from it. `own` is the generation
     that this runner has written before, on stores without our locks."""
     log = DeltaLog(store, table.uri, table.name)
-    subscription = subscription_of(table.source)
-    topics = admin.topics(table.source)
     acquire_commit(lock, table.name)
     try:
         tail = _read_tail(log, store, table)
         if tail is None:
-            tail = _create(spark, table, store, admin, log, topics, subscription, say)
+            tail = _create(spark, table, store, source, log, say)
         else:
             refuse_foreign_changes(tail, log)
             refuse_gap(tail, log)
@@ -69,15 +63,8 @@ def prepare(
         refuse_ahead(store, table, tail.entry)
         reason = why_rebuild(read_checkpoint(store, checkpoint_folder(table, tail.entry)), tail.entry)
         found = tail
-        tail = _follow_subscription(spark, table, admin, log, tail, topics, say)
-        refuse_lost(
-            position.parse(tail.entry.after[0]),
-            tail.entry.topics,
-            topics,
-            admin,
-            table.name,
-            committed=reads_committed(table.source),
-        )
+        tail = _follow(spark, table, source, log, tail, say)
+        source.refuse_lost(tail.entry)
         tail = carry_forward(spark, log, tail, table.uri)
         if idempotent:
             tail = _take_over(spark, table, log, tail, own)
@@ -95,13 +82,13 @@ def prepare(
         uri=table.uri,
         checkpoint=folder,
         definition=table.definition,
-        subscription=subscription,
+        source=source,
         store=store,
         log=log,
         lock=lock,
         idempotent=idempotent,
     )
-    return Ready(target, tail, _TopicIds(admin, table, tail.entry.topics))
+    return Ready(target, tail)
 
 
 def _read_tail(log: DeltaLog, store: Store, table: TablePlan) -> Tail | None:
@@ -115,10 +102,6 @@ def _read_tail(log: DeltaLog, store: Store, table: TablePlan) -> Tail | None:
             raise
         said = f"{error.message}. The table that was there had been read up to {', '.join(planned.after)}"
         raise TableChanged(said, where=error.where, hint=error.hint) from None
-
-
-def subscription_of(source: KafkaSource) -> dict[str, Any]:
-    return {"pattern": source.pattern} if source.pattern is not None else {"topics": sorted(source.topics)}
 
 
 def checkpoint_folder(table: TablePlan, entry: Entry) -> str:
@@ -142,34 +125,7 @@ def refuse_ahead(store: Store, table: TablePlan, entry: Entry) -> None:
             )
 
 
-class _TopicIds:
-    """Asked in every batch: Spark's connector never looks at topic ids, and a topic made again that has outgrown the
-    old one would lose its first records without a word."""
-
-    def __init__(self, admin: Admin, table: TablePlan, known: Mapping[str, str]) -> None:
-        self._admin = admin
-        self._table = table.name
-        self._known = dict(known)
-
-    def __call__(self, after: tuple[str, ...]) -> Mapping[str, str]:
-        offsets = position.parse(after[0])
-        found = self._admin.describe(offsets)
-        for topic in offsets:
-            refuse_recreated(topic, self._known, found, offsets, self._table)
-            self._known[topic] = found[topic].id
-        return {topic: self._known[topic] for topic in offsets}
-
-
-def _create(
-    spark: SparkSession,
-    table: TablePlan,
-    store: Store,
-    admin: Admin,
-    log: DeltaLog,
-    topics: Mapping[str, Topic],
-    subscription: Mapping[str, Any],
-    say: Say,
-) -> Tail:
+def _create(spark: SparkSession, table: TablePlan, store: Store, source: Source, log: DeltaLog, say: Say) -> Tail:
     if any(name.isdigit() for name in store.names(table.checkpoints)):
         raise TableChanged(
             f"the table is gone ({table.uri} holds no Delta log), but its checkpoints are still there",
@@ -177,8 +133,7 @@ def _create(
             hint="put the table back; or make it anew from `starting`: "
             f"`penstock checkpoints reset {table.name} --to starting`",
         )
-    require_topics(table.source, topics, table.name)
-    start = position.dump(resolve(table.source, admin, topics, table.name))
+    start = source.start()
     tail = genesis(
         spark,
         log,
@@ -186,60 +141,32 @@ def _create(
         uri=table.uri,
         schema=bronze.schema(table),
         properties=table.properties,
-        position=(start,),
+        position=start.position,
         definition=table.definition,
-        topics={name: topic.id for name, topic in topics.items()},
-        subscription=subscription,
+        topics=start.ids,
+        subscription=source.subscription,
     )
-    say(f"table created, starting at {start}")
+    say(f"table created, starting at {', '.join(start.position)}")
     return tail
 
 
-def _follow_subscription(
-    spark: SparkSession,
-    table: TablePlan,
-    admin: Admin,
-    log: DeltaLog,
-    tail: Tail,
-    topics: Mapping[str, Topic],
-    say: Say,
-) -> Tail:
-    """Topics newly named in the project begin by `starting`; those taken out of it leave the position and are
-    remembered, so that they go on there if they come back. Topics that newly match an unchanged pattern are left to
-    Spark, which reads them from their first record."""
-    subscription = subscription_of(table.source)
-    entry = tail.entry
-    if dict(entry.subscription) == subscription:
+def _follow(spark: SparkSession, table: TablePlan, source: Source, log: DeltaLog, tail: Tail, say: Say) -> Tail:
+    move = source.follow(tail.entry)
+    if move is None:
         return tail
-    require_topics(table.source, topics, table.name)
-    offsets = position.parse(entry.after[0])
-    gone = sorted(set(offsets) - set(topics))
-    parked = {**entry.parked, **{name: {"id": entry.topics.get(name), "offsets": offsets[name]} for name in gone}}
-    back = {name: parked.pop(name) for name in topics if name in parked}
-    new = {name: topic for name, topic in topics.items() if name not in offsets and name not in back}
-    after = {name: parts for name, parts in offsets.items() if name not in gone}
-    after |= {name: {int(p): o for p, o in was["offsets"].items()} for name, was in back.items()}
-    after |= resolve(table.source, admin, new, table.name)
-    ids = {**entry.topics, **{name: was["id"] for name, was in back.items() if was["id"]}}
-    said = [
-        f"new topics {', '.join(sorted(new))}" if new else "",
-        f"read again from where they were left: {', '.join(sorted(back))}" if back else "",
-        f"no longer read: {', '.join(gone)}" if gone else "",
-    ]
-    note = "; ".join(filter(None, said)) or "the subscription was written in another way"
     tail = open_generation(
         spark,
         log,
         tail,
         table.uri,
-        after=(position.dump(after),),
-        topics={name: ids.get(name, topics[name].id) for name in after},
-        subscription=subscription,
+        after=move.position,
+        topics=move.ids,
+        subscription=source.subscription,
         definition=table.definition,
-        note=note,
-        parked=parked,
+        note=move.note,
+        parked=move.parked,
     )
-    say(f"generation {tail.entry.generation} opened: {note}")
+    say(f"generation {tail.entry.generation} opened: {move.note}")
     return tail
 
 
@@ -249,9 +176,9 @@ def _take_over(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail,
     entry = tail.entry
     if own is not None and entry.generation > own:
         raise TableChanged(
-            f"another runner has taken this table over ({entry.note or entry.kind}, generation {entry.generation})",
+            f"the table was taken over by another process: generation {entry.generation}, {entry.note or entry.kind}",
             where=table.name,
-            hint="nothing was lost or doubled: that one goes on. Stop it before you start this one again",
+            hint="nothing was lost or doubled. If it is a runner, it goes on: stop it before you start this one again",
         )
     if own == entry.generation or (entry.kind == "genesis" and own is None):
         return tail

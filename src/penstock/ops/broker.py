@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.engine.kafka.admin import Admin, Topic
+from penstock.engine.kafka.start import reads_committed
 from penstock.engine.protocol.position import Offsets
 from penstock.errors import PenstockError, Transient
 from penstock.ops.place import Place
-from penstock.plan.model import Cluster
+from penstock.plan.model import KafkaSource
 
 
 @dataclass(frozen=True)
@@ -23,15 +24,24 @@ class Held:
     problem: str | None = None
 
 
-def ask(cluster: Cluster, topics: Iterable[str], *, timeout: float, earliest: bool = True) -> Held:
-    """First and next offsets of all partitions of these topics. Never raises because of the broker."""
-    names = set(topics)
-    admin = Admin(cluster, timeout=timeout)
+Question = tuple[str, bool]
+"""Tables with the same cluster and the same view of open transactions are asked about together."""
+
+
+def question(source: KafkaSource) -> Question:
+    return source.cluster.name, reads_committed(source)
+
+
+def ask(source: KafkaSource, topics: Iterable[str], *, timeout: float, earliest: bool = True) -> Held:
+    """First and next offsets of all partitions of these topics, the end being what the source can see. Never raises
+    because of the broker."""
+    names, committed = set(topics), reads_committed(source)
+    admin = Admin(source.cluster, timeout=timeout)
     until = time.monotonic() + timeout / 2
     while True:
         try:
             found = admin.describe(names)
-            return Held(found, admin.earliest(found) if earliest else {}, admin.latest(found))
+            return Held(found, admin.earliest(found) if earliest else {}, admin.latest(found, committed=committed))
         except PenstockError as error:
             if time.monotonic() > until or not isinstance(error, Transient):
                 return Held(problem=error.message)

@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from penstock.engine import bronze
 from penstock.engine.kafka.admin import Admin, Topic
-from penstock.engine.kafka.start import require_topics, resolve
+from penstock.engine.kafka.reader import subscription_of
+from penstock.engine.kafka.start import reads_committed, require_topics, resolve
 from penstock.engine.protocol import position
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.heal import heal
@@ -26,7 +27,7 @@ from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import open_generation
 from penstock.engine.protocol.position import Offsets, Range
 from penstock.engine.store import HadoopStore, LocalStore, Store
-from penstock.engine.table import checkpoint_folder, subscription_of
+from penstock.engine.table import checkpoint_folder
 from penstock.errors import Conflict, TableChanged, UsageError
 from penstock.plan.model import Plan, TablePlan
 
@@ -67,7 +68,7 @@ def plan_reset(table: TablePlan, store: Store, admin: Admin, to: str, only: tupl
     unknown = sorted(set(only) - set(topics))
     if unknown:
         raise UsageError(f"the table does not read topic {', '.join(unknown)}", hint=f"it reads {', '.join(topics)}")
-    held = _Held(admin, topics, tail.entry.topics if tail else {})
+    held = _Held(admin, topics, tail.entry.topics if tail else {}, committed=reads_committed(table.source))
     now = position.parse(tail.entry.after[0]) if tail else {}
     chosen = _chosen(table, log, tail, admin, held, to)
     after = {t: parts for t, parts in (held.nearest(now) if only else {}).items() if t not in only}
@@ -148,9 +149,9 @@ def _tail(log: DeltaLog) -> Tail | None:
 class _Held:
     """What the broker holds of each topic now."""
 
-    def __init__(self, admin: Admin, topics: Mapping[str, Topic], ids: Mapping[str, str]) -> None:
+    def __init__(self, admin: Admin, topics: Mapping[str, Topic], ids: Mapping[str, str], *, committed: bool) -> None:
         self.topics = topics
-        self.first, self.end = admin.earliest(topics), admin.latest(topics)
+        self.first, self.end = admin.earliest(topics), admin.latest(topics, committed=committed)
         self._recreated = {t for t in topics if ids.get(t, topics[t].id) != topics[t].id}
 
     def nearest(self, wanted: Offsets) -> Offsets:

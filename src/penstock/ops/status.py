@@ -147,16 +147,15 @@ def _rate(log: RecentLog) -> float | None:
 
 
 def _with_lag(tables: Sequence[TablePlan], found: list[Status]) -> list[Status]:
-    from penstock.ops.broker import ask, places
+    from penstock.ops.broker import Question, ask, places, question
 
-    clusters = {table.source.cluster.name: table.source.cluster for table in tables}
-    by_cluster: dict[str, list[int]] = {}
+    together: dict[Question, list[int]] = {}
     for index, table in enumerate(tables):
         if found[index].places:
-            by_cluster.setdefault(table.source.cluster.name, []).append(index)
-    for name, indexes in by_cluster.items():
+            together.setdefault(question(table.source), []).append(index)
+    for indexes in together.values():
         topics = {place.topic for index in indexes for place in found[index].places}
-        held = ask(clusters[name], topics, timeout=BROKER_TIMEOUT, earliest=False)
+        held = ask(tables[indexes[0]].source, topics, timeout=BROKER_TIMEOUT, earliest=False)
         for index in indexes:
             one = found[index]
             if held.problem:

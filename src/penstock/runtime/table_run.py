@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine import bronze
 from penstock.engine.kafka.admin import Admin
-from penstock.engine.kafka.source import read_stream
+from penstock.engine.kafka.reader import KafkaReader
 from penstock.engine.protocol.chain import Verdict
 from penstock.engine.protocol.entry import Pins
 from penstock.engine.protocol.locks import JvmLock, Lock, NoLock, acquire_run, lock_path
 from penstock.engine.protocol.write import BatchWriter
 from penstock.engine.store import Store
 from penstock.engine.table import Ready, prepare
-from penstock.errors import PenstockError, Transient
+from penstock.errors import LockHeld, PenstockError, Transient
 from penstock.observe.state import State, write_state
 from penstock.plan.model import Plan, TablePlan
 from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, explain
@@ -107,7 +107,7 @@ class TableRun:
         if self.error is not None:
             self.outcome = "failed"
             around.listener.failed(table, self.error)
-        if not isinstance(self.error, JvmDied):
+        if not isinstance(self.error, JvmDied | LockHeld):  # then it is another runner that has a state
             self._state(self.outcome, self.error)
         around.listener.ended(table, self.outcome)
 
@@ -157,7 +157,7 @@ class TableRun:
                 around.spark,
                 table,
                 around.store,
-                self._admin,
+                KafkaReader(table.source, self._admin, table.name),
                 commit_lock,
                 idempotent=not around.plan.local,
                 say=lambda message: around.listener.said(table.name, message),
@@ -193,12 +193,12 @@ class TableRun:
                 if around.stopping.is_set():
                     raise Transient("stopping", where=table.name)
                 try:
-                    self._write(writer, ready, batch, number)
+                    self._write(writer, batch, number)
                 except BaseException as error:
                     self._failure = error  # Spark would hand it back as text
                     raise
 
-        stream = read_stream(around.spark, table.source, table.name).writeStream.foreachBatch(on_batch)
+        stream = ready.target.source.stream(around.spark).writeStream.foreachBatch(on_batch)
         return (
             stream.queryName(f"{table.name} {ready.tail.entry.generation}")
             .trigger(**_trigger(table, around.once))
@@ -206,14 +206,14 @@ class TableRun:
             .start()
         )
 
-    def _write(self, writer: BatchWriter, ready: Ready, batch: DataFrame, number: int) -> None:
+    def _write(self, writer: BatchWriter, batch: DataFrame, number: int) -> None:
         began = time.monotonic()
         table, listener = self._table, self._around.listener
 
         def make_rows(records: DataFrame, pins: Pins) -> DataFrame:
             return bronze.rows(records, table, pins)
 
-        written = writer.write(batch, number, make_rows, ready.topic_ids)
+        written = writer.write(batch, number, make_rows)
         if written.verdict is Verdict.WRITE:  # a retry is no progress: it comes with every rebuilt checkpoint
             self._backoff.reset()
         for commit in written.foreign:

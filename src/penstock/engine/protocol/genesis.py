@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -49,11 +50,21 @@ def genesis(
     if log.versions():
         append_nothing(spark, uri, entry)
     else:
-        # Not createDataFrame([]): that starts Python workers, a second at the first commit, for no row at all.
-        columns = (f"CAST(NULL AS {field.dataType.simpleString()}) AS {quote(field.name)}" for field in schema.fields)
-        empty = spark.range(0).selectExpr(*columns).write.format("delta").mode("errorifexists")
-        empty.option("userMetadata", dump(entry)).options(**properties).save(uri)
+        _create(spark, uri, schema, properties, dump(entry))
     tail = read_tail(log)
     if tail is None or tail.entry.ledger != entry.ledger:
         raise ChainBroken("the table was made, but its log does not hold our entry", where=table)
     return tail
+
+
+def _create(spark: SparkSession, uri: str, schema: StructType, properties: Mapping[str, str], metadata: str) -> None:
+    """Without a job and without a data file. Of a commit that writes no rows the metadata is a conf of the session, so
+    it has one of its own: other tables are made at the same time."""
+    session = spark.newSession()
+    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
+    # Delta compares two spellings of the one place that it was given, file:///lake and file:/lake, and finds two.
+    session.conf.set("spark.databricks.delta.legacy.allowAmbiguousPathsInCreateTable", "true")
+    table = DeltaTable.create(session).tableName(f"delta.{quote(uri)}").location(uri).addColumns(schema)
+    for name, value in properties.items():
+        table = table.property(name, value)
+    table.execute()

@@ -162,7 +162,7 @@ def acquire_run(lock: JvmLock, path: str, table: str, *, patience: float = 20.0)
         dying = isinstance(python, int) and held_by.get("host") == socket.gethostname() and not _alive(python)
         if not dying or time.monotonic() > deadline:
             raise LockHeld(
-                f"another `penstock run` works on this table (process {python}, since {held_by.get('since')})",
+                f"another penstock process works on this table (process {python}, since {held_by.get('since')})",
                 where=table,
                 hint="stop that one first, or name other tables: `penstock run TABLE…`",
             )

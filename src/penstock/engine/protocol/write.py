@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.engine.protocol import position
 from penstock.engine.protocol.chain import Verdict, check
 from penstock.engine.protocol.checkpoint import Planned, read_planned
 from penstock.engine.protocol.commit import append, append_nothing, confirm, must_confirm
@@ -19,6 +17,7 @@ from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import Commit, DeltaLog
 from penstock.engine.protocol.open import carry_forward, is_old
 from penstock.engine.protocol.pins import read_pins, store_pins
+from penstock.engine.source import Source
 from penstock.engine.store import Store
 from penstock.errors import Transient
 
@@ -34,7 +33,7 @@ class Target:
     uri: str
     checkpoint: str
     definition: str
-    subscription: Mapping[str, Any]
+    source: Source
     store: Store
     log: DeltaLog
     lock: Lock
@@ -74,14 +73,13 @@ class BatchWriter:
         batch: DataFrame,
         number: int,
         make_rows: Callable[[DataFrame, Pins], DataFrame],
-        topic_ids: Callable[[tuple[str, ...]], Mapping[str, str]],
     ) -> Written:
-        """Raises rather than writes whenever the batch does not follow the ledger. `topic_ids` is asked before the lock
-        is taken, because it talks to the broker; it raises if a topic is not the one that was read before."""
+        """Raises rather than writes whenever the batch does not follow the ledger, or its source is not what was read
+        before; that is asked before the lock is taken, because it may talk to a broker."""
         target = self._target
         before, planned = self._range(number)
         after, time_ms = planned.after, planned.time_ms
-        ids = topic_ids(after)
+        ids = target.source.ids(after)
         acquire_commit(target.lock, target.table)
         try:
             self._tail = advance(self._tail, target.log)
@@ -149,7 +147,7 @@ class BatchWriter:
             after=after,
             pins=pins,
             topics=ids,
-            subscription=target.subscription,
+            subscription=target.source.subscription,
             counts=tail.counts,
             parked=tail.entry.parked,
             seen=tail.version,
@@ -167,7 +165,7 @@ class BatchWriter:
 
     def _files(self, entry: Entry) -> int:
         """As many files as the rows deserve: a small batch costs one task and leaves one file."""
-        offsets = sum(position.size(a, b) for a, b in zip(entry.before, entry.after, strict=True))
+        rows = self._target.source.size(entry.before, entry.after)
         commit = self._tail.commit
         bytes_per_row = commit.bytes / commit.rows if commit.rows else 0
-        return max(1, math.ceil(offsets / ROWS_PER_FILE), math.ceil(offsets * bytes_per_row / BYTES_PER_FILE))
+        return max(1, math.ceil(rows / ROWS_PER_FILE), math.ceil(rows * bytes_per_row / BYTES_PER_FILE))

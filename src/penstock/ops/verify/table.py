@@ -1,6 +1,6 @@
 """`verify`: the ledger's chain, the rows' coordinates and the broker, each against the others.
 
-A table is read at the version in which its last ledger entry was found, so a running stream does not disturb it.
+A table is read at the newest version at the time of the look, so a running stream does not disturb it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.position import Offsets
 from penstock.engine.store import Store
 from penstock.errors import PenstockError
-from penstock.ops.broker import Held, ask, places, together
+from penstock.ops.broker import Held, Question, ask, places, question, together
 from penstock.ops.verify import standing
 from penstock.ops.verify.broker_gaps import Answer, look_up
 from penstock.ops.verify.chain import Chain
@@ -50,17 +50,17 @@ def verify(tables: Sequence[TablePlan], store: Store, progress: Progress = lambd
     held = _ask_brokers([table for table in tables if table.name in tails], tails)
     for table in tables:
         if table.name in tails:
-            at = held[table.source.cluster.name]
+            at = held[question(table.source)]
             _verify(table, store, tails[table.name], at, reports[table.name], progress)
     return [reports[table.name] for table in tables]
 
 
-def _ask_brokers(tables: Sequence[TablePlan], tails: Mapping[str, Tail]) -> dict[str, Held]:
-    topics: dict[str, set[str]] = {}
-    clusters = {table.source.cluster.name: table.source.cluster for table in tables}
+def _ask_brokers(tables: Sequence[TablePlan], tails: Mapping[str, Tail]) -> dict[Question, Held]:
+    topics: dict[Question, set[str]] = {}
+    sources = {question(table.source): table.source for table in tables}
     for table in tables:
-        topics.setdefault(table.source.cluster.name, set()).update(offsets_of(tails[table.name].entry.after))
-    return {name: ask(cluster, topics[name], timeout=BROKER_TIMEOUT) for name, cluster in clusters.items()}
+        topics.setdefault(question(table.source), set()).update(offsets_of(tails[table.name].entry.after))
+    return {one: ask(source, topics[one], timeout=BROKER_TIMEOUT) for one, source in sources.items()}
 
 
 def _verify(table: TablePlan, store: Store, tail: Tail, held: Held, report: Report, progress: Progress) -> None:
@@ -91,7 +91,7 @@ def _verify(table: TablePlan, store: Store, tail: Tail, held: Held, report: Repo
     looking = step("asking Kafka about offsets that the table lacks")
     left = {one.topic for one in report.partitions if one.difference.gaps} - set(position)
     if left:  # topics that the table no longer reads
-        held = together(held, ask(table.source.cluster, left, timeout=BROKER_TIMEOUT))
+        held = together(held, ask(table.source, left, timeout=BROKER_TIMEOUT))
     _explain_gaps(table, report, chain, held, looking)
 
 
