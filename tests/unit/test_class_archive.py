@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,14 @@ from penstock.engine.java import Java
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "a cache"))
     (tmp_path / "java").mkdir()
     (tmp_path / "java" / "release").write_text('JAVA_VERSION="17.0.15"')
     return Java(tmp_path / "java" / "bin" / "java", tmp_path / "java", 17)
 
 
 def written_by(option: str) -> Path:
-    return Path(option.split()[0].removeprefix("-XX:ArchiveClassesAtExit="))
+    return Path(shlex.split(option)[0].removeprefix("-XX:ArchiveClassesAtExit="))
 
 
 def make(java: Java, class_path: str = "a.jar") -> ClassArchive:
@@ -34,7 +35,7 @@ def test_one_that_was_made_is_used_by_the_next_session(java: Java) -> None:
     make(java)
     again = ClassArchive(java, "a.jar", Path("spark"))
     assert again.exists
-    assert again.use().startswith("-XX:SharedArchiveFile=")
+    assert shlex.split(again.use())[0].startswith("-XX:SharedArchiveFile=")
 
 
 def test_another_class_path_or_another_java_has_its_own(java: Java) -> None:

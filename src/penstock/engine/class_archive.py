@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from penstock.engine.jars import cache_folder
-from penstock.engine.java import Java
+from penstock.engine.java import Java, option
 
 PATIENCE = 180.0
 """Seconds that a JVM may take to write it."""
@@ -33,7 +33,7 @@ class ClassArchive:
 
     def use(self) -> str:
         """The option for a JVM that starts; empty without an archive."""
-        return f"-XX:SharedArchiveFile={self._file} {_QUIET}" if self.exists else ""
+        return f"{option(f'-XX:SharedArchiveFile={self._file}')} {_QUIET}" if self.exists else ""
 
     def make(self) -> str:
         """The option for a JVM that shall write one as it ends; empty where it cannot."""
@@ -41,7 +41,7 @@ class ClassArchive:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             return ""
-        return f"-XX:ArchiveClassesAtExit={self._arriving} {_QUIET}"
+        return f"{option(f'-XX:ArchiveClassesAtExit={self._arriving}')} {_QUIET}"
 
     def remove(self) -> None:
         self._file.unlink(missing_ok=True)

@@ -134,6 +134,11 @@ def _ask(path: Path) -> Java | None:
     return Java(path, Path(home[1]) if home else path.resolve().parent.parent, version)
 
 
+def option(text: str) -> str:
+    """One option of a JVM as Spark's launcher splits them: a path may hold spaces and quotes."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 def java_version(text: str) -> int | None:
     """The major version in what `java -version` prints; 8 for 1.8.0."""
     found = re.search(r'version "(\d+)(?:\.(\d+))?', text)

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from penstock.engine.class_archive import PATIENCE as CLASSES_PATIENCE
 from penstock.engine.class_archive import ClassArchive
 from penstock.engine.jars import spark_jars
-from penstock.engine.java import ensure_java
+from penstock.engine.java import ensure_java, option
 from penstock.errors import SetupError
 from penstock.plan.model import EXTRA_JARS, Plan
 
@@ -51,6 +51,8 @@ def spark_session(
     classes = ClassArchive(java, conf["spark.driver.extraClassPath"], _pyspark_home())
     making = classes.make() if keep_classes and not classes.exists else ""
     log = None if show_logs else _log_file(plan)
+    # What a JVM writes when it crashes; else it would lie in whatever folder the user is in.
+    conf = _with_option(conf, option(f"-XX:ErrorFile={_logs(plan)}/jvm-%p.log"))
     try:
         gateway = _launch(plan.master, _with_option(conf, making or classes.use()), log)
     except SetupError:
@@ -101,8 +103,8 @@ def _launch(master: str, conf: dict[str, str], log: IO[bytes] | None) -> object:
         ) from None
 
 
-def _with_option(conf: dict[str, str], option: str) -> dict[str, str]:
-    return {**conf, _JVM: f"{option} {conf.get(_JVM, '')}".strip()}
+def _with_option(conf: dict[str, str], more: str) -> dict[str, str]:
+    return {**conf, _JVM: f"{more} {conf.get(_JVM, '')}".strip()}
 
 
 def _conf(plan: Plan, conf: dict[str, str]) -> SparkConf:
@@ -114,12 +116,17 @@ def _conf(plan: Plan, conf: dict[str, str]) -> SparkConf:
     return found
 
 
+def _logs(plan: Plan) -> Path:
+    return Path(plan.root) / ".penstock" / "logs"
+
+
 def _log_file(plan: Plan) -> IO[bytes]:
-    folder = Path(plan.root) / ".penstock" / "logs"
+    folder = _logs(plan)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in sorted(folder.glob("spark-*.log"))[: -_LOGS_KEPT + 1]:
-            old.unlink(missing_ok=True)
+        for kind in ("spark", "jvm"):
+            for old in sorted(folder.glob(f"{kind}-*.log"), key=lambda log: log.stat().st_mtime)[: -_LOGS_KEPT + 1]:
+                old.unlink(missing_ok=True)
         return (folder / f"spark-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.log").open("wb")
     except OSError:  # a project folder that we may only read
         return Path(os.devnull).open("wb")
