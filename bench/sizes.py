@@ -16,7 +16,7 @@ class Sizes:
     floor_batch: int = 1_000
     floor_warm: int = 200
     """Batches that do not count."""
-    floor_measured: int = 100
+    floor_measured: int = 60
     many_tables: int = 100
     many_records: int = 2_000
     """Per table and trigger."""

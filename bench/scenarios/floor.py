@@ -6,10 +6,10 @@ import statistics
 
 from bench.arena import Arena
 from bench.measure import Figures
-from bench.outcome import Outcome, Sheet, Target, failures, noise, ratio
+from bench.outcome import Outcome, Sheet, Target, failures, ratio
 from bench.scenarios.numbers import count, spread, times
 
-NAMES = ("P", "a", "a again", "parquet")
+NAMES = ("P", "a", "parquet")
 _COLUMNS = ("contender", "ms a batch", "lowest to highest", "P is", "mean ms", "CPU-ms a batch", "verified")
 
 
@@ -62,7 +62,6 @@ def floor(arena: Arena) -> Outcome:
             name: [{**run.as_json(), "batch_seconds": wall(run), "batch_cpu_seconds": cpu(run)} for run in one.runs]
             for name, one in series.items()
         },
-        notes=noise(series, wall),
         problems=failures(list(series.values())),
     )
 
