@@ -107,6 +107,11 @@ def _files(payload: Iterable[str]) -> Iterator[Setting]:
             "its values hardly repeat: a dictionary would be built and thrown away in every file",
         )
     yield Setting(
+        "spark.hadoop.parquet.size.statistics.enabled",
+        "false",
+        "histograms of the sizes of values, counted at every value, that no reader of these tables uses",
+    )
+    yield Setting(
         "spark.sql.parquet.outputTimestampType",
         "TIMESTAMP_MICROS",
         "the standard type, which every reader knows and which has statistics; INT96 has neither",
