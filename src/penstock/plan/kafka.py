@@ -15,9 +15,7 @@ DEFAULT_MAX_PER_TRIGGER = 200_000
 CLIENT = (
     Setting("isolation.level", "read_committed", "records of transactions that were aborted never land in a table"),
     Setting("receive.buffer.bytes", str(1024**2), "Spark sets 64 KiB, which keeps a fast broker waiting"),
-    Setting(
-        "max.poll.records", "25000", "fewer calls, each of which asks the broker twice; the default is 500"
-    ),
+    Setting("max.poll.records", "25000", "fewer calls, each of which asks the broker twice; the default is 500"),
     Setting(
         "fetch.max.wait.ms",
         "20",
