@@ -22,7 +22,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 
 from bench.arena import Arena
-from bench.machine import load, machine
+from bench.machine import Stolen, load, machine
 from bench.outcome import Outcome
 from bench.report import as_json, show, write_docs
 from bench.scenarios import SCENARIOS
@@ -104,7 +104,9 @@ def bench(
                 if sizes.warm_up:
                     arena.warm_up(dict.fromkeys(name for one in names for name in SCENARIOS[one].contenders))
                 for name in names:
-                    outcomes.append(SCENARIOS[name].run(arena))
+                    stolen = Stolen()
+                    outcome = SCENARIOS[name].run(arena)
+                    outcomes.append(replace(outcome, notes=[*outcome.notes, *stolen.notes()]))
                     show(answers, outcomes[-1], targets=not quick)
     except KeyboardInterrupt:
         screen.say("stopped; everything was cleaned up")

@@ -29,6 +29,32 @@ def load() -> float:
     return os.getloadavg()[0]
 
 
+class Stolen:
+    """How much CPU time the host of a virtual machine gave to others, from now on."""
+
+    WORTH_A_NOTE = 0.02
+
+    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
+        self._stat = stat
+        self._before = self._ticks()
+
+    def share(self) -> float:
+        total, stolen = (now - before for now, before in zip(self._ticks(), self._before, strict=True))
+        return stolen / total if total else 0.0
+
+    def notes(self) -> list[str]:
+        if (share := self.share()) < self.WORTH_A_NOTE:
+            return []
+        return [
+            f"Meanwhile the host of this virtual machine gave {share:.0%} of its CPU time to others. A contender that "
+            "waits for the CPU loses by that, one that waits for the broker hardly does."
+        ]
+
+    def _ticks(self) -> tuple[int, int]:
+        ticks = [int(field) for field in self._stat.read_text().splitlines()[0].split()[1:9]]
+        return sum(ticks), ticks[7]
+
+
 def _processor() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

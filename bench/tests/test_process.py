@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.machine import Stolen
 from bench.process import ContenderFailed, Contestant
 
 BUSY = "import time; t = time.process_time()\nwhile time.process_time() - t < 0.3: pass"
@@ -74,3 +75,13 @@ def test_a_clean_stop_reaches_the_contender(tmp_path: Path) -> None:
         while not ready.exists() and time.time() < until:
             time.sleep(0.05)
         assert process.stop(30).at <= time.time()
+
+
+def test_time_that_the_host_gave_to_others_is_noted(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
+    stolen = Stolen(stat)
+    assert stolen.notes() == []
+    stat.write_text("cpu  150 0 100 830 0 0 0 20 9 9\n")
+    assert stolen.share() == 0.2
+    assert "20% of its CPU time" in stolen.notes()[0]
