@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 from penstock.errors import UsageError
 from penstock.plan.model import Plan, TablePlan
+from penstock.spec.finding import did_you_mean
 
 
 def choose(plan: Plan, names: Sequence[str]) -> list[TablePlan]:
@@ -14,7 +14,5 @@ def choose(plan: Plan, names: Sequence[str]) -> list[TablePlan]:
     known = [table.name for table in plan.tables]
     for name in names:
         if name not in known:
-            close = get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]}?" if close else f"the project has: {', '.join(known)}"
-            raise UsageError(f"there is no table {name}", hint=hint)
+            raise UsageError(f"there is no table '{name}' in this project", hint=did_you_mean(name, known))
     return [table for table in plan.tables if not names or table.name in names]
