@@ -81,7 +81,7 @@ def test_status_answers_in_json(plan: Plan, orders: BronzeTable) -> None:
 def test_an_unknown_table_gets_a_did_you_mean(plan: Plan, module: Any) -> None:
     error = call(module, plan, "bronze.order").exception
     assert isinstance(error, UsageError)
-    assert error.hint == "did you mean bronze.orders?"
+    assert error.hint == "did you mean 'bronze.orders'?"
 
 
 def test_history_shows_what_each_commit_read(plan: Plan, orders: BronzeTable) -> None:
