@@ -1,4 +1,4 @@
-"""A lake on S3, read without a JVM: runs where `obstore` (penstock[object-stores]) and `moto[server]` are installed."""
+"""A lake on S3, read without a JVM. The store is moto, a server that speaks S3."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import boto3
 import pytest
 from tests.bronze_table import BronzeTable, plan_of, table_plan
 
@@ -23,9 +24,6 @@ from penstock.ops.verify import table as verify_ops
 from penstock.ops.verify.table import verify
 from penstock.plan.model import Plan
 
-pytest.importorskip("obstore")
-boto3 = pytest.importorskip("boto3")
-pytest.importorskip("moto.server")
 LAKE = "s3a://lake/a-folder"
 
 
