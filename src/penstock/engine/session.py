@@ -52,7 +52,7 @@ def spark_session(
     making = classes.make() if keep_classes and not classes.exists else ""
     log = None if show_logs else _log_file(plan)
     # What a JVM writes when it crashes; else it would lie in whatever folder the user is in.
-    conf = _with_option(conf, option(f"-XX:ErrorFile={_logs(plan)}/jvm-%p.log"))
+    conf = _with_option(conf, option(f"-XX:ErrorFile={logs_folder(plan)}/jvm-%p.log"))
     try:
         gateway = _launch(plan.master, _with_option(conf, making or classes.use()), log)
     except SetupError:
@@ -116,12 +116,12 @@ def _conf(plan: Plan, conf: dict[str, str]) -> SparkConf:
     return found
 
 
-def _logs(plan: Plan) -> Path:
+def logs_folder(plan: Plan) -> Path:
     return Path(plan.root) / ".penstock" / "logs"
 
 
 def _log_file(plan: Plan) -> IO[bytes]:
-    folder = _logs(plan)
+    folder = logs_folder(plan)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for kind in ("spark", "jvm"):

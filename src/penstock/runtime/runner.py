@@ -10,13 +10,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from types import FrameType
 
 from pyspark.sql import SparkSession
 
 from penstock.engine.kafka.admin import Admin
-from penstock.engine.session import spark_session
+from penstock.engine.session import logs_folder, spark_session
 from penstock.engine.store import HadoopStore, LocalStore, Store
 from penstock.errors import PenstockError
 from penstock.plan.model import Plan, TablePlan
@@ -46,7 +45,7 @@ def run(
         with spark_session(plan, show_logs=show_logs, keep_classes=keep_classes, say=say) as spark:
             return run_in(spark, plan, tables, listener, once=once)
     except Exception as error:  # the JVM can die between any two calls, also before a table is there to report it
-        raise explain(error, plan.name, logs_folder(plan)) from error
+        raise explain(error, plan.name, str(logs_folder(plan))) from error
 
 
 def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listener: Listener, *, once: bool) -> Result:
@@ -58,7 +57,7 @@ def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listene
         store=open_store(spark, plan),
         listener=listener,
         once=once,
-        log=logs_folder(plan),
+        log=str(logs_folder(plan)),
         starts=threading.Semaphore(STARTS_AT_ONCE),
         stopping=stopping,
     )
@@ -77,10 +76,6 @@ def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listene
             one.thread.join()
     errors: dict[str, PenstockError] = {one.thread.name: one.error for one in runs if one.error is not None}
     return Result({one.thread.name: one.outcome for one in runs}, errors)
-
-
-def logs_folder(plan: Plan) -> str:
-    return str(Path(plan.root) / ".penstock" / "logs")
 
 
 def open_store(spark: SparkSession, plan: Plan) -> Store:
