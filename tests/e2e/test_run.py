@@ -136,7 +136,7 @@ def test_an_unknown_table_is_wrong_use(broker: Any, tmp_path: Path) -> None:
     folder = write_project(tmp_path, broker.bootstrap, {"bronze.orders": "x"})
     done = penstock(folder, "run", "bronze.ordres")
     assert done.returncode == 2
-    assert "did you mean bronze.orders?" in done.stderr
+    assert "did you mean 'bronze.orders'?" in done.stderr
 
 
 def test_a_lost_range_is_refused_until_a_person_resets_the_table(broker: Any, topic: Any, tmp_path: Path) -> None:
