@@ -154,7 +154,13 @@ def test_tables_are_created_with_statistics_on_what_is_searched_for() -> None:
     assert properties["delta.enableInCommitTimestamps"] == "true"
     assert properties["delta.checkpointInterval"] == "100"
     stats = properties["delta.dataSkippingStatsColumns"]
-    assert stats == "source,partition,`kafka.offset`,kafka_timestamp,ingestion_timestamp"
+    assert stats == "partition,`kafka.offset`,kafka_timestamp,ingestion_timestamp"
+
+
+@pytest.mark.parametrize("topics", [["orders", "refunds"], {"pattern": "events-.*"}])
+def test_the_topic_is_searched_for_where_there_can_be_several(topics: Any) -> None:
+    stats = table_of({"from": {"kafka": topics}}).properties["delta.dataSkippingStatsColumns"]
+    assert stats == "topic,partition,offset,kafka_timestamp,ingestion_timestamp"
 
 
 def test_properties_of_the_user_win() -> None:

@@ -73,7 +73,7 @@ def _payload_columns(project: Project) -> list[str]:
 def _table(project: Project, name: str, table: Table, lake: str) -> TablePlan:
     columns = table_columns(table.columns, table.payload)
     source, source_settings = source_plan(project, table.source)
-    properties = property_settings(columns, table.properties)
+    properties = property_settings(columns, table.properties, one_topic=len(source.topics) == 1)
     trigger = trigger_plan(table.trigger, project.defaults.trigger)
     return TablePlan(
         name=name,

@@ -12,8 +12,9 @@ _SEARCHED = ("topic", "partition", "offset", "kafka_timestamp", "ingestion_times
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def property_settings(columns: Mapping[str, str], users: Mapping[str, str]) -> tuple[Setting, ...]:
+def property_settings(columns: Mapping[str, str], users: Mapping[str, str], *, one_topic: bool) -> tuple[Setting, ...]:
     """Penstock's choices with the user's on top. `columns` is canonical name -> the table's."""
+    searched = [columns[name] for name in _SEARCHED if not (name == "topic" and one_topic)]
     chosen = (
         Setting(
             "delta.enableInCommitTimestamps",
@@ -22,8 +23,9 @@ def property_settings(columns: Mapping[str, str], users: Mapping[str, str]) -> t
         ),
         Setting(
             "delta.dataSkippingStatsColumns",
-            ",".join(_quoted(columns[name]) for name in _SEARCHED),
-            "statistics only on what is searched for: those of whole payloads cost time and tell nothing",
+            ",".join(map(_quoted, searched)),
+            "statistics only on what is searched for: those of whole payloads, or of a topic that is the same in every "
+            "row, cost time and tell nothing",
         ),
         Setting(
             "delta.checkpointInterval",

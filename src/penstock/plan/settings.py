@@ -75,7 +75,7 @@ def _tasks(parallelism: int, tables: int) -> Iterator[Setting]:
 
 
 def _jvm(memory: str | None) -> Iterator[Setting]:
-    options = f"-XX:+UseParallelGC {_LATE_COMPILATION}"
+    options = f"-XX:+UseParallelGC -XX:MetaspaceSize=256m {_LATE_COMPILATION}"
     why = (
         "the default collector's threads compete with the tasks; and half of a young JVM's time goes into compiling "
         "code that runs too seldom to be worth it, so only code ten times as hot as by default is"
@@ -85,8 +85,8 @@ def _jvm(memory: str | None) -> Iterator[Setting]:
         return
     yield Setting(
         "spark.driver.extraJavaOptions",
-        f"{options} -Xms1g -Xmn600m",
-        f"{why}; room for the records of a batch from the start, not after many small collections",
+        f"{options} -Xms2g -Xmn1200m",
+        f"{why}; room for the records of a batch: with less they outlive many small collections, and then need whole ones",
     )
     yield Setting("spark.driver.memory", "4g", "an upper limit: about 100 tables fit; a JVM takes what it uses")
 
