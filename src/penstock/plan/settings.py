@@ -86,7 +86,7 @@ def _jvm(memory: str | None) -> Iterator[Setting]:
     yield Setting(
         "spark.driver.extraJavaOptions",
         f"{options} -Xms2g -Xmn1200m",
-        f"{why}; room for the records of a batch: with less they outlive many small collections, and then need whole ones",
+        f"{why}; room for the records of a batch: with less they outlive small collections, and then need large ones",
     )
     yield Setting("spark.driver.memory", "4g", "an upper limit: about 100 tables fit; a JVM takes what it uses")
 
