@@ -112,8 +112,9 @@ def look(uri: Path) -> tuple[int, int]:
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "penstock", "-C", str(folder), "run", *arguments]
+    told = {**os.environ, "PYTHONFAULTHANDLER": "1"}
     with (folder / "run.log").open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=told)
 
 
 def jvm_of(runner: subprocess.Popen[bytes]) -> int | None:
@@ -127,26 +128,31 @@ def jvm_of(runner: subprocess.Popen[bytes]) -> int | None:
     return None
 
 
-def kill_group(runner: subprocess.Popen[bytes]) -> None:
+def kill_group(runner: subprocess.Popen[bytes], folder: Path) -> None:
     os.killpg(runner.pid, signal.SIGKILL)
 
 
-def kill_python(runner: subprocess.Popen[bytes]) -> None:
+def kill_python(runner: subprocess.Popen[bytes], folder: Path) -> None:
     os.kill(runner.pid, signal.SIGKILL)
 
 
-def kill_jvm(runner: subprocess.Popen[bytes]) -> None:
+def kill_jvm(runner: subprocess.Popen[bytes], folder: Path) -> None:
     pid = jvm_of(runner)
     if pid is None:
-        kill_group(runner)
+        kill_group(runner, folder)
         return
     os.kill(pid, signal.SIGKILL)
     try:
         code = runner.wait(60)
     except subprocess.TimeoutExpired:
-        kill_group(runner)
-        raise AssertionError("the runner hung after its JVM was killed") from None
+        os.kill(runner.pid, signal.SIGABRT)  # its last words are where each thread stands
+        runner.wait()
+        said = (folder / "run.log").read_text()[-9000:]
+        raise AssertionError(f"the runner hung after its JVM was killed\n{said}") from None
     assert code == 3, f"the runner ended with {code} after its JVM was killed"
+
+
+KINDS = {"group": kill_group, "python": kill_python, "jvm": kill_jvm}
 
 
 def _newest(checkpoint: Path, kind: str) -> Path | None:
@@ -186,9 +192,17 @@ def wait_for_end_of_jvm(folder: Path, patience: float = 30) -> None:
 
 
 def chaos(
-    kills: int, seed: int, partitions: int, rate: int, shortest: float, longest: float, folder: Path
+    kills: int,
+    seed: int,
+    partitions: int,
+    rate: int,
+    shortest: float,
+    longest: float,
+    folder: Path,
+    only: str | None = None,
 ) -> dict[str, object]:
     random.seed(seed)
+    kinds = [KINDS[only]] if only else list(KINDS.values())
     counts: Counter[str] = Counter()
     with Broker() as broker:
         broker.create_topic(TOPIC, partitions)
@@ -199,12 +213,12 @@ def chaos(
                 runner = start(folder)
                 # Some kills hit the start, most of them a running stream.
                 time.sleep(random.uniform(shortest, longest))
-                how = random.choice((kill_group, kill_python, kill_jvm))
+                how = random.choice(kinds)
                 if runner.poll() is not None:
                     counts["ended before"] += 1
                     assert runner.returncode == 0, (folder / "run.log").read_text()[-3000:]
                 else:
-                    how(runner)
+                    how(runner, folder)
                     counts[how.__name__] += 1
                 runner.wait()
                 if random.random() < 0.5:
@@ -238,6 +252,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=2000, help="records per second")
     parser.add_argument("--shortest", type=float, default=1.0, help="seconds that a runner lives at least")
     parser.add_argument("--longest", type=float, default=20.0, help="seconds that a runner lives at most")
+    parser.add_argument("--only", choices=list(KINDS), help="what is killed; by default each in turn at random")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = chaos(**vars(chosen), folder=Path(folder))

@@ -62,10 +62,16 @@ def test_a_jvm_that_wrote_none_is_no_error(java: Java) -> None:
     assert not archive.exists
 
 
-def test_a_damaged_one_is_removed(java: Java) -> None:
+@pytest.mark.parametrize(("code", "damaged"), [(134, True), (0, False)])
+def test_a_jvm_that_does_not_start_with_it_tells_that_it_is_damaged(java: Java, code: int, *, damaged: bool) -> None:
     archive = make(java)
+    java.path.parent.mkdir()
+    java.path.write_text(f"#!/bin/sh\ncase $1 in -XX:SharedArchiveFile=*) exit {code};; esac\n")
+    java.path.chmod(0o755)
+    assert archive.damaged() is damaged
     archive.remove()
     assert archive.use() == ""
+    assert not archive.damaged(), "there is none"
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 from pathlib import Path
 
 from penstock.engine.jars import cache_folder
@@ -23,6 +24,7 @@ class ClassArchive:
         release = java.home / "release"
         about = (str(java.home), release.read_text() if release.exists() else "", class_path, str(spark_home))
         key = hashlib.sha256("\0".join(about).encode()).hexdigest()[:16]
+        self._java = java.path
         self._folder = cache_folder() / "classes"
         self._file = self._folder / f"{key}.jsa"
         self._arriving = self._folder / f".{key}-{os.getpid()}.jsa"
@@ -42,6 +44,11 @@ class ClassArchive:
         except OSError:
             return ""
         return f"{option(f'-XX:ArchiveClassesAtExit={self._arriving}')} {_QUIET}"
+
+    def damaged(self) -> bool:
+        """Asked when a JVM did not start with it: it may as well have been killed."""
+        command = [str(self._java), f"-XX:SharedArchiveFile={self._file}", f"-XX:ErrorFile={os.devnull}", "-version"]
+        return self.exists and subprocess.run(command, capture_output=True, check=False).returncode != 0
 
     def remove(self) -> None:
         self._file.unlink(missing_ok=True)

@@ -56,9 +56,9 @@ def spark_session(
     try:
         gateway = _launch(plan.master, _with_option(conf, making or classes.use()), log)
     except SetupError:
-        if not classes.exists:
+        if not classes.damaged():
             raise
-        classes.remove()  # a damaged one keeps a JVM from starting
+        classes.remove()  # it would keep every JVM from starting
         gateway = _launch(plan.master, conf, log)
     ended = False
     try:
