@@ -231,7 +231,7 @@ def chaos(
         finally:
             flow.stop()
         last = start(folder, "--once")
-        assert last.wait(300) == 0, (folder / "run.log").read_text()[-3000:]
+        assert last.wait(1800) == 0, (folder / "run.log").read_text()[-3000:]
         poller.stop()
         assert not poller.problems, poller.problems
         rows, doubled = look(folder / "lake/bronze/orders")
