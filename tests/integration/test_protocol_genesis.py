@@ -49,7 +49,7 @@ def test_the_first_batch_is_1_and_its_file_has_statistics_of_the_searched_column
     assert coordinates(plan) == produced
     actions = [json.loads(line) for line in _log_text(plan, 1).splitlines()]
     stats = json.loads(next(a for a in actions if "add" in a)["add"]["stats"])
-    searched = {"topic", "partition", "offset", "kafka_timestamp", "ingestion_timestamp"}
+    searched = {"partition", "offset", "kafka_timestamp", "ingestion_timestamp"}
     assert set(stats["minValues"]) == searched
     assert set(stats["maxValues"]) == searched
     assert stats["numRecords"] == 10
