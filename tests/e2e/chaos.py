@@ -128,28 +128,26 @@ def jvm_of(runner: subprocess.Popen[bytes]) -> int | None:
     return None
 
 
-def kill_group(runner: subprocess.Popen[bytes], folder: Path) -> None:
+def kill_group(runner: subprocess.Popen[bytes]) -> None:
     os.killpg(runner.pid, signal.SIGKILL)
 
 
-def kill_python(runner: subprocess.Popen[bytes], folder: Path) -> None:
+def kill_python(runner: subprocess.Popen[bytes]) -> None:
     os.kill(runner.pid, signal.SIGKILL)
 
 
-def kill_jvm(runner: subprocess.Popen[bytes], folder: Path) -> None:
+def kill_jvm(runner: subprocess.Popen[bytes]) -> None:
     pid = jvm_of(runner)
     if pid is None:
-        kill_group(runner, folder)
+        kill_group(runner)
         return
     os.kill(pid, signal.SIGKILL)
     try:
         code = runner.wait(60)
     except subprocess.TimeoutExpired:
         os.kill(runner.pid, signal.SIGABRT)  # its last words are where each thread stands
-        runner.wait()
-        said = (folder / "run.log").read_text()[-9000:]
-        raise AssertionError(f"the runner hung after its JVM was killed\n{said}") from None
-    assert code == 3, f"the runner ended with {code} after its JVM was killed"
+        code = runner.wait()
+    assert code == 3, f"the runner hung or ended with {code} after its JVM was killed"
 
 
 KINDS = {"group": kill_group, "python": kill_python, "jvm": kill_jvm}
@@ -218,7 +216,10 @@ def chaos(
                     counts["ended before"] += 1
                     assert runner.returncode == 0, (folder / "run.log").read_text()[-3000:]
                 else:
-                    how(runner, folder)
+                    try:
+                        how(runner)
+                    except AssertionError as error:
+                        raise AssertionError(f"{error}\n{(folder / 'run.log').read_text()[-9000:]}") from None
                     counts[how.__name__] += 1
                 runner.wait()
                 if random.random() < 0.5:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 
 from penstock.errors import SetupError, UsageError
+from penstock.spec.finding import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,7 @@ EXAMPLES = {"orders": Example("orders", {"orders": "orders"})}
 
 def find_example(name: str) -> Example:
     if name not in EXAMPLES:
-        close = get_close_matches(name, EXAMPLES, 1)
-        known = f"there are: {', '.join(EXAMPLES)}"
-        raise UsageError(f"there is no example {name}", hint=f"did you mean {close[0]}?" if close else known)
+        raise UsageError(f"there is no example '{name}'", hint=did_you_mean(name, list(EXAMPLES)))
     return EXAMPLES[name]
 
 
