@@ -23,16 +23,23 @@ _SECRETS = (
 
 
 def session_settings(
-    *, master: str, parallelism: int, local_lake: bool, tables: int, payload: Iterable[str], memory: str | None
+    *,
+    master: str,
+    parallelism: int,
+    local_lake: bool,
+    tables: int,
+    unique: Iterable[str],
+    opaque: Iterable[str],
+    memory: str | None,
 ) -> tuple[Setting, ...]:
-    """Session-wide choices. `parallelism` is the number of tasks that run at once, `payload` the columns whose values
-    hardly repeat, `memory` what the user gave to the driver."""
+    """Session-wide choices. `parallelism` is the number of tasks that run at once, `unique` the columns whose values
+    hardly repeat, `opaque` those by whose order nobody searches, `memory` what the user gave to the driver."""
     return (
         *_delta(parallelism),
         *_tasks(parallelism, tables),
         *_jvm(memory),
         *(_local_files() if local_lake else ()),
-        *_files(payload),
+        *_files(unique, opaque),
         *_safety(),
         *(_loopback() if master.startswith("local") else ()),
     )
@@ -94,6 +101,11 @@ def _jvm(memory: str | None) -> Iterator[Setting]:
 
 def _local_files() -> Iterator[Setting]:
     yield Setting(
+        "spark.hadoop.parquet.page.write-checksum.enabled",
+        "false",
+        "on a local disk every file has a checksum beside it, which is looked at whenever it is read",
+    )
+    yield Setting(
         "spark.delta.logStore.file.impl",
         "io.delta.storage.LocalLogStore",
         "a seventh of a small batch's time less than the default, and as safe: neither tells two processes apart, for "
@@ -107,12 +119,18 @@ def _local_files() -> Iterator[Setting]:
     )
 
 
-def _files(payload: Iterable[str]) -> Iterator[Setting]:
-    for column in payload:
+def _files(unique: Iterable[str], opaque: Iterable[str]) -> Iterator[Setting]:
+    for column in unique:
         yield Setting(
             f"spark.hadoop.parquet.enable.dictionary#{column}",
             "false",
             "its values hardly repeat: a dictionary would be built and thrown away in every file",
+        )
+    for column in opaque:
+        yield Setting(
+            f"spark.hadoop.parquet.column.statistics.enabled#{column}",
+            "false",
+            "the first and the last of its values by order, which no search can use, cost a comparison at every value",
         )
     yield Setting(
         "spark.hadoop.parquet.size.statistics.enabled",
