@@ -10,6 +10,7 @@ YOURS = "yours, from penstock.yml"
 _MOST_SNAPSHOT_PARTITIONS = 16
 _LEAST_CONSUMERS = 64
 _CONSUMERS_PER_TABLE = 16
+_FEW_TABLES = 8
 _LATE_COMPILATION = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=10000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
@@ -37,7 +38,7 @@ def session_settings(
     return (
         *_delta(parallelism),
         *_tasks(parallelism, tables),
-        *_jvm(memory),
+        *_jvm(memory, tables),
         *(_local_files() if local_lake else ()),
         *_files(unique, opaque),
         *_safety(),
@@ -81,13 +82,18 @@ def _tasks(parallelism: int, tables: int) -> Iterator[Setting]:
     )
 
 
-def _jvm(memory: str | None) -> Iterator[Setting]:
-    options = f"-XX:+UseParallelGC -XX:MetaspaceSize=256m {_LATE_COMPILATION}"
+def _jvm(memory: str | None, tables: int) -> Iterator[Setting]:
+    options = "-XX:+UseParallelGC -XX:MetaspaceSize=256m"
     why = (
         "the default collector's threads compete with the tasks; loading Spark's classes alone would cause a "
-        "collection of the whole heap; and two fifths of a young JVM's time go into compiling, so only code ten times "
-        "as hot as by default is compiled to the end"
+        "collection of the whole heap"
     )
+    if tables <= _FEW_TABLES:  # with many, all code is hot, and the sooner it is compiled the better
+        options += f" {_LATE_COMPILATION}"
+        why += (
+            "; two fifths of a young JVM's time go into compiling, so only code ten times as hot as by default is "
+            "compiled to the end"
+        )
     if memory is not None:
         yield Setting("spark.driver.extraJavaOptions", options, why)
         return
