@@ -11,6 +11,8 @@ from typing import Literal
 
 from pydantic import SecretStr
 
+from penstock.plan.stages import Stages, WritePlan
+
 EXTRA_JARS = "penstock.extra.jars"
 """Not a conf of Spark: the session puts these jars beside its own."""
 
@@ -64,6 +66,40 @@ class KafkaSource:
 
 
 @dataclass(frozen=True)
+class VersionStart:
+    """Where a reader of a Delta table begins. Resolved to a version once, at genesis."""
+
+    kind: Literal["earliest", "latest", "version", "timestamp"]
+    version: int | None = None
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class DeltaSource:
+    """A Delta table that is read as it grows."""
+
+    uri: str
+    table: str | None
+    """Its name if it is a table of the project."""
+    where: str | None
+    starting: VersionStart
+    max_files: int | None
+    max_bytes: int | None
+    options: Mapping[str, str] = field(default_factory=dict)
+    """What a change of its rows does to the reader, in Delta's words."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """What the rows of a source carry besides their data."""
+
+    raw: Mapping[str, str]
+    """Canonical name -> column, where the rows are records as they came from Kafka; else empty."""
+    coordinates: Literal["kafka", "carried", "file"]
+    """Where `_source` comes from: the record's place in its topic, the upstream's own `_source`, or file and row."""
+
+
+@dataclass(frozen=True)
 class Trigger:
     kind: Literal["interval", "available-now", "once"]
     seconds: float | None = None
@@ -73,10 +109,10 @@ class Trigger:
 @dataclass(frozen=True)
 class TablePlan:
     name: str
-    source: KafkaSource
+    source: KafkaSource | DeltaSource
     payload: Literal["string", "binary"]
     columns: Mapping[str, str]
-    """Canonical name -> the user's name, in table order, only the columns that the table has."""
+    """Canonical name -> the user's name of what Kafka gives, in table order; empty if the source is not Kafka."""
     trigger: Trigger
     uri: str
     """Where the table lies: an absolute local path, or a URI that Hadoop reads."""
@@ -85,9 +121,13 @@ class TablePlan:
     properties: Mapping[str, str]
     """Delta table properties given at creation."""
     definition: str
-    """Hash of what decides the rows: source, payload, columns. Not of rates and triggers."""
+    """Hash of what decides the rows: source, columns, stages. Not of rates and triggers."""
     origin: str
     """file:line of the definition."""
+    input: Input
+    stages: Stages | None
+    """None: the record as it came."""
+    write: WritePlan
     upstream: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()
 

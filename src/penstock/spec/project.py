@@ -9,8 +9,11 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.cluster import KafkaCluster, security_files
+from penstock.spec.cluster import KafkaCluster
+from penstock.spec.files import cluster_file_findings, jar_findings, table_file_findings
 from penstock.spec.finding import Finding, Wrong, did_you_mean, shown, wrong
+from penstock.spec.finding import Path as TreePath
+from penstock.spec.graph import graph_findings
 from penstock.spec.lake import lake_uri
 from penstock.spec.part import Part
 from penstock.spec.source import KafkaFrom, MaxPerTrigger
@@ -22,7 +25,7 @@ DEFAULT_CLUSTER = "default"
 """What the cluster under the top-level `kafka:` is called."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _CLUSTER = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_LATER = "this version lands topics in bronze tables; remove it for now"
+_LATER = "remove it for now"
 
 
 def _name(value: Any) -> Any:
@@ -68,20 +71,14 @@ class Project(Part):
         return _key_findings(data)
 
     @model_validator(mode="after")
-    def _files_exist(self) -> Self:
-        findings: list[Finding] = []
-        clusters: dict[tuple[str, ...], KafkaCluster] = {("clusters", key): one for key, one in self.clusters.items()}
+    def _fits_together(self) -> Self:
+        clusters: dict[TreePath, KafkaCluster] = {("clusters", key): one for key, one in self.clusters.items()}
         if self.kafka:
             clusters[("kafka",)] = self.kafka
-        for path, cluster in clusters.items():
-            for key, file in security_files(cluster.security).items():
-                if not (self.root / Path(file).expanduser()).is_file():
-                    hint = "correct the path; a relative one starts at the project folder"
-                    findings.append(Finding((*path, "security", key), f"there is no file {shown(file)}", hint))
-        for index, jar in enumerate(self.spark.jars):
-            if not (self.root / Path(jar).expanduser()).is_file():
-                hint = "correct the path; a relative one starts at the project folder"
-                findings.append(Finding(("spark", "jars", index), f"there is no file {shown(jar)}", hint))
+        findings = [*cluster_file_findings(clusters, self.root), *jar_findings(self.spark.jars, self.root)]
+        for name, table in self.tables.items():
+            findings += table_file_findings(name, table, self.root)
+        findings += [finding.below(("tables",)) for finding in graph_findings(self.tables)]
         if findings:
             raise Wrong(findings)
         return self
@@ -113,7 +110,7 @@ def _key_findings(data: Mapping[str, Any]) -> list[Finding]:
 
 def _cluster_findings(table: Any, data: Mapping[str, Any], named: list[str]) -> list[Finding]:
     if isinstance(table, Table):
-        table = {"source": {"kafka": table.source.kafka, "cluster": table.source.cluster}}
+        table = {"source": table.source}
     key = "from" if isinstance(table, dict) and "from" in table else "source"
     source = table.get(key) if isinstance(table, dict) else None
     if isinstance(source, KafkaFrom):

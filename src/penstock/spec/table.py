@@ -7,22 +7,36 @@ import sys
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, PrivateAttr, model_validator
 
 from penstock.spec.columns import clashes, renamed
 from penstock.spec.finding import Finding, Wrong
-from penstock.spec.part import Part, one_of
-from penstock.spec.properties import table_properties
+from penstock.spec.origin import From, source_of
+from penstock.spec.part import Part, one_of, text_values
 from penstock.spec.source import KafkaFrom
+from penstock.spec.stages import Decode, Dedupe, Expectation, expectations
 from penstock.spec.trigger import Trigger
+from penstock.spec.write import Write
 
 _SEGMENT = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _QUARANTINE = "__quarantine"
-_LATER = "this version lands topics as they came, in bronze tables; remove it for now"
+_LATER = "remove it for now"
 
 
 def _payload(value: Any) -> str:
     return one_of(value, "payload", ("string", "binary"))
+
+
+def _lookups(value: Any) -> dict[str, str]:
+    named = text_values(value, "lookups")
+    findings = [
+        Finding((name,), f"'{name}' cannot name a lookup", "write letters, digits and _", at_key=True)
+        for name in named
+        if not name.isidentifier()
+    ]
+    if findings:
+        raise Wrong(findings)
+    return named
 
 
 def _caller() -> str:
@@ -34,17 +48,23 @@ def _caller() -> str:
 
 
 class Table(Part):
-    source: KafkaFrom = Field(alias="from", examples=["{kafka: orders}"])
+    source: Annotated[From, PlainValidator(source_of)] = Field(alias="from", examples=["{kafka: orders}"])
     payload: Annotated[Literal["string", "binary"], BeforeValidator(_payload)] = "string"
     columns: Annotated[dict[str, str], BeforeValidator(renamed)] = Field(default={})
+    decode: Decode | None = None
+    transform: str | None = Field(default=None, min_length=1, examples=["transforms.py:clean_orders"])
+    sql: str | None = Field(default=None, min_length=1, examples=["SELECT * FROM orders"])
+    lookups: Annotated[dict[str, str], BeforeValidator(_lookups)] = Field(default={})
+    expect: Annotated[tuple[Expectation, ...], BeforeValidator(expectations)] = ()
+    dedupe: Dedupe | None = None
+    write: Write = Write()
     trigger: Trigger | None = None
-    properties: Annotated[dict[str, str], BeforeValidator(table_properties)] = Field(default={})
 
     _origin: str = PrivateAttr(default_factory=_caller)
 
-    later: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("decode", "transform", "sql", "lookups", "expect", "dedupe", "aggregate", "write", "stream"), _LATER
-    )
+    later: ClassVar[dict[str, str]] = dict.fromkeys(("aggregate", "stream"), _LATER) | {
+        "properties": "write: {properties: {…}} has them"
+    }
     shape: ClassVar[str] = "a mapping: {from: {kafka: topic}}"
 
     @property
@@ -52,11 +72,42 @@ class Table(Part):
         """file:line of the definition."""
         return self._origin
 
+    @property
+    def staged(self) -> bool:
+        """Its rows are more than the record as it came."""
+        stages = (self.decode, self.transform, self.sql, self.dedupe)
+        return bool(self.expect) or any(stage is not None for stage in stages)
+
+    @property
+    def input_name(self) -> str:
+        """What the rows are called in `sql`: the last part of the upstream table's name, or `input`."""
+        return self.source.input_name
+
     @model_validator(mode="after")
-    def _columns_fit(self) -> Table:
-        if findings := clashes(self.columns, self.payload):
-            raise Wrong([finding.below(("columns",)) for finding in findings])
+    def _fits(self) -> Table:
+        findings = [finding.below(("columns",)) for finding in clashes(self.columns, self.payload)]
+        findings += _stage_findings(self)
+        if findings:
+            raise Wrong(findings)
         return self
+
+
+def _stage_findings(table: Table) -> list[Finding]:
+    findings: list[Finding] = []
+    if not isinstance(table.source, KafkaFrom):
+        given = [("payload", table.payload != "string"), ("columns", bool(table.columns))]
+        for key in (key for key, is_given in given if is_given):
+            hint = "remove it: the columns are those of the source, or what decode and transform make of them"
+            findings.append(Finding((key,), f"'{key}' is for tables that land Kafka topics", hint, at_key=True))
+    if table.transform is not None and table.sql is not None:
+        findings.append(Finding(("sql",), "there is a transform and sql", "keep one of them", at_key=True))
+    if table.lookups and table.transform is None and table.sql is None:
+        hint = "write transform: file.py:function, or sql: SELECT … JOIN …"
+        findings.append(Finding(("lookups",), "lookups without a transform or sql that uses them", hint, at_key=True))
+    if table.input_name in table.lookups:
+        message = f"'{table.input_name}' is what the rows of the table itself are called"
+        findings.append(Finding(("lookups", table.input_name), message, "give the lookup another name", at_key=True))
+    return findings
 
 
 def name_findings(names: Iterable[str]) -> list[Finding]:

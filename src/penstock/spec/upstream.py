@@ -1,4 +1,4 @@
-"""Tables and folders as sources: another table of the project, any Delta table, files that arrive."""
+"""Delta tables as sources: another table of the project, or any by its path."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from penstock.spec.finding import shown, wrong
-from penstock.spec.part import Part, one_of
+from penstock.spec.part import Part
 from penstock.spec.quantity import instant, size
 
 _KEYWORDS = ("earliest", "latest")
-_FORMATS = ("json", "csv", "parquet")
 
 
 class VersionStart(Part):
@@ -54,6 +53,10 @@ class TableFrom(Part):
 
     shape: ClassVar[str] = "from: {table: bronze.orders}"
 
+    @property
+    def input_name(self) -> str:
+        return self.table.rpartition(".")[2].replace("-", "_")
+
 
 class DeltaFrom(Part):
     """Any Delta table by its path. Nobody promises that it only grows: without the two switches a change stops us."""
@@ -68,18 +71,6 @@ class DeltaFrom(Part):
 
     shape: ClassVar[str] = "from: {delta: /path/to/table}"
 
-
-def _format(value: Any) -> str:
-    return one_of(value, "format", _FORMATS)
-
-
-class FilesFrom(Part):
-    """A folder in which files arrive. Each is read once, by its path."""
-
-    files: str = Field(min_length=1, examples=["./incoming"])
-    format: Annotated[Literal["json", "csv", "parquet"], BeforeValidator(_format)] = Field(examples=["json"])
-    schema_: str | None = Field(default=None, alias="schema", min_length=1, examples=["schemas/orders.ddl"])
-    new_fields: Literal["add", "rescue"] = "add"
-    max_files: int | None = Field(default=None, ge=1)
-
-    shape: ClassVar[str] = "from: {files: ./incoming, format: json}"
+    @property
+    def input_name(self) -> str:
+        return "input"

@@ -1,0 +1,99 @@
+"""One table of the plan: its source, its stages, its place, and the hash of what decides its rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from penstock.plan.delta import delta_plan
+from penstock.plan.kafka import source_plan
+from penstock.plan.model import DeltaSource, Input, KafkaSource, TablePlan
+from penstock.plan.properties import property_settings
+from penstock.plan.stages import Stages, stages_plan, table_uri, write_plan
+from penstock.plan.trigger import trigger_plan
+from penstock.spec.columns import table_columns
+from penstock.spec.graph import upstream_of
+from penstock.spec.project import Project
+from penstock.spec.source import KafkaFrom
+from penstock.spec.table import Table
+from penstock.spec.upstream import DeltaFrom, TableFrom
+
+
+def table_plan(project: Project, name: str, lake: str) -> TablePlan:
+    table = project.tables[name]
+    columns = kafka_columns(table)
+    source, source_settings = _source(project, table.source, lake)
+    stages = stages_plan(project, table, lake)
+    write = write_plan(table.write)
+    brought = _input(project, table)
+    one_topic = isinstance(source, KafkaSource) and len(source.topics) == 1
+    properties = property_settings(table.write, {} if stages else brought.raw, one_topic=one_topic)
+    return TablePlan(
+        name=name,
+        source=source,
+        payload=table.payload,
+        columns=columns,
+        trigger=trigger_plan(table.trigger, project.defaults.trigger),
+        uri=table_uri(lake, name),
+        checkpoints=f"{lake}/_penstock/checkpoints/{name}",
+        properties={setting.name: setting.value for setting in properties},
+        definition=_definition(source, table.payload, columns, stages, keeps_source=write.source),
+        origin=table.origin,
+        input=brought,
+        stages=stages,
+        write=write,
+        upstream=upstream_of(table),
+        settings=(*source_settings, *properties),
+    )
+
+
+def kafka_columns(table: Table) -> dict[str, str]:
+    return table_columns(table.columns, table.payload) if isinstance(table.source, KafkaFrom) else {}
+
+
+def _source(project: Project, source: KafkaFrom | TableFrom | DeltaFrom, lake: str) -> tuple[Any, Any]:
+    return source_plan(project, source) if isinstance(source, KafkaFrom) else delta_plan(project, source, lake)
+
+
+def _input(project: Project, table: Table) -> Input:
+    if isinstance(table.source, KafkaFrom):
+        return Input(kafka_columns(table), "kafka")
+    if not isinstance(table.source, TableFrom):
+        return Input({}, "file")
+    upstream = project.tables[table.source.table]
+    if upstream.staged:
+        return Input({}, "carried" if upstream.write.source else "file")
+    return _input(project, upstream)
+
+
+def _definition(
+    source: KafkaSource | DeltaSource, payload: str, columns: dict[str, str], stages: Stages | None, *, keeps_source: bool
+) -> str:
+    """What decides the rows of a batch whose positions are given. So not `starting`, which decides only where a new
+    source begins, nor the addresses of the brokers, which may move."""
+    decides: dict[str, Any] = {"payload": payload, "columns": columns}
+    if isinstance(source, KafkaSource):
+        decides |= {
+            "cluster": source.cluster.name,
+            "topics": sorted(source.topics),
+            "pattern": source.pattern,
+            "isolation": source.options["isolation.level"],
+        }
+    else:
+        decides |= {"table": source.table or source.uri, "where": source.where, "options": dict(source.options)}
+    if stages is not None:
+        decides |= {"stages": _plain(stages), "source": keeps_source}
+    return hashlib.sha256(json.dumps(decides, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+def _plain(stages: Stages) -> Mapping[str, Any]:
+    """Without the paths of this machine: a project that is moved is the same."""
+    document = asdict(stages)
+    if stages.transform is not None:
+        document["transform"]["file"] = None
+    for lookup in document["lookups"]:
+        lookup["uri"] = lookup["uri"] if lookup["table"] is None else None
+    return document

@@ -1,0 +1,62 @@
+"""Files that a project names: each must be there, and hold what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.spec.cluster import KafkaCluster, security_files
+from penstock.spec.finding import Finding, Wrong, shown
+from penstock.spec.finding import Path as TreePath
+from penstock.spec.routine import find_routine
+from penstock.spec.schema_file import load_schema
+from penstock.spec.table import Table
+
+_RELATIVE = "correct the path; a relative one starts at the project folder"
+
+
+def cluster_file_findings(clusters: Mapping[TreePath, KafkaCluster], root: Path) -> Iterator[Finding]:
+    for path, cluster in clusters.items():
+        for key, file in security_files(cluster.security).items():
+            if not (root / Path(file).expanduser()).is_file():
+                yield Finding((*path, "security", key), f"there is no file {shown(file)}", _RELATIVE)
+
+
+def jar_findings(jars: tuple[str, ...], root: Path) -> Iterator[Finding]:
+    for index, jar in enumerate(jars):
+        if not (root / Path(jar).expanduser()).is_file():
+            yield Finding(("spark", "jars", index), f"there is no file {shown(jar)}", _RELATIVE)
+
+
+def table_file_findings(name: str, table: Table, root: Path) -> Iterator[Finding]:
+    path = ("tables", name)
+    if table.decode is not None and table.decode.schema_ is not None:
+        yield from _tried((*path, "decode", "schema"), load_schema, table.decode.schema_, root)
+    if table.transform is not None:
+        yield from _tried((*path, "transform"), _checked_transform, table.transform, root, table)
+
+
+def _checked_transform(written: str, root: Path, table: Table) -> None:
+    routine = find_routine(written, root)
+    given = 1 + len(table.lookups)
+    missing = [name for name in table.lookups if name not in routine.parameters[1:]]
+    if routine.accepts(given) and not missing:
+        return
+    signature = ", ".join([table.input_name, *table.lookups])
+    raise Wrong(
+        [
+            Finding(
+                (),
+                f"{routine.name}({', '.join(routine.parameters)}) does not take the rows and then each lookup by name",
+                f"write def {routine.name}({signature})",
+            )
+        ]
+    )
+
+
+def _tried(path: TreePath, check: Callable[..., Any], *arguments: Any) -> Iterator[Finding]:
+    try:
+        check(*arguments)
+    except Wrong as error:
+        yield from (finding.below(path) for finding in error.findings)
