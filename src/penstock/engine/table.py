@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from penstock.engine import bronze
 from penstock.engine.protocol.checkpoint import MARKER, read_checkpoint, why_rebuild
 from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.heal import heal
 from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_changes, refuse_gap
@@ -19,8 +19,10 @@ from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import carry_forward, open_generation
 from penstock.engine.protocol.write import Target
+from penstock.engine.schema import refuse_other_columns
 from penstock.engine.source import Source
 from penstock.engine.store import Store
+from penstock.engine.table_function import TableFunction, table_function
 from penstock.errors import TableChanged
 from penstock.plan.model import TablePlan
 
@@ -33,6 +35,7 @@ class Ready:
 
     target: Target
     tail: Tail
+    function: Function
 
 
 def prepare(
@@ -54,17 +57,21 @@ def prepare(
     acquire_commit(lock, table.name)
     try:
         tail = _read_tail(log, store, table)
+        made: TableFunction | None = None
         if tail is None:
-            tail = _create(spark, table, store, source, log, say)
+            made, tail = _create(spark, table, store, source, log, say)
         else:
             refuse_foreign_changes(tail, log)
             refuse_gap(tail, log)
-            _refuse_other_columns(spark, table)
         refuse_ahead(store, table, tail.entry)
         reason = why_rebuild(read_checkpoint(store, checkpoint_folder(table, tail.entry)), tail.entry)
         found = tail
         tail = _follow(spark, table, source, log, tail, say)
         source.refuse_lost(tail.entry)
+        if made is None:
+            made = table_function(spark, table, store, source)
+            refuse_other_columns(spark, table, made.schema)
+        function = made.ready(spark, table, store, tail.entry, idempotent=idempotent)
         tail = carry_forward(spark, log, tail, table.uri)
         if idempotent:
             tail = _take_over(spark, table, log, tail, own)
@@ -88,7 +95,7 @@ def prepare(
         lock=lock,
         idempotent=idempotent,
     )
-    return Ready(target, tail)
+    return Ready(target, tail, function)
 
 
 def _read_tail(log: DeltaLog, store: Store, table: TablePlan) -> Tail | None:
@@ -125,7 +132,9 @@ def refuse_ahead(store: Store, table: TablePlan, entry: Entry) -> None:
             )
 
 
-def _create(spark: SparkSession, table: TablePlan, store: Store, source: Source, log: DeltaLog, say: Say) -> Tail:
+def _create(
+    spark: SparkSession, table: TablePlan, store: Store, source: Source, log: DeltaLog, say: Say
+) -> tuple[TableFunction, Tail]:
     if any(name.isdigit() for name in store.names(table.checkpoints)):
         raise TableChanged(
             f"the table is gone ({table.uri} holds no Delta log), but its checkpoints are still there",
@@ -134,12 +143,15 @@ def _create(spark: SparkSession, table: TablePlan, store: Store, source: Source,
             f"`penstock checkpoints reset {table.name} --to starting`",
         )
     start = source.start()
+    made = table_function(spark, table, store, source)
     tail = genesis(
         spark,
         log,
         table=table.name,
         uri=table.uri,
-        schema=bronze.schema(table),
+        schema=made.schema,
+        partition_by=table.write.partition_by,
+        cluster_by=table.write.cluster_by,
         properties=table.properties,
         position=start.position,
         definition=table.definition,
@@ -147,7 +159,7 @@ def _create(spark: SparkSession, table: TablePlan, store: Store, source: Source,
         subscription=source.subscription,
     )
     say(f"table created, starting at {', '.join(start.position)}")
-    return tail
+    return made, tail
 
 
 def _follow(spark: SparkSession, table: TablePlan, source: Source, log: DeltaLog, tail: Tail, say: Say) -> Tail:
@@ -193,17 +205,3 @@ def _take_over(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail,
         definition=table.definition,
         note=f"a runner started on {socket.gethostname()}, process {os.getpid()}",
     )
-
-
-def _refuse_other_columns(spark: SparkSession, table: TablePlan) -> None:
-    wanted = {(f.name.lower(), f.dataType.simpleString()) for f in bronze.schema(table).fields}
-    there = {
-        (f.name.lower(), f.dataType.simpleString()) for f in spark.read.format("delta").load(table.uri).schema.fields
-    }
-    missing = sorted(f"{name} {kind}" for name, kind in wanted - there)
-    if missing:
-        raise TableChanged(
-            f"the table has no column {', '.join(missing)}; it has {', '.join(f'{n} {k}' for n, k in sorted(there))}",
-            where=table.name,
-            hint="`columns` and `payload` are fixed when the table is made: write them as they were, or a new table",
-        )

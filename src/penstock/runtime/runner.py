@@ -14,7 +14,6 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 
-from penstock.engine.kafka.admin import Admin
 from penstock.engine.session import logs_folder, spark_session
 from penstock.engine.store import HadoopStore, LocalStore, Store
 from penstock.errors import PenstockError
@@ -22,6 +21,7 @@ from penstock.plan.model import Plan, TablePlan
 from penstock.plan.select import choose
 from penstock.runtime.causes import JvmDied, explain
 from penstock.runtime.listener import Listener, Result
+from penstock.runtime.sources import Sources
 from penstock.runtime.table_run import Surroundings, TableRun
 
 STARTS_AT_ONCE = 4
@@ -54,18 +54,20 @@ def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listene
     around = Surroundings(
         spark=spark,
         plan=plan,
-        store=open_store(spark, plan),
+        store=open_store(spark, plan.lake),
         listener=listener,
         once=once,
         log=str(logs_folder(plan)),
         starts=threading.Semaphore(STARTS_AT_ONCE),
         stopping=stopping,
     )
-    admins = {table.source.cluster.name: Admin(table.source.cluster) for table in tables}
+    sources = Sources(partial(open_store, spark))
     runs = [
-        TableRun(around, table, admins[table.source.cluster.name], index, len(tables))
-        for index, table in enumerate(tables)
+        TableRun(around, table, partial(sources.open, table), index, len(tables)) for index, table in enumerate(tables)
     ]
+    by_name = {one.thread.name: one for one in runs}
+    for one, table in zip(runs, tables, strict=True):
+        one.upstream = tuple(by_name[name] for name in table.upstream if name in by_name)
     with _signals(stopping):
         for one in runs:
             one.thread.start()
@@ -78,8 +80,8 @@ def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listene
     return Result({one.thread.name: one.outcome for one in runs}, errors)
 
 
-def open_store(spark: SparkSession, plan: Plan) -> Store:
-    return LocalStore() if plan.local else HadoopStore(spark)
+def open_store(spark: SparkSession, uri: str) -> Store:
+    return HadoopStore(spark) if "://" in uri else LocalStore()
 
 
 def _wait(runs: Sequence[TableRun], stopping: threading.Event) -> None:

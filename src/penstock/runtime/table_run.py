@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.engine import bronze
-from penstock.engine.kafka.admin import Admin
-from penstock.engine.kafka.reader import KafkaReader
 from penstock.engine.protocol.chain import Verdict
-from penstock.engine.protocol.entry import Pins
+from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.locks import JvmLock, Lock, NoLock, acquire_run, lock_path
 from penstock.engine.protocol.write import BatchWriter
+from penstock.engine.source import Source
 from penstock.engine.store import Store
 from penstock.engine.table import Ready, prepare
 from penstock.errors import LockHeld, PenstockError, Transient
@@ -47,10 +46,14 @@ class Surroundings:
 
 
 class TableRun:
-    def __init__(self, around: Surroundings, table: TablePlan, admin: Admin, index: int, tables: int) -> None:
+    def __init__(
+        self, around: Surroundings, table: TablePlan, open_source: Callable[[], Source], index: int, tables: int
+    ) -> None:
         self._around = around
         self._table = table
-        self._admin = admin
+        self._open_source = open_source
+        self.upstream: tuple[TableRun, ...] = ()
+        """Tables of this run that it reads."""
         self._slot = (index, tables)
         self._gate = threading.Lock()
         self._query: Any = None
@@ -99,6 +102,8 @@ class TableRun:
             if isinstance(run_lock, JvmLock):
                 acquire_run(run_lock, lock_path(around.plan.system, table, "run"), table)
             self._state("starting")
+            if around.once:
+                self._wait_for_upstream()
             self._try_until_done(commit_lock)
         except Exception as error:
             self.error = explain(error, table, around.log)
@@ -110,6 +115,16 @@ class TableRun:
         if not isinstance(self.error, JvmDied | LockHeld):  # then it is another runner that has a state
             self._state(self.outcome, self.error)
         around.listener.ended(table, self.outcome)
+
+    def _wait_for_upstream(self) -> None:
+        """`--once` reads what is there when its upstream has finished: all that this run landed."""
+        for one in self.upstream:
+            while one.thread.is_alive() and not self._around.stopping.wait(0.1):
+                pass
+            if one.error is not None:
+                self._around.listener.said(
+                    self._table.name, f"{one.thread.name} failed: only what is there already is read"
+                )
 
     def _close(self, locks: tuple[Lock, ...]) -> None:
         """A table that has ended is free for others, though this process goes on with the rest."""
@@ -157,7 +172,7 @@ class TableRun:
                 around.spark,
                 table,
                 around.store,
-                KafkaReader(table.source, self._admin, table.name),
+                self._open_source(),
                 commit_lock,
                 idempotent=not around.plan.local,
                 say=lambda message: around.listener.said(table.name, message),
@@ -193,7 +208,7 @@ class TableRun:
                 if around.stopping.is_set():
                     raise Transient("stopping", where=table.name)
                 try:
-                    self._write(writer, batch, number)
+                    self._write(writer, ready.function, batch, number)
                 except BaseException as error:
                     self._failure = error  # Spark would hand it back as text
                     raise
@@ -206,20 +221,18 @@ class TableRun:
             .start()
         )
 
-    def _write(self, writer: BatchWriter, batch: DataFrame, number: int) -> None:
+    def _write(self, writer: BatchWriter, function: Function, batch: DataFrame, number: int) -> None:
         began = time.monotonic()
         table, listener = self._table, self._around.listener
-
-        def make_rows(records: DataFrame, pins: Pins) -> DataFrame:
-            return bronze.rows(records, table, pins)
-
-        written = writer.write(batch, number, make_rows)
+        written = writer.write(batch, number, function)
         if written.verdict is Verdict.WRITE:  # a retry is no progress: it comes with every rebuilt checkpoint
             self._backoff.reset()
         for commit in written.foreign:
             listener.said(
                 table.name, f"version {commit.version} ({commit.operation}): {commit.rows} rows were added by others"
             )
+        for remark in written.remarks:
+            listener.said(table.name, remark)
         if written.verdict is Verdict.RETRY:
             listener.said(table.name, f"batch {number} was in the table already: skipped")
         listener.batch(table.name, written, time.monotonic() - began)

@@ -1,0 +1,115 @@
+"""What tables do with a micro-batch: land it as it came, or take it through their stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from penstock.engine import bronze
+from penstock.engine.protocol.entry import Entry, Pins
+from penstock.engine.protocol.function import Rest
+from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.quarantine import Quarantine
+from penstock.engine.stages.function import Made, StagedTable
+from penstock.engine.stages.judge import BROUGHT, DROPPED, READ, REJECTED, UNMET
+from penstock.engine.store import Store
+from penstock.errors import Transient
+from penstock.plan.model import TablePlan
+
+
+class Landing:
+    """The record as it came."""
+
+    def __init__(self, table: TablePlan) -> None:
+        self._table = table
+
+    def pin(self) -> Mapping[str, int]:
+        return {}
+
+    def rows(self, batch: DataFrame, pins: Pins) -> DataFrame:
+        return bronze.rows(batch, self._table, pins)
+
+    def complete(self, batch: DataFrame, entry: Entry, *, written: bool) -> Rest:
+        return Rest()
+
+
+class Staged:
+    """Decoded, transformed, judged; the rejected rows go to quarantine."""
+
+    def __init__(self, table: TablePlan, stages: StagedTable, store: Store, quarantine: Quarantine | None) -> None:
+        assert table.stages is not None
+        self._stages, self._quarantine = stages, quarantine
+        self._lookups = {one.name: one.uri for one in table.stages.lookups}
+        self._logs = {name: DeltaLog(store, uri, name) for name, uri in self._lookups.items()}
+        self._table = table
+        self._made: Made | None = None
+
+    def pin(self) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for name, log in self._logs.items():
+            versions = log.versions()
+            if not versions:
+                raise Transient(f"the lookup {name} does not exist yet: {self._lookups[name]}", where=self._table.name)
+            found[name] = versions[-1]
+        return found
+
+    def rows(self, batch: DataFrame, pins: Pins) -> DataFrame:
+        self._made = self._stages.make(batch, pins, lookups(batch.sparkSession, self._lookups, pins))
+        return self._made.rows
+
+    def complete(self, batch: DataFrame, entry: Entry, *, written: bool) -> Rest:
+        made, self._made = self._made, None
+        if not written or made is None:
+            return self._again(batch, entry)
+        told = [observed.result() for observed in made.observed]
+        if any(one is None for one in told):
+            return self._again(batch, entry)
+        found = [one for one in told if one is not None]
+        rest = Rest(
+            read=found[0][READ],
+            rejected=sum(one[REJECTED] for one in found),
+            dropped=sum(one[DROPPED] for one in found),
+            unmet={k.removeprefix(UNMET): v for one in found for k, v in one.items() if k.startswith(UNMET)},
+        )
+        if rest.rejected and self._quarantine is not None:
+            self._quarantine.add(self._stages.explained(self._brought(batch, made, found)), entry)
+        return rest
+
+    def _brought(self, batch: DataFrame, made: Made, found: list[dict[str, Any]]) -> DataFrame:
+        """The rejected rows that came along with the write, if those are all."""
+        whole: DataFrame | None = None
+        for judged, one in zip(made.judged, found, strict=True):
+            if not one[REJECTED]:
+                continue
+            rows = judged.rejected()
+            if one[BROUGHT].size() == one[REJECTED]:
+                rows = local_rows(batch.sparkSession, one[BROUGHT], rows.schema)
+            whole = rows if whole is None else whole.unionByName(rows)
+        assert whole is not None
+        return whole
+
+    def _again(self, batch: DataFrame, entry: Entry) -> Rest:
+        if self._quarantine is None or self._quarantine.has(entry):
+            return Rest()
+        made = self._stages.make(batch, entry.pins, lookups(batch.sparkSession, self._lookups, entry.pins))
+        whole = made.judged[0].rejected()
+        for judged in made.judged[1:]:
+            whole = whole.unionByName(judged.rejected())
+        return Rest(rejected=self._quarantine.add(self._stages.explained(whole), entry))
+
+
+def lookups(spark: SparkSession, uris: Mapping[str, str], pins: Pins) -> dict[str, DataFrame]:
+    reader = {name: spark.read.format("delta").option("versionAsOf", pins.lookups[name]) for name in uris}
+    return {name: reader[name].load(uri) for name, uri in uris.items()}
+
+
+def local_rows(spark: SparkSession, rows: Any, schema: StructType) -> DataFrame:
+    """Rows that the JVM holds already: they do not pass through Python."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    values = jvm.scala.jdk.javaapi.CollectionConverters.asJava(rows)
+    kind = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
+    return DataFrame(spark._jsparkSession.createDataFrame(values, kind), spark)

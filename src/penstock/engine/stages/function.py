@@ -1,0 +1,125 @@
+"""A table as a function of a micro-batch: rows to write, and rows that are rejected with the reason.
+
+One pass: the write of the good rows counts the bad ones, and brings them along as long as they are few and small. Only
+if they are not, or if the good rows are in the table already, the batch is read again for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+
+from penstock.engine import bronze
+from penstock.engine.identifiers import quote
+from penstock.engine.protocol.entry import Pins
+from penstock.engine.stages.coordinates import SOURCE, with_source
+from penstock.engine.stages.decode import Decoder, reason
+from penstock.engine.stages.json import JsonDecoder
+from penstock.engine.stages.judge import BAD, Judged, judge
+from penstock.engine.stages.observed import Observed
+from penstock.engine.stages.rejects import FAILED, RAW, raw_columns, reject
+from penstock.engine.stages.transform import Transform, load_transform
+from penstock.errors import Terminal
+from penstock.plan.model import KafkaSource, TablePlan
+from penstock.plan.stages import DecodePlan
+
+_NO_SOURCE = "CAST(NULL AS STRUCT<topic: STRING, partition: INT, offset: BIGINT>)"
+_NOTHING_FAILED = "CAST(array() AS ARRAY<STRING>)"
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a batch becomes. `rows` runs once; what it observed and what was rejected are asked for afterwards."""
+
+    rows: DataFrame
+    observed: tuple[Observed, ...]
+    judged: tuple[Judged, ...]
+
+
+class StagedTable:
+    """The stages of one table, loaded once per start."""
+
+    def __init__(self, table: TablePlan) -> None:
+        assert table.stages is not None
+        self._table, self._stages = table, table.stages
+        transform = table.stages.transform
+        self._transform: Transform | None = (
+            load_transform(transform, table.stages.input_name, table.name) if transform else None
+        )
+
+    def make(self, batch: DataFrame, pins: Pins, lookups: Mapping[str, DataFrame]) -> Made:
+        first = self._decoded(batch, pins)
+        if self._transform is None:
+            observed = Observed()
+            return Made(self._finished(first.good(observed)), (observed,), (first,))
+        before, after = Observed(), Observed()
+        rows = self._require_source(self._transform(first.good(before), lookups))
+        second = self._expected(rows)
+        return Made(self._finished(second.good(after)), (before, after), (first, second))
+
+    def explained(self, rejected: DataFrame) -> DataFrame:
+        """Rejected rows with `why`, a struct of reason and detail."""
+        expectation = reason("expectation", f"array_join({FAILED}, ', ')")
+        decode = self._stages.decode
+        if decode is None:
+            return rejected.selectExpr("*", f"{expectation} AS why")
+        decoded = _decoder(replace(decode, column="value"), "value_binary").decode(rejected)
+        kept = [*RAW, SOURCE, FAILED]
+        return decoded.frame.selectExpr(*kept, f"IF(size({FAILED}) > 0, {expectation}, {decoded.why}) AS why")
+
+    def _decoded(self, batch: DataFrame, pins: Pins) -> Judged:
+        table, stages = self._table, self._stages
+        records = bronze.rows(batch, table, pins) if isinstance(table.source, KafkaSource) else batch
+        records = with_source(records, table.input)
+        raw = raw_columns(table, records.columns)
+        expectations = () if self._transform is not None else stages.expect
+        size = f"octet_length({raw['value']})" if raw.get("value", "NULL") != "NULL" else "0"
+        place = f"to_json({SOURCE})"
+        if stages.decode is None:
+            columns = records.columns
+            kept = reject(raw, SOURCE, "__failed")
+            return judge(records, columns, expectations, bad="false", place=place, reject=kept, size=size)
+        binary = table.input.raw.get("value_binary") if stages.decode.column == table.input.raw.get("value") else None
+        decoded = _decoder(stages.decode, binary).decode(records)
+        keep = [name for name in stages.decode.keep if name != SOURCE]
+        columns = [*(name for name, _ in decoded.columns), *keep, SOURCE]
+        frame = decoded.frame.selectExpr(
+            *(f"{value} AS {quote(name)}" for name, value in decoded.columns),
+            *map(quote, keep),
+            SOURCE,
+            f"{decoded.bad} AS {BAD}",
+            *(f"{value} AS `__raw_{name}`" for name, value in raw.items()),
+        )
+        kept = reject({name: f"`__raw_{name}`" for name in raw}, SOURCE, "__failed")
+        size = "octet_length(`__raw_value`)" if "value" in raw else "0"
+        return judge(frame, columns, expectations, bad=BAD, place=place, reject=kept, size=size)
+
+    def _expected(self, rows: DataFrame) -> Judged:
+        """After a transform the record as it came is no longer at hand: it is looked up by its coordinates."""
+        has_source = SOURCE in rows.columns
+        values = ", ".join(quote(name) for name in rows.columns if name != SOURCE)
+        kept = reject({"value": f"to_json(struct({values}))"}, SOURCE if has_source else _NO_SOURCE, "__failed")
+        place = f"to_json({SOURCE})" if has_source else "'an unknown place'"
+        return judge(
+            rows, rows.columns, self._stages.expect, bad="false", place=place, reject=kept, size="0"
+        )
+
+    def _require_source(self, rows: DataFrame) -> DataFrame:
+        if SOURCE in rows.columns or not self._table.write.source:
+            return rows
+        raise Terminal(
+            f"the transform gave no column {SOURCE}: without it nobody can prove that no row was lost",
+            where=self._table.name,
+            hint=f"keep it: SELECT {SOURCE}, … ; or do without: write: {{source: false}}",
+        )
+
+    def _finished(self, rows: DataFrame) -> DataFrame:
+        return rows if self._table.write.source else rows.drop(SOURCE)
+
+
+def _decoder(plan: DecodePlan, binary: str | None) -> Decoder:
+    if plan.format == "json":
+        return JsonDecoder(plan, binary)
+    raise NotImplementedError(plan.format)

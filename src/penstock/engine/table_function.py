@@ -1,0 +1,64 @@
+"""The function of a table, from its plan: what its rows look like, and what is needed to run it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from penstock.engine import bronze
+from penstock.engine.function import Landing, Staged, lookups
+from penstock.engine.protocol.entry import Entry, Pins
+from penstock.engine.protocol.function import Function
+from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.quarantine import Quarantine, quarantine_of
+from penstock.engine.source import Source
+from penstock.engine.stages.coordinates import SOURCE
+from penstock.engine.stages.function import StagedTable
+from penstock.engine.store import Store
+from penstock.errors import Transient
+from penstock.plan.model import TablePlan
+
+
+@dataclass(frozen=True)
+class TableFunction:
+    schema: StructType
+    stages: StagedTable | None = None
+    source_type: str = ""
+    """The type of the rows' coordinates."""
+
+    def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
+        """Under the table's commit lock: the quarantine is made if it is not there."""
+        if self.stages is None:
+            return Landing(table)
+        quarantine: Quarantine | None = None
+        if table.stages is not None and table.stages.may_reject:
+            place = quarantine_of(table.name, table.uri)
+            quarantine = Quarantine(spark, store, place, self.source_type, idempotent=idempotent)
+            quarantine.create(entry)
+        return Staged(table, self.stages, store, quarantine)
+
+
+def table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
+    """Looks at the source's columns; reads no row."""
+    if table.stages is None:
+        return TableFunction(bronze.schema(table) if table.columns else _empty(spark, source).schema)
+    session = spark.newSession()  # its views are of nobody's business
+    stages = StagedTable(table)
+    places = {one.name: one.uri for one in table.stages.lookups}
+    newest = {name: _newest(store, uri, name, table.name) for name, uri in places.items()}
+    made = stages.make(_empty(session, source), Pins(0, "", newest), lookups(session, places, Pins(0, "", newest)))
+    source_type = made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
+    return TableFunction(made.rows.schema, stages, source_type)
+
+
+def _empty(spark: SparkSession, source: Source) -> DataFrame:
+    return spark.createDataFrame([], source.stream(spark).schema)
+
+
+def _newest(store: Store, uri: str, name: str, table: str) -> int:
+    versions = DeltaLog(store, uri, name).versions()
+    if not versions:
+        raise Transient(f"the lookup {name} does not exist yet: {uri}", where=table)
+    return versions[-1]

@@ -1,0 +1,33 @@
+"""The sources of a run's tables: one client for all that read the same cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from penstock.engine.delta.reader import DeltaReader
+from penstock.engine.kafka.admin import Admin
+from penstock.engine.kafka.reader import KafkaReader
+from penstock.engine.source import Source
+from penstock.engine.store import Store
+from penstock.plan.model import Cluster, KafkaSource, TablePlan
+
+
+class Sources:
+    def __init__(self, open_store: Callable[[str], Store]) -> None:
+        self._open_store = open_store
+        self._admins: dict[str, Admin] = {}
+        self._lock = threading.Lock()
+
+    def open(self, table: TablePlan) -> Source:
+        """At each start of a table: what it asks outside is asked anew."""
+        source = table.source
+        if isinstance(source, KafkaSource):
+            return KafkaReader(source, self._admin(source.cluster), table.name)
+        return DeltaReader(source, self._open_store(source.uri), table.name, coordinates=table.input.coordinates)
+
+    def _admin(self, cluster: Cluster) -> Admin:
+        with self._lock:
+            if cluster.name not in self._admins:
+                self._admins[cluster.name] = Admin(cluster)
+            return self._admins[cluster.name]
