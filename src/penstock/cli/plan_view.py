@@ -11,7 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from penstock.plan.model import Cluster, KafkaSource, Plan, Setting, TablePlan, Trigger
+from penstock.plan.model import Cluster, DeltaSource, KafkaSource, Plan, Setting, TablePlan, Trigger, VersionStart
+from penstock.plan.stages import Stages, WritePlan
 from penstock.spec.quantity import duration_text
 
 _INDENT = 2
@@ -51,17 +52,55 @@ def _table(table: TablePlan, settings: Sequence[Setting]) -> RenderableType:
     title = Text.assemble((table.name, "bold cyan"), "  ", (table.origin, "dim"))
     facts = _facts(
         [
-            ("from", _topics(table.source)),
-            ("cluster", _cluster(table.source.cluster)),
-            ("starting", _starting(table.source)),
+            *_source(table.source),
+            *(_stages(table.stages, table.write) if table.stages else ()),
             ("trigger", _trigger(table.trigger)),
             ("table", table.uri),
             ("checkpoint", f"{table.checkpoints}/<generation>"),
-            ("columns", _columns(table)),
+            *([("columns", _columns(table))] if table.columns and not table.stages else []),
             ("definition", table.definition),
         ]
     )
     return Group(title, facts, *([_settings(None, settings)] if settings else []))
+
+
+def _source(source: KafkaSource | DeltaSource) -> list[tuple[str, str | Text]]:
+    if isinstance(source, KafkaSource):
+        return [
+            ("from", _topics(source)),
+            ("cluster", _cluster(source.cluster)),
+            ("starting", _starting(source)),
+        ]
+    where = f" where {source.where}" if source.where else ""
+    named = f"table {source.table}" if source.table else f"the Delta table {source.uri}"
+    return [("from", named + where), ("starting", _version(source.starting))]
+
+
+def _version(starting: VersionStart) -> str:
+    if starting.timestamp_ms is not None:
+        return f"the first version at or after {_time(starting.timestamp_ms)}"
+    if starting.version is not None:
+        return f"version {starting.version}"
+    return {"earliest": "earliest: the whole table, then what is added", "latest": "latest: what is added from now on"}[
+        starting.kind
+    ]
+
+
+def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
+    if decode := stages.decode:
+        schema = decode.schema.columns().replace("`", "") if decode.schema else ""
+        yield "decode", f"{decode.format} in {decode.column}: {schema}"
+    if transform := stages.transform:
+        yield "transform", transform.sql or f"{transform.function} in {transform.file}"
+    if stages.lookups:
+        yield "lookups", ", ".join(f"{one.name}: {one.table or one.uri}" for one in stages.lookups)
+    for one in stages.expect:
+        yield "expect", f"{one.name}: {one.check} (else {one.action})"
+    if stages.may_reject:
+        yield "rejected", "rows go to its quarantine, with the reason"
+    layout = [f"partitioned by {', '.join(write.partition_by)}"] if write.partition_by else []
+    layout += [f"clustered by {', '.join(write.cluster_by)}"] if write.cluster_by else []
+    yield "write", ", ".join([f"schema {write.schema}", *layout])
 
 
 def _topics(source: KafkaSource) -> str:
@@ -78,13 +117,17 @@ def _cluster(cluster: Cluster) -> str:
 def _starting(source: KafkaSource) -> str:
     starting = source.starting
     if starting.timestamp_ms is not None:
-        return datetime.fromtimestamp(starting.timestamp_ms / 1000, tz=UTC).isoformat().replace("+00:00", "Z")
+        return _time(starting.timestamp_ms)
     if starting.offsets:
         return "; ".join(
             f"{topic} at " + ", ".join(f"{partition}: {_offset(offset)}" for partition, offset in partitions.items())
             for topic, partitions in starting.offsets.items()
         )
     return starting.kind
+
+
+def _time(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).isoformat().replace("+00:00", "Z")
 
 
 def _offset(offset: int) -> str:

@@ -22,7 +22,7 @@ from penstock.errors import PenstockError
 from penstock.observe.state import State, read_state
 from penstock.ops.place import Place
 from penstock.ops.recent import RecentLog
-from penstock.plan.model import Plan, TablePlan
+from penstock.plan.model import DeltaSource, KafkaSource, Plan, TablePlan
 
 RATE_BATCHES = 5
 """Batches over which the rate is taken, if they are among the last few commits."""
@@ -52,7 +52,7 @@ class Status:
     last_commit_ms: int | None = None
     places: tuple[Place, ...] = ()
     lag: int | None = None
-    """Offsets behind the broker's end, over all partitions; None: unknown."""
+    """Offsets behind the broker's end, over all partitions, or commits behind the table upstream; None: unknown."""
     lag_unknown: str | None = None
     """Why."""
     foreign: tuple[Commit, ...] = field(default=())
@@ -69,7 +69,7 @@ def status(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Status
     else:
         with ThreadPoolExecutor(16) as threads:
             found = list(threads.map(lambda table: _table(plan, table, store), tables))
-    return _with_lag(tables, found)
+    return _with_lag(tables, [_behind_upstream(table, one, store) for table, one in zip(tables, found, strict=True)])
 
 
 def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
@@ -146,16 +146,30 @@ def _rate(log: RecentLog) -> float | None:
     return sum(commit.rows for commit in chosen[:-1]) / seconds if seconds > 0 else None
 
 
+def _behind_upstream(table: TablePlan, status: Status, store: Store) -> Status:
+    """Of a table that reads another: how many of its commits are not read yet."""
+    if not isinstance(table.source, DeltaSource) or not status.places:
+        return status
+    newest = RecentLog(store, table.source.uri, table.source.table or table.source.uri).newest()
+    name = table.source.table or table.source.uri
+    place = Place(name, 0, status.places[0].position, newest + 1 if newest >= 0 else None)
+    unknown = None if newest >= 0 else f"{name} does not exist"
+    return replace(status, places=(place,), lag=place.lag, lag_unknown=unknown)
+
+
 def _with_lag(tables: Sequence[TablePlan], found: list[Status]) -> list[Status]:
     from penstock.ops.broker import Question, ask, places, question
 
     together: dict[Question, list[int]] = {}
+    sources: dict[Question, KafkaSource] = {}
     for index, table in enumerate(tables):
-        if found[index].places:
-            together.setdefault(question(table.source), []).append(index)
-    for indexes in together.values():
+        if found[index].places and isinstance(table.source, KafkaSource):
+            asked = question(table.source)
+            sources[asked] = table.source
+            together.setdefault(asked, []).append(index)
+    for asked, indexes in together.items():
         topics = {place.topic for index in indexes for place in found[index].places}
-        held = ask(tables[indexes[0]].source, topics, timeout=BROKER_TIMEOUT, earliest=False)
+        held = ask(sources[asked], topics, timeout=BROKER_TIMEOUT, earliest=False)
         for index in indexes:
             one = found[index]
             if held.problem:

@@ -124,10 +124,10 @@ class TablePlan:
     """Hash of what decides the rows: source, columns, stages. Not of rates and triggers."""
     origin: str
     """file:line of the definition."""
-    input: Input
-    stages: Stages | None
+    input: Input = Input({}, "kafka")
+    stages: Stages | None = None
     """None: the record as it came."""
-    write: WritePlan
+    write: WritePlan = WritePlan()
     upstream: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()
 

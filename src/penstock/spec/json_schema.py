@@ -98,8 +98,9 @@ class _Reader:
             if "$ref" not in node:
                 return node
             target: Any = self._document
-            for step in str(node["$ref"]).removeprefix("#").strip("/").split("/"):
-                target = target.get(step) if isinstance(target, Mapping) and str(node["$ref"]).startswith("#") else None
+            reference = str(node["$ref"])
+            for step in filter(None, reference.removeprefix("#").split("/")):
+                target = target.get(step) if isinstance(target, Mapping) and reference.startswith("#") else None
             if target is None:
                 raise BadSchema(f"{path}: {node['$ref']} is not in this file", "refer to #/$defs/NAME")
             node = target

@@ -22,6 +22,8 @@ class Part(BaseModel):
     )
     later: ClassVar[Mapping[str, str]] = {}
     """Keys of coming versions, each with what to do until then."""
+    moved: ClassVar[Mapping[str, str]] = {}
+    """Keys that belong elsewhere, each with where."""
     python_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that a file cannot give: it writes them in a shorter way, or the loader sets them."""
     shape: ClassVar[str] = "a mapping"
@@ -78,6 +80,8 @@ class Part(BaseModel):
     def _unknown(cls, key: str) -> Finding:
         if key in cls.later:
             return Finding((key,), f"'{key}' is not in this version of Penstock yet", cls.later[key], at_key=True)
+        if key in cls.moved:
+            return Finding((key,), f"'{key}' does not belong here", cls.moved[key], at_key=True)
         return Finding((key,), f"unknown key '{key}'", did_you_mean(key, cls._written()), at_key=True)
 
     @classmethod

@@ -62,9 +62,10 @@ class Table(Part):
 
     _origin: str = PrivateAttr(default_factory=_caller)
 
-    later: ClassVar[dict[str, str]] = dict.fromkeys(("aggregate", "stream"), _LATER) | {
-        "properties": "write: {properties: {…}} has them"
-    }
+    later: ClassVar[dict[str, str]] = dict.fromkeys(("aggregate", "stream"), _LATER)
+    moved: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("properties", "partition_by", "cluster_by", "change_feed"), "it is part of write: write: {…}"
+    )
     shape: ClassVar[str] = "a mapping: {from: {kafka: topic}}"
 
     @property
