@@ -19,7 +19,9 @@ def test_columns_as_sql_writes_them() -> None:
             Column("order_id", Scalar("BIGINT"), required=True),
             Column("amount", Scalar("DECIMAL", 18, 4)),
             Column("odd name", Scalar("STRING")),
-            Column("items", Array(Struct((Column("sku", Scalar("STRING")), Column("n", Scalar("INT"), required=True))))),
+            Column(
+                "items", Array(Struct((Column("sku", Scalar("STRING")), Column("n", Scalar("INT"), required=True))))
+            ),
             Column("tags", Map(Scalar("STRING"), Scalar("DOUBLE"))),
             Column("at", Scalar("TIMESTAMP")),
         )

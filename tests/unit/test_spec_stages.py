@@ -16,7 +16,9 @@ def silver(*lines: str) -> str:
 
 
 def test_a_table_reads_another(tmp_path: Path) -> None:
-    project = load(tmp_path, silver("from: {table: bronze.orders, where: partition = 1, max_files: 10, max_bytes: 1GiB}"))
+    project = load(
+        tmp_path, silver("from: {table: bronze.orders, where: partition = 1, max_files: 10, max_bytes: 1GiB}")
+    )
     source = project.tables["silver.orders"].source
     assert (source.table, source.max_files, source.max_bytes) == ("bronze.orders", 10, 1024**3)  # type: ignore[union-attr]
 
@@ -74,7 +76,9 @@ def test_a_decode_that_cannot_be_is_refused(decode: str, said: str, tmp_path: Pa
 
 def test_a_mistake_in_a_schema_file_is_told_with_its_own_place(tmp_path: Path) -> None:
     (tmp_path / "orders.ddl").write_text("id BIGINT,\namount DECIMAL(99,2)\n")
-    problem = one(problems(tmp_path, silver("from: {table: bronze.orders}", "decode: {json: value, schema: orders.ddl}")))
+    problem = one(
+        problems(tmp_path, silver("from: {table: bronze.orders}", "decode: {json: value, schema: orders.ddl}"))
+    )
     assert "orders.ddl:2:8: DECIMAL(99, 2) cannot be" in problem.message
     assert place(problem) == (8, 35)
 

@@ -116,7 +116,9 @@ def test_a_property_that_breaks_a_promise_is_refused(properties: str, said: str,
 
 
 def test_other_properties_are_taken(tmp_path: Path) -> None:
-    text = table("from: {kafka: t}\nwrite: {properties: {delta.appendOnly: true, owner: sales, delta.checkpointInterval: 50}}")
+    text = table(
+        "from: {kafka: t}\nwrite: {properties: {delta.appendOnly: true, owner: sales, delta.checkpointInterval: 50}}"
+    )
     assert load(tmp_path, text).tables["bronze.orders"].write.properties["delta.appendOnly"] == "true"
 
 

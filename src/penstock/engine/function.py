@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -75,29 +76,28 @@ class Staged:
             unmet={k.removeprefix(UNMET): v for one in found for k, v in one.items() if k.startswith(UNMET)},
         )
         if rest.rejected and self._quarantine is not None:
-            self._quarantine.add(self._stages.explained(self._brought(batch, made, found)), entry)
+            self._quarantine.add(self._stages.explained(self._brought(batch, entry.pins, made, found)), entry)
         return rest
 
-    def _brought(self, batch: DataFrame, made: Made, found: list[dict[str, Any]]) -> DataFrame:
-        """The rejected rows that came along with the write, if those are all."""
-        whole: DataFrame | None = None
-        for judged, one in zip(made.judged, found, strict=True):
-            if not one[REJECTED]:
-                continue
-            rows = judged.rejected()
-            if one[BROUGHT].size() == one[REJECTED]:
-                rows = local_rows(batch.sparkSession, one[BROUGHT], rows.schema)
-            whole = rows if whole is None else whole.unionByName(rows)
-        assert whole is not None
-        return whole
+    def _brought(self, batch: DataFrame, pins: Pins, made: Made, found: list[dict[str, Any]]) -> DataFrame:
+        """The rejected rows that came along with the write, if those are all; else the batch is read again."""
+        parts = []
+        for stage, (judged, one) in enumerate(zip(made.judged, found, strict=True)):
+            if one[REJECTED]:
+                rows = judged.rejected()
+                if one[BROUGHT].size() == one[REJECTED]:
+                    rows = local_rows(batch.sparkSession, one[BROUGHT], rows.schema)
+                parts.append(self._stages.with_raw(batch, pins, rows) if stage else rows)
+        return reduce(DataFrame.unionByName, parts)
 
     def _again(self, batch: DataFrame, entry: Entry) -> Rest:
         if self._quarantine is None or self._quarantine.has(entry):
             return Rest()
         made = self._stages.make(batch, entry.pins, lookups(batch.sparkSession, self._lookups, entry.pins))
-        whole = made.judged[0].rejected()
-        for judged in made.judged[1:]:
-            whole = whole.unionByName(judged.rejected())
+        first, *later = (judged.rejected() for judged in made.judged)
+        whole = reduce(
+            DataFrame.unionByName, (first, *(self._stages.with_raw(batch, entry.pins, rows) for rows in later))
+        )
         return Rest(rejected=self._quarantine.add(self._stages.explained(whole), entry))
 
 

@@ -85,7 +85,12 @@ class Quarantine:
         assert self._tail is not None
         counts = Counts(self._tail.commit.rows, self._tail.counts.total)
         own = replace(
-            entry, kind="batch", table=self._place.table, ledger=self._tail.entry.ledger, counts=counts, seen=self._tail.version
+            entry,
+            kind="batch",
+            table=self._place.table,
+            ledger=self._tail.entry.ledger,
+            counts=counts,
+            seen=self._tail.version,
         )
         # As data, not as literals: those would be part of the code that Spark makes, and compiled anew in every batch.
         about = (

@@ -127,7 +127,7 @@ class TablePlan:
     input: Input = Input({}, "kafka")
     stages: Stages | None = None
     """None: the record as it came."""
-    write: WritePlan = WritePlan()
+    write: WritePlan = field(default_factory=WritePlan)
     upstream: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()
 

@@ -14,8 +14,8 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def property_settings(write: Write, raw: Mapping[str, str], *, one_topic: bool = False) -> tuple[Setting, ...]:
-    """Penstock's choices with the user's on top. `raw` is canonical name -> column of a table that keeps records as they
-    came."""
+    """Penstock's choices with the user's on top. `raw` is canonical name -> column of a table that keeps records as
+    they came."""
     chosen = [
         Setting(
             "delta.enableInCommitTimestamps",

@@ -70,7 +70,12 @@ def _input(project: Project, table: Table) -> Input:
 
 
 def _definition(
-    source: KafkaSource | DeltaSource, payload: str, columns: dict[str, str], stages: Stages | None, *, keeps_source: bool
+    source: KafkaSource | DeltaSource,
+    payload: str,
+    columns: dict[str, str],
+    stages: Stages | None,
+    *,
+    keeps_source: bool,
 ) -> str:
     """What decides the rows of a batch whose positions are given. So not `starting`, which decides only where a new
     source begins, nor the addresses of the brokers, which may move."""

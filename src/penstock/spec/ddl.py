@@ -72,7 +72,9 @@ class _Reader:
                 continue
             if (following.text if following else "") != end:
                 shown = f"'{following.text}' does not belong here" if following else "the text ends too early"
-                raise self._bad(shown, "columns are divided by commas" if following else f"close it with {end}", following)
+                raise self._bad(
+                    shown, "columns are divided by commas" if following else f"close it with {end}", following
+                )
             self._next += bool(end)
             return tuple(columns)
 

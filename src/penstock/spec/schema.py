@@ -131,7 +131,9 @@ def scalar(word: str, arguments: tuple[int, ...] = ()) -> Scalar:
     if name not in _SCALARS:
         known = [*_SCALARS, "DECIMAL", "ARRAY", "MAP", "STRUCT"]
         meant = nearest(word, [*known, *_ALIASES])
-        raise BadType(f"{word} is not a type", f"did you mean {meant}?" if meant else f"write one of {', '.join(known)}")
+        raise BadType(
+            f"{word} is not a type", f"did you mean {meant}?" if meant else f"write one of {', '.join(known)}"
+        )
     if arguments:
         raise BadType(f"{name} takes no numbers in brackets", f"write {name}")
     return Scalar(name)

@@ -38,7 +38,9 @@ class DeltaReader:
     def start(self) -> Start:
         if not self._versions:
             raise Transient(
-                f"the table {self._name} does not exist yet", where=self._table, hint="it is made when its own run begins"
+                f"the table {self._name} does not exist yet",
+                where=self._table,
+                hint="it is made when its own run begins",
             )
         identity = table_id(self._log, self._versions)
         if identity is None:
@@ -94,6 +96,6 @@ class DeltaReader:
             commit = self._log.commit(version)
             if commit is not None and commit.origin is Origin.FOREIGN_CHANGE:
                 yield (
-                    f"version {version} of {self._name} ({commit.operation}), not made by Penstock, changed rows there: "
-                    "it was skipped"
+                    f"version {version} of {self._name} ({commit.operation}), not made by Penstock, changed rows "
+                    "there: it was skipped"
                 )

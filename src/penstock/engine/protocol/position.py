@@ -1,4 +1,4 @@
-"""Positions: how far a table has read, as Spark writes it: `{"orders":{"0":120,"1":98}}` of topics, and of a Delta table
+"""Positions: how far a table has read, as Spark writes it: `{"orders":{"0":120,"1":98}}` of topics, of a Delta table
 `{"sourceVersion":1,"reservoirId":"…","reservoirVersion":7,"index":-1,"isStartingVersion":false}`.
 
 The ledger keeps Spark's text verbatim; these functions only look into it. To them a Delta table is a topic of one

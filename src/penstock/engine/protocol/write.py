@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -51,7 +51,7 @@ class Written:
     time_ms: int
     foreign: tuple[Commit, ...]
     """Appends by others since the last batch: reported, not refused."""
-    rest: Rest = Rest()
+    rest: Rest = field(default_factory=Rest)
     remarks: tuple[str, ...] = ()
     """What the source has to say of the range that was read."""
 

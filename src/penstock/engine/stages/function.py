@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from penstock.engine import bronze
 from penstock.engine.identifiers import quote
 from penstock.engine.protocol.entry import Pins
 from penstock.engine.stages.coordinates import SOURCE, with_source
+from penstock.engine.stages.csv import CsvDecoder, TextDecoder
 from penstock.engine.stages.decode import Decoder, reason
 from penstock.engine.stages.json import JsonDecoder
 from penstock.engine.stages.judge import BAD, Judged, judge
@@ -69,10 +71,23 @@ class StagedTable:
         kept = [*RAW, SOURCE, FAILED]
         return decoded.frame.selectExpr(*kept, f"IF(size({FAILED}) > 0, {expectation}, {decoded.why}) AS why")
 
+    def with_raw(self, batch: DataFrame, pins: Pins, rejected: DataFrame) -> DataFrame:
+        """Rows that were rejected after a transform, as the record that each came from: once, whatever became of it."""
+        if self._transform is None or not self._table.write.source:
+            return rejected
+        records = self._records(batch, pins)
+        raw = raw_columns(self._table, records.columns)
+        came = records.selectExpr(*(f"CAST({raw.get(n, 'NULL')} AS {kind}) AS {n}" for n, kind in RAW.items()), SOURCE)
+        failed = F.array_distinct(F.flatten(F.collect_list(FAILED))).alias(FAILED)
+        return came.join(F.broadcast(rejected.groupBy(SOURCE).agg(failed)), SOURCE).select(*RAW, SOURCE, FAILED)
+
+    def _records(self, batch: DataFrame, pins: Pins) -> DataFrame:
+        records = bronze.rows(batch, self._table, pins) if isinstance(self._table.source, KafkaSource) else batch
+        return with_source(records, self._table.input)
+
     def _decoded(self, batch: DataFrame, pins: Pins) -> Judged:
         table, stages = self._table, self._stages
-        records = bronze.rows(batch, table, pins) if isinstance(table.source, KafkaSource) else batch
-        records = with_source(records, table.input)
+        records = self._records(batch, pins)
         raw = raw_columns(table, records.columns)
         expectations = () if self._transform is not None else stages.expect
         size = f"octet_length({raw['value']})" if raw.get("value", "NULL") != "NULL" else "0"
@@ -102,9 +117,7 @@ class StagedTable:
         values = ", ".join(quote(name) for name in rows.columns if name != SOURCE)
         kept = reject({"value": f"to_json(struct({values}))"}, SOURCE if has_source else _NO_SOURCE, "__failed")
         place = f"to_json({SOURCE})" if has_source else "'an unknown place'"
-        return judge(
-            rows, rows.columns, self._stages.expect, bad="false", place=place, reject=kept, size="0"
-        )
+        return judge(rows, rows.columns, self._stages.expect, bad="false", place=place, reject=kept, size="0")
 
     def _require_source(self, rows: DataFrame) -> DataFrame:
         if SOURCE in rows.columns or not self._table.write.source:
@@ -120,6 +133,5 @@ class StagedTable:
 
 
 def _decoder(plan: DecodePlan, binary: str | None) -> Decoder:
-    if plan.format == "json":
-        return JsonDecoder(plan, binary)
-    raise NotImplementedError(plan.format)
+    makers = {"json": JsonDecoder, "csv": CsvDecoder, "text": TextDecoder}
+    return makers[plan.format](plan, binary)

@@ -88,9 +88,7 @@ def _suspicious(column: str, schema: Struct) -> str:
     keys = f"octet_length({column}) - octet_length(replace({column}, '\":', ''))"
     texts = [f"{PARSED}.{quote(f.name)}" for f in schema.fields if f.type == Scalar("STRING")]
     objects = "".join(f" OR left({text}, 1) IN ('{{', '[')" for text in texts)
-    return (
-        f"coalesce(instr({column}, '}}') <> octet_length({column}) OR {keys} <> 2 * ({found}){objects}, true)"
-    )
+    return f"coalesce(instr({column}, '}}') <> octet_length({column}) OR {keys} <> 2 * ({found}){objects}, true)"
 
 
 def _not_exact(column: str, schema: Struct) -> str:
@@ -102,16 +100,16 @@ def _not_exact(column: str, schema: Struct) -> str:
     ]
     inside = any_of(tuple(texts))
     small = f"octet_length({column}) < {_VARIANT_LIMIT}"
-    return f"(NOT (json_array_length(concat('[', {column}, ']')) <=> 1) OR ({small} AND ({variant} IS NULL OR {inside})))"
+    return (
+        f"(NOT (json_array_length(concat('[', {column}, ']')) <=> 1) OR ({small} AND ({variant} IS NULL OR {inside})))"
+    )
 
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
 _PLAIN = "'STRING', 'BIGINT', 'DOUBLE', 'BOOLEAN', 'VOID'"
 
 
-def _fields(
-    schema: Struct, path: tuple[str, ...], found: str
-) -> list[tuple[tuple[str, ...], Column, str]]:
+def _fields(schema: Struct, path: tuple[str, ...], found: str) -> list[tuple[tuple[str, ...], Column, str]]:
     made = []
     for field in schema.fields:
         inner = f"{found}.{quote(field.name)}"
@@ -130,7 +128,9 @@ def _field_faults(column: str, path: tuple[str, ...], field: Column, found: str)
     kind = field.type if isinstance(field.type, Scalar | Array | Map) else "STRUCT"
     faults: list[tuple[str, str]] = []
     if field.required:
-        faults.append((f"{found} IS NULL AND {absent_}", reason("missing_field", literal(f"{name} is missing or null"))))
+        faults.append(
+            (f"{found} IS NULL AND {absent_}", reason("missing_field", literal(f"{name} is missing or null")))
+        )
     wrong = f"{found} IS NULL AND NOT {absent_}"
     if str(kind).startswith(_NUMBERS):
         detail = f"concat({literal(f'{name}: ')}, {shown}, {literal(f' does not fit {kind}')})"

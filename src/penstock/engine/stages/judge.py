@@ -48,11 +48,17 @@ class Judged:
 
 
 def judge(
-    frame: DataFrame, columns: Sequence[str], expectations: Sequence[Expectation], *, bad: str, place: str, reject: str, size: str
+    frame: DataFrame,
+    columns: Sequence[str],
+    expectations: Sequence[Expectation],
+    *,
+    bad: str,
+    place: str,
+    reject: str,
+    size: str,
 ) -> Judged:
-    """`bad` marks rows that are out whatever the expectations say; `place`, `reject` and `size` are expressions: where a
-    row came from, what is kept of it if it is out (it may use the names that failed as `__failed`), and how large that is.
-    """
+    """`bad` marks rows that are out whatever the expectations say. `place`, `reject` and `size` are expressions: where
+    a row came from, what is kept of it if it is out (what it failed is in `__failed`), and how large that is."""
     found = checks(expectations, place)
     marks = frame.selectExpr(
         "*",

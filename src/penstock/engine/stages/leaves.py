@@ -1,8 +1,8 @@
 """Values of a decoded record that Spark's parser takes too lightly, read with care.
 
-It rounds decimals, makes infinity of a number that is too large, reads a number as seconds since 1970 even if that wraps
-around, takes a time without a date for today's, and drops the time of a date. So these are parsed as something wider,
-and a value that does not fit is a fault of its record, not another value.
+It rounds decimals, makes infinity of a number that is too large, reads a number as seconds since 1970 even if that
+wraps around, takes a time without a date for today's, and drops the time of a date. So these are parsed as something
+wider, and a value that does not fit is a fault of its record, not another value.
 """
 
 from __future__ import annotations
