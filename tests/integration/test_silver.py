@@ -67,7 +67,7 @@ class Shop:
                 bad[place] += 1
             elif record["id"] % 7:
                 good[place] += 1
-        assert coordinates(self.plan, "bronze.t") == Counter(self.sent)
+        assert coordinates(self.plan, "bronze.t") == Counter(list(self.sent))
         assert Counter(_place(row) for row in rows(self.plan, SILVER)) == good
         assert Counter(_place(row) for row in self.quarantine) == bad
         assert all(row["value"] == self.sent[_place(row)] for row in self.quarantine), "the record as it came"
