@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -14,6 +15,7 @@ from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.function import Rest
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.quarantine import Quarantine
+from penstock.engine.stages.dedupe import numbered, without_duplicates
 from penstock.engine.stages.function import Made, StagedTable
 from penstock.engine.stages.judge import BROUGHT, DROPPED, READ, REJECTED, UNMET
 from penstock.engine.store import Store
@@ -36,6 +38,9 @@ class Landing:
     def complete(self, batch: DataFrame, entry: Entry, *, written: bool) -> Rest:
         return Rest()
 
+    def done(self) -> None:
+        pass
+
 
 class Staged:
     """Decoded, transformed, judged; the rejected rows go to quarantine."""
@@ -47,6 +52,7 @@ class Staged:
         self._logs = {name: DeltaLog(store, uri, name) for name, uri in self._lookups.items()}
         self._table = table
         self._made: Made | None = None
+        self._kept: DataFrame | None = None
 
     def pin(self) -> Mapping[str, int]:
         found: dict[str, int] = {}
@@ -59,7 +65,16 @@ class Staged:
 
     def rows(self, batch: DataFrame, pins: Pins) -> DataFrame:
         self._made = self._stages.make(batch, pins, lookups(batch.sparkSession, self._lookups, pins))
-        return self._made.rows
+        dedupe = self._table.stages.dedupe if self._table.stages else None
+        if dedupe is None:
+            return self._made.rows
+        self._kept = numbered(self._made.rows).persist(StorageLevel.MEMORY_AND_DISK)
+        return without_duplicates(self._kept, dedupe, self._table.uri)
+
+    def done(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.unpersist()
 
     def complete(self, batch: DataFrame, entry: Entry, *, written: bool) -> Rest:
         made, self._made = self._made, None
@@ -73,6 +88,7 @@ class Staged:
             read=found[0][READ],
             rejected=sum(one[REJECTED] for one in found),
             dropped=sum(one[DROPPED] for one in found),
+            passed=found[-1][READ] - found[-1][REJECTED] - found[-1][DROPPED],
             unmet={k.removeprefix(UNMET): v for one in found for k, v in one.items() if k.startswith(UNMET)},
         )
         if rest.rejected and self._quarantine is not None:

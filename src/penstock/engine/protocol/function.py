@@ -18,6 +18,8 @@ class Rest:
     read: int | None = None
     rejected: int = 0
     dropped: int | None = None
+    passed: int | None = None
+    """Rows that met every expectation: what of them was not written was there already."""
     unmet: Mapping[str, int] = field(default_factory=dict)
     """Per expectation, how many rows did not meet it."""
 
@@ -32,3 +34,6 @@ class Function(Protocol):
     def complete(self, batch: DataFrame, entry: Entry, *, written: bool) -> Rest:
         """After the rows are in the table: whatever else belongs to the batch. `written` says that this call of `rows`
         was; else they were there already."""
+
+    def done(self) -> None:
+        """The batch has ended, well or not: what was kept for it is let go."""

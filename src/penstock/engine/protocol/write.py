@@ -103,6 +103,7 @@ class BatchWriter:
             return Written(number, rows, verdict, self._tail.commit.version, time_ms, foreign, rest, remarks)
         finally:
             target.lock.release()
+            function.done()
 
     def keep(self, spark: SparkSession) -> None:
         """For tables that have been idle: says the last entry again before log retention takes it."""
