@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from penstock.engine import bronze
+from penstock.engine.protocol.commit import append
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.function import Rest
 from penstock.engine.protocol.log import DeltaLog
@@ -32,8 +33,9 @@ class Landing:
     def pin(self) -> Mapping[str, int]:
         return {}
 
-    def rows(self, batch: DataFrame, pins: Pins) -> DataFrame:
-        return bronze.rows(batch, self._table, pins)
+    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+        rows = bronze.rows(batch, self._table, entry.pins) if self._table.columns else batch
+        append(rows.coalesce(files), uri, entry, idempotent=idempotent)
 
     def complete(self, batch: DataFrame, entry: Entry, *, written: bool) -> Rest:
         return Rest()
@@ -63,13 +65,15 @@ class Staged:
             found[name] = versions[-1]
         return found
 
-    def rows(self, batch: DataFrame, pins: Pins) -> DataFrame:
+    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+        pins = entry.pins
         self._made = self._stages.make(batch, pins, lookups(batch.sparkSession, self._lookups, pins))
+        rows = self._made.rows
         dedupe = self._table.stages.dedupe if self._table.stages else None
-        if dedupe is None:
-            return self._made.rows
-        self._kept = numbered(self._made.rows).persist(StorageLevel.MEMORY_AND_DISK)
-        return without_duplicates(self._kept, dedupe, self._table.uri)
+        if dedupe is not None:
+            self._kept = numbered(rows).persist(StorageLevel.MEMORY_AND_DISK)
+            rows = without_duplicates(self._kept, dedupe, uri)
+        append(rows.coalesce(files), uri, entry, idempotent=idempotent)
 
     def done(self) -> None:
         kept, self._kept = self._kept, None

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from penstock.engine import bronze
+from penstock.engine.aggregate import Aggregated, computed
 from penstock.engine.function import Landing, Staged, lookups
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.function import Function
@@ -30,6 +31,8 @@ class TableFunction:
 
     def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
         """Under the table's commit lock: the quarantine is made if it is not there."""
+        if table.aggregate is not None:
+            return Aggregated(table, store)
         if self.stages is None:
             return Landing(table)
         quarantine: Quarantine | None = None
@@ -42,6 +45,8 @@ class TableFunction:
 
 def table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
     """Looks at the source's columns; reads no row."""
+    if table.aggregate is not None:
+        return TableFunction(computed(_empty(spark, source), table.aggregate).schema)
     if table.stages is None:
         return TableFunction(bronze.schema(table) if table.columns else _empty(spark, source).schema)
     session = spark.newSession()  # its views are of nobody's business

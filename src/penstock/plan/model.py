@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import SecretStr
 
-from penstock.plan.stages import Stages, WritePlan
+from penstock.plan.stages import AggregatePlan, Stages, WritePlan
 
 EXTRA_JARS = "penstock.extra.jars"
 """Not a conf of Spark: the session puts these jars beside its own."""
@@ -127,6 +127,7 @@ class TablePlan:
     input: Input = Input({}, "kafka")
     stages: Stages | None = None
     """None: the record as it came."""
+    aggregate: AggregatePlan | None = None
     write: WritePlan = field(default_factory=WritePlan)
     upstream: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from penstock.spec.aggregate import Aggregate
 from penstock.spec.graph import is_place
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
@@ -65,6 +66,19 @@ class DedupePlan:
 
 
 @dataclass(frozen=True)
+class AggregatePlan:
+    """`size_ms` and `every_ms` are those of the window, if there is one."""
+
+    keys: tuple[str, ...]
+    metrics: Mapping[str, str]
+    emit: Literal["updates", "complete", "final"]
+    time: str | None = None
+    size_ms: int | None = None
+    every_ms: int | None = None
+    watermark_ms: int | None = None
+
+
+@dataclass(frozen=True)
 class WritePlan:
     schema: Literal["strict", "evolve"] = "strict"
     partition_by: tuple[str, ...] = ()
@@ -103,6 +117,19 @@ def stages_plan(project: Project, table: Table, lake: str) -> Stages | None:
         dedupe=DedupePlan(dedupe.keys, None if dedupe.within is None else round(dedupe.within * 1000), dedupe.time)
         if dedupe
         else None,
+    )
+
+
+def aggregate_plan(aggregate: Aggregate) -> AggregatePlan:
+    window = aggregate.window
+    return AggregatePlan(
+        keys=aggregate.keys,
+        metrics=dict(aggregate.metrics),
+        emit=aggregate.emit,
+        time=window.time if window else None,
+        size_ms=round((window.size or window.every) * 1000) if window else None,
+        every_ms=round(window.every * 1000) if window else None,
+        watermark_ms=None if aggregate.watermark is None else round(aggregate.watermark * 1000),
     )
 
 

@@ -12,7 +12,7 @@ from penstock.plan.delta import delta_plan
 from penstock.plan.kafka import source_plan
 from penstock.plan.model import DeltaSource, Input, KafkaSource, TablePlan
 from penstock.plan.properties import property_settings
-from penstock.plan.stages import Stages, stages_plan, table_uri, write_plan
+from penstock.plan.stages import AggregatePlan, Stages, aggregate_plan, stages_plan, table_uri, write_plan
 from penstock.plan.trigger import trigger_plan
 from penstock.spec.columns import table_columns
 from penstock.spec.graph import upstream_of
@@ -27,10 +27,11 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
     columns = kafka_columns(table)
     source, source_settings = _source(project, table.source, lake)
     stages = stages_plan(project, table, lake)
+    aggregate = aggregate_plan(table.aggregate) if table.aggregate else None
     write = write_plan(table.write)
     brought = _input(project, table)
     one_topic = isinstance(source, KafkaSource) and len(source.topics) == 1
-    properties = property_settings(table.write, {} if stages else brought.raw, one_topic=one_topic)
+    properties = property_settings(table.write, {} if stages or aggregate else brought.raw, one_topic=one_topic)
     return TablePlan(
         name=name,
         source=source,
@@ -40,10 +41,11 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
         uri=table_uri(lake, name),
         checkpoints=f"{lake}/_penstock/checkpoints/{name}",
         properties={setting.name: setting.value for setting in properties},
-        definition=_definition(source, table.payload, columns, stages, keeps_source=write.source),
+        definition=_definition(source, table.payload, columns, stages, aggregate, keeps_source=write.source),
         origin=table.origin,
         input=brought,
         stages=stages,
+        aggregate=aggregate,
         write=write,
         upstream=upstream_of(table),
         settings=(*source_settings, *properties),
@@ -74,6 +76,7 @@ def _definition(
     payload: str,
     columns: dict[str, str],
     stages: Stages | None,
+    aggregate: AggregatePlan | None,
     *,
     keeps_source: bool,
 ) -> str:
@@ -91,6 +94,8 @@ def _definition(
         decides |= {"table": source.table or source.uri, "where": source.where, "options": dict(source.options)}
     if stages is not None:
         decides |= {"stages": _plain(stages), "source": keeps_source}
+    if aggregate is not None:
+        decides |= {"aggregate": asdict(aggregate)}
     return hashlib.sha256(json.dumps(decides, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
 
 

@@ -59,6 +59,13 @@ class Aggregate(Part):
 
     @model_validator(mode="after")
     def _fits(self) -> Aggregate:
+        if not self.keys and self.window is None:
+            raise wrong("an aggregate needs groups", "write keys: [column], or a window", at_key=True)
+        taken = {key.casefold() for key in self.keys} | ({"window_start", "window_end"} if self.window else set())
+        for name in self.metrics:
+            if name.casefold() in taken:
+                raise wrong(f"'{name}' would be the name of two columns", "give the metric another", "metrics", name)
+            taken.add(name.casefold())
         if self.emit == "final" and (self.window is None or self.watermark is None):
             raise wrong(
                 "'emit: final' closes windows by a watermark, and needs both",

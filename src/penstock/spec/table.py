@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator, PrivateAttr, model_validator
 
+from penstock.spec.aggregate import Aggregate
 from penstock.spec.columns import clashes, renamed
 from penstock.spec.finding import Finding, Wrong
 from penstock.spec.origin import From, source_of
@@ -57,12 +58,13 @@ class Table(Part):
     lookups: Annotated[dict[str, str], BeforeValidator(_lookups)] = Field(default={})
     expect: Annotated[tuple[Expectation, ...], BeforeValidator(expectations)] = ()
     dedupe: Dedupe | None = None
+    aggregate: Aggregate | None = None
     write: Write = Write()
     trigger: Trigger | None = None
 
     _origin: str = PrivateAttr(default_factory=_caller)
 
-    later: ClassVar[dict[str, str]] = dict.fromkeys(("aggregate", "stream"), _LATER)
+    later: ClassVar[dict[str, str]] = {"stream": _LATER}
     moved: ClassVar[dict[str, str]] = dict.fromkeys(
         ("properties", "partition_by", "cluster_by", "change_feed"), "it is part of write: write: {…}"
     )
@@ -100,6 +102,8 @@ def _stage_findings(table: Table) -> list[Finding]:
         for key in (key for key, is_given in given if is_given):
             hint = "remove it: the columns are those of the source, or what decode and transform make of them"
             findings.append(Finding((key,), f"'{key}' is for tables that land Kafka topics", hint, at_key=True))
+    if table.aggregate is not None:
+        findings += _aggregate_findings(table)
     if table.transform is not None and table.sql is not None:
         findings.append(Finding(("sql",), "there is a transform and sql", "keep one of them", at_key=True))
     if table.lookups and table.transform is None and table.sql is None:
@@ -109,6 +113,25 @@ def _stage_findings(table: Table) -> list[Finding]:
         message = f"'{table.input_name}' is what the rows of the table itself are called"
         findings.append(Finding(("lookups", table.input_name), message, "give the lookup another name", at_key=True))
     return findings
+
+
+def _aggregate_findings(table: Table) -> list[Finding]:
+    if isinstance(table.source, KafkaFrom):
+        hint = "land the topic in a table first, and aggregate that: from: {table: bronze.orders}"
+        return [Finding(("aggregate",), "groups are recomputed from a table, not from a topic", hint, at_key=True)]
+    given = {
+        "decode": table.decode,
+        "transform": table.transform,
+        "sql": table.sql,
+        "expect": table.expect,
+        "dedupe": table.dedupe,
+        "lookups": table.lookups,
+    }
+    return [
+        Finding((key,), f"an aggregate has no {key} of its own", "do that in the table that it reads", at_key=True)
+        for key, value in given.items()
+        if value
+    ]
 
 
 def name_findings(names: Iterable[str]) -> list[Finding]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +20,27 @@ _GENERATION_BITS = 32
 def append(rows: DataFrame, uri: str, entry: Entry, *, idempotent: bool) -> None:
     """`idempotent` adds Delta's own check, for stores without our locks: there it stops a second live writer."""
     _write(rows, uri, entry, _transaction(entry) if idempotent else {})
+
+
+def overwrite(rows: DataFrame, uri: str, entry: Entry, *, idempotent: bool) -> None:
+    """The whole table anew, in one commit."""
+    _write(rows, uri, entry, _transaction(entry) if idempotent else {}, mode="overwrite")
+
+
+@contextmanager
+def carrying(session: SparkSession, entry: Entry, *, idempotent: bool) -> Iterator[None]:
+    """For a MERGE, which takes no options: the entry goes with the next commit of this session, which is that of one
+    query alone. Left set, it would go with others too."""
+    confs = {"spark.databricks.delta.commitInfo.userMetadata": dump(entry)}
+    if idempotent:
+        confs |= {f"spark.databricks.delta.write.{name}": str(value) for name, value in _transaction(entry).items()}
+    for name, value in confs.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in confs:
+            session.conf.unset(name)
 
 
 def append_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
@@ -50,8 +73,8 @@ def must_confirm(tail: Tail, log: DeltaLog, entry: Entry) -> Tail:
     return confirmed
 
 
-def _write(rows: DataFrame, uri: str, entry: Entry, options: dict[str, Any]) -> None:
-    rows.write.format("delta").mode("append").option("userMetadata", dump(entry)).options(**options).save(uri)
+def _write(rows: DataFrame, uri: str, entry: Entry, options: dict[str, Any], mode: str = "append") -> None:
+    rows.write.format("delta").mode(mode).option("userMetadata", dump(entry)).options(**options).save(uri)
 
 
 def _transaction(entry: Entry) -> dict[str, Any]:

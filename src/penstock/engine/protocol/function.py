@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from penstock.engine.protocol.entry import Entry, Pins
+from penstock.engine.protocol.entry import Entry
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Function(Protocol):
     def pin(self) -> Mapping[str, int]:
         """The versions of the lookups that a batch which begins now shall see."""
 
-    def rows(self, batch: DataFrame, pins: Pins) -> DataFrame:
-        """What is to be written; run once."""
+    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+        """One commit with the entry, or none if the batch makes no row. `files` is how many its rows deserve."""
 
     def complete(self, batch: DataFrame, entry: Entry, *, written: bool) -> Rest:
-        """After the rows are in the table: whatever else belongs to the batch. `written` says that this call of `rows`
-        was; else they were there already."""
+        """After the rows are in the table: whatever else belongs to the batch. `written` says that this function
+        wrote them; else they were there already."""
 
     def done(self) -> None:
         """The batch has ended, well or not: what was kept for it is let go."""

@@ -43,6 +43,8 @@ class Commit:
     files_removed: int
     table_id: str | None
     """Set where the commit carries the table's metadata."""
+    changes: bool = False
+    """Rows that were there before are gone or replaced."""
     restored_to: int | None = None
     """The version that a RESTORE went back to."""
 
@@ -116,6 +118,7 @@ def read_commit(version: int, text: str, table: str) -> Commit:
         files_added=added,
         files_removed=removed,
         table_id=table_id,
+        changes=bool(changed_out) or operation == "RESTORE",
         restored_to=_restored_to(info) if operation == "RESTORE" else None,
     )
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.protocol.chain import Verdict, check
 from penstock.engine.protocol.checkpoint import Planned, read_planned
-from penstock.engine.protocol.commit import append, append_nothing, confirm, must_confirm
+from penstock.engine.protocol.commit import append_nothing, confirm, must_confirm
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.function import Function, Rest
 from penstock.engine.protocol.ledger import Tail, advance, refuse_foreign_changes
@@ -93,7 +93,7 @@ class BatchWriter:
             if verdict is Verdict.WRITE:
                 pins = self._pin(number, time_ms, function)
                 entry = self._entry(number, before, after, pins, ids)
-                self._tail = self._append(function.rows(batch, pins), entry, self._files(entry, batch))
+                self._tail = self._commit(batch, entry, function)
                 rows = self._tail.commit.rows
                 appends += refuse_foreign_changes(self._tail, target.log)  # what slipped in meanwhile
             rest = function.complete(batch, self._tail.entry, written=verdict is Verdict.WRITE)
@@ -161,14 +161,14 @@ class BatchWriter:
             seen=tail.version,
         )
 
-    def _append(self, rows: DataFrame, entry: Entry, files: int) -> Tail:
+    def _commit(self, batch: DataFrame, entry: Entry, function: Function) -> Tail:
         target, log = self._target, self._target.log
-        append(rows.coalesce(files), target.uri, entry, idempotent=target.idempotent)
+        function.write(batch, entry, target.uri, files=self._files(entry, batch), idempotent=target.idempotent)
         written = confirm(self._tail, log, entry)
         if written is not None:
             return written
         # No row in the range (only transaction markers, say): Delta makes no commit of that by itself.
-        append_nothing(rows.sparkSession, target.uri, entry)
+        append_nothing(batch.sparkSession, target.uri, entry)
         return must_confirm(self._tail, log, entry)
 
     def _files(self, entry: Entry, batch: DataFrame) -> int:

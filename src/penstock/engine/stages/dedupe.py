@@ -87,7 +87,9 @@ def _again(rows: DataFrame, plan: DedupePlan) -> DataFrame:
     place = SOURCE if SOURCE in rows.columns else NUMBER
     time = f"unix_micros({quote(plan.time)})" if plan.time else "0L"
     one = f"struct({place} AS place, {NUMBER} AS number, {time} AS time)"
-    groups = known.groupBy(*keys).agg(F.expr(f"sort_array(collect_list({one}))").alias("found")).where("size(found) > 1")
+    groups = (
+        known.groupBy(*keys).agg(F.expr(f"sort_array(collect_list({one}))").alias("found")).where("size(found) > 1")
+    )
     if plan.time is None:
         return groups.selectExpr("explode(slice(found, 2, size(found))) AS one").selectExpr(f"one.number AS {NUMBER}")
     # In the order of arrival: a row stays if none of those that stay before it is near. Few stay, so the work grows with

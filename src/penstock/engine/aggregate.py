@@ -1,0 +1,167 @@
+"""Groups of a source table, recomputed from it whenever one of their rows arrives.
+
+There is no state that could be lost or go wrong: a group's numbers are those of a batch query over the source as of the
+version up to which the batch has read. So late rows of any age, restarts and count(DISTINCT …) are all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from delta.tables import DeltaTable
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.engine.delta.version import parse
+from penstock.engine.identifiers import quote
+from penstock.engine.protocol.commit import carrying, overwrite
+from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.function import Rest
+from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.stages.decode import literal
+from penstock.engine.store import Store
+from penstock.plan.model import DeltaSource, TablePlan
+from penstock.plan.stages import AggregatePlan
+
+START, END = "window_start", "window_end"
+_WINDOW, _THERE = "__window", "__there"
+
+
+class Aggregated:
+    def __init__(self, table: TablePlan, store: Store) -> None:
+        assert table.aggregate is not None and isinstance(table.source, DeltaSource)
+        self._plan, self._source = table.aggregate, table.source
+        self._log = DeltaLog(store, table.source.uri, table.source.table or table.source.uri)
+        self._groups: DataFrame | None = None
+
+    def pin(self) -> Mapping[str, int]:
+        return {}
+
+    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+        session = batch.sparkSession
+        rows = source_at(session, self._source, parse(entry.after[0]).read_up_to)
+        if self._plan.emit == "complete" or self._changed(entry):
+            overwrite(computed(rows, self._plan).coalesce(files), uri, entry, idempotent=idempotent)
+            return
+        groups = touched(batch, self._plan).persist(StorageLevel.MEMORY_AND_DISK)
+        self._groups = groups
+        bounds = _bounds(groups, self._plan)
+        now = computed(_within(rows, groups, self._plan, bounds), self._plan)
+        with carrying(session, entry, idempotent=idempotent):
+            _merge(session, uri, groups, now, self._plan, bounds)
+
+    def complete(self, batch: DataFrame, entry: Entry, *, written: bool) -> Rest:
+        return Rest()
+
+    def done(self) -> None:
+        groups, self._groups = self._groups, None
+        if groups is not None:
+            groups.unpersist()
+
+    def _changed(self, entry: Entry) -> bool:
+        """Rows that were counted before are gone or replaced: nobody says which groups they were in."""
+        before, after = parse(entry.before[0]), parse(entry.after[0])
+        for version in range(before.version, after.read_up_to + 1):
+            commit = self._log.commit(version)
+            if commit is not None and commit.changes:
+                return True
+        return False
+
+
+def source_at(session: SparkSession, source: DeltaSource, version: int) -> DataFrame:
+    rows = session.read.format("delta").option("versionAsOf", version).load(source.uri)
+    return rows.where(source.where) if source.where is not None else rows
+
+
+def computed(rows: DataFrame, plan: AggregatePlan) -> DataFrame:
+    """The groups of the rows, as a batch query has them."""
+    metrics = [F.expr(expression).alias(name) for name, expression in plan.metrics.items()]
+    made = _windowed(rows, plan).groupBy(*_group_columns(plan)).agg(*metrics)
+    return made.select(*_named(plan), *map(quote, plan.metrics))
+
+
+def touched(batch: DataFrame, plan: AggregatePlan) -> DataFrame:
+    """The groups that have a row in the batch."""
+    return _windowed(batch, plan).select(*_group_columns(plan)).distinct().select(*_named(plan))
+
+
+def _windowed(rows: DataFrame, plan: AggregatePlan) -> DataFrame:
+    if plan.time is None:
+        return rows
+    size, every = (f"{milliseconds} milliseconds" for milliseconds in (plan.size_ms, plan.every_ms))
+    return rows.withColumn(_WINDOW, F.window(quote(plan.time), size, every))
+
+
+def _group_columns(plan: AggregatePlan) -> list[str]:
+    return [*map(quote, plan.keys), *([_WINDOW] if plan.time else [])]
+
+
+def _named(plan: AggregatePlan) -> list[Column]:
+    window = [F.col(f"{_WINDOW}.start").alias(START), F.col(f"{_WINDOW}.end").alias(END)] if plan.time else []
+    return [*window, *(F.col(quote(key)) for key in plan.keys)]
+
+
+def _names(plan: AggregatePlan) -> list[str]:
+    return [*([START, END] if plan.time else []), *plan.keys]
+
+
+def _within(rows: DataFrame, groups: DataFrame, plan: AggregatePlan, bounds: tuple[str, str] | None) -> DataFrame:
+    """The rows of the source that lie in one of the groups; files that cannot hold one are not read."""
+    if plan.time is not None and bounds is not None:
+        first, last = bounds
+        rows = rows.where(f"{quote(plan.time)} >= {first} AND {quote(plan.time)} < {last}")
+    keys = [f"found.{quote(key)} <=> wanted.{quote(key)}" for key in plan.keys]
+    if plan.time is not None:
+        keys.append(f"found.{quote(plan.time)} >= wanted.{START} AND found.{quote(plan.time)} < wanted.{END}")
+    return rows.alias("found").join(F.broadcast(groups).alias("wanted"), F.expr(" AND ".join(keys)), "left_semi")
+
+
+def _bounds(groups: DataFrame, plan: AggregatePlan) -> tuple[str, str] | None:
+    """The first and the last time of the windows, as literals; None without windows, or without groups."""
+    if plan.time is None:
+        return None
+    found = groups.agg(F.expr(f"CAST(min({START}) AS STRING)"), F.expr(f"CAST(max({END}) AS STRING)")).first()
+    if found is None or found[0] is None:
+        return None
+    kind = groups.schema[START].dataType.simpleString()
+    first, last = (f"CAST({literal(text)} AS {kind})" for text in found)
+    return first, last
+
+
+def _merge(
+    session: SparkSession,
+    uri: str,
+    groups: DataFrame,
+    now: DataFrame,
+    plan: AggregatePlan,
+    bounds: tuple[str, str] | None,
+) -> None:
+    """The groups as they are now in place of what the table says of them; those without rows go."""
+    names = _names(plan)
+    wanted = groups.alias("g").join(
+        now.withColumn(_THERE, F.lit(True)).alias("n"),  # noqa: FBT003
+        F.expr(" AND ".join(f"g.{quote(name)} <=> n.{quote(name)}" for name in names)),
+        "left",
+    )
+    source = wanted.selectExpr(
+        *(f"g.{quote(name)} AS {quote(name)}" for name in names),
+        *(f"n.{quote(name)} AS {quote(name)}" for name in plan.metrics),
+        f"n.{_THERE} IS NOT NULL AS {_THERE}",
+    )
+    match = [*_target_bounds(bounds), *(f"t.{quote(name)} <=> s.{quote(name)}" for name in names)]
+    values = {quote(name): f"s.{quote(name)}" for name in [*names, *plan.metrics]}
+    (
+        DeltaTable.forPath(session, uri)
+        .alias("t")
+        .merge(source.alias("s"), " AND ".join(match))
+        .whenMatchedDelete(f"NOT s.{_THERE}")
+        .whenMatchedUpdate(set=values)  # type: ignore[arg-type]
+        .whenNotMatchedInsert(f"s.{_THERE}", values=values)  # type: ignore[arg-type]
+        .execute()
+    )
+
+
+def _target_bounds(bounds: tuple[str, str] | None) -> Iterator[str]:
+    if bounds is not None:
+        yield f"t.{START} >= {bounds[0]} AND t.{END} <= {bounds[1]}"
