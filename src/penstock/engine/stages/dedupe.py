@@ -92,8 +92,8 @@ def _again(rows: DataFrame, plan: DedupePlan) -> DataFrame:
     )
     if plan.time is None:
         return groups.selectExpr("explode(slice(found, 2, size(found))) AS one").selectExpr(f"one.number AS {NUMBER}")
-    # In the order of arrival: a row stays if none of those that stay before it is near. Few stay, so the work grows with
-    # the rows of a key, though all rows of a batch have the same.
+    # In the order of arrival: a row stays if none of those that stay before it is near. Few stay, so the work grows
+    # with the rows of a key, even if all rows of a batch have the same.
     near = f"exists(kept, k -> abs(k.time - x.time) <= {(plan.within_ms or 0) * 1000})"
     start = "CAST(array() AS ARRAY<STRUCT<time: BIGINT, number: BIGINT>>)"
     stays = "array_append(kept, named_struct('time', x.time, 'number', x.number))"
