@@ -140,7 +140,7 @@ def _merge(
     """The groups as they are now in place of what the table says of them; those without rows go."""
     names = _names(plan)
     wanted = groups.alias("g").join(
-        now.withColumn(_THERE, F.lit(True)).alias("n"),  # noqa: FBT003
+        now.withColumn(_THERE, F.lit(True)).alias("n"),
         F.expr(" AND ".join(f"g.{quote(name)} <=> n.{quote(name)}" for name in names)),
         "left",
     )
