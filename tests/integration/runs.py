@@ -84,8 +84,8 @@ def refusal(spark: SparkSession, plan: Plan, kind: type[PenstockError]) -> Penst
 @contextmanager
 def running(spark: SparkSession, plan: Plan, name: str = TABLE) -> Iterator[Heard]:
     """`penstock run` of one table beside the test, with the table's own trigger; stopped cleanly on the way out."""
+    from penstock.engine.sources import Sources
     from penstock.runtime.runner import open_store
-    from penstock.runtime.sources import Sources
     from penstock.runtime.table_run import Surroundings, TableRun
 
     table = plan.table(name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from penstock.engine.protocol.fates import DROPPED, DUPLICATES, REJECTED, UNMET, Fates, added
 from penstock.engine.protocol.write import Written
 from penstock.errors import PenstockError
 from penstock.runtime.listener import Outcome, Result
@@ -34,10 +35,25 @@ class _Row:
     """When the first batch began."""
     last: float = 0.0
     """When the last batch ended."""
+    fates: Fates = field(default_factory=dict)
+    """What became of the rows that were read and not written."""
 
     @property
     def rate(self) -> float:
         return self.rows / max(0.001, self.last - self.first)
+
+
+_FATES = {REJECTED: "quarantined", DUPLICATES: "duplicates", DROPPED: "dropped"}
+
+
+def _shown_fates(rows: Iterable[_Row]) -> dict[str, str]:
+    """Only those that happened: a run that only lands topics has none."""
+    found = list(rows)
+    return {name: label for name, label in _FATES.items() if any(row.fates.get(name) for row in found)}
+
+
+def _counts(row: _Row, fates: Mapping[str, str]) -> list[str]:
+    return [f"{row.fates[name]:,}" if row.fates.get(name) else "" for name in fates]
 
 
 class RunView:
@@ -64,11 +80,15 @@ class RunView:
             self._live.__exit__(kind, error, trace)
 
     def __rich__(self) -> Table:
-        table = Table("table", "state", "batch", "rows", "rows/s", "last batch", box=None, pad_edge=False)
         with self._lock:
+            fates = _shown_fates(self._rows.values())
+            table = Table(
+                "table", "state", "batch", "rows", *fates.values(), "rows/s", "last batch", box=None, pad_edge=False
+            )
             for name, row in list(self._rows.items())[:ROWS_SHOWN]:
                 took = f"{row.seconds:.2f} s" if row.batches else ""
-                table.add_row(name, row.state, str(row.batch), f"{row.rows:,}", f"{row.rate:,.0f}", took)
+                counts = _counts(row, fates)
+                table.add_row(name, row.state, str(row.batch), f"{row.rows:,}", *counts, f"{row.rate:,.0f}", took)
         return table
 
     def said(self, table: str, message: str) -> None:
@@ -83,6 +103,7 @@ class RunView:
             row.state, row.batch, row.seconds = "running", written.batch, seconds
             row.batches += 1
             row.rows += written.rows
+            row.fates = added(row.fates, written.fates)
             due = self._live is None and time.monotonic() - self._said > LINES_EVERY
             if due:
                 self._said = time.monotonic()
@@ -100,12 +121,20 @@ class RunView:
             self._rows[table].state = outcome
 
     def summary(self, result: Result) -> None:
-        table = Table("table", "outcome", "batches", "rows landed", "rows/s", title="run", title_justify="left")
+        fates = _shown_fates(self._rows.values())
+        table = Table(
+            "table", "outcome", "batches", "rows landed", *fates.values(), "rows/s", title="run", title_justify="left"
+        )
         for name, row in self._rows.items():
             style = "red" if name in result.errors else ""
             outcome = Text(result.outcomes.get(name, "stopped"), style=style)
-            table.add_row(name, outcome, str(row.batches), f"{row.rows:,}", f"{row.rate:,.0f}" if row.rows else "")
+            rate = f"{row.rate:,.0f}" if row.rows else ""
+            table.add_row(name, outcome, str(row.batches), f"{row.rows:,}", *_counts(row, fates), rate)
         self._console.print(table)
+        for name, row in self._rows.items():
+            unmet = [f"{key.removeprefix(UNMET)} {n:,}" for key, n in row.fates.items() if key.startswith(UNMET) and n]
+            if unmet:
+                self._print(Text(f"{name}: ", style="bold") + Text(f"rows that did not meet {', '.join(unmet)}"))
 
     def document(self, result: Result) -> dict[str, Any]:
         tables = {}
@@ -115,6 +144,7 @@ class RunView:
                 "outcome": result.outcomes.get(name),
                 "batches": row.batches,
                 "rows": row.rows,
+                "fates": dict(row.fates),
                 "error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
                 if error
                 else None,

@@ -17,7 +17,7 @@ from penstock.engine.delta.version import parse
 from penstock.engine.identifiers import quote
 from penstock.engine.protocol.commit import carrying, overwrite
 from penstock.engine.protocol.entry import Entry
-from penstock.engine.protocol.function import Rest
+from penstock.engine.protocol.fates import Fates
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.stages.decode import literal
 from penstock.engine.store import Store
@@ -51,8 +51,8 @@ class Aggregated:
         with carrying(session, entry, idempotent=idempotent):
             _merge(session, uri, groups, now, self._plan, bounds)
 
-    def complete(self, batch: DataFrame, entry: Entry, *, written: bool) -> Rest:
-        return Rest()
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+        return {}
 
     def done(self) -> None:
         groups, self._groups = self._groups, None

@@ -6,7 +6,7 @@ completed when the batch is run again: the quarantine's own ledger says which ba
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -19,8 +19,8 @@ from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.rejects import FAILED, RAW
 from penstock.engine.store import Store
+from penstock.plan.quarantine import Place
 
-SUFFIX = "__quarantine"
 _REASONS = {
     "error_reason": "STRING",
     "error_detail": "STRING",
@@ -34,16 +34,6 @@ _PROPERTIES = {
     "delta.checkpointInterval": "100",
     "delta.dataSkippingStatsColumns": "error_reason,error_timestamp,generation,batch",
 }
-
-
-@dataclass(frozen=True)
-class Place:
-    table: str
-    uri: str
-
-
-def quarantine_of(table: str, uri: str) -> Place:
-    return Place(f"{table}{SUFFIX}", f"{uri}{SUFFIX}")
 
 
 class Quarantine:

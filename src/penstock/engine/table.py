@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from penstock.engine.protocol.checkpoint import MARKER, read_checkpoint, why_rebuild
+from penstock.engine.protocol.checkpoint import MARKER, folder_of, read_checkpoint, why_rebuild
 from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.fates import read_fates
 from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.heal import heal
@@ -64,7 +65,10 @@ def prepare(
             refuse_foreign_changes(tail, log)
             refuse_gap(tail, log)
         refuse_ahead(store, table, tail.entry)
-        reason = why_rebuild(read_checkpoint(store, checkpoint_folder(table, tail.entry)), tail.entry)
+        folder = folder_of(table.checkpoints, tail.entry)
+        reason = why_rebuild(read_checkpoint(store, folder), tail.entry)
+        if reason is None:  # else the batch is run again, and counted then
+            tail = replace(tail, fates=read_fates(store, folder, tail.entry.batch))
         found = tail
         tail = _follow(spark, table, source, log, tail, say)
         source.refuse_lost(tail.entry)
@@ -75,7 +79,7 @@ def prepare(
         tail = carry_forward(spark, log, tail, table.uri)
         if idempotent:
             tail = _take_over(spark, table, log, tail, own)
-        folder = checkpoint_folder(table, tail.entry)
+        folder = folder_of(table.checkpoints, tail.entry)
         if reason is None and distrust:
             reason = "Spark could not go on from it"
         if reason is not None or tail.entry.generation != found.entry.generation:
@@ -109,10 +113,6 @@ def _read_tail(log: DeltaLog, store: Store, table: TablePlan) -> Tail | None:
             raise
         said = f"{error.message}. The table that was there had been read up to {', '.join(planned.after)}"
         raise TableChanged(said, where=error.where, hint=error.hint) from None
-
-
-def checkpoint_folder(table: TablePlan, entry: Entry) -> str:
-    return f"{table.checkpoints}/{entry.generation}"
 
 
 def refuse_ahead(store: Store, table: TablePlan, entry: Entry) -> None:

@@ -9,17 +9,18 @@ from pyspark.sql.types import StructType
 
 from penstock.engine import bronze
 from penstock.engine.aggregate import Aggregated, computed
-from penstock.engine.function import Landing, Staged, lookups
+from penstock.engine.landing import Landing
+from penstock.engine.lookups import Lookups
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.function import Function
-from penstock.engine.protocol.log import DeltaLog
-from penstock.engine.quarantine import Quarantine, quarantine_of
+from penstock.engine.quarantine import Quarantine
 from penstock.engine.source import Source
+from penstock.engine.staged import Staged
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.function import StagedTable
 from penstock.engine.store import Store
-from penstock.errors import Transient
 from penstock.plan.model import TablePlan
+from penstock.plan.quarantine import quarantine_of
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class TableFunction:
             place = quarantine_of(table.name, table.uri)
             quarantine = Quarantine(spark, store, place, self.source_type, idempotent=idempotent)
             quarantine.create(entry)
-        return Staged(table, self.stages, store, quarantine)
+        return Staged(table, self.stages, Lookups(table, store), quarantine)
 
 
 def table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
@@ -51,19 +52,12 @@ def table_function(spark: SparkSession, table: TablePlan, store: Store, source: 
         return TableFunction(bronze.schema(table) if table.columns else _empty(spark, source).schema)
     session = spark.newSession()  # its views are of nobody's business
     stages = StagedTable(table)
-    places = {one.name: one.uri for one in table.stages.lookups}
-    newest = {name: _newest(store, uri, name, table.name) for name, uri in places.items()}
-    made = stages.make(_empty(session, source), Pins(0, "", newest), lookups(session, places, Pins(0, "", newest)))
+    lookups = Lookups(table, store)
+    pins = Pins(0, "", lookups.newest())
+    made = stages.make(_empty(session, source), pins, lookups.read(session, pins))
     source_type = made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
     return TableFunction(made.rows.schema, stages, source_type)
 
 
 def _empty(spark: SparkSession, source: Source) -> DataFrame:
     return spark.createDataFrame([], source.stream(spark).schema)
-
-
-def _newest(store: Store, uri: str, name: str, table: str) -> int:
-    versions = DeltaLog(store, uri, name).versions()
-    if not versions:
-        raise Transient(f"the lookup {name} does not exist yet: {uri}", where=table)
-    return versions[-1]

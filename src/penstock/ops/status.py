@@ -18,6 +18,7 @@ from penstock.engine.protocol.ledger import Tail, read_tail
 from penstock.engine.protocol.log import Commit, Origin
 from penstock.engine.protocol.position import Offsets, parse
 from penstock.engine.store import Store
+from penstock.engine.stores import store_of
 from penstock.errors import PenstockError
 from penstock.observe.state import State, read_state
 from penstock.ops.place import Place
@@ -150,8 +151,8 @@ def _behind_upstream(table: TablePlan, status: Status, store: Store) -> Status:
     """Of a table that reads another: how many of its commits are not read yet."""
     if not isinstance(table.source, DeltaSource) or not status.places:
         return status
-    newest = RecentLog(store, table.source.uri, table.source.table or table.source.uri).newest()
     name = table.source.table or table.source.uri
+    newest = RecentLog(store_of(table.source, store), table.source.uri, name).newest()
     place = Place(name, 0, status.places[0].position, newest + 1 if newest >= 0 else None)
     unknown = None if newest >= 0 else f"{name} does not exist"
     return replace(status, places=(place,), lag=place.lag, lag_unknown=unknown)

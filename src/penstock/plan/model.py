@@ -97,6 +97,8 @@ class Input:
     """Canonical name -> column, where the rows are records as they came from Kafka; else empty."""
     coordinates: Literal["kafka", "carried", "file"]
     """Where `_source` comes from: the record's place in its topic, the upstream's own `_source`, or file and row."""
+    origin: Literal["kafka", "file"] = "kafka"
+    """What `_source` says in the end, however many tables it was carried through."""
 
 
 @dataclass(frozen=True)

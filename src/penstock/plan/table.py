@@ -64,11 +64,12 @@ def _input(project: Project, table: Table) -> Input:
     if isinstance(table.source, KafkaFrom):
         return Input(kafka_columns(table), "kafka")
     if not isinstance(table.source, TableFrom):
-        return Input({}, "file")
+        return Input({}, "file", "file")
     upstream = project.tables[table.source.table]
-    if upstream.staged:
-        return Input({}, "carried" if upstream.write.source else "file")
-    return _input(project, upstream)
+    came = _input(project, upstream)
+    if upstream.aggregate is not None or (upstream.staged and not upstream.write.source):
+        return Input({}, "file", "file")
+    return Input({}, "carried", came.origin) if upstream.staged else came
 
 
 def _definition(

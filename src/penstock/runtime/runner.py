@@ -15,13 +15,13 @@ from types import FrameType
 from pyspark.sql import SparkSession
 
 from penstock.engine.session import logs_folder, spark_session
+from penstock.engine.sources import Sources
 from penstock.engine.store import HadoopStore, LocalStore, Store
 from penstock.errors import PenstockError
 from penstock.plan.model import Plan, TablePlan
 from penstock.plan.select import choose
 from penstock.runtime.causes import JvmDied, explain
 from penstock.runtime.listener import Listener, Result
-from penstock.runtime.sources import Sources
 from penstock.runtime.table_run import Surroundings, TableRun
 
 STARTS_AT_ONCE = 4

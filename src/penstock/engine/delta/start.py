@@ -30,7 +30,7 @@ def resolve(starting: VersionStart, identity: str, versions: Sequence[int], log:
         assert starting.timestamp_ms is not None
         return Version(identity, _at_time(starting.timestamp_ms, versions, log))
     assert starting.version is not None
-    oldest = _unbroken(versions)
+    oldest = unbroken(versions)
     if not oldest <= starting.version <= newest + 1:
         raise Terminal(
             f"`starting: {{version: {starting.version}}}`: the log of {log.table} holds versions {oldest} to {newest}",
@@ -40,7 +40,7 @@ def resolve(starting: VersionStart, identity: str, versions: Sequence[int], log:
     return Version(identity, starting.version)
 
 
-def _unbroken(versions: Sequence[int]) -> int:
+def unbroken(versions: Sequence[int]) -> int:
     """The oldest version from which every commit is still there."""
     oldest = versions[-1]
     for version in reversed(versions[:-1]):
@@ -52,7 +52,7 @@ def _unbroken(versions: Sequence[int]) -> int:
 
 def _at_time(timestamp_ms: int, versions: Sequence[int], log: DeltaLog) -> int:
     """The first version at or after a time; the one to come if there is none."""
-    low, high = versions.index(_unbroken(versions)), len(versions)
+    low, high = versions.index(unbroken(versions)), len(versions)
     while low < high:
         middle = (low + high) // 2
         commit = log.commit(versions[middle])
@@ -78,7 +78,7 @@ def refuse_lost(at: Version, identity: str | None, versions: Sequence[int], tabl
             where=table,
             hint=decide,
         )
-    oldest = _unbroken(versions)
+    oldest = unbroken(versions)
     if not at.snapshot and at.version < oldest:
         raise DataLoss(
             f"versions {at.version} to {oldest - 1} of {upstream} were not read, and its log no longer has them",

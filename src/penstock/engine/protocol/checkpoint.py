@@ -38,6 +38,10 @@ class Checkpoint:
     """Sources beyond ours, or state: a checkpoint of another kind of query."""
 
 
+def folder_of(checkpoints: str, entry: Entry) -> str:
+    return f"{checkpoints}/{entry.generation}"
+
+
 def read_planned(store: Store, folder: str, batch: int) -> Planned | None:
     text = store.read(f"{folder}/offsets/{batch}")
     return None if text is None else parse_planned(text)

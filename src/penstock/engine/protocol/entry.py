@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from penstock.engine.protocol.fates import Fates
 from penstock.errors import Terminal
 
 FORMAT = 1
@@ -32,6 +33,8 @@ class Counts:
 
     rows: int = 0
     total: int = 0
+    fates: Fates = field(default_factory=dict)
+    """Of a table with stages: what became of the rows that it read."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,8 @@ def dump(entry: Entry) -> str:
         "subscription": dict(entry.subscription),
         "counts": {"rows": entry.counts.rows, "total": entry.counts.total},
     }
+    if entry.counts.fates:
+        document["counts"]["fates"] = dict(entry.counts.fates)
     if entry.note:
         document["note"] = entry.note
     if entry.parked:
@@ -122,7 +127,7 @@ def parse(user_metadata: str | None) -> Entry | None:
         pins=Pins(pins["time"], pins["definition"], pins.get("lookups", {})),
         topics=document.get("topics", {}),
         subscription=document.get("subscription", {}),
-        counts=Counts(counts.get("rows", 0), counts.get("total", 0)),
+        counts=Counts(counts.get("rows", 0), counts.get("total", 0), counts.get("fates", {})),
         note=document.get("note"),
         parked=document.get("parked", {}),
         seen=document.get("seen"),

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from pyspark.sql import DataFrame
 
 from penstock.engine.protocol.entry import Entry
-
-
-@dataclass(frozen=True)
-class Rest:
-    """What became of the rows of a batch that were not written; None where a crash took the knowledge."""
-
-    read: int | None = None
-    rejected: int = 0
-    dropped: int | None = None
-    passed: int | None = None
-    """Rows that met every expectation: what of them was not written was there already."""
-    unmet: Mapping[str, int] = field(default_factory=dict)
-    """Per expectation, how many rows did not meet it."""
+from penstock.engine.protocol.fates import Fates
 
 
 class Function(Protocol):
@@ -31,9 +18,9 @@ class Function(Protocol):
     def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
         """One commit with the entry, or none if the batch makes no row. `files` is how many its rows deserve."""
 
-    def complete(self, batch: DataFrame, entry: Entry, *, written: bool) -> Rest:
-        """After the rows are in the table: whatever else belongs to the batch. `written` says that this function
-        wrote them; else they were there already."""
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+        """After the rows are in the table, so many: whatever else belongs to the batch. `written` says that this
+        function wrote them; else they were there already. What became of the batch; empty where nothing is counted."""
 
     def done(self) -> None:
         """The batch has ended, well or not: what was kept for it is let go."""

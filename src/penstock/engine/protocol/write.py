@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -12,7 +12,8 @@ from penstock.engine.protocol.chain import Verdict, check
 from penstock.engine.protocol.checkpoint import Planned, read_planned
 from penstock.engine.protocol.commit import append_nothing, confirm, must_confirm
 from penstock.engine.protocol.entry import Entry, Pins
-from penstock.engine.protocol.function import Function, Rest
+from penstock.engine.protocol.fates import Fates, store_fates
+from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.ledger import Tail, advance, refuse_foreign_changes
 from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import Commit, DeltaLog
@@ -51,7 +52,8 @@ class Written:
     time_ms: int
     foreign: tuple[Commit, ...]
     """Appends by others since the last batch: reported, not refused."""
-    rest: Rest = field(default_factory=Rest)
+    fates: Fates = field(default_factory=dict)
+    """What became of the rows that it read."""
     remarks: tuple[str, ...] = ()
     """What the source has to say of the range that was read."""
 
@@ -96,11 +98,11 @@ class BatchWriter:
                 self._tail = self._commit(batch, entry, function)
                 rows = self._tail.commit.rows
                 appends += refuse_foreign_changes(self._tail, target.log)  # what slipped in meanwhile
-            rest = function.complete(batch, self._tail.entry, written=verdict is Verdict.WRITE)
+            fates = self._complete(batch, number, function, written=verdict is Verdict.WRITE)
             foreign = tuple(commit for commit in appends if commit.version > self._seen)
             self._seen = self._tail.version
             remarks = tuple(target.source.remarks(before, after)) if verdict is Verdict.WRITE else ()
-            return Written(number, rows, verdict, self._tail.commit.version, time_ms, foreign, rest, remarks)
+            return Written(number, rows, verdict, self._tail.commit.version, time_ms, foreign, fates, remarks)
         finally:
             target.lock.release()
             function.done()
@@ -170,6 +172,14 @@ class BatchWriter:
         # No row in the range (only transaction markers, say): Delta makes no commit of that by itself.
         append_nothing(batch.sparkSession, target.uri, entry)
         return must_confirm(self._tail, log, entry)
+
+    def _complete(self, batch: DataFrame, number: int, function: Function, *, written: bool) -> Fates:
+        tail, target = self._tail, self._target
+        fates = function.complete(batch, tail.entry, rows=tail.counts.rows, written=written)
+        if fates:
+            store_fates(target.store, target.checkpoint, number, fates)
+            self._tail = replace(tail, fates=fates)
+        return fates
 
     def _files(self, entry: Entry, batch: DataFrame) -> int:
         """As many files as the rows deserve: a small batch costs one task and leaves one file."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.engine.stages.decode import literal
+from penstock.engine.stages.rejects import NOTHING_FAILED
 from penstock.plan.stages import Expectation
 
 
@@ -32,7 +33,7 @@ def checks(expectations: Sequence[Expectation], place: str) -> Checks:
     names = ", ".join(f"IF({_met(one)}, NULL, {literal(one.name)})" for one in quarantine)
     fine = " AND ".join(_or_raise(one, place) for one in fail)
     return Checks(
-        failed=f"array_compact(array({names}))" if quarantine else "CAST(array() AS ARRAY<STRING>)",
+        failed=f"array_compact(array({names}))" if quarantine else NOTHING_FAILED,
         rejected=f"NOT ({_all_met(quarantine)})",
         dropped=f"NOT ({_all_met(drop)})",
         fine=fine or "true",

@@ -28,7 +28,6 @@ from penstock.plan.model import KafkaSource, TablePlan
 from penstock.plan.stages import DecodePlan
 
 _NO_SOURCE = "CAST(NULL AS STRUCT<topic: STRING, partition: INT, offset: BIGINT>)"
-_NOTHING_FAILED = "CAST(array() AS ARRAY<STRING>)"
 
 
 @dataclass(frozen=True)
@@ -75,11 +74,15 @@ class StagedTable:
         """Rows that were rejected after a transform, as the record that each came from: once, whatever became of it."""
         if self._transform is None or not self._table.write.source:
             return rejected
+        return self.records_of(batch, pins, rejected)
+
+    def records_of(self, batch: DataFrame, pins: Pins, rows: DataFrame) -> DataFrame:
+        """The records that rows came from, by their coordinates, with what any of its rows did not meet."""
         records = self._records(batch, pins)
         raw = raw_columns(self._table, records.columns)
         came = records.selectExpr(*(f"CAST({raw.get(n, 'NULL')} AS {kind}) AS {n}" for n, kind in RAW.items()), SOURCE)
         failed = F.array_distinct(F.flatten(F.collect_list(FAILED))).alias(FAILED)
-        return came.join(F.broadcast(rejected.groupBy(SOURCE).agg(failed)), SOURCE).select(*RAW, SOURCE, FAILED)
+        return came.join(F.broadcast(rows.groupBy(SOURCE).agg(failed)), SOURCE).select(*RAW, SOURCE, FAILED)
 
     def _records(self, batch: DataFrame, pins: Pins) -> DataFrame:
         records = bronze.rows(batch, self._table, pins) if isinstance(self._table.source, KafkaSource) else batch

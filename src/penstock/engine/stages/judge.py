@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.engine.identifiers import quote
 from penstock.engine.stages.expect import checks
 from penstock.engine.stages.observed import Observed
+from penstock.engine.stages.rejects import NOTHING_FAILED
 from penstock.plan.stages import Expectation
 
 BAD, OUT, DROP, FINE, NUMBER, REJECT = "__bad", "__out", "__drop", "__fine", "__number", "__reject"
@@ -31,16 +32,23 @@ class Judged:
 
     def good(self, observed: Observed) -> DataFrame:
         """The rows to write; `observed` learns of the rest while they are written."""
-        counts = [F.count_if(F.expr(f"`{UNMET}{name}`")).alias(f"{UNMET}{name}") for name in self.unmet]
-        seen = observed.on(
-            self.all,
+        brought = F.collect_list(F.expr(f"IF({NUMBER} < {MOST_BROUGHT}, {REJECT}, NULL)")).alias(BROUGHT)
+        seen = observed.on(self.all, *self._counts(), brought)
+        return seen.where(f"NOT {OUT} AND NOT {DROP} AND {FINE}").select(*map(quote, self.columns))
+
+    def counted(self) -> dict[str, int]:
+        """The same numbers by a pass of their own."""
+        found = self.all.agg(*self._counts()).first()
+        assert found is not None
+        return found.asDict()
+
+    def _counts(self) -> list[Column]:
+        return [
             F.count(F.lit(1)).alias(READ),
             F.count_if(F.expr(OUT)).alias(REJECTED),
             F.count_if(F.expr(DROP)).alias(DROPPED),
-            F.collect_list(F.expr(f"IF({NUMBER} < {MOST_BROUGHT}, {REJECT}, NULL)")).alias(BROUGHT),
-            *counts,
-        )
-        return seen.where(f"NOT {OUT} AND NOT {DROP} AND {FINE}").select(*map(quote, self.columns))
+            *(F.count_if(F.expr(f"`{UNMET}{name}`")).alias(f"{UNMET}{name}") for name in self.unmet),
+        ]
 
     def rejected(self) -> DataFrame:
         """The rejected rows, with the columns of a reject."""
@@ -65,7 +73,7 @@ def judge(
         f"{bad} OR {found.rejected} AS {OUT}",
         f"NOT {bad} AND NOT ({found.rejected}) AND {found.dropped} AS {DROP}",
         f"{bad} OR {found.fine} AS {FINE}",
-        f"IF({bad}, CAST(array() AS ARRAY<STRING>), {found.failed}) AS __failed",
+        f"IF({bad}, {NOTHING_FAILED}, {found.failed}) AS __failed",
         *(f"NOT {bad} AND {unmet} AS `{UNMET}{name}`" for name, unmet in found.counts),
     )
     # The counter moves only where its branch is taken: it numbers the rejected rows of a task.

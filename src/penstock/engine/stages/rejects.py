@@ -19,6 +19,7 @@ RAW = {
 }
 """What is kept of a record, whatever the table's source calls it."""
 FAILED = "failed"
+NOTHING_FAILED = "CAST(array() AS ARRAY<STRING>)"
 
 
 def raw_columns(table: TablePlan, columns: Sequence[str]) -> dict[str, str]:
