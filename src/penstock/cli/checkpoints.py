@@ -27,8 +27,8 @@ def reset(
             help="ledger: where the table ended; what Kafka no longer has is skipped, a topic made again is read from "
             "its start. version:N: where the table stood at that version. earliest or latest: what the broker holds. "
             "starting: as the project file says. Or offsets as JSON, of some partitions or all: "
-            '\'{"orders": {"0": 120}}\'. Of a table that reads another: earliest reads all of that again, source:N begins '
-            "at its version N.",
+            '\'{"orders": {"0": 120}}\'. Of a table that reads another: earliest reads all of that again, source:N '
+            "begins at its version N.",
         ),
     ],
     topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; the others stay.")] = None,
