@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pyspark.sql import DataFrame
 
 from penstock.engine import bronze
 from penstock.engine.protocol.commit import append
-from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import Fates
+from penstock.engine.protocol.function import Pinned
 from penstock.plan.model import TablePlan
 
 
@@ -17,8 +16,8 @@ class Landing:
     def __init__(self, table: TablePlan) -> None:
         self._table = table
 
-    def pin(self) -> Mapping[str, int]:
-        return {}
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+        return Pinned()
 
     def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
         rows = bronze.rows(batch, self._table, entry.pins) if self._table.columns else batch

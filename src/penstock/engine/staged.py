@@ -12,8 +12,9 @@ from pyspark.sql.types import StructType
 
 from penstock.engine.lookups import Lookups
 from penstock.engine.protocol.commit import append
-from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import BATCHES, DROPPED, DUPLICATES, READ, REJECTED, RESHAPED, UNMET, Fates
+from penstock.engine.protocol.function import Pinned
 from penstock.engine.quarantine import Quarantine
 from penstock.engine.stages import judge
 from penstock.engine.stages.coordinates import SOURCE
@@ -23,7 +24,7 @@ from penstock.engine.stages.function import Made, StagedTable
 from penstock.engine.stages.rejects import NOTHING_FAILED
 from penstock.plan.model import TablePlan
 
-_CHANGED = "the definition changed while its batch was being written: by the new one it is a good row"
+_JUDGED_ANEW = "it was rejected when its batch was written, and is a good row by the definition, or the time, of now"
 Told = Mapping[str, Any]
 """What one stage counted, by the names that `judge` gives."""
 
@@ -36,8 +37,8 @@ class Staged:
         self._made: Made | None = None
         self._kept: DataFrame | None = None
 
-    def pin(self) -> Mapping[str, int]:
-        return self._lookups.newest()
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+        return Pinned(self._lookups.newest())
 
     def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
         self._made = self._make(batch, entry)
@@ -85,17 +86,18 @@ class Staged:
             first, *later = (judged.rejected() for judged in made.judged)
             records = (self._stages.with_raw(batch, entry.pins, rejected) for rejected in later)
             explained = self._stages.explained(reduce(DataFrame.unionByName, (first, *records)))
-            if changed and self._table.write.source:
+            if (changed or self._stages.depends_on_the_moment) and self._table.write.source:
                 explained = self._left_over(batch, entry, made, explained)
             self._quarantine.add(explained, entry)
         return {} if changed else _fates([judged.counted() for judged in made.judged], rows)
 
     def _left_over(self, batch: DataFrame, entry: Entry, made: Made, explained: DataFrame) -> DataFrame:
-        """The batch was begun under another definition, so the table may hold rows that are rejected now, and lack some
-        that were rejected then: whatever is not in the table goes to quarantine, and nothing is lost."""
+        """The batch was judged by another definition, or at another time, so the table may hold rows that are rejected
+        now, and lack some that were rejected then: whatever is not in the table goes to quarantine, and nothing is
+        lost."""
         there = batch.sparkSession.read.format("delta").load(self._table.uri).select(SOURCE)
         good = made.rows.selectExpr(SOURCE, f"{NOTHING_FAILED} AS failed")
-        why = reason("definition_changed", literal(_CHANGED))
+        why = reason("judged_anew", literal(_JUDGED_ANEW))
         records = self._stages.records_of(batch, entry.pins, good).selectExpr("*", f"{why} AS why")
         return explained.unionByName(records).join(there, SOURCE, "left_anti")
 

@@ -15,12 +15,12 @@ from penstock.engine.protocol.fates import read_fates
 from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.heal import heal
-from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_changes, refuse_gap
+from penstock.engine.protocol.ledger import Tail, advance, read_tail, refuse_foreign_changes, refuse_gap
 from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import carry_forward, open_generation
 from penstock.engine.protocol.write import Target
-from penstock.engine.schema import refuse_other_columns
+from penstock.engine.schema import settle_columns
 from penstock.engine.source import Source
 from penstock.engine.store import Store
 from penstock.engine.table_function import TableFunction, table_function
@@ -74,7 +74,9 @@ def prepare(
         source.refuse_lost(tail.entry)
         if made is None:
             made = table_function(spark, table, store, source)
-            refuse_other_columns(spark, table, made.schema)
+            if evolved := settle_columns(spark, table, made.schema):
+                say(evolved)
+                tail = advance(tail, log)
         function = made.ready(spark, table, store, tail.entry, idempotent=idempotent)
         tail = carry_forward(spark, log, tail, table.uri)
         if idempotent:

@@ -8,7 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from penstock.engine import bronze
-from penstock.engine.aggregate import Aggregated, computed
+from penstock.engine.aggregate.final import Final
+from penstock.engine.aggregate.groups import computed
+from penstock.engine.aggregate.recomputed import Recomputed
 from penstock.engine.landing import Landing
 from penstock.engine.lookups import Lookups
 from penstock.engine.protocol.entry import Entry, Pins
@@ -22,6 +24,8 @@ from penstock.engine.store import Store
 from penstock.plan.model import TablePlan
 from penstock.plan.quarantine import quarantine_of
 
+_BY_FILE = "struct<file:string,row:bigint>"
+
 
 @dataclass(frozen=True)
 class TableFunction:
@@ -32,29 +36,33 @@ class TableFunction:
 
     def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
         """Under the table's commit lock: the quarantine is made if it is not there."""
-        if table.aggregate is not None:
-            return Aggregated(table, store)
-        if self.stages is None:
-            return Landing(table)
         quarantine: Quarantine | None = None
-        if table.stages is not None and table.stages.may_reject:
+        if table.may_reject:
             place = quarantine_of(table.name, table.uri)
             quarantine = Quarantine(spark, store, place, self.source_type, idempotent=idempotent)
             quarantine.create(entry)
+        if table.aggregate is not None:
+            return Final(table, quarantine) if quarantine is not None else Recomputed(table, store)
+        if self.stages is None:
+            return Landing(table)
         return Staged(table, self.stages, Lookups(table, store), quarantine)
 
 
 def table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
     """Looks at the source's columns; reads no row."""
     if table.aggregate is not None:
-        return TableFunction(computed(_empty(spark, source), table.aggregate).schema)
+        rows = _empty(spark, source)
+        kind = rows.schema[SOURCE].dataType.simpleString() if SOURCE in rows.columns else _BY_FILE
+        return TableFunction(computed(rows, table.aggregate).schema, source_type=kind)
     if table.stages is None:
         return TableFunction(bronze.schema(table) if table.columns else _empty(spark, source).schema)
     session = spark.newSession()  # its views are of nobody's business
     stages = StagedTable(table)
     lookups = Lookups(table, store)
     pins = Pins(0, "", lookups.newest())
-    made = stages.make(_empty(session, source), pins, lookups.read(session, pins))
+    empty, beside = _empty(session, source), lookups.read(session, pins)
+    stages.refuse_chance(empty, beside)
+    made = stages.make(empty, pins, beside)
     source_type = made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
     return TableFunction(made.rows.schema, stages, source_type)
 

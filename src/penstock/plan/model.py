@@ -134,6 +134,12 @@ class TablePlan:
     upstream: tuple[str, ...] = ()
     settings: tuple[Setting, ...] = ()
 
+    @property
+    def may_reject(self) -> bool:
+        """It has a quarantine."""
+        late = self.aggregate is not None and self.aggregate.emit == "final"
+        return late or (self.stages is not None and self.stages.may_reject)
+
 
 @dataclass(frozen=True)
 class Plan:

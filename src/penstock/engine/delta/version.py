@@ -21,7 +21,12 @@ class Version:
     @property
     def read_up_to(self) -> int:
         """The last version of which rows have been read."""
-        return self.version - 1 if self.index == _BEFORE_ALL_FILES and not self.snapshot else self.version
+        return self.version - 1 if self.whole else self.version
+
+    @property
+    def whole(self) -> bool:
+        """Every version up to here is read to its end."""
+        return self.index == _BEFORE_ALL_FILES and not self.snapshot
 
     def __str__(self) -> str:
         document = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from penstock.engine.protocol.fates import Fates
@@ -19,12 +19,25 @@ Kind = Literal["genesis", "batch", "open", "carry"]
 
 
 @dataclass(frozen=True)
+class Watermark:
+    """In microseconds since 1970; None as long as no time was read."""
+
+    closed: int | None = None
+    """Windows that end here or earlier were closed by the batches before."""
+    now: int | None = None
+    """Windows that end here or earlier are closed by this one."""
+    reached: int | None = None
+    """The latest time that was read, less the delay. It becomes `now` where the source's version is read to its end."""
+
+
+@dataclass(frozen=True)
 class Pins:
     """What a batch must see again if it runs again."""
 
     time_ms: int
     definition: str
     lookups: Mapping[str, int] = field(default_factory=dict)
+    watermark: Watermark | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,23 @@ class Entry:
         return replace(self, kind="carry", counts=counts, seen=seen)
 
 
+def pins_document(pins: Pins) -> dict[str, Any]:
+    document: dict[str, Any] = {"time": pins.time_ms, "definition": pins.definition, "lookups": dict(pins.lookups)}
+    if pins.watermark is not None:
+        document["watermark"] = asdict(pins.watermark)
+    return document
+
+
+def parse_pins(document: Mapping[str, Any]) -> Pins:
+    marks = document.get("watermark")
+    return Pins(
+        document["time"],
+        document["definition"],
+        document.get("lookups", {}),
+        Watermark(**marks) if marks is not None else None,
+    )
+
+
 def dump(entry: Entry) -> str:
     document: dict[str, Any] = {
         "penstock": FORMAT,
@@ -80,11 +110,7 @@ def dump(entry: Entry) -> str:
         "batch": entry.batch,
         "before": list(entry.before),
         "after": list(entry.after),
-        "pins": {
-            "time": entry.pins.time_ms,
-            "definition": entry.pins.definition,
-            "lookups": dict(entry.pins.lookups),
-        },
+        "pins": pins_document(entry.pins),
         "topics": dict(entry.topics),
         "subscription": dict(entry.subscription),
         "counts": {"rows": entry.counts.rows, "total": entry.counts.total},
@@ -124,7 +150,7 @@ def parse(user_metadata: str | None) -> Entry | None:
         batch=document["batch"],
         before=tuple(document["before"]),
         after=tuple(document["after"]),
-        pins=Pins(pins["time"], pins["definition"], pins.get("lookups", {})),
+        pins=parse_pins(pins),
         topics=document.get("topics", {}),
         subscription=document.get("subscription", {}),
         counts=Counts(counts.get("rows", 0), counts.get("total", 0), counts.get("fates", {})),

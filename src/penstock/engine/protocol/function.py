@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.entry import Entry, Pins, Watermark
 from penstock.engine.protocol.fates import Fates
 
 
+@dataclass(frozen=True)
+class Pinned:
+    """What a batch shall see again if it runs again; `Pins` says what each means."""
+
+    lookups: Mapping[str, int] = field(default_factory=dict)
+    watermark: Watermark | None = None
+
+
 class Function(Protocol):
-    def pin(self) -> Mapping[str, int]:
-        """The versions of the lookups that a batch which begins now shall see."""
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+        """Of a batch which begins now and reads up to `after`; `last` are the pins of the batch before."""
 
     def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
         """One commit with the entry, or none if the batch makes no row. `files` is how many its rows deserve."""

@@ -93,7 +93,7 @@ class BatchWriter:
             verdict = check(self._tail.entry, self._generation, number, before, after)
             rows = 0
             if verdict is Verdict.WRITE:
-                pins = self._pin(number, time_ms, function)
+                pins = self._pin(batch, number, planned, function)
                 entry = self._entry(number, before, after, pins, ids)
                 self._tail = self._commit(batch, entry, function)
                 rows = self._tail.commit.rows
@@ -135,11 +135,13 @@ class BatchWriter:
         self._planned = (number, planned)
         return before, planned
 
-    def _pin(self, number: int, time_ms: int, function: Function) -> Pins:
+    def _pin(self, batch: DataFrame, number: int, planned: Planned, function: Function) -> Pins:
         target = self._target
         begun = None if self._begun else read_pins(target.store, target.checkpoint, number)
         self._begun = True  # only the first batch of a query can be one that was begun before
-        pins = Pins(time_ms, target.definition, {**function.pin(), **(begun.lookups if begun else {})})
+        pinned = function.pin(batch, self._tail.entry.pins, planned.after)
+        lookups = {**pinned.lookups, **(begun.lookups if begun else {})}
+        pins = Pins(planned.time_ms, target.definition, lookups, pinned.watermark)
         store_pins(target.store, target.checkpoint, number, pins)
         return pins
 

@@ -6,7 +6,7 @@ if they are not, or if the good rows are in the table already, the batch is read
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from penstock.engine import bronze
 from penstock.engine.identifiers import quote
 from penstock.engine.protocol.entry import Pins
+from penstock.engine.stages.batch_time import with_batch_time
 from penstock.engine.stages.coordinates import SOURCE, with_source
 from penstock.engine.stages.csv import CsvDecoder, TextDecoder
 from penstock.engine.stages.decode import Decoder, reason
@@ -25,8 +26,9 @@ from penstock.engine.stages.rejects import FAILED, RAW, raw_columns, reject
 from penstock.engine.stages.transform import Transform, load_transform
 from penstock.errors import Terminal
 from penstock.plan.model import KafkaSource, TablePlan
-from penstock.plan.stages import DecodePlan
+from penstock.plan.stages import DecodePlan, Expectation
 
+_NO_PINS = Pins(0, "")
 _NO_SOURCE = "CAST(NULL AS STRUCT<topic: STRING, partition: INT, offset: BIGINT>)"
 
 
@@ -56,9 +58,35 @@ class StagedTable:
             observed = Observed()
             return Made(self._finished(first.good(observed)), (observed,), (first,))
         before, after = Observed(), Observed()
-        rows = self._require_source(self._transform(first.good(before), lookups))
-        second = self._expected(rows)
+        rows = self._require_source(self._transform(first.good(before), lookups, pins.time_ms))
+        second = self._expected(rows, pins)
         return Made(self._finished(second.good(after)), (before, after), (first, second))
+
+    @property
+    def depends_on_the_moment(self) -> bool:
+        """A Python function may ask for the time, or for random numbers: a second run of a batch may judge otherwise."""
+        plan = self._stages.transform
+        return plan is not None and plan.sql is None
+
+    def refuse_chance(self, batch: DataFrame, lookups: Mapping[str, DataFrame]) -> None:
+        """`batch` has no rows. Terminal if SQL of the user gives another answer every time that it is asked."""
+        rows = self._decoded(batch, _NO_PINS).good(Observed())
+        spark = rows.sparkSession
+        if self._transform is not None:
+            plain = spark.createDataFrame([], rows.schema)
+            rows = self._transform(plain, {name: _empty_like(frame) for name, frame in lookups.items()}, 0)
+            if not self.depends_on_the_moment and not _deterministic(rows):
+                raise self._chance("sql", self._stages.transform.sql if self._stages.transform else None)
+        for one in self._stages.expect:
+            if not _deterministic(spark.createDataFrame([], rows.schema).selectExpr(one.check)):
+                raise self._chance(f"expect {one.name}", one.check)
+
+    def _chance(self, where: str, written: str | None) -> Terminal:
+        return Terminal(
+            f"{where} depends on chance, so a batch that runs again could lose rows: {written}",
+            where=self._table.name,
+            hint="leave out rand(), uuid() and their like; a hash of the row is always the same: xxhash64(order_id)",
+        )
 
     def explained(self, rejected: DataFrame) -> DataFrame:
         """Rejected rows with `why`, a struct of reason and detail."""
@@ -92,7 +120,7 @@ class StagedTable:
         table, stages = self._table, self._stages
         records = self._records(batch, pins)
         raw = raw_columns(table, records.columns)
-        expectations = () if self._transform is not None else stages.expect
+        expectations = () if self._transform is not None else _at(stages.expect, pins)
         size = f"octet_length({raw['value']})" if raw.get("value", "NULL") != "NULL" else "0"
         place = f"to_json({SOURCE})"
         if stages.decode is None:
@@ -114,13 +142,15 @@ class StagedTable:
         size = "octet_length(`__raw_value`)" if "value" in raw else "0"
         return judge(frame, columns, expectations, bad=BAD, place=place, reject=kept, size=size)
 
-    def _expected(self, rows: DataFrame) -> Judged:
+    def _expected(self, rows: DataFrame, pins: Pins) -> Judged:
         """After a transform the record as it came is no longer at hand: it is looked up by its coordinates."""
         has_source = SOURCE in rows.columns
         values = ", ".join(quote(name) for name in rows.columns if name != SOURCE)
         kept = reject({"value": f"to_json(struct({values}))"}, SOURCE if has_source else _NO_SOURCE, "__failed")
         place = f"to_json({SOURCE})" if has_source else "'an unknown place'"
-        return judge(rows, rows.columns, self._stages.expect, bad="false", place=place, reject=kept, size="0")
+        return judge(
+            rows, rows.columns, _at(self._stages.expect, pins), bad="false", place=place, reject=kept, size="0"
+        )
 
     def _require_source(self, rows: DataFrame) -> DataFrame:
         if SOURCE in rows.columns or not self._table.write.source:
@@ -133,6 +163,18 @@ class StagedTable:
 
     def _finished(self, rows: DataFrame) -> DataFrame:
         return rows if self._table.write.source else rows.drop(SOURCE)
+
+
+def _at(expectations: Sequence[Expectation], pins: Pins) -> list[Expectation]:
+    return [replace(one, check=with_batch_time(one.check, pins.time_ms)) for one in expectations]
+
+
+def _empty_like(frame: DataFrame) -> DataFrame:
+    return frame.sparkSession.createDataFrame([], frame.schema)
+
+
+def _deterministic(rows: DataFrame) -> bool:
+    return bool(rows._jdf.queryExecution().analyzed().deterministic())
 
 
 def _decoder(plan: DecodePlan, binary: str | None) -> Decoder:

@@ -11,10 +11,12 @@ from typing import cast
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from penstock.engine.stages.batch_time import with_batch_time
 from penstock.errors import Terminal
 from penstock.plan.stages import TransformPlan
 
-Transform = Callable[[DataFrame, Mapping[str, DataFrame]], DataFrame]
+Transform = Callable[[DataFrame, Mapping[str, DataFrame], int], DataFrame]
+"""Rows, lookups, and the time of the batch in milliseconds."""
 
 
 def load_transform(plan: TransformPlan, input_name: str, table: str) -> Transform:
@@ -26,11 +28,11 @@ def load_transform(plan: TransformPlan, input_name: str, table: str) -> Transfor
 
 
 def _sql(query: str, input_name: str) -> Transform:
-    def run(rows: DataFrame, lookups: Mapping[str, DataFrame]) -> DataFrame:
+    def run(rows: DataFrame, lookups: Mapping[str, DataFrame], time_ms: int) -> DataFrame:
         rows.createOrReplaceTempView(input_name)
         for name, frame in lookups.items():
             frame.createOrReplaceTempView(name)
-        return rows.sparkSession.sql(query)
+        return rows.sparkSession.sql(with_batch_time(query, time_ms))
 
     return run
 
@@ -38,7 +40,7 @@ def _sql(query: str, input_name: str) -> Transform:
 def _python(file: Path, name: str, table: str) -> Transform:
     function = cast(Callable[..., DataFrame], _function(file, name, table))
 
-    def run(rows: DataFrame, lookups: Mapping[str, DataFrame]) -> DataFrame:
+    def run(rows: DataFrame, lookups: Mapping[str, DataFrame], _: int) -> DataFrame:
         try:
             made = function(rows, **lookups)
         except PySparkException:

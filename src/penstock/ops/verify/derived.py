@@ -71,7 +71,7 @@ def _quarantined(look: Look, columns: Columns | None) -> Coordinates:
     """Of the batches that the table has: a running one may be further by now."""
     table, entry = look.table, look.tail.entry
     place = quarantine_of(table.name, table.uri)
-    if table.stages is None or not table.stages.may_reject or not look.store.names(f"{place.uri}/_delta_log"):
+    if not table.may_reject or not look.store.names(f"{place.uri}/_delta_log"):
         return Coordinates()
     where = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
     if columns is None:

@@ -6,37 +6,38 @@ version up to which the batch has read. So late rows of any age, restarts and co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from delta.tables import DeltaTable
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from penstock.engine.aggregate.groups import END, START, computed, group_names, source_at, touched
 from penstock.engine.delta.version import parse
 from penstock.engine.identifiers import quote
 from penstock.engine.protocol.commit import carrying, overwrite
-from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import Fates
+from penstock.engine.protocol.function import Pinned
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.stages.decode import literal
 from penstock.engine.store import Store
 from penstock.plan.model import DeltaSource, TablePlan
 from penstock.plan.stages import AggregatePlan
 
-START, END = "window_start", "window_end"
-_WINDOW, _THERE = "__window", "__there"
+_THERE = "__there"
 
 
-class Aggregated:
+class Recomputed:
     def __init__(self, table: TablePlan, store: Store) -> None:
         assert table.aggregate is not None and isinstance(table.source, DeltaSource)
         self._plan, self._source = table.aggregate, table.source
         self._log = DeltaLog(store, table.source.uri, table.source.table or table.source.uri)
         self._groups: DataFrame | None = None
 
-    def pin(self) -> Mapping[str, int]:
-        return {}
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+        return Pinned()
 
     def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
         session = batch.sparkSession
@@ -67,43 +68,6 @@ class Aggregated:
             if commit is not None and commit.changes:
                 return True
         return False
-
-
-def source_at(session: SparkSession, source: DeltaSource, version: int) -> DataFrame:
-    rows = session.read.format("delta").option("versionAsOf", version).load(source.uri)
-    return rows.where(source.where) if source.where is not None else rows
-
-
-def computed(rows: DataFrame, plan: AggregatePlan) -> DataFrame:
-    """The groups of the rows, as a batch query has them."""
-    metrics = [F.expr(expression).alias(name) for name, expression in plan.metrics.items()]
-    made = _windowed(rows, plan).groupBy(*_group_columns(plan)).agg(*metrics)
-    return made.select(*_named(plan), *map(quote, plan.metrics))
-
-
-def touched(batch: DataFrame, plan: AggregatePlan) -> DataFrame:
-    """The groups that have a row in the batch."""
-    return _windowed(batch, plan).select(*_group_columns(plan)).distinct().select(*_named(plan))
-
-
-def _windowed(rows: DataFrame, plan: AggregatePlan) -> DataFrame:
-    if plan.time is None:
-        return rows
-    size, every = (f"{milliseconds} milliseconds" for milliseconds in (plan.size_ms, plan.every_ms))
-    return rows.withColumn(_WINDOW, F.window(quote(plan.time), size, every))
-
-
-def _group_columns(plan: AggregatePlan) -> list[str]:
-    return [*map(quote, plan.keys), *([_WINDOW] if plan.time else [])]
-
-
-def _named(plan: AggregatePlan) -> list[Column]:
-    window = [F.col(f"{_WINDOW}.start").alias(START), F.col(f"{_WINDOW}.end").alias(END)] if plan.time else []
-    return [*window, *(F.col(quote(key)) for key in plan.keys)]
-
-
-def _names(plan: AggregatePlan) -> list[str]:
-    return [*([START, END] if plan.time else []), *plan.keys]
 
 
 def _within(rows: DataFrame, groups: DataFrame, plan: AggregatePlan, bounds: tuple[str, str] | None) -> DataFrame:
@@ -138,7 +102,7 @@ def _merge(
     bounds: tuple[str, str] | None,
 ) -> None:
     """The groups as they are now in place of what the table says of them; those without rows go."""
-    names = _names(plan)
+    names = group_names(plan)
     wanted = groups.alias("g").join(
         now.withColumn(_THERE, F.lit(True)).alias("n"),
         F.expr(" AND ".join(f"g.{quote(name)} <=> n.{quote(name)}" for name in names)),
