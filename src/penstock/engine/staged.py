@@ -96,7 +96,10 @@ class Staged:
         now, and lack some that were rejected then: whatever is not in the table goes to quarantine, and nothing is
         lost."""
         there = batch.sparkSession.read.format("delta").load(self._table.uri).select(SOURCE)
-        good = made.rows.selectExpr(SOURCE, f"{NOTHING_FAILED} AS failed")
+        rows = made.rows
+        if self._dedupe is not None:  # what was left out as a duplicate has its keys in the table
+            rows = without_duplicates(numbered(rows), self._dedupe, self._table.uri)
+        good = rows.selectExpr(SOURCE, f"{NOTHING_FAILED} AS failed")
         why = reason("judged_anew", literal(_JUDGED_ANEW))
         records = self._stages.records_of(batch, entry.pins, good).selectExpr("*", f"{why} AS why")
         return explained.unionByName(records).join(there, SOURCE, "left_anti")

@@ -64,7 +64,7 @@ class StagedTable:
 
     @property
     def depends_on_the_moment(self) -> bool:
-        """A Python function may ask for the time, or for random numbers: a second run of a batch may judge otherwise."""
+        """A Python function may ask for the time, or for chance: a second run of a batch may judge otherwise."""
         plan = self._stages.transform
         return plan is not None and plan.sql is None
 
