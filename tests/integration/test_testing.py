@@ -88,12 +88,12 @@ def test_a_table_that_lands_records(spark: SparkSession, folder: Path) -> None:
 
 
 def test_mistakes_of_a_test_are_told(spark: SparkSession, folder: Path) -> None:
-    with pytest.raises(UsageError, match="no table silver.order in"):
-        with table_under_test(folder, "silver.order", spark=spark):
-            pass
-    with pytest.raises(UsageError, match="no lookup 'people'"):
-        with table_under_test(folder, "silver.orders", lookups={"people": []}, spark=spark):
-            pass
-    with table_under_test(folder, "silver.orders", spark=spark) as orders:
-        with pytest.raises(UsageError, match="no column 'valeu'"):
-            orders.run([{"valeu": "x"}])
+    unknown = table_under_test(folder, "silver.order", spark=spark)
+    with pytest.raises(UsageError, match=r"no table silver\.order in"), unknown:
+        pass
+    people = table_under_test(folder, "silver.orders", lookups={"people": []}, spark=spark)
+    with pytest.raises(UsageError, match="no lookup 'people'"), people:
+        pass
+    whole = table_under_test(folder, "silver.orders", spark=spark)
+    with whole as orders, pytest.raises(UsageError, match="no column 'valeu'"):
+        orders.run([{"valeu": "x"}])
