@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.contenders import CONTENDERS, Task
-from bench.load import Records, fill
+from bench.load import Records, TypedRecords, fill
 from bench.measure import Figures, run
 from bench.outcome import Series
 from bench.process import ContenderFailed
@@ -34,7 +34,7 @@ class Arena:
 
     def warm_up(self, names: Iterable[str]) -> None:
         """Every contender once, on few records, uncounted: so that none pays for a cold disk cache."""
-        self.fill("warm-up", WARM_UP_RECORDS)
+        self.fill("warm-up", WARM_UP_RECORDS, records=TypedRecords())
         for name in names:
             self._add(Series(name), "warm-up", WARM_UP_RECORDS, "warm-up")
 

@@ -6,6 +6,7 @@ groups, are few however many there are. The cost of a batch should follow those,
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import subprocess
@@ -115,7 +116,7 @@ def _measure(arena: Arena, factor: int) -> dict[str, float]:
 
 
 def _gaps(moments: list[float]) -> Iterator[float]:
-    for earlier, later in list(zip(moments, moments[1:], strict=False))[_UNCOUNTED - 1 :]:
+    for earlier, later in list(itertools.pairwise(moments))[_UNCOUNTED - 1 :]:
         yield later - earlier
 
 
