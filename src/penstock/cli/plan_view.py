@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.plan.model import Cluster, DeltaSource, KafkaSource, Plan, Setting, TablePlan, Trigger, VersionStart
-from penstock.plan.stages import Stages, WritePlan
+from penstock.plan.stages import AggregatePlan, Stages, WritePlan
 from penstock.spec.quantity import duration_text
 
 _INDENT = 2
@@ -54,6 +54,7 @@ def _table(table: TablePlan, settings: Sequence[Setting]) -> RenderableType:
         [
             *_source(table.source),
             *(_stages(table.stages, table.write) if table.stages else ()),
+            *(_aggregate(table.aggregate) if table.aggregate else ()),
             ("trigger", _trigger(table.trigger)),
             ("table", table.uri),
             ("checkpoint", f"{table.checkpoints}/<generation>"),
@@ -96,11 +97,25 @@ def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
         yield "lookups", ", ".join(f"{one.name}: {one.table or one.uri}" for one in stages.lookups)
     for one in stages.expect:
         yield "expect", f"{one.name}: {one.check} (else {one.action})"
+    if stages.dedupe:
+        bound = f" within {duration_text(stages.dedupe.within_ms / 1000)}" if stages.dedupe.within_ms else ""
+        yield "dedupe", f"by {', '.join(stages.dedupe.keys)}{bound}"
     if stages.may_reject:
         yield "rejected", "rows go to its quarantine, with the reason"
     layout = [f"partitioned by {', '.join(write.partition_by)}"] if write.partition_by else []
     layout += [f"clustered by {', '.join(write.cluster_by)}"] if write.cluster_by else []
     yield "write", ", ".join([f"schema {write.schema}", *layout])
+
+
+def _aggregate(plan: AggregatePlan) -> Iterable[tuple[str, str]]:
+    groups = [*plan.keys, *([f"windows over {plan.time}"] if plan.time else [])]
+    yield "groups", ", ".join(groups)
+    if plan.every_ms is not None and plan.size_ms is not None:
+        every, size = duration_text(plan.every_ms / 1000), duration_text(plan.size_ms / 1000)
+        yield "window", every if every == size else f"{size}, every {every}"
+    yield "metrics", ", ".join(f"{name}: {expression}" for name, expression in plan.metrics.items())
+    late = f", rows later than {duration_text(plan.watermark_ms / 1000)} are kept aside" if plan.watermark_ms else ""
+    yield "emit", plan.emit + late
 
 
 def _topics(source: KafkaSource) -> str:

@@ -120,6 +120,21 @@ def stages_plan(project: Project, table: Table, lake: str) -> Stages | None:
     )
 
 
+def dedupe_reads(dedupe: DedupePlan) -> tuple[str, str]:
+    """What of the table a batch is compared with, and why."""
+    keys = ", ".join(dedupe.keys)
+    if dedupe.time is None:
+        return (
+            "the whole table",
+            f"WARNING: without `within`, every file whose {keys} overlap those of a batch is read: all of them, unless "
+            "keys grow with time. `within: 7 days, time: …` reads only the files of that time",
+        )
+    return (
+        f"files within the bound around the batch's {dedupe.time}",
+        f"a row is a duplicate only if its {keys} are there within that time",
+    )
+
+
 def aggregate_plan(aggregate: Aggregate) -> AggregatePlan:
     window = aggregate.window
     return AggregatePlan(

@@ -10,9 +10,9 @@ from typing import Any
 
 from penstock.plan.delta import delta_plan
 from penstock.plan.kafka import source_plan
-from penstock.plan.model import DeltaSource, Input, KafkaSource, TablePlan
+from penstock.plan.model import DeltaSource, Input, KafkaSource, Setting, TablePlan
 from penstock.plan.properties import property_settings
-from penstock.plan.stages import AggregatePlan, Stages, aggregate_plan, stages_plan, table_uri, write_plan
+from penstock.plan.stages import AggregatePlan, Stages, aggregate_plan, dedupe_reads, stages_plan, table_uri, write_plan
 from penstock.plan.trigger import trigger_plan
 from penstock.spec.columns import table_columns
 from penstock.spec.graph import upstream_of
@@ -48,8 +48,12 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
         aggregate=aggregate,
         write=write,
         upstream=upstream_of(table),
-        settings=(*source_settings, *properties),
+        settings=(*source_settings, *_dedupe(stages), *properties),
     )
+
+
+def _dedupe(stages: Stages | None) -> tuple[Setting, ...]:
+    return () if stages is None or stages.dedupe is None else (Setting("dedupe", *dedupe_reads(stages.dedupe)),)
 
 
 def kafka_columns(table: Table) -> dict[str, str]:
