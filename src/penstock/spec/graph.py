@@ -14,6 +14,11 @@ def upstream_of(table: Table) -> tuple[str, ...]:
     return (table.source.table,) if isinstance(table.source, TableFrom) else ()
 
 
+def changes_rows(table: Table) -> bool:
+    """Rows that are there already are replaced."""
+    return table.aggregate is not None and table.aggregate.emit != "final"
+
+
 def is_place(lookup: str) -> bool:
     """A lookup that is not a table of the project but a Delta table by its path."""
     return "/" in lookup
@@ -33,6 +38,12 @@ def graph_findings(tables: Mapping[str, Table]) -> list[Finding]:
                 others = [other for other in known if other != name]
                 message = f"there is no table {shown(upstream)} in this project"
                 findings.append(Finding((name, "from", "table"), message, _other(upstream, others, "from: {delta: …}")))
+            elif changes_rows(tables[upstream]):
+                message = f"the rows of {upstream} change as its groups are computed anew, and only new rows are read"
+                hint = (
+                    "read the table that it reads; as a lookup it can be used as it is; with emit: final it only grows"
+                )
+                findings.append(Finding((name, "from", "table"), message, hint))
         for lookup, target in table.lookups.items():
             if not is_place(target) and target not in tables:
                 message = f"there is no table {shown(target)} in this project"
