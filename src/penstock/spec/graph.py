@@ -29,6 +29,23 @@ def reads(table: Table) -> tuple[str, ...]:
     return (*upstream_of(table), *(name for name in table.lookups.values() if not is_place(name)))
 
 
+def waits_for(tables: Mapping[str, Table], name: str) -> tuple[str, ...]:
+    """What must be finished before a table reads what is there: all that it reads, but for a lookup that is made, by
+    whatever way, of the table itself."""
+    return tuple(one for one in reads(tables[name]) if name not in _behind(tables, one))
+
+
+def _behind(tables: Mapping[str, Table], name: str) -> set[str]:
+    found: set[str] = set()
+    left = [name]
+    while left:
+        one = left.pop()
+        if one not in found:
+            found.add(one)
+            left += reads(tables[one])
+    return found
+
+
 def graph_findings(tables: Mapping[str, Table]) -> list[Finding]:
     findings: list[Finding] = []
     known = list(tables)
