@@ -119,7 +119,7 @@ def test_a_key_of_a_later_version_is_not_called_unknown(key: str, tmp_path: Path
     assert "not in this version" in problem.message
 
 
-@pytest.mark.parametrize("key", ["aggregate", "stream"])
+@pytest.mark.parametrize("key", ["stream"])
 def test_a_table_key_of_a_later_version_is_not_called_unknown(key: str, tmp_path: Path) -> None:
     problem = one(problems(tmp_path, table(f"from: {{kafka: orders}}\n{key}: x")))
     assert place(problem) == (7, 5)

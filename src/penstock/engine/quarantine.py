@@ -7,6 +7,7 @@ completed when the batch is run again: the quarantine's own ledger says which ba
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -105,5 +106,4 @@ class Quarantine:
 
 def _schema(source: str) -> StructType:
     columns = {**RAW, SOURCE: source, **_REASONS}
-    made: StructType = StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in columns.items()))
-    return made
+    return cast(StructType, StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in columns.items())))

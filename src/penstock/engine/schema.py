@@ -26,7 +26,7 @@ from penstock.engine.identifiers import quote
 from penstock.errors import TableChanged
 from penstock.plan.model import TablePlan
 
-_DIGITS = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 20}
+_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 20}
 _WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
     ByteType: (ShortType, IntegerType, LongType, DoubleType),
     ShortType: (IntegerType, LongType, DoubleType),

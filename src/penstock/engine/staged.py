@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -67,7 +67,7 @@ class Staged:
     def _make(self, batch: DataFrame, entry: Entry) -> Made:
         return self._stages.make(batch, entry.pins, self._lookups.read(batch.sparkSession, entry.pins))
 
-    def _brought(self, batch: DataFrame, entry: Entry, made: Made, found: list[Told]) -> DataFrame:
+    def _brought(self, batch: DataFrame, entry: Entry, made: Made, found: Sequence[Told]) -> DataFrame:
         """The rejected rows that came along with the write, if those are all; else the batch is read again."""
         parts = []
         for stage, (judged, one) in enumerate(zip(made.judged, found, strict=True)):
@@ -105,7 +105,7 @@ class Staged:
         return explained.unionByName(records).join(there, SOURCE, "left_anti")
 
 
-def _fates(found: list[Told], rows: int) -> dict[str, int]:
+def _fates(found: Sequence[Told], rows: int) -> dict[str, int]:
     """`rows` were written; what else met every expectation was in the table already."""
     first, last = found[0], found[-1]
     rejected, dropped = (sum(int(one[name]) for one in found) for name in (judge.REJECTED, judge.DROPPED))

@@ -6,7 +6,7 @@ if they are not, or if the good rows are in the table already, the batch is read
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -178,5 +178,9 @@ def _deterministic(rows: DataFrame) -> bool:
 
 
 def _decoder(plan: DecodePlan, binary: str | None) -> Decoder:
-    makers = {"json": JsonDecoder, "csv": CsvDecoder, "text": TextDecoder}
+    makers: dict[str, Callable[[DecodePlan, str | None], Decoder]] = {
+        "json": JsonDecoder,
+        "csv": CsvDecoder,
+        "text": TextDecoder,
+    }
     return makers[plan.format](plan, binary)

@@ -77,7 +77,9 @@ def _scalar(kind: Scalar, found: str) -> Read:
 
 
 def _struct(fields: tuple[Column, ...], found: str, depth: int) -> Read:
-    parts, faults, same = [], [], True
+    parts: list[str] = []
+    faults: list[str] = []
+    same = True
     for field in fields:
         inner = f"{found}.{quote(field.name)}"
         made = read(field.type, inner, depth)

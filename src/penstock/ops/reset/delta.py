@@ -53,8 +53,10 @@ def _chosen(
     def start(starting: VersionStart) -> Version:
         return resolve(starting, identity, versions, upstream, table.name)
 
-    if to == "earliest" or to == "latest":
-        return start(VersionStart(to))
+    if to == "earliest":
+        return start(VersionStart("earliest"))
+    if to == "latest":
+        return start(VersionStart("latest"))
     if to == "starting":
         return start(source.starting)
     if to.startswith("source:") and to[7:].isdigit():
