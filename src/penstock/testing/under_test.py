@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +74,7 @@ class TableUnderTest:
         self._log = DeltaLog(self._store, self._table.uri, name)
         self._tail = self._begin()
         self._given = 0
+        self._order = [self._table.columns[name] for name in ("topic", "partition", "offset") if self._table.columns]
 
     def run(self, rows: Rows) -> Outcome:
         """One batch of rows, as its source would bring them: records of Kafka, or rows of the table upstream."""
@@ -96,7 +97,7 @@ class TableUnderTest:
 
     def rows(self) -> list[Row]:
         """All that the table has now."""
-        return _rows(self._spark.read.format("delta").load(self._table.uri))
+        return _rows(self._spark.read.format("delta").load(self._table.uri), self._order)
 
     def _begin(self) -> Tail:
         source = self._table.source
@@ -146,7 +147,7 @@ class TableUnderTest:
         if self._table.aggregate is not None:
             return _rows(table)
         new = [file for file in table.inputFiles() if file not in before]
-        return _rows(table.where(table["_metadata.file_path"].isin(new))) if new else []
+        return _rows(table.where(table["_metadata.file_path"].isin(new)), self._order) if new else []
 
     def _quarantined(self) -> list[Row]:
         place = quarantine_of(self._table.name, self._table.uri)
@@ -155,8 +156,8 @@ class TableUnderTest:
         return _rows(self._spark.read.format("delta").load(place.uri).orderBy("generation", "batch", SOURCE))
 
 
-def _rows(frame: DataFrame) -> list[Row]:
-    ordered = frame.orderBy(SOURCE) if SOURCE in frame.columns else frame.orderBy(*frame.columns)
+def _rows(frame: DataFrame, order: Sequence[str] = ()) -> list[Row]:
+    ordered = frame.orderBy(SOURCE) if SOURCE in frame.columns else frame.orderBy(*(order or frame.columns))
     return [
         {name: value for name, value in row.asDict(recursive=True).items() if name != SOURCE}
         for row in ordered.collect()
