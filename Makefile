@@ -1,7 +1,7 @@
 # Everything a newcomer runs. Each target sets up first; that takes under a second when nothing changed.
 #   make PYTHON=python3.12 …   another Python          make test ARGS="-k broker"   arguments for pytest (or the bench)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench lock clean
+.PHONY: help setup demo test check bench lock jar clean
 PYTHON ?=
 ARGS ?=
 BIN := .venv/bin
@@ -31,6 +31,9 @@ lock: setup ## renew requirements.lock from pyproject.toml (ARGS=--upgrade: newe
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra dev $(ARGS) \
 	    --custom-compile-command "make lock" --output-file requirements.lock pyproject.toml >/dev/null
 	@! grep -n '://' requirements.lock || { echo "requirements.lock must not name a registry" >&2; exit 1; }
+
+jar: setup ## compile the one Java class again (needs a JDK)
+	@scripts/build-jar
 
 clean: ## remove the virtual environment and all that is built
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache spark-warehouse metastore_db derby.log

@@ -9,6 +9,7 @@ from pathlib import Path
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_GROWS = 0.02
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ def usage_below(root: int) -> Usage:
     while below:
         process, parents_size = below.pop()
         ticks += process.own + process.reaped
-        # A JVM starts its children by vfork: until they have their own program they are the JVM's memory again.
-        pages += process.pages if process.size != parents_size else 0
+        # A JVM starts its children by vfork: until they have their own program they are the JVM's memory again. It may
+        # have grown a little between the two looks.
+        pages += process.pages if abs(process.size - parents_size) > parents_size * _GROWS else 0
         below += [(child, process.size) for child in children[process.pid]]
     return Usage(cpu=ticks / _TICK, rss=pages * _PAGE)

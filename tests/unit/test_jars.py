@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,12 @@ def test_where_the_cache_is(environment: dict[str, str], folder: str, monkeypatc
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert jars.cache_folder() == Path(folder)
+
+
+def test_our_own_jar_was_built_from_the_source_beside_it() -> None:
+    own = jars.own_jar()
+    with zipfile.ZipFile(own) as jar:
+        manifest = jar.read("META-INF/MANIFEST.MF").decode().replace("\r\n ", "")
+        assert "penstock/LocalFiles.class" in jar.namelist()
+    source = hashlib.sha256(own.with_name("LocalFiles.java").read_bytes()).hexdigest()
+    assert f"Source-SHA256: {source}" in manifest, "run `make jar`"

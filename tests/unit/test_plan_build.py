@@ -75,6 +75,13 @@ def test_confs_of_the_user_win_and_are_told_as_theirs() -> None:
     assert setting.why.startswith("yours")
 
 
+@pytest.mark.parametrize(("tables", "late"), [(1, True), (8, True), (9, False), (100, False)])
+def test_code_is_compiled_late_only_where_there_are_few_tables(tables: int, late: bool) -> None:
+    names = {f"bronze.t{number}": {"from": {"kafka": f"t{number}"}} for number in range(tables)}
+    options = build_plan(project(tables=names)).conf["spark.driver.extraJavaOptions"]
+    assert ("Tier4InvocationThreshold" in options) is late
+
+
 def test_every_conf_has_a_reason() -> None:
     plan = build_plan(project())
     assert {setting.name: setting.value for setting in plan.settings} == plan.conf

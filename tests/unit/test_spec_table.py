@@ -176,8 +176,10 @@ def test_a_conf_that_would_break_a_promise_is_refused(spark: str, said: str, tmp
 
 
 def test_other_confs_are_taken_as_text(tmp_path: Path) -> None:
-    project = load(tmp_path, names("a") + "spark: {conf: {spark.ui.enabled: true, spark.task.cpus: 2}}\n")
-    assert project.spark.conf == {"spark.ui.enabled": "true", "spark.task.cpus": "2"}
+    of_a_column = "spark.hadoop.parquet.enable.dictionary#value"
+    conf = f"{{spark.ui.enabled: true, spark.task.cpus: 2, {of_a_column}: true}}"
+    project = load(tmp_path, names("a") + f"spark: {{conf: {conf}}}\n")
+    assert project.spark.conf == {"spark.ui.enabled": "true", "spark.task.cpus": "2", of_a_column: "true"}
 
 
 def test_the_provider_of_credentials_is_no_secret(tmp_path: Path) -> None:

@@ -46,6 +46,11 @@ def spark_jars() -> tuple[Path, ...]:
     return _jars("spark")
 
 
+def own_jar() -> Path:
+    """Penstock's own, one class; it comes with the package."""
+    return Path(str(files("penstock.engine").joinpath("jar_data", "local-files.jar")))
+
+
 def broker_jars() -> tuple[Path, ...]:
     """The class path of the development broker, verified; fetched on first use."""
     return _jars("broker")

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from penstock.engine.class_archive import PATIENCE as CLASSES_PATIENCE
 from penstock.engine.class_archive import ClassArchive
-from penstock.engine.jars import spark_jars
+from penstock.engine.jars import own_jar, spark_jars
 from penstock.engine.java import ensure_java, option
 from penstock.errors import SetupError
 from penstock.plan.model import EXTRA_JARS, Plan
@@ -42,7 +42,7 @@ def spark_session(
     os.environ |= {"JAVA_HOME": str(java.home), "SPARK_HOME": str(_pyspark_home()), "SPARK_CONF_DIR": os.devnull}
     conf = dict(plan.conf)
     extra = [jar for jar in conf.pop(EXTRA_JARS, "").split(",") if jar]
-    jars = [*map(str, spark_jars()), *extra]
+    jars = [*map(str, (*spark_jars(), own_jar())), *extra]
     conf["spark.driver.extraClassPath"] = os.pathsep.join([*jars, conf.get("spark.driver.extraClassPath", "")]).strip(
         ":"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -16,7 +17,8 @@ from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
 
 _CLUSTER_PARALLELISM = 8
-_UNIQUE = ("key", "key_binary", "value", "value_binary", "offset", "kafka_timestamp")
+_OPAQUE = ("key", "key_binary", "value", "value_binary")
+_UNIQUE = (*_OPAQUE, "offset", "kafka_timestamp")
 _LOCAL = re.compile(r"local(?:-cluster)?\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?.*\]")
 
 
@@ -48,7 +50,8 @@ def _session(
         parallelism=parallelism,
         local_lake="://" not in lake,
         tables=len(project.tables),
-        payload=_payload_columns(project),
+        unique=_named(project, _UNIQUE),
+        opaque=_named(project, _OPAQUE),
         memory=users.get("spark.driver.memory"),
     )
     kept = [setting for setting in chosen if setting.name not in project.spark.conf]
@@ -60,9 +63,10 @@ def _session(
     return (*kept, *(Setting(name, value, YOURS) for name, value in users.items())), conf, secrets
 
 
-def _payload_columns(project: Project) -> list[str]:
+def _named(project: Project, wanted: Sequence[str]) -> list[str]:
+    """What the tables call these columns of Kafka's."""
     columns = [kafka_columns(table) for table in project.tables.values()]
-    return sorted({names[column] for names in columns for column in _UNIQUE if column in names})
+    return sorted({names[column] for names in columns for column in wanted if column in names})
 
 
 def _parallelism(project: Project, cores: int | None) -> int:

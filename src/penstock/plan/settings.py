@@ -10,6 +10,7 @@ YOURS = "yours, from penstock.yml"
 _MOST_SNAPSHOT_PARTITIONS = 16
 _LEAST_CONSUMERS = 64
 _CONSUMERS_PER_TABLE = 16
+_FEW_TABLES = 8
 _LATE_COMPILATION = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=10000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
@@ -23,16 +24,24 @@ _SECRETS = (
 
 
 def session_settings(
-    *, master: str, parallelism: int, local_lake: bool, tables: int, payload: Iterable[str], memory: str | None
+    *,
+    master: str,
+    parallelism: int,
+    local_lake: bool,
+    tables: int,
+    unique: Iterable[str],
+    opaque: Iterable[str],
+    memory: str | None,
 ) -> tuple[Setting, ...]:
-    """Session-wide choices. `parallelism` is the number of tasks that run at once, `payload` the columns whose values
-    hardly repeat, `memory` what the user gave to the driver."""
+    """Session-wide choices. `parallelism` is the number of tasks that run at once, `unique` the columns whose values
+    hardly repeat, `opaque` those by whose order nobody searches, `memory` what the user gave to the driver."""
     return (
         *_delta(parallelism),
         *_tasks(parallelism, tables),
-        *_jvm(memory),
+        *_jvm(memory, tables),
         *(_local_files() if local_lake else ()),
-        *_files(payload),
+        *(_one_process() if local_lake and master.startswith("local") else ()),
+        *_files(unique, opaque),
         *_safety(),
         *(_loopback() if master.startswith("local") else ()),
     )
@@ -74,13 +83,18 @@ def _tasks(parallelism: int, tables: int) -> Iterator[Setting]:
     )
 
 
-def _jvm(memory: str | None) -> Iterator[Setting]:
-    options = f"-XX:+UseParallelGC -XX:MetaspaceSize=256m {_LATE_COMPILATION}"
+def _jvm(memory: str | None, tables: int) -> Iterator[Setting]:
+    options = "-XX:+UseParallelGC -XX:MetaspaceSize=256m"
     why = (
         "the default collector's threads compete with the tasks; loading Spark's classes alone would cause a "
-        "collection of the whole heap; and two fifths of a young JVM's time go into compiling, so only code ten times "
-        "as hot as by default is compiled to the end"
+        "collection of the whole heap"
     )
+    if tables <= _FEW_TABLES:  # with many, all code is hot, and the sooner it is compiled the better
+        options += f" {_LATE_COMPILATION}"
+        why += (
+            "; two fifths of a young JVM's time go into compiling, so only code ten times as hot as by default is "
+            "compiled to the end"
+        )
     if memory is not None:
         yield Setting("spark.driver.extraJavaOptions", options, why)
         return
@@ -93,6 +107,11 @@ def _jvm(memory: str | None) -> Iterator[Setting]:
 
 
 def _local_files() -> Iterator[Setting]:
+    yield Setting(
+        "spark.hadoop.parquet.page.write-checksum.enabled",
+        "false",
+        "on a local disk every file has a checksum beside it, which is looked at whenever it is read",
+    )
     yield Setting(
         "spark.delta.logStore.file.impl",
         "io.delta.storage.LocalLogStore",
@@ -107,12 +126,27 @@ def _local_files() -> Iterator[Setting]:
     )
 
 
-def _files(payload: Iterable[str]) -> Iterator[Setting]:
-    for column in payload:
+def _one_process() -> Iterator[Setting]:
+    yield Setting(
+        "spark.hadoop.fs.file.impl",
+        "penstock.LocalFiles",
+        "Hadoop's own starts `chmod` for every file and every checksum that it writes, eight times in a small batch: "
+        "a seventh of its time",
+    )
+
+
+def _files(unique: Iterable[str], opaque: Iterable[str]) -> Iterator[Setting]:
+    for column in unique:
         yield Setting(
             f"spark.hadoop.parquet.enable.dictionary#{column}",
             "false",
             "its values hardly repeat: a dictionary would be built and thrown away in every file",
+        )
+    for column in opaque:
+        yield Setting(
+            f"spark.hadoop.parquet.column.statistics.enabled#{column}",
+            "false",
+            "the first and the last of its values by order, which no search can use, cost a comparison at every value",
         )
     yield Setting(
         "spark.hadoop.parquet.size.statistics.enabled",

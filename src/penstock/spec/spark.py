@@ -15,7 +15,7 @@ from penstock.spec.properties import refusal as property_refusal
 _MASTER = re.compile(
     r"local|local\[(\d+|\*)\s*(,\s*\d+\s*)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|(spark|k8s)://.+"
 )
-_NAME = re.compile(r"spark\.[A-Za-z0-9_.\-/$:*]+")
+_NAME = re.compile(r"spark\.[A-Za-z0-9_.\-/$:*#]+")
 _SENSITIVE = re.compile(r"secret|passw|passphrase|token|credential|access\.?key|account\.key|jaas", re.IGNORECASE)
 _ABOUT_SECRETS = re.compile(r"(provider|providers|mapping|mechanism|enabled|class|path|file|location)$", re.IGNORECASE)
 _PROPERTY_DEFAULTS = "spark.databricks.delta.properties.defaults."
