@@ -69,8 +69,13 @@ class Live:
             raise explain(error, self._plan.name, str(logs_folder(self._plan))) from error
 
     def make(self) -> Result:
-        """Every table, with what is there already: a table that reads another, or looks up in it, finds it."""
-        result = run_in(self._spark, self._plan, self._plan.tables, self._view, once=True)
+        """Every table, with what is there already; first those that others look up in."""
+        tables = self._plan.tables
+        sought = {lookup.table for table in tables if table.stages for lookup in table.stages.lookups}
+        first = [table for table in tables if table.name in sought]
+        result = run_in(self._spark, self._plan, first, self._view, once=True) if first else Result({}, {})
+        if set(result.outcomes.values()) <= {"finished"}:
+            result = run_in(self._spark, self._plan, tables, self._view, once=True)
         self.whole = set(result.outcomes.values()) == {"finished"}
         return result
 
