@@ -20,7 +20,7 @@ def demonstrate(name: str, folder: Path) -> Lake:
     temporary.mkdir()
     command = [sys.executable, "-m", "penstock", "demo", name, "--count", str(COUNT), "--keep", str(folder)]
     environment = {**os.environ, "TMPDIR": str(temporary)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     proof = done.stdout.partition("prove it")[2]
     assert "complete" in proof and "NOT complete" not in proof and "unverifiable" not in proof, proof

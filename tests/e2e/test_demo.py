@@ -13,7 +13,7 @@ from penstock.engine.jars import cache_folder, fetch
 def demo(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PENSTOCK_CACHE": str(cache), "TMPDIR": str(cache / "tmp")}
     command = [sys.executable, "-m", "penstock", "demo", "--count", "5000", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
 def test_it_lands_proves_and_cleans_up_and_starts_quicker_the_next_time(tmp_path: Path) -> None:
