@@ -82,6 +82,7 @@ class Live:
     def run(self, example: Example, bootstrap: str, count: int) -> Result:
         """All tables at once while the events are sent, and on until the last of them has read everything."""
         self.whole = False
+        self._view.again()
         stop = threading.Event()
         feed = Feed(example, bootstrap, count, stop)
         watch = threading.Thread(target=self._watch, args=(feed, stop), name="watch", daemon=True)

@@ -100,6 +100,12 @@ class RunView:
                 table.add_row(*cells, took, *([row.behind] if known else []))
         return table
 
+    def again(self) -> None:
+        """Another run of the same tables begins; what they did so far still counts."""
+        with self._lock:
+            for row in self._rows.values():
+                row.state = "starting"
+
     def behind(self, tables: Mapping[str, str]) -> None:
         """How much each table has not read yet, in words; told by whoever asks the broker and the logs."""
         with self._lock:
@@ -138,7 +144,7 @@ class RunView:
     def summary(self, result: Result) -> None:
         fates = _shown_fates(self._rows.values())
         table = Table(
-            "table", "outcome", "batches", "rows landed", *fates.values(), "rows/s", title="run", title_justify="left"
+            "table", "outcome", "batches", "rows written", *fates.values(), "rows/s", title="run", title_justify="left"
         )
         for name, row in self._rows.items():
             style = "red" if name in result.errors else ""
