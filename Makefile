@@ -12,7 +12,7 @@ help: ## this list
 setup: ## virtual environment from the lock file, Java, jars
 	@PYTHON="$(PYTHON)" scripts/setup
 
-demo: setup ## Kafka landed in Delta on this machine, and the proof: a minute
+demo: setup ## orders from Kafka through bronze, silver and gold, live, and the proof (ARGS=fraud: another example)
 	@$(BIN)/penstock demo $(ARGS)
 
 test: setup ## every test

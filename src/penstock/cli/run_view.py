@@ -32,11 +32,13 @@ class _Row:
     rows: int = 0
     seconds: float = 0.0
     first: float = 0.0
-    """When the first batch began."""
+    """When the first batch with rows began."""
     last: float = 0.0
     """When the last batch ended."""
     fates: Fates = field(default_factory=dict)
     """What became of the rows that were read and not written."""
+    behind: str = ""
+    """How much is not read yet, in words."""
 
     @property
     def rate(self) -> float:
@@ -56,11 +58,18 @@ def _counts(row: _Row, fates: Mapping[str, str]) -> list[str]:
     return [f"{row.fates[name]:,}" if row.fates.get(name) else "" for name in fates]
 
 
+def _line(name: str, row: _Row) -> str:
+    notes = [f"{row.fates[fate]:,} {label}" for fate, label in _FATES.items() if row.fates.get(fate)]
+    notes += [f"{row.behind} behind"] if row.behind not in ("", "0") else []
+    return f"{name} {row.rows:,} rows" + (f" ({', '.join(notes)})" if notes else "")
+
+
 class RunView:
     """A listener; used as a context manager around the run."""
 
-    def __init__(self, console: Console, tables: Sequence[str]) -> None:
+    def __init__(self, console: Console, tables: Sequence[str], *, lines_every: float = LINES_EVERY) -> None:
         self._console = console
+        self._lines_every = lines_every
         self._rows = {name: _Row() for name in tables}
         self._lock = threading.Lock()
         self._live = Live(self, console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
@@ -82,14 +91,26 @@ class RunView:
     def __rich__(self) -> Table:
         with self._lock:
             fates = _shown_fates(self._rows.values())
-            table = Table(
-                "table", "state", "batch", "rows", *fates.values(), "rows/s", "last batch", box=None, pad_edge=False
-            )
+            known = any(row.behind for row in self._rows.values())
+            titles = ["table", "state", "batch", "rows", *fates.values(), "rows/s", "last batch"]
+            table = Table(*titles, *(["behind"] if known else []), box=None, pad_edge=False)
             for name, row in list(self._rows.items())[:ROWS_SHOWN]:
                 took = f"{row.seconds:.2f} s" if row.batches else ""
-                counts = _counts(row, fates)
-                table.add_row(name, row.state, str(row.batch), f"{row.rows:,}", *counts, f"{row.rate:,.0f}", took)
+                cells = [name, row.state, str(row.batch), f"{row.rows:,}", *_counts(row, fates), f"{row.rate:,.0f}"]
+                table.add_row(*cells, took, *([row.behind] if known else []))
         return table
+
+    def again(self) -> None:
+        """Another run of the same tables begins; what they did so far still counts."""
+        with self._lock:
+            for row in self._rows.values():
+                row.state = "starting"
+
+    def behind(self, tables: Mapping[str, str]) -> None:
+        """How much each table has not read yet, in words; told by whoever asks the broker and the logs."""
+        with self._lock:
+            for name, words in tables.items():
+                self._rows[name].behind = words
 
     def said(self, table: str, message: str) -> None:
         self._print(Text(f"{table}: " if table else "", style="bold") + Text(message))
@@ -98,16 +119,16 @@ class RunView:
         with self._lock:
             row = self._rows[table]
             row.last = time.monotonic()
-            if row.batches == 0:
+            if row.rows == 0:
                 row.first = row.last - seconds
             row.state, row.batch, row.seconds = "running", written.batch, seconds
             row.batches += 1
             row.rows += written.rows
             row.fates = added(row.fates, written.fates)
-            due = self._live is None and time.monotonic() - self._said > LINES_EVERY
+            due = self._live is None and time.monotonic() - self._said > self._lines_every
             if due:
                 self._said = time.monotonic()
-                line = ", ".join(f"{name} {row.rows:,} rows" for name, row in list(self._rows.items())[:8])
+                line = ", ".join(_line(name, row) for name, row in list(self._rows.items())[:8])
         if due:
             self._print(Text(line))
 
@@ -123,7 +144,7 @@ class RunView:
     def summary(self, result: Result) -> None:
         fates = _shown_fates(self._rows.values())
         table = Table(
-            "table", "outcome", "batches", "rows landed", *fates.values(), "rows/s", title="run", title_justify="left"
+            "table", "outcome", "batches", "rows written", *fates.values(), "rows/s", title="run", title_justify="left"
         )
         for name, row in self._rows.items():
             style = "red" if name in result.errors else ""

@@ -48,9 +48,18 @@ def run(
         raise explain(error, plan.name, str(logs_folder(plan))) from error
 
 
-def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listener: Listener, *, once: bool) -> Result:
-    """The same in a session that is there already."""
-    stopping = threading.Event()
+def run_in(
+    spark: SparkSession,
+    plan: Plan,
+    tables: Sequence[TablePlan],
+    listener: Listener,
+    *,
+    once: bool,
+    stop: threading.Event | None = None,
+) -> Result:
+    """The same in a session that is there already. Setting `stop` asks for a clean end, as a signal does; a signal
+    sets it."""
+    stopping = threading.Event() if stop is None else stop
     around = Surroundings(
         spark=spark,
         plan=plan,
