@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.spec.finding import Finding, did_you_mean, shown
+from penstock.spec.sink import Sink
 from penstock.spec.table import Table
 from penstock.spec.upstream import TableFrom
 
@@ -39,6 +40,28 @@ def graph_findings(tables: Mapping[str, Table]) -> list[Finding]:
                 hint = _other(target, known, "a path: ./dim/customers")
                 findings.append(Finding((name, "lookups", lookup), message, hint))
     return findings or _cycles(tables)
+
+
+def sink_findings(sinks: Mapping[str, Sink], tables: Mapping[str, Table]) -> list[Finding]:
+    findings: list[Finding] = []
+    for name, sink in sinks.items():
+        if isinstance(sink.source, TableFrom):
+            path = (name, "from", "table")
+            upstream = sink.source.table
+            if upstream not in tables:
+                hint = _other(upstream, list(tables), "from: {delta: …}")
+                findings.append(Finding(path, f"there is no table {shown(upstream)} in this project", hint))
+            elif why := rewrites(tables[upstream]):
+                hint = "send the rows of the table that it reads; `changes` is not in this version of Penstock yet"
+                findings.append(Finding(path, f"{upstream} {why}: a sink sends what is added to a table", hint))
+    return findings
+
+
+def rewrites(table: Table) -> str | None:
+    """What a table does to rows that are there already, if it does; a reader of what is added would miss that."""
+    if table.aggregate is not None and table.aggregate.emit != "final":
+        return "recomputes its groups in place"
+    return None
 
 
 def _other(name: str, known: list[str], place: str) -> str:

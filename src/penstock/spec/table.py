@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,7 +12,7 @@ from penstock.spec.aggregate import Aggregate
 from penstock.spec.columns import clashes, renamed
 from penstock.spec.finding import Finding, Wrong
 from penstock.spec.origin import From, source_of
-from penstock.spec.part import Part, one_of, text_values
+from penstock.spec.part import Part, caller, one_of, text_values
 from penstock.spec.source import KafkaFrom
 from penstock.spec.stages import Decode, Dedupe, Expectation, expectations
 from penstock.spec.trigger import Trigger
@@ -40,14 +39,6 @@ def _lookups(value: Any) -> dict[str, str]:
     return named
 
 
-def _caller() -> str:
-    """file:line of the code that builds a table in Python: the first frame outside pydantic and this package."""
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("pydantic", "penstock"):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
 class Table(Part):
     source: Annotated[From, PlainValidator(source_of)] = Field(alias="from", examples=["{kafka: orders}"])
     payload: Annotated[Literal["string", "binary"], BeforeValidator(_payload)] = "string"
@@ -62,7 +53,7 @@ class Table(Part):
     write: Write = Write()
     trigger: Trigger | None = None
 
-    _origin: str = PrivateAttr(default_factory=_caller)
+    _origin: str = PrivateAttr(default_factory=caller)
 
     later: ClassVar[dict[str, str]] = {"stream": _LATER}
     moved: ClassVar[dict[str, str]] = dict.fromkeys(
