@@ -8,6 +8,7 @@ from collections.abc import Callable
 from penstock.engine.delta.reader import DeltaReader
 from penstock.engine.kafka.admin import Admin
 from penstock.engine.kafka.reader import KafkaReader
+from penstock.engine.kafka.target import SinkReader
 from penstock.engine.source import Source
 from penstock.engine.store import Store
 from penstock.plan.model import Cluster, KafkaSource, TablePlan
@@ -24,6 +25,9 @@ class Sources:
         source = table.source
         if isinstance(source, KafkaSource):
             return KafkaReader(source, self._admin(source.cluster), table.name)
+        if table.sink is not None:
+            admin = self._admin(table.sink.cluster)
+            return SinkReader(source, self._open_store(source.uri), table.name, table.sink, admin)
         return DeltaReader(source, self._open_store(source.uri), table.name, coordinates=table.input.coordinates)
 
     def _admin(self, cluster: Cluster) -> Admin:

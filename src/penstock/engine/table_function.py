@@ -14,6 +14,8 @@ from penstock.engine.lookups import Lookups
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.function import Function
 from penstock.engine.quarantine import Quarantine
+from penstock.engine.sink import LEDGER, Sending
+from penstock.engine.sink_message import message
 from penstock.engine.source import Source
 from penstock.engine.staged import Staged
 from penstock.engine.stages.coordinates import SOURCE
@@ -29,9 +31,13 @@ class TableFunction:
     stages: StagedTable | None = None
     source_type: str = ""
     """The type of the rows' coordinates."""
+    message: tuple[str, ...] = ()
+    """Of a sink: what a row becomes."""
 
     def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
         """Under the table's commit lock: the quarantine is made if it is not there."""
+        if table.sink is not None:
+            return Sending(table.name, table.sink, self.message)
         if table.aggregate is not None:
             return Aggregated(table, store)
         if self.stages is None:
@@ -46,6 +52,8 @@ class TableFunction:
 
 def table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
     """Looks at the source's columns; reads no row."""
+    if table.sink is not None:
+        return TableFunction(LEDGER, message=message(_empty(spark, source), table))
     if table.aggregate is not None:
         return TableFunction(computed(_empty(spark, source), table.aggregate).schema)
     if table.stages is None:

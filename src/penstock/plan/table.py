@@ -65,7 +65,11 @@ def _input(project: Project, table: Table) -> Input:
         return Input(kafka_columns(table), "kafka")
     if not isinstance(table.source, TableFrom):
         return Input({}, "file", "file")
-    upstream = project.tables[table.source.table]
+    return brought_by(project, project.tables[table.source.table])
+
+
+def brought_by(project: Project, upstream: Table) -> Input:
+    """What the rows of a table bring to those that read it."""
     came = _input(project, upstream)
     if upstream.aggregate is not None or (upstream.staged and not upstream.write.source):
         return Input({}, "file", "file")
@@ -97,6 +101,10 @@ def _definition(
         decides |= {"stages": _plain(stages), "source": keeps_source}
     if aggregate is not None:
         decides |= {"aggregate": asdict(aggregate)}
+    return hashed(decides)
+
+
+def hashed(decides: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(decides, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
 
 

@@ -64,6 +64,13 @@ def rewrites(table: Table) -> str | None:
     return None
 
 
+def multiplies(table: Table, tables: Mapping[str, Table]) -> bool:
+    """One record of the topic that the rows come from may have become several of them."""
+    if table.transform is not None or table.sql is not None or table.aggregate is not None:
+        return True
+    return isinstance(table.source, TableFrom) and multiplies(tables[table.source.table], tables)
+
+
 def _other(name: str, known: list[str], place: str) -> str:
     hint = did_you_mean(name, known) if known else ""
     return f"{hint}; a Delta table that is not of this project is {place}".removeprefix("; ")

@@ -61,13 +61,15 @@ class Entry:
     seen: int | None = None
     """The version up to which its writer had looked at the log: what lies between that and its own commit slipped in
     while the rows were written, and still has to be looked at."""
+    sent: int | None = None
+    """Of a sink: rows that went out. They are counted before the commit, which itself adds one row about the batch."""
 
     @property
     def key(self) -> tuple[int, int]:
         return (self.generation, self.batch)
 
     def carried(self, counts: Counts, seen: int | None = None) -> Entry:
-        return replace(self, kind="carry", counts=counts, seen=seen)
+        return replace(self, kind="carry", counts=counts, seen=seen, sent=None)
 
 
 def dump(entry: Entry) -> str:
@@ -97,6 +99,8 @@ def dump(entry: Entry) -> str:
         document["parked"] = dict(entry.parked)
     if entry.seen is not None:
         document["seen"] = entry.seen
+    if entry.sent is not None:
+        document["sent"] = entry.sent
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -131,4 +135,5 @@ def parse(user_metadata: str | None) -> Entry | None:
         note=document.get("note"),
         parked=document.get("parked", {}),
         seen=document.get("seen"),
+        sent=document.get("sent"),
     )
