@@ -11,7 +11,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from penstock.plan.model import Cluster, DeltaSource, KafkaSource, Plan, Setting, TablePlan, Trigger, VersionStart
+from penstock.plan.model import (
+    Cluster,
+    DeltaSource,
+    KafkaSource,
+    Plan,
+    Setting,
+    SinkPlan,
+    TablePlan,
+    Trigger,
+    VersionStart,
+)
 from penstock.plan.stages import Stages, WritePlan
 from penstock.spec.quantity import duration_text
 
@@ -31,7 +41,7 @@ def plan_view(plan: Plan, only: Collection[str]) -> RenderableType:
 
 
 def _head(plan: Plan, tables: Sequence[TablePlan]) -> RenderableType:
-    count = f"{len(tables)} of {len(plan.tables)} tables" if len(tables) < len(plan.tables) else _tables(len(tables))
+    count = _tables(tables) if len(tables) == len(plan.tables) else f"{_tables(tables)} of {_tables(plan.tables)}"
     title = Text.assemble((plan.name, "bold"), f": {count}")
     return Group(
         title,
@@ -44,8 +54,10 @@ def _head(plan: Plan, tables: Sequence[TablePlan]) -> RenderableType:
     )
 
 
-def _tables(count: int) -> str:
-    return "1 table" if count == 1 else f"{count} tables"
+def _tables(found: Sequence[TablePlan]) -> str:
+    sinks = sum(table.sink is not None for table in found)
+    counts = (("table", len(found) - sinks), ("sink", sinks))
+    return " and ".join(f"{n} {noun}{'' if n == 1 else 's'}" for noun, n in counts if n)
 
 
 def _table(table: TablePlan, settings: Sequence[Setting]) -> RenderableType:
@@ -54,8 +66,9 @@ def _table(table: TablePlan, settings: Sequence[Setting]) -> RenderableType:
         [
             *_source(table.source),
             *(_stages(table.stages, table.write) if table.stages else ()),
+            *(_target(table.sink) if table.sink else ()),
             ("trigger", _trigger(table.trigger)),
-            ("table", table.uri),
+            ("table" if table.sink is None else "ledger", table.uri),
             ("checkpoint", f"{table.checkpoints}/<generation>"),
             *([("columns", _columns(table))] if table.columns and not table.stages else []),
             ("definition", table.definition),
@@ -101,6 +114,17 @@ def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
     layout = [f"partitioned by {', '.join(write.partition_by)}"] if write.partition_by else []
     layout += [f"clustered by {', '.join(write.cluster_by)}"] if write.cluster_by else []
     yield "write", ", ".join([f"schema {write.schema}", *layout])
+
+
+def _target(sink: SinkPlan) -> Iterable[tuple[str, str]]:
+    yield "to", f"topic {sink.topic}"
+    yield "cluster", _cluster(sink.cluster)
+    yield "key", sink.key or "none"
+    yield "value", sink.value or "all columns but _source, as a JSON object"
+    for name, expression in sink.headers.items():
+        yield "header", f"{name}: {expression}"
+    by = "place of its record in Kafka" if sink.coordinates else "file and row of the table"
+    yield "promise", f"each row at least once; the header penstock-id, made of the {by}, is the same each time"
 
 
 def _topics(source: KafkaSource) -> str:
