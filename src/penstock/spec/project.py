@@ -14,7 +14,7 @@ from penstock.spec.files import cluster_file_findings, jar_findings, table_file_
 from penstock.spec.finding import Finding, Wrong, did_you_mean, shown, wrong
 from penstock.spec.finding import Path as TreePath
 from penstock.spec.graph import graph_findings, sink_findings
-from penstock.spec.lake import lake_uri
+from penstock.spec.lake import lake_place, lake_uri
 from penstock.spec.part import Part
 from penstock.spec.sink import KafkaTo, Sink, sink_name_findings
 from penstock.spec.source import KafkaFrom, MaxPerTrigger
@@ -82,6 +82,7 @@ class Project(Part):
             findings += table_file_findings(name, table, self.root)
         findings += [finding.below(("tables",)) for finding in graph_findings(self.tables)]
         findings += [finding.below(("sinks",)) for finding in sink_findings(self.sinks, self.tables)]
+        findings += _state_findings(self)
         if findings:
             raise Wrong(findings)
         return self
@@ -91,6 +92,18 @@ class Project(Part):
         found = self.kafka if name in (None, DEFAULT_CLUSTER) else self.clusters.get(str(name))
         assert found is not None, f"{name}: checked when the project was made"
         return found
+
+
+def _state_findings(project: Project) -> list[Finding]:
+    """Without our locks each runner begins a checkpoint of its own, and what Spark keeps in the old one is lost."""
+    if "://" not in lake_place(project.lake, project.root):
+        return []
+    hint = "keep that table in a project whose lake is a folder; aggregate and dedupe work on every lake"
+    return [
+        Finding(("tables", name, "stream"), "'stream' needs a lake on a local folder", hint, at_key=True)
+        for name, table in project.tables.items()
+        if table.stream is not None
+    ]
 
 
 def _key_findings(data: Mapping[str, Any]) -> list[Finding]:
