@@ -109,6 +109,19 @@ class Trigger:
 
 
 @dataclass(frozen=True)
+class StreamPlan:
+    """A function on streaming DataFrames, whose state Spark keeps in the checkpoint."""
+
+    file: str
+    function: str
+    digest: str
+    """Of the function's file: another text may make other rows."""
+    inputs: Mapping[str, DeltaSource]
+    """By the names of its arguments; the first is the table's own source."""
+    output: Literal["append", "complete"]
+
+
+@dataclass(frozen=True)
 class SinkPlan:
     """Where the rows of a sink go, and what becomes key, value and headers: SQL expressions over a row."""
 
@@ -146,6 +159,7 @@ class TablePlan:
     stages: Stages | None = None
     """None: the record as it came."""
     aggregate: AggregatePlan | None = None
+    stream: StreamPlan | None = None
     sink: SinkPlan | None = None
     """Set: its rows are sent there, and the table itself holds one row per batch."""
     write: WritePlan = field(default_factory=WritePlan)

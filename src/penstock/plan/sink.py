@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from penstock.plan.definition import hashed
 from penstock.plan.delta import delta_plan
 from penstock.plan.kafka import cluster_plan
 from penstock.plan.model import Input, Setting, SinkPlan, TablePlan
 from penstock.plan.properties import property_settings
 from penstock.plan.settings import YOURS
-from penstock.plan.table import brought_by, hashed
+from penstock.plan.table import brought_by
 from penstock.plan.trigger import trigger_plan
 from penstock.spec.graph import multiplies
 from penstock.spec.kafka_options import is_producers

@@ -46,16 +46,9 @@ def _checked_function(written: str, root: Path, table: Table, others: str) -> No
     missing = [name for name in named if name not in routine.parameters[1:]]
     if routine.accepts(1 + len(named)) and not missing:
         return
-    signature = ", ".join([table.input_name, *named])
-    raise Wrong(
-        [
-            Finding(
-                (),
-                f"{routine.name}({', '.join(routine.parameters)}) does not take the rows and then each {others} by name",
-                f"write def {routine.name}({signature})",
-            )
-        ]
-    )
+    found, wanted = ", ".join(routine.parameters), ", ".join([table.input_name, *named])
+    message = f"{routine.name}({found}) does not take the rows and then each {others} by name"
+    raise Wrong([Finding((), message, f"write def {routine.name}({wanted})")])
 
 
 def _tried(path: TreePath, check: Callable[..., Any], *arguments: Any) -> Iterator[Finding]:

@@ -23,13 +23,13 @@ _UPDATE = (
 )
 
 
-def output(value: Any) -> str:
+def output_mode(value: Any) -> str:
     if value == "update":
         raise wrong(*_UPDATE)
     return one_of(value, "output mode", ("append", "complete"))
 
 
-def inputs(value: Any, info: ValidationInfo) -> dict[str, TableFrom | DeltaFrom]:
+def stream_inputs(value: Any, info: ValidationInfo) -> dict[str, TableFrom | DeltaFrom]:
     """Name -> a table of the project or a path, as in lookups; or a whole source: {table: …, where: …}."""
     if not isinstance(value, Mapping):
         raise wrong(f"'streams' needs a mapping, not {shown(value)}", "write streams: {payments: silver.payments}")

@@ -15,7 +15,7 @@ from penstock.spec.origin import From, source_of
 from penstock.spec.part import Part, caller, one_of, text_values
 from penstock.spec.source import KafkaFrom
 from penstock.spec.stages import Decode, Dedupe, Expectation, expectations
-from penstock.spec.stream import inputs, output, stream_findings
+from penstock.spec.stream import output_mode, stream_findings, stream_inputs
 from penstock.spec.trigger import Trigger
 from penstock.spec.upstream import DeltaFrom, TableFrom
 from penstock.spec.write import Write
@@ -52,8 +52,8 @@ class Table(Part):
     dedupe: Dedupe | None = None
     aggregate: Aggregate | None = None
     stream: str | None = Field(default=None, min_length=1, examples=["streams.py:sessions"])
-    streams: Annotated[dict[str, TableFrom | DeltaFrom], PlainValidator(inputs)] = Field(default={})
-    output: Annotated[Literal["append", "complete"], BeforeValidator(output)] | None = None
+    streams: Annotated[dict[str, TableFrom | DeltaFrom], PlainValidator(stream_inputs)] = Field(default={})
+    output: Annotated[Literal["append", "complete"], BeforeValidator(output_mode)] | None = None
     write: Write = Write()
     trigger: Trigger | None = None
 
