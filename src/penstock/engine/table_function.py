@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from penstock.engine import bronze
 from penstock.engine.aggregate import Aggregated, computed
@@ -21,6 +21,7 @@ from penstock.engine.staged import Staged
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.function import StagedTable
 from penstock.engine.store import Store
+from penstock.engine.streamed import Streamed
 from penstock.plan.model import TablePlan
 from penstock.plan.quarantine import quarantine_of
 
@@ -36,6 +37,8 @@ class TableFunction:
 
     def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
         """Under the table's commit lock: the quarantine is made if it is not there."""
+        if table.stream is not None:
+            return Streamed(table.stream)
         if table.sink is not None:
             return Sending(table.name, table.sink, self.message)
         if table.aggregate is not None:
@@ -52,6 +55,8 @@ class TableFunction:
 
 def table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
     """Looks at the source's columns; reads no row."""
+    if table.stream is not None:
+        return TableFunction(_plain(source.stream(spark).schema))
     if table.sink is not None:
         return TableFunction(LEDGER, message=message(_empty(spark, source), table))
     if table.aggregate is not None:
@@ -65,6 +70,11 @@ def table_function(spark: SparkSession, table: TablePlan, store: Store, source: 
     made = stages.make(_empty(session, source), pins, lookups.read(session, pins))
     source_type = made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
     return TableFunction(made.rows.schema, stages, source_type)
+
+
+def _plain(schema: StructType) -> StructType:
+    """Without the notes of watermarks on its columns."""
+    return StructType([StructField(one.name, one.dataType, one.nullable) for one in schema.fields])
 
 
 def _empty(spark: SparkSession, source: Source) -> DataFrame:

@@ -1,4 +1,4 @@
-"""The hash of what decides the rows of a table, so that a batch knows whether it was begun under the same definition."""
+"""The hash of what decides the rows of a table: tells a batch that was begun under another definition."""
 
 from __future__ import annotations
 
