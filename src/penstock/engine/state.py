@@ -1,4 +1,4 @@
-"""Tables whose rows rest on Spark's state, which is in the checkpoint and nowhere else: they begin anew or not at all."""
+"""Tables that rest on Spark's state, which is in the checkpoint and nowhere else: lost, it is made by beginning anew."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class StreamReader:
         if dict(entry.subscription) == self.subscription:
             return None
         raise Terminal(
-            f"the function reads {_said(self.subscription)}, and what it has kept so far is of {_said(entry.subscription)}",
+            f"the function reads {_said(self.subscription)}; the state that is kept is of {_said(entry.subscription)}",
             where=self._table,
             hint=f"write it as it was, or {begin_anew(self._table)}",
         )
