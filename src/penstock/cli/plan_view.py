@@ -18,6 +18,7 @@ from penstock.plan.model import (
     Plan,
     Setting,
     SinkPlan,
+    StreamPlan,
     TablePlan,
     Trigger,
     VersionStart,
@@ -66,6 +67,7 @@ def _table(table: TablePlan, settings: Sequence[Setting]) -> RenderableType:
         [
             *_source(table.source),
             *(_stages(table.stages, table.write) if table.stages else ()),
+            *(_stream(table.stream) if table.stream else ()),
             *(_target(table.sink) if table.sink else ()),
             ("trigger", _trigger(table.trigger)),
             ("table" if table.sink is None else "ledger", table.uri),
@@ -114,6 +116,16 @@ def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
     layout = [f"partitioned by {', '.join(write.partition_by)}"] if write.partition_by else []
     layout += [f"clustered by {', '.join(write.cluster_by)}"] if write.cluster_by else []
     yield "write", ", ".join([f"schema {write.schema}", *layout])
+
+
+def _stream(stream: StreamPlan) -> Iterable[tuple[str, str]]:
+    yield "stream", f"{stream.function}({', '.join(stream.inputs)}) in {stream.file}"
+    for name, one in list(stream.inputs.items())[1:]:
+        where = f" where {one.where}" if one.where else ""
+        yield name, f"{one.table or one.uri}{where}, starting {_version(one.starting)}"
+    how = {"append": "rows are added once Spark says they are final", "complete": "the whole table anew in every batch"}
+    yield "output", f"{stream.output}: {how[stream.output]}"
+    yield "state", "Spark's, in the checkpoint: if that is lost, the table begins anew from its sources"
 
 
 def _target(sink: SinkPlan) -> Iterable[tuple[str, str]]:

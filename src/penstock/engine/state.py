@@ -1,4 +1,4 @@
-"""Tables that rest on Spark's state, which is in the checkpoint and nowhere else: lost, it is made by beginning anew."""
+"""Tables that rest on the state that Spark keeps in their checkpoint, and nowhere else: lost, they begin anew."""
 
 from __future__ import annotations
 

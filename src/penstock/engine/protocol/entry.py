@@ -52,7 +52,8 @@ class Entry:
     topics: Mapping[str, str] = field(default_factory=dict)
     """Topic ids: a topic deleted and made again keeps its name and loses its records."""
     subscription: Mapping[str, Any] = field(default_factory=dict)
-    """{"topics": [...]} or {"pattern": ...}: tells a topic newly named in the project from one that newly appeared."""
+    """{"topics": [...]} or {"pattern": ...}: tells a topic newly named in the project from one that newly appeared. Of a
+    table {"table": ...}, of several {"streams": {name: table}, "order": [names, one per position]}."""
     counts: Counts = Counts()
     note: str | None = None
     parked: Mapping[str, Any] = field(default_factory=dict)
@@ -70,6 +71,12 @@ class Entry:
 
     def carried(self, counts: Counts, seen: int | None = None) -> Entry:
         return replace(self, kind="carry", counts=counts, seen=seen, sent=None)
+
+
+def named_streams(entry: Entry) -> tuple[str, ...]:
+    """Of a table with `stream`: the table that each of its positions is of; () of any other."""
+    tables = entry.subscription.get("streams", {})
+    return tuple(tables.get(name, name) for name in entry.subscription.get("order", ()))
 
 
 def dump(entry: Entry) -> str:
