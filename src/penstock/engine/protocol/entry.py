@@ -52,8 +52,8 @@ class Entry:
     topics: Mapping[str, str] = field(default_factory=dict)
     """Topic ids: a topic deleted and made again keeps its name and loses its records."""
     subscription: Mapping[str, Any] = field(default_factory=dict)
-    """{"topics": [...]} or {"pattern": ...}: tells a topic newly named in the project from one that newly appeared. Of a
-    table {"table": ...}, of several {"streams": {name: table}, "order": [names, one per position]}."""
+    """{"topics": [...]} or {"pattern": ...}: tells a topic newly named in the project from one that newly appeared.
+    Of a table {"table": ...}, of several {"streams": {name: table}, "order": [names, one per position]}."""
     counts: Counts = Counts()
     note: str | None = None
     parked: Mapping[str, Any] = field(default_factory=dict)
