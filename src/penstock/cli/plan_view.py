@@ -126,6 +126,7 @@ def _stream(stream: StreamPlan) -> Iterable[tuple[str, str]]:
     how = {"append": "rows are added once Spark says they are final", "complete": "the whole table anew in every batch"}
     yield "output", f"{stream.output}: {how[stream.output]}"
     yield "state", "Spark's, in the checkpoint: if that is lost, the table begins anew from its sources"
+    yield "", "it has as many partitions as spark.sql.shuffle.partitions says when the table begins, and keeps them"
 
 
 def _target(sink: SinkPlan) -> Iterable[tuple[str, str]]:
