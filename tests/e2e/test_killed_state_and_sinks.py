@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
+
 from tests.e2e.chaos import start
 from tests.integration.records import consume
 from tests.integration.runs import rows_at
@@ -27,7 +28,9 @@ spark: {{master: "local[2]", conf: {{spark.driver.memory: 1g}}}}
 defaults: {{trigger: 500ms}}
 tables:
   bronze.clicks: {{from: {{kafka: {came}, max_per_trigger: 300}}}}
-  silver.clicks: {{from: {{table: bronze.clicks}}, decode: {{json: value, schema: "id BIGINT, kind STRING, ts TIMESTAMP"}}}}
+  silver.clicks:
+    from: {{table: bronze.clicks}}
+    decode: {{json: value, schema: "id BIGINT, kind STRING, ts TIMESTAMP"}}
   gold.kinds: {{from: {{table: silver.clicks}}, stream: "s.py:kinds", output: complete}}
   gold.once: {{from: {{table: silver.clicks}}, stream: "s.py:once"}}
 sinks:
