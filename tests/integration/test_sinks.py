@@ -240,7 +240,7 @@ def test_a_topic_that_does_not_exist_is_asked_for_and_not_made(
     ("sink", "said"),
     [
         ({"key": "struct(id)"}, "a record of Kafka holds text or bytes"),
-        ({"value": "explode(array(1, 2))"}, "no explode"),
+        ({"value": "explode(array('a', 'b'))"}, "no explode"),
         ({"value": "uuid()"}, "something else each time"),
         ({"key": "customer"}, "does not fit its source"),
         ({"value": "max(id)"}, "does not fit its source"),

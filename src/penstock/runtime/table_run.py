@@ -260,6 +260,8 @@ class TableRun:
 def _trigger(table: TablePlan, once: bool) -> dict[str, Any]:
     if once or table.trigger.kind == "available-now":
         return {"availableNow": True}
+    if table.trigger.kind == "once" and table.stream is not None:
+        return {"availableNow": True}  # Spark's once is one batch, and the first of a query that keeps state is empty
     if table.trigger.kind == "once":
         return {"once": True}
     return {"processingTime": f"{round((table.trigger.seconds or 0) * 1000)} milliseconds"}
