@@ -134,11 +134,11 @@ def test_nothing_is_sent_again_after_a_crash_that_came_after_the_commit(shop: Sh
     whole_chain(plan, SINK)
 
 
-def test_rows_that_a_transform_made_are_told_apart_by_file_and_row(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_came_of_one_record_are_told_apart(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """One record becomes two rows: by the record alone a consumer would take one for the other."""
     from penstock.engine import sink
 
-    plan = shop.plan(silver={"sql": "SELECT *, explode(array(1, 2)) AS half FROM t"})
+    plan = shop.plan(silver={"sql": "SELECT *, explode(array(1, 2, 2)) AS part FROM t"})
     shop.send(10)
     whole, times = sink.append, []
 
@@ -152,7 +152,7 @@ def test_rows_that_a_transform_made_are_told_apart_by_file_and_row(shop: Shop, m
     run_well(shop.spark, plan)
     found = shop.records
     by_id = {record.id: record.value for record in found}
-    assert len(found) > 20 and len(by_id) == 20
+    assert len(found) > 30 and len(by_id) == 30, "two of each three are alike, and both are there"
     assert all(by_id[record.id] == record.value for record in found), "the same row under the same id"
     assert not any("/lake/" in name for name in by_id), "the file by its path within the table"
 
@@ -186,7 +186,7 @@ def test_batches_without_rows_move_on(shop: Shop) -> None:
     assert len(commits(plan, SINK)) == before
 
 
-def test_a_table_that_is_not_ours_is_sent_by_file_and_row(shop: Shop, tmp_path: Any) -> None:
+def test_rows_of_a_table_that_is_not_ours_are_told_apart_by_their_files(shop: Shop, tmp_path: Any) -> None:
     place = str(tmp_path / "some where" / "t")
     shop.spark.range(12).repartition(3).write.format("delta").save(place)
     plan = shop.plan(reads={"delta": place})

@@ -136,7 +136,7 @@ def _target(sink: SinkPlan) -> Iterable[tuple[str, str]]:
     yield "value", sink.value or "all columns but _source, as a JSON object"
     for name, expression in sink.headers.items():
         yield "header", f"{name}: {expression}"
-    by = "place of its record in Kafka" if sink.coordinates else "file and row of the table"
+    by = "place of its record in Kafka" if sink.coordinates else "file of the table and what is sent"
     yield "promise", f"each row at least once; the header penstock-id, made of the {by}, is the same each time"
 
 

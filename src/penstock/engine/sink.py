@@ -15,6 +15,7 @@ from penstock.engine.kafka.target import producer_options
 from penstock.engine.protocol.commit import append
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.fates import Fates
+from penstock.engine.sink_message import Message
 from penstock.engine.stages.observed import Observed
 from penstock.errors import Terminal
 from penstock.plan.model import SinkPlan
@@ -37,14 +38,14 @@ _SIZE = (
 
 
 class Sending:
-    def __init__(self, sink: str, plan: SinkPlan, message: tuple[str, ...]) -> None:
+    def __init__(self, sink: str, plan: SinkPlan, message: Message) -> None:
         self._sink, self._plan, self._message = sink, plan, message
 
     def pin(self) -> Mapping[str, int]:
         return {}
 
     def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
-        sent = self._send(batch.selectExpr(*self._message).coalesce(files))
+        sent = self._send(self._message.records(batch).coalesce(files))
         row = (entry.generation, entry.batch, self._plan.topic, sent, datetime.now(UTC))
         rows = batch.sparkSession.createDataFrame([row], LEDGER)
         append(rows.coalesce(1), uri, replace(entry, sent=sent), idempotent=idempotent)

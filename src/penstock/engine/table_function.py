@@ -15,7 +15,7 @@ from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.function import Function
 from penstock.engine.quarantine import Quarantine
 from penstock.engine.sink import LEDGER, Sending
-from penstock.engine.sink_message import message
+from penstock.engine.sink_message import Message, message
 from penstock.engine.source import Source
 from penstock.engine.staged import Staged
 from penstock.engine.stages.coordinates import SOURCE
@@ -32,7 +32,7 @@ class TableFunction:
     stages: StagedTable | None = None
     source_type: str = ""
     """The type of the rows' coordinates."""
-    message: tuple[str, ...] = ()
+    message: Message | None = None
     """Of a sink: what a row becomes."""
 
     def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
@@ -40,6 +40,7 @@ class TableFunction:
         if table.stream is not None:
             return Streamed(table.stream)
         if table.sink is not None:
+            assert self.message is not None
             return Sending(table.name, table.sink, self.message)
         if table.aggregate is not None:
             return Aggregated(table, store)

@@ -78,7 +78,8 @@ def stream_findings(table: Table) -> list[Finding]:
     if table.input_name in table.streams:
         message = f"'{table.input_name}' is what the rows of `from` are called"
         findings.append(Finding(("streams", table.input_name), message, "give it another name", at_key=True))
-    sources = {("from",): table.source, **{("streams", name): one for name, one in table.streams.items()}}
+    sources: dict[tuple[str, ...], TableFrom | DeltaFrom] = {("from",): table.source}
+    sources |= {("streams", name): one for name, one in table.streams.items()}
     for path, source in sources.items():
         if source.starting.at == "latest":
             message = "Spark's state begins with rows that are there: a stream function cannot start at the latest"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
+
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.delta.reader import DeltaReader
 from penstock.engine.kafka.admin import Admin
 from penstock.engine.kafka.client import java
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.source import Position, Start
+from penstock.engine.stages.coordinates import FILE
 from penstock.engine.store import Store
 from penstock.errors import Transient
 from penstock.plan.model import DeltaSource, SinkPlan
@@ -27,7 +31,7 @@ class SinkReader(DeltaReader):
     silently, with whatever number of partitions the broker thinks of."""
 
     def __init__(self, source: DeltaSource, store: Store, sink: str, target: SinkPlan, admin: Admin) -> None:
-        super().__init__(source, store, sink, coordinates="file")
+        super().__init__(source, store, sink)
         self._target, self._admin, self._sink = target, admin, sink
 
     def start(self) -> Start:
@@ -41,6 +45,10 @@ class SinkReader(DeltaReader):
     def ids(self, after: Position) -> Mapping[str, str]:
         self._require_topic()
         return super().ids(after)
+
+    def stream(self, spark: SparkSession, more: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
+        """Each row with the file that holds it. Delta has no number of a row in its file."""
+        return super().stream(spark, more).selectExpr("*", f"input_file_name() AS {FILE}")
 
     def _require_topic(self) -> None:
         topic, bootstrap = self._target.topic, self._target.cluster.bootstrap
