@@ -19,7 +19,7 @@ from tests.e2e.chaos import start
 from tests.integration.records import consume
 from tests.integration.runs import rows_at
 
-KILLS = 4
+KILLS = 3
 PROJECT = """\
 name: killed
 lake: ./lake
