@@ -28,7 +28,7 @@ def reset(
             "its start. version:N: where the table stood at that version. earliest or latest: what the broker holds. "
             "starting: as the project file says. Or offsets as JSON, of some partitions or all: "
             '\'{"orders": {"0": 120}}\'. Of a table that reads another: earliest reads all of that again, source:N '
-            "begins at its version N.",
+            "begins at its version N. A table with `stream` knows only starting, which empties it first.",
         ),
     ],
     topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; the others stay.")] = None,
@@ -64,11 +64,16 @@ def reset(
             console.print(f"  {label}: {count:,} {unit}: {', '.join(map(str, found))}", soft_wrap=True)
     for gone in planned.dropped:
         console.print(f"  no longer read: topic {gone}, which does not exist any more")
+    if planned.anew:
+        console.print(f"  emptied: all rows of {table}; made again from {', '.join(planned.anew)}", soft_wrap=True)
+        readers = [one.name for one in plan.tables if table in one.upstream]
+        if readers:
+            console.print(f"  its rows reach {', '.join(readers)} once more: they keep those that they have read")
     if not dry_run:
         if not yes:
             typer.confirm("Go on?", abort=True, err=True)
         with console.status("starting Spark …"), spark_session(plan) as spark:
-            tail = carry_out(spark, plan, chosen, planned, Sources(lambda _: store).open(chosen))
+            tail = carry_out(spark, plan, chosen, planned, Sources(lambda _: store, spark).open(chosen))
         console.print(f"  done: generation {tail.entry.generation}. `penstock run` goes on from there")
     if as_json:
         print_json({**document(planned), "done": not dry_run})

@@ -11,7 +11,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from penstock.plan.model import Cluster, DeltaSource, KafkaSource, Plan, Setting, TablePlan, Trigger, VersionStart
+from penstock.plan.model import (
+    Cluster,
+    DeltaSource,
+    KafkaSource,
+    Plan,
+    Setting,
+    SinkPlan,
+    StreamPlan,
+    TablePlan,
+    Trigger,
+    VersionStart,
+)
 from penstock.plan.stages import AggregatePlan, Stages, WritePlan
 from penstock.spec.quantity import duration_text
 
@@ -31,7 +42,7 @@ def plan_view(plan: Plan, only: Collection[str]) -> RenderableType:
 
 
 def _head(plan: Plan, tables: Sequence[TablePlan]) -> RenderableType:
-    count = f"{len(tables)} of {len(plan.tables)} tables" if len(tables) < len(plan.tables) else _tables(len(tables))
+    count = _tables(tables) if len(tables) == len(plan.tables) else f"{_tables(tables)} of {_tables(plan.tables)}"
     title = Text.assemble((plan.name, "bold"), f": {count}")
     return Group(
         title,
@@ -44,8 +55,10 @@ def _head(plan: Plan, tables: Sequence[TablePlan]) -> RenderableType:
     )
 
 
-def _tables(count: int) -> str:
-    return "1 table" if count == 1 else f"{count} tables"
+def _tables(found: Sequence[TablePlan]) -> str:
+    sinks = sum(table.sink is not None for table in found)
+    counts = (("table", len(found) - sinks), ("sink", sinks))
+    return " and ".join(f"{n} {noun}{'' if n == 1 else 's'}" for noun, n in counts if n)
 
 
 def _table(table: TablePlan, settings: Sequence[Setting]) -> RenderableType:
@@ -55,8 +68,10 @@ def _table(table: TablePlan, settings: Sequence[Setting]) -> RenderableType:
             *_source(table.source),
             *(_stages(table.stages, table.write) if table.stages else ()),
             *(_aggregate(table.aggregate) if table.aggregate else ()),
+            *(_stream(table.stream) if table.stream else ()),
+            *(_target(table.sink) if table.sink else ()),
             ("trigger", _trigger(table.trigger)),
-            ("table", table.uri),
+            ("table" if table.sink is None else "ledger", table.uri),
             ("checkpoint", f"{table.checkpoints}/<generation>"),
             *([("columns", _columns(table))] if table.columns and not table.stages else []),
             ("definition", table.definition),
@@ -116,6 +131,28 @@ def _aggregate(plan: AggregatePlan) -> Iterable[tuple[str, str]]:
     yield "metrics", ", ".join(f"{name}: {expression}" for name, expression in plan.metrics.items())
     late = f", rows later than {duration_text(plan.watermark_ms / 1000)} are kept aside" if plan.watermark_ms else ""
     yield "emit", plan.emit + late
+
+
+def _stream(stream: StreamPlan) -> Iterable[tuple[str, str]]:
+    yield "stream", f"{stream.function}({', '.join(stream.inputs)}) in {stream.file}"
+    for name, one in list(stream.inputs.items())[1:]:
+        where = f" where {one.where}" if one.where else ""
+        yield name, f"{one.table or one.uri}{where}, starting {_version(one.starting)}"
+    how = {"append": "rows are added once Spark says they are final", "complete": "the whole table anew in every batch"}
+    yield "output", f"{stream.output}: {how[stream.output]}"
+    yield "state", "Spark's, in the checkpoint: if that is lost, the table begins anew from its sources"
+    yield "", "it has as many partitions as spark.sql.shuffle.partitions says when the table begins, and keeps them"
+
+
+def _target(sink: SinkPlan) -> Iterable[tuple[str, str]]:
+    yield "to", f"topic {sink.topic}"
+    yield "cluster", _cluster(sink.cluster)
+    yield "key", sink.key or "none"
+    yield "value", sink.value or "all columns but _source, as a JSON object"
+    for name, expression in sink.headers.items():
+        yield "header", f"{name}: {expression}"
+    by = "place of its record in Kafka" if sink.coordinates else "file of the table and what is sent"
+    yield "promise", f"each row at least once; the header penstock-id, made of the {by}, is the same each time"
 
 
 def _topics(source: KafkaSource) -> str:

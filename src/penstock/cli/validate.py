@@ -80,7 +80,8 @@ def _contents(project: Project) -> str:
     parts += [_count(len(patterns), "pattern")] if patterns else []
     clusters = len({source.cluster for source in kafka})
     brought = f" from {' and '.join(parts)} of {_count(clusters, 'cluster')}" if kafka else ""
-    return f"{_count(len(sources), 'table')}{brought}"
+    sinks = f" and {_count(len(project.sinks), 'sink')}" if project.sinks else ""
+    return f"{_count(len(sources), 'table')}{brought}{sinks}"
 
 
 def _count(number: int, noun: str) -> str:

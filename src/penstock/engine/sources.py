@@ -5,17 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from pyspark.sql import SparkSession
+
 from penstock.engine.delta.reader import DeltaReader
 from penstock.engine.kafka.admin import Admin
 from penstock.engine.kafka.reader import KafkaReader
+from penstock.engine.kafka.target import SinkReader
 from penstock.engine.source import Source
 from penstock.engine.store import Store
+from penstock.engine.stream_reader import StreamReader
 from penstock.plan.model import Cluster, KafkaSource, TablePlan
 
 
 class Sources:
-    def __init__(self, open_store: Callable[[str], Store]) -> None:
+    def __init__(self, open_store: Callable[[str], Store], spark: SparkSession | None = None) -> None:
+        """The session is for tables with `stream`, whose function is asked what it reads."""
         self._open_store = open_store
+        self._spark = spark
         self._admins: dict[str, Admin] = {}
         self._lock = threading.Lock()
 
@@ -24,6 +30,12 @@ class Sources:
         source = table.source
         if isinstance(source, KafkaSource):
             return KafkaReader(source, self._admin(source.cluster), table.name)
+        if table.stream is not None:
+            assert self._spark is not None
+            return StreamReader(self._spark, table, self._open_store)
+        if table.sink is not None:
+            admin = self._admin(table.sink.cluster)
+            return SinkReader(source, self._open_store(source.uri), table.name, table.sink, admin)
         recomputed = table.aggregate is not None and table.aggregate.emit != "final"
         return DeltaReader(
             source,

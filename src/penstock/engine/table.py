@@ -14,7 +14,6 @@ from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.fates import read_fates
 from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.genesis import genesis
-from penstock.engine.protocol.heal import heal
 from penstock.engine.protocol.ledger import Tail, advance, read_tail, refuse_foreign_changes, refuse_gap
 from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import DeltaLog
@@ -22,6 +21,7 @@ from penstock.engine.protocol.open import carry_forward, open_generation
 from penstock.engine.protocol.write import Target
 from penstock.engine.schema import settle_columns
 from penstock.engine.source import Source
+from penstock.engine.state import rebuild, state_lost
 from penstock.engine.store import Store
 from penstock.engine.table_function import TableFunction, table_function
 from penstock.errors import TableChanged
@@ -66,7 +66,10 @@ def prepare(
             refuse_gap(tail, log)
         refuse_ahead(store, table, tail.entry)
         folder = folder_of(table.checkpoints, tail.entry)
-        reason = why_rebuild(read_checkpoint(store, folder), tail.entry)
+        stateful = table.stream is not None
+        reason = why_rebuild(read_checkpoint(store, folder), tail.entry, stateful=stateful)
+        if stateful and reason is not None and tail.entry.batch > 0:
+            raise state_lost(table.name, reason)
         if reason is None:  # else the batch is run again, and counted then
             tail = replace(tail, fates=read_fates(store, folder, tail.entry.batch))
         found = tail
@@ -82,10 +85,10 @@ def prepare(
         if idempotent:
             tail = _take_over(spark, table, log, tail, own)
         folder = folder_of(table.checkpoints, tail.entry)
-        if reason is None and distrust:
+        if reason is None and distrust and not stateful:
             reason = "Spark could not go on from it"
         if reason is not None or tail.entry.generation != found.entry.generation:
-            heal(store, folder, tail.entry)
+            rebuild(spark, store, table, folder, tail.entry)
         if reason is not None and found.entry.kind != "genesis":
             say(f"checkpoint rebuilt from the ledger at batch {found.entry.generation}.{found.entry.batch}: {reason}")
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from penstock.engine import bronze
 from penstock.engine.aggregate.final import Final
@@ -16,11 +16,14 @@ from penstock.engine.lookups import Lookups
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.function import Function
 from penstock.engine.quarantine import Quarantine
+from penstock.engine.sink import LEDGER, Sending
+from penstock.engine.sink_message import Message, message
 from penstock.engine.source import Source
 from penstock.engine.staged import Staged
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.function import StagedTable
 from penstock.engine.store import Store
+from penstock.engine.streamed import Streamed
 from penstock.plan.model import TablePlan
 from penstock.plan.quarantine import quarantine_of
 
@@ -33,9 +36,16 @@ class TableFunction:
     stages: StagedTable | None = None
     source_type: str = ""
     """The type of the rows' coordinates."""
+    message: Message | None = None
+    """Of a sink: what a row becomes."""
 
     def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
         """Under the table's commit lock: the quarantine is made if it is not there."""
+        if table.stream is not None:
+            return Streamed(table.stream)
+        if table.sink is not None:
+            assert self.message is not None
+            return Sending(table.name, table.sink, self.message)
         quarantine: Quarantine | None = None
         if table.may_reject:
             place = quarantine_of(table.name, table.uri)
@@ -50,6 +60,10 @@ class TableFunction:
 
 def table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
     """Looks at the source's columns; reads no row."""
+    if table.stream is not None:
+        return TableFunction(_plain(source.stream(spark).schema))
+    if table.sink is not None:
+        return TableFunction(LEDGER, message=message(_empty(spark, source), table))
     if table.aggregate is not None:
         rows = _empty(spark, source)
         kind = rows.schema[SOURCE].dataType.simpleString() if SOURCE in rows.columns else _BY_FILE
@@ -65,6 +79,11 @@ def table_function(spark: SparkSession, table: TablePlan, store: Store, source: 
     made = stages.make(empty, pins, beside)
     source_type = made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
     return TableFunction(made.rows.schema, stages, source_type)
+
+
+def _plain(schema: StructType) -> StructType:
+    """Without the notes of watermarks on its columns."""
+    return StructType([StructField(one.name, one.dataType, one.nullable) for one in schema.fields])
 
 
 def _empty(spark: SparkSession, source: Source) -> DataFrame:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from penstock.engine.protocol.entry import named_streams
 from penstock.engine.protocol.ledger import Tail, read_tail
 from penstock.engine.protocol.log import Commit, Origin
 from penstock.engine.protocol.position import Offsets, parse
@@ -113,9 +114,10 @@ def _standing(status: Status, plan: Plan, table: TablePlan, said: State | None) 
 
 
 def _landed(status: Status, tail: Tail, rate: float | None) -> Status:
+    streams = named_streams(tail.entry)
     at = [
-        Place(topic, partition, offset)
-        for source in tail.entry.after
+        Place(streams[index] if streams else topic, partition, offset)
+        for index, source in enumerate(tail.entry.after)
         for topic, partitions in sorted(parse(source).items())
         for partition, offset in sorted(partitions.items())
     ]
@@ -151,11 +153,19 @@ def _behind_upstream(table: TablePlan, status: Status, store: Store) -> Status:
     """Of a table that reads another: how many of its commits are not read yet."""
     if not isinstance(table.source, DeltaSource) or not status.places:
         return status
-    name = table.source.table or table.source.uri
-    newest = RecentLog(store_of(table.source, store), table.source.uri, name).newest()
-    place = Place(name, 0, status.places[0].position, newest + 1 if newest >= 0 else None)
-    unknown = None if newest >= 0 else f"{name} does not exist"
-    return replace(status, places=(place,), lag=place.lag, lag_unknown=unknown)
+    read = table.stream.inputs.values() if table.stream is not None else (table.source,)
+    by_name = {one.table or one.uri: one for one in read}
+    found = [_in_upstream(by_name.get(place.topic, table.source), place, store) for place in status.places]
+    missing = [place.topic for place in found if place.end is None]
+    lag = None if missing else sum(place.lag or 0 for place in found)
+    unknown = f"{', '.join(missing)} does not exist" if missing else None
+    return replace(status, places=tuple(found), lag=lag, lag_unknown=unknown)
+
+
+def _in_upstream(source: DeltaSource, place: Place, store: Store) -> Place:
+    name = source.table or source.uri
+    newest = RecentLog(store_of(source, store), source.uri, name).newest()
+    return Place(name, 0, place.position, newest + 1 if newest >= 0 else None)
 
 
 def _with_lag(tables: Sequence[TablePlan], found: list[Status]) -> list[Status]:

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from penstock.plan.model import EXTRA_JARS, Plan, Setting
 from penstock.plan.settings import YOURS, session_settings
+from penstock.plan.sink import sink_plan
 from penstock.plan.table import kafka_columns, table_plan
 from penstock.spec.graph import in_order
 from penstock.spec.lake import lake_place
@@ -35,7 +36,10 @@ def build_plan(project: Project, *, cores: int | None = None) -> Plan:
         parallelism=parallelism,
         conf=conf,
         settings=settings,
-        tables=tuple(table_plan(project, name, lake) for name in in_order(project.tables)),
+        tables=(
+            *(table_plan(project, name, lake) for name in in_order(project.tables)),
+            *(sink_plan(project, name, lake) for name in project.sinks),
+        ),
         secret_conf=secret_conf,
     )
 
@@ -49,7 +53,7 @@ def _session(
         master=project.spark.master,
         parallelism=parallelism,
         local_lake="://" not in lake,
-        tables=len(project.tables),
+        tables=len(project.tables) + len(project.sinks),
         unique=_named(project, _UNIQUE),
         opaque=_named(project, _OPAQUE),
         memory=users.get("spark.driver.memory"),

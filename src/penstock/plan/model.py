@@ -109,6 +109,35 @@ class Trigger:
 
 
 @dataclass(frozen=True)
+class StreamPlan:
+    """A function on streaming DataFrames, whose state Spark keeps in the checkpoint."""
+
+    file: str
+    function: str
+    digest: str
+    """Of the function's file: another text may make other rows."""
+    inputs: Mapping[str, DeltaSource]
+    """By the names of its arguments; the first is the table's own source."""
+    output: Literal["append", "complete"]
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """Where the rows of a sink go, and what becomes key, value and headers: SQL expressions over a row."""
+
+    cluster: Cluster
+    topic: str
+    key: str | None = None
+    value: str | None = None
+    """None: all columns as a JSON object."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    coordinates: tuple[tuple[str, ...], ...] | None = None
+    """The columns, as paths, that say from which topic, partition and offset a row came, if they tell rows apart."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the producer, without those of the login."""
+
+
+@dataclass(frozen=True)
 class TablePlan:
     name: str
     source: KafkaSource | DeltaSource
@@ -130,6 +159,9 @@ class TablePlan:
     stages: Stages | None = None
     """None: the record as it came."""
     aggregate: AggregatePlan | None = None
+    stream: StreamPlan | None = None
+    sink: SinkPlan | None = None
+    """Set: its rows are sent there, and the table itself holds one row per batch."""
     write: WritePlan = field(default_factory=WritePlan)
     upstream: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.spec.aggregate import Aggregate
-from penstock.spec.graph import is_place
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
 from penstock.spec.routine import find_routine
@@ -17,6 +16,7 @@ from penstock.spec.schema import Struct
 from penstock.spec.schema_file import load_schema
 from penstock.spec.stages import Decode
 from penstock.spec.table import Table
+from penstock.spec.upstream import is_place
 from penstock.spec.write import Write
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from penstock.plan.definition import hashed
 from penstock.plan.delta import delta_plan
 from penstock.plan.kafka import source_plan
 from penstock.plan.model import DeltaSource, Input, KafkaSource, Setting, TablePlan
 from penstock.plan.properties import property_settings
 from penstock.plan.stages import AggregatePlan, Stages, aggregate_plan, dedupe_reads, stages_plan, table_uri, write_plan
+from penstock.plan.stream import stream_definition, stream_plan
 from penstock.plan.trigger import trigger_plan
 from penstock.spec.columns import table_columns
 from penstock.spec.graph import upstream_of, waits_for
@@ -28,8 +28,9 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
     source, source_settings = _source(project, table.source, lake)
     stages = stages_plan(project, table, lake)
     aggregate = aggregate_plan(table.aggregate) if table.aggregate else None
+    stream = stream_plan(project, table, lake) if table.stream else None
     write = write_plan(table.write)
-    brought = _input(project, table)
+    brought = _input(project, table) if stream is None else Input({}, "file", "file")
     one_topic = isinstance(source, KafkaSource) and len(source.topics) == 1
     properties = property_settings(table.write, {} if stages or aggregate else brought.raw, one_topic=one_topic)
     return TablePlan(
@@ -41,11 +42,14 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
         uri=table_uri(lake, name),
         checkpoints=f"{lake}/_penstock/checkpoints/{name}",
         properties={setting.name: setting.value for setting in properties},
-        definition=_definition(source, table.payload, columns, stages, aggregate, keeps_source=write.source),
+        definition=stream_definition(stream)
+        if stream
+        else _definition(source, table.payload, columns, stages, aggregate, keeps_source=write.source),
         origin=table.origin,
         input=brought,
         stages=stages,
         aggregate=aggregate,
+        stream=stream,
         write=write,
         upstream=upstream_of(table),
         waits_for=waits_for(project.tables, name),
@@ -70,9 +74,13 @@ def _input(project: Project, table: Table) -> Input:
         return Input(kafka_columns(table), "kafka")
     if not isinstance(table.source, TableFrom):
         return Input({}, "file", "file")
-    upstream = project.tables[table.source.table]
+    return brought_by(project, project.tables[table.source.table])
+
+
+def brought_by(project: Project, upstream: Table) -> Input:
+    """What the rows of a table bring to those that read it."""
     came = _input(project, upstream)
-    if upstream.aggregate is not None or (upstream.staged and not upstream.write.source):
+    if upstream.aggregate is not None or upstream.stream is not None or (upstream.staged and not upstream.write.source):
         return Input({}, "file", "file")
     return Input({}, "carried", came.origin) if upstream.staged else came
 
@@ -102,7 +110,7 @@ def _definition(
         decides |= {"stages": _plain(stages), "source": keeps_source}
     if aggregate is not None:
         decides |= {"aggregate": asdict(aggregate)}
-    return hashlib.sha256(json.dumps(decides, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+    return hashed(decides)
 
 
 def _plain(stages: Stages) -> Mapping[str, Any]:

@@ -29,6 +29,9 @@ _UPSTREAM_CHANGE = re.compile(r"DELTA_SOURCE_IGNORE_DELETE|DELTA_SOURCE_TABLE_IG
 _UPSTREAM_FILE = re.compile(
     r"FAILED_READ_FILE[.]FILE_NOT_EXIST|DELTA_FILE_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND|LogFileNotFound"
 )
+_STATE = re.compile(
+    r"CANNOT_LOAD_STATE_STORE|STATE_STORE_\w+|CANNOT_READ_\w*(DELTA|SNAPSHOT)_FILE|StateSchemaNotCompatible"
+)
 _DISK = re.compile(r"No space left on device|Disk quota exceeded")
 
 
@@ -62,6 +65,13 @@ def explain(error: BaseException, table: str, log: str) -> PenstockError:
         return CheckpointUnreadable(f"the checkpoint cannot be read: {line}", where=table)
     if _DISK.search(text):
         return Transient(f"the disk is full: {line}", where=table, hint="make room; the table goes on by itself")
+    if _STATE.search(text):
+        return Terminal(
+            f"Spark cannot go on from the state that it kept: {line}",
+            where=table,
+            hint="write the function as it was, or put the checkpoint back. If neither can be done: "
+            f"`penstock checkpoints reset {table} --to starting` empties the table and begins anew",
+        )
     if found := _definition(error, text, line, table) or _upstream(text, line, table):
         return found
     if _AWAY.search(text):

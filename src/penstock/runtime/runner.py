@@ -70,7 +70,7 @@ def run_in(
         starts=threading.Semaphore(STARTS_AT_ONCE),
         stopping=stopping,
     )
-    sources = Sources(partial(open_store, spark))
+    sources = Sources(partial(open_store, spark), spark)
     runs = [
         TableRun(around, table, partial(sources.open, table), index, len(tables)) for index, table in enumerate(tables)
     ]

@@ -16,6 +16,7 @@ from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.locks import JvmLock, Lock, NoLock, acquire_run, lock_path
 from penstock.engine.protocol.write import BatchWriter
 from penstock.engine.source import Source
+from penstock.engine.state import state_lost
 from penstock.engine.store import Store
 from penstock.engine.table import Ready, prepare
 from penstock.errors import LockHeld, PenstockError, Transient
@@ -153,6 +154,8 @@ class TableRun:
                 if around.stopping.is_set():
                     return
                 cause = explain(error, table, around.log)
+                if isinstance(cause, CheckpointUnreadable) and self._table.stream is not None:
+                    raise state_lost(table, cause.message) from error
                 self._distrust = isinstance(cause, CheckpointUnreadable | Unexplained)
                 delay = self._backoff.next()
                 limit = TRIES_UNEXPLAINED if isinstance(cause, Unexplained) else TRIES_ONCE if around.once else None
@@ -216,6 +219,7 @@ class TableRun:
         stream = ready.target.source.stream(around.spark).writeStream.foreachBatch(on_batch)
         return (
             stream.queryName(f"{table.name} {ready.tail.entry.generation}")
+            .outputMode(table.stream.output if table.stream else "append")
             .trigger(**_trigger(table, around.once))
             .option("checkpointLocation", ready.target.checkpoint)
             .start()
@@ -225,6 +229,8 @@ class TableRun:
         began = time.monotonic()
         table, listener = self._table, self._around.listener
         written = writer.write(batch, number, function)
+        if number == 0:  # the empty batch with which a query that keeps state begins
+            return
         if written.verdict is Verdict.WRITE:  # a retry is no progress: it comes with every rebuilt checkpoint
             self._backoff.reset()
         for commit in written.foreign:
@@ -254,6 +260,8 @@ class TableRun:
 def _trigger(table: TablePlan, once: bool) -> dict[str, Any]:
     if once or table.trigger.kind == "available-now":
         return {"availableNow": True}
+    if table.trigger.kind == "once" and table.stream is not None:
+        return {"availableNow": True}  # Spark's once is one batch, and the first of a query that keeps state is empty
     if table.trigger.kind == "once":
         return {"once": True}
     return {"processingTime": f"{round((table.trigger.seconds or 0) * 1000)} milliseconds"}

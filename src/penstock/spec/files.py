@@ -34,25 +34,21 @@ def table_file_findings(name: str, table: Table, root: Path) -> Iterator[Finding
     if table.decode is not None and table.decode.schema_ is not None:
         yield from _tried((*path, "decode", "schema"), load_schema, table.decode.schema_, root)
     if table.transform is not None:
-        yield from _tried((*path, "transform"), _checked_transform, table.transform, root, table)
+        yield from _tried((*path, "transform"), _checked_function, table.transform, root, table, "lookup")
+    if table.stream is not None:
+        yield from _tried((*path, "stream"), _checked_function, table.stream, root, table, "stream")
 
 
-def _checked_transform(written: str, root: Path, table: Table) -> None:
+def _checked_function(written: str, root: Path, table: Table, others: str) -> None:
+    """`others` says what it takes besides the rows of `from`."""
+    named = table.lookups if others == "lookup" else table.streams
     routine = find_routine(written, root)
-    given = 1 + len(table.lookups)
-    missing = [name for name in table.lookups if name not in routine.parameters[1:]]
-    if routine.accepts(given) and not missing:
+    missing = [name for name in named if name not in routine.parameters[1:]]
+    if routine.accepts(1 + len(named)) and not missing:
         return
-    signature = ", ".join([table.input_name, *table.lookups])
-    raise Wrong(
-        [
-            Finding(
-                (),
-                f"{routine.name}({', '.join(routine.parameters)}) does not take the rows and then each lookup by name",
-                f"write def {routine.name}({signature})",
-            )
-        ]
-    )
+    found, wanted = ", ".join(routine.parameters), ", ".join([table.input_name, *named])
+    message = f"{routine.name}({found}) does not take the rows and then each {others} by name"
+    raise Wrong([Finding((), message, f"write def {routine.name}({wanted})")])
 
 
 def _tried(path: TreePath, check: Callable[..., Any], *arguments: Any) -> Iterator[Finding]:

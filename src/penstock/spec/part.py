@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -126,6 +127,14 @@ def _example(name: str, part: type[Part]) -> str | None:
         if name in (field_name, field.alias) and field.examples:
             return f"write {name}: {field.examples[0]}"
     return None
+
+
+def caller() -> str:
+    """file:line of the code that builds a part in Python: the first frame outside pydantic and this package."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("pydantic", "penstock"):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def one_of(value: Any, name: str, choices: tuple[str, ...], *, upper: bool = False) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,15 +12,16 @@ from penstock.spec.aggregate import Aggregate
 from penstock.spec.columns import clashes, renamed
 from penstock.spec.finding import Finding, Wrong
 from penstock.spec.origin import From, source_of
-from penstock.spec.part import Part, one_of, text_values
+from penstock.spec.part import Part, caller, one_of, text_values
 from penstock.spec.source import KafkaFrom
 from penstock.spec.stages import Decode, Dedupe, Expectation, expectations
+from penstock.spec.stream import output_mode, stream_findings, stream_inputs
 from penstock.spec.trigger import Trigger
+from penstock.spec.upstream import DeltaFrom, TableFrom
 from penstock.spec.write import Write
 
 _SEGMENT = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _QUARANTINE = "__quarantine"
-_LATER = "remove it for now"
 
 
 def _payload(value: Any) -> str:
@@ -40,14 +40,6 @@ def _lookups(value: Any) -> dict[str, str]:
     return named
 
 
-def _caller() -> str:
-    """file:line of the code that builds a table in Python: the first frame outside pydantic and this package."""
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("pydantic", "penstock"):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
 class Table(Part):
     source: Annotated[From, PlainValidator(source_of)] = Field(alias="from", examples=["{kafka: orders}"])
     payload: Annotated[Literal["string", "binary"], BeforeValidator(_payload)] = "string"
@@ -59,12 +51,14 @@ class Table(Part):
     expect: Annotated[tuple[Expectation, ...], BeforeValidator(expectations)] = ()
     dedupe: Dedupe | None = None
     aggregate: Aggregate | None = None
+    stream: str | None = Field(default=None, min_length=1, examples=["streams.py:sessions"])
+    streams: Annotated[dict[str, TableFrom | DeltaFrom], PlainValidator(stream_inputs)] = Field(default={})
+    output: Annotated[Literal["append", "complete"], BeforeValidator(output_mode)] | None = None
     write: Write = Write()
     trigger: Trigger | None = None
 
-    _origin: str = PrivateAttr(default_factory=_caller)
+    _origin: str = PrivateAttr(default_factory=caller)
 
-    later: ClassVar[dict[str, str]] = {"stream": _LATER}
     moved: ClassVar[dict[str, str]] = dict.fromkeys(
         ("properties", "partition_by", "cluster_by", "change_feed"), "it is part of write: write: {…}"
     )
@@ -90,6 +84,7 @@ class Table(Part):
     def _fits(self) -> Table:
         findings = [finding.below(("columns",)) for finding in clashes(self.columns, self.payload)]
         findings += _stage_findings(self)
+        findings += stream_findings(self)
         if findings:
             raise Wrong(findings)
         return self
@@ -102,6 +97,8 @@ def _stage_findings(table: Table) -> list[Finding]:
         for key in (key for key, is_given in given if is_given):
             hint = "remove it: the columns are those of the source, or what decode and transform make of them"
             findings.append(Finding((key,), f"'{key}' is for tables that land Kafka topics", hint, at_key=True))
+    if table.stream is not None:
+        return findings
     if table.aggregate is not None:
         findings += _aggregate_findings(table)
     if table.transform is not None and table.sql is not None:

@@ -14,6 +14,11 @@ from penstock.spec.quantity import instant, size
 _KEYWORDS = ("earliest", "latest")
 
 
+def is_place(name: str) -> bool:
+    """Not a table of the project but a Delta table by its path."""
+    return "/" in name
+
+
 class VersionStart(Part):
     """Where a reader of a Delta table begins: exactly one of the three is set."""
 

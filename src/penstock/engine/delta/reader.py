@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -44,13 +45,22 @@ class DeltaReader:
     def subscription(self) -> dict[str, Any]:
         return {"table": self._name}
 
-    def start(self) -> Start:
+    @property
+    def newest(self) -> int:
+        """Its newest version, -1 if it does not exist."""
+        return self._versions[-1] if self._versions else -1
+
+    def require(self) -> None:
+        """Raises Transient while it does not exist."""
         if not self._versions:
             raise Transient(
                 f"the table {self._name} does not exist yet",
                 where=self._table,
                 hint="it is made when its own run begins",
             )
+
+    def start(self) -> Start:
+        self.require()
         identity = table_id(self._log, self._versions)
         if identity is None:
             raise Terminal(
@@ -78,8 +88,9 @@ class DeltaReader:
         """Delta itself refuses a position of another table."""
         return {self._name: parse(after[0]).table_id}
 
-    def stream(self, spark: SparkSession) -> DataFrame:
-        reader = spark.readStream.format("delta").options(**self._source.options)
+    def stream(self, spark: SparkSession, more: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
+        """With `more` options for Delta."""
+        reader = spark.readStream.format("delta").options(**self._source.options, **more)
         if self._source.max_files is not None:
             reader = reader.option("maxFilesPerTrigger", self._source.max_files)
         if self._source.max_bytes is not None:

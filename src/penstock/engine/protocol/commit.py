@@ -53,6 +53,11 @@ def append_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
     _write(empty, uri, entry, options)
 
 
+def overwrite_by_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
+    """An entry that removes all rows; with the transaction options also if there are none."""
+    _write(spark.read.format("delta").load(uri).limit(0), uri, entry, _transaction(entry), mode="overwrite")
+
+
 def confirm(tail: Tail, log: DeltaLog, entry: Entry) -> Tail | None:
     """The end of the ledger if `entry` is in the log after `tail`, else None."""
     for commit in log.since(tail.version):

@@ -65,7 +65,8 @@ class Entry:
     topics: Mapping[str, str] = field(default_factory=dict)
     """Topic ids: a topic deleted and made again keeps its name and loses its records."""
     subscription: Mapping[str, Any] = field(default_factory=dict)
-    """{"topics": [...]} or {"pattern": ...}: tells a topic newly named in the project from one that newly appeared."""
+    """{"topics": [...]} or {"pattern": ...}: tells a topic newly named in the project from one that newly appeared.
+    Of a table {"table": ...}, of several {"streams": {name: table}, "order": [names, one per position]}."""
     counts: Counts = Counts()
     note: str | None = None
     parked: Mapping[str, Any] = field(default_factory=dict)
@@ -74,13 +75,21 @@ class Entry:
     seen: int | None = None
     """The version up to which its writer had looked at the log: what lies between that and its own commit slipped in
     while the rows were written, and still has to be looked at."""
+    sent: int | None = None
+    """Of a sink: rows that went out. They are counted before the commit, which itself adds one row about the batch."""
 
     @property
     def key(self) -> tuple[int, int]:
         return (self.generation, self.batch)
 
     def carried(self, counts: Counts, seen: int | None = None) -> Entry:
-        return replace(self, kind="carry", counts=counts, seen=seen)
+        return replace(self, kind="carry", counts=counts, seen=seen, sent=None)
+
+
+def named_streams(entry: Entry) -> tuple[str, ...]:
+    """Of a table with `stream`: the table that each of its positions is of; () of any other."""
+    tables = entry.subscription.get("streams", {})
+    return tuple(tables.get(name, name) for name in entry.subscription.get("order", ()))
 
 
 def pins_document(pins: Pins) -> dict[str, Any]:
@@ -123,6 +132,8 @@ def dump(entry: Entry) -> str:
         document["parked"] = dict(entry.parked)
     if entry.seen is not None:
         document["seen"] = entry.seen
+    if entry.sent is not None:
+        document["sent"] = entry.sent
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -157,4 +168,5 @@ def parse(user_metadata: str | None) -> Entry | None:
         note=document.get("note"),
         parked=document.get("parked", {}),
         seen=document.get("seen"),
+        sent=document.get("sent"),
     )

@@ -128,6 +128,8 @@ class BatchWriter:
             before = self._planned[1].after
         elif (earlier := read_planned(target.store, target.checkpoint, number - 1)) is not None:
             before = earlier.after
+        elif number == last.batch == 0:
+            before = last.before  # the empty batch with which a query that keeps state begins
         elif number == last.batch + 1:
             before = last.after  # the folder was emptied under a running query: Spark goes on from memory, so do we
         else:

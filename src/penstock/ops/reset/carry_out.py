@@ -8,12 +8,12 @@ from pyspark.sql import SparkSession
 
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.genesis import genesis
-from penstock.engine.protocol.heal import heal
 from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.locks import JvmLock, acquire_commit, acquire_run, lock_path
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import open_generation
-from penstock.engine.source import Source
+from penstock.engine.source import Source, Start
+from penstock.engine.state import rebuild
 from penstock.engine.store import HadoopStore, LocalStore, Store
 from penstock.engine.table_function import table_function
 from penstock.errors import Conflict
@@ -32,7 +32,7 @@ def carry_out(spark: SparkSession, plan: Plan, table: TablePlan, reset: Reset, s
             acquire_commit(held.enter_context(closing(JvmLock(spark, path))), table.name)
         tail = _commit(spark, table, store, reset, source)
         _forget_later_checkpoints(store, table, tail)
-        heal(store, folder_of(table.checkpoints, tail.entry), tail.entry)
+        rebuild(spark, store, table, folder_of(table.checkpoints, tail.entry), tail.entry)
         return tail
 
 
@@ -45,17 +45,19 @@ def _commit(spark: SparkSession, table: TablePlan, store: Store, reset: Reset, s
             where=table.name,
             hint="run the command again: it shows what it would skip or read again now",
         )
+    start = source.start() if reset.anew else Start((reset.after,), reset.ids)
     if tail is not None:
         return open_generation(
             spark,
             log,
             tail,
             table.uri,
-            after=(reset.after,),
-            topics=reset.ids,
+            after=start.position,
+            topics=start.ids,
             subscription=source.subscription,
             definition=table.definition,
             note=reset.note,
+            emptied=bool(reset.anew),
         )
     generations = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
     return genesis(
@@ -67,9 +69,9 @@ def _commit(spark: SparkSession, table: TablePlan, store: Store, reset: Reset, s
         partition_by=table.write.partition_by,
         cluster_by=table.write.cluster_by,
         properties=table.properties,
-        position=(reset.after,),
+        position=start.position,
         definition=table.definition,
-        topics=reset.ids,
+        topics=start.ids,
         subscription=source.subscription,
         generation=max(generations, default=0) + 1,
     )

@@ -28,11 +28,14 @@ class Reset:
     dropped: tuple[str, ...] = ()
     ids: Mapping[str, str] = field(default_factory=dict)
     """Of what is read from there."""
+    anew: tuple[str, ...] = ()
+    """Set for a table that rests on Spark's state: it is emptied, and reads these tables from where they begin."""
 
     @property
     def note(self) -> str:
         said = [
             f"reset --to {self.to}",
+            "emptied" if self.anew else "",
             f"skipped {', '.join(map(str, self.skipped))}" if self.skipped else "",
             f"again {', '.join(map(str, self.again))}" if self.again else "",
             f"dropped {', '.join(self.dropped)}" if self.dropped else "",
@@ -60,4 +63,5 @@ def document(reset: Reset) -> dict[str, Any]:
         "skipped": plain(reset.skipped),
         "again": plain(reset.again),
         "dropped": list(reset.dropped),
+        "emptied": bool(reset.anew),
     }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from penstock.engine.delta.start import refuse_lost, table_id
 from penstock.engine.delta.version import Version, parse
+from penstock.engine.protocol.entry import named_streams
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.stores import store_of
 from penstock.errors import PenstockError
@@ -60,19 +61,23 @@ def read_upstream(look: Look, chain: Chain, columns: Columns) -> Upstream:
 
 def stand_upstream(look: Look) -> None:
     """How far behind the table is, and whether what comes next is still there."""
-    source, report = look.table.source, look.report
-    assert isinstance(source, DeltaSource)
-    name = source.table or source.uri
-    log = DeltaLog(store_of(source, look.store), source.uri, name)
-    versions = log.versions()
-    at = parse(look.tail.entry.after[0])
-    report.upstream = name
-    report.places = [Place(name, 0, at.read_up_to + 1, versions[-1] + 1 if versions else None)]
-    try:
-        refuse_lost(at, table_id(log, versions), versions, look.table.name, name)
-    except PenstockError as error:
-        report.problems.append(error.message)
-        report.hint = error.hint
+    table, entry, report = look.table, look.tail.entry, look.report
+    assert isinstance(table.source, DeltaSource)
+    read = table.stream.inputs.values() if table.stream is not None else (table.source,)
+    by_name = {one.table or one.uri: one for one in read}
+    names = named_streams(entry) or tuple(by_name)
+    report.upstream = ", ".join(dict.fromkeys(names))
+    report.places = []
+    for name, position in zip(names, entry.after, strict=False):
+        source, at = by_name.get(name, table.source), parse(position)
+        log = DeltaLog(store_of(source, look.store), source.uri, name)
+        versions = log.versions()
+        report.places.append(Place(name, 0, at.read_up_to + 1, versions[-1] + 1 if versions else None))
+        try:
+            refuse_lost(at, table_id(log, versions), versions, table.name, name)
+        except PenstockError as error:
+            report.problems.append(error.message)
+            report.hint = error.hint
 
 
 def changed_upstream(look: Look) -> bool:
