@@ -101,7 +101,7 @@ def running(spark: SparkSession, plan: Plan, name: str = TABLE) -> Iterator[Hear
         starts=threading.Semaphore(1),
         stopping=stopping,
     )
-    sources = Sources(partial(open_store, spark))
+    sources = Sources(partial(open_store, spark), spark)
     table_run = TableRun(around, table, partial(sources.open, table), 0, 1)
     table_run.thread.start()
     try:

@@ -68,7 +68,7 @@ def reset(
         if not yes:
             typer.confirm("Go on?", abort=True, err=True)
         with console.status("starting Spark …"), spark_session(plan) as spark:
-            tail = carry_out(spark, plan, chosen, planned, Sources(lambda _: store).open(chosen))
+            tail = carry_out(spark, plan, chosen, planned, Sources(lambda _: store, spark).open(chosen))
         console.print(f"  done: generation {tail.entry.generation}. `penstock run` goes on from there")
     if as_json:
         print_json({**document(planned), "done": not dry_run})

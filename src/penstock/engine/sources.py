@@ -5,17 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from pyspark.sql import SparkSession
+
 from penstock.engine.delta.reader import DeltaReader
+from penstock.engine.files.reader import FilesReader
 from penstock.engine.kafka.admin import Admin
 from penstock.engine.kafka.reader import KafkaReader
 from penstock.engine.source import Source
 from penstock.engine.store import Store
+from penstock.plan.files import FilesSource
 from penstock.plan.model import Cluster, KafkaSource, TablePlan
 
 
 class Sources:
-    def __init__(self, open_store: Callable[[str], Store]) -> None:
+    def __init__(self, open_store: Callable[[str], Store], spark: SparkSession | None = None) -> None:
+        """`spark` lists files; tables that read other sources do without."""
         self._open_store = open_store
+        self._spark = spark
         self._admins: dict[str, Admin] = {}
         self._lock = threading.Lock()
 
@@ -24,6 +30,9 @@ class Sources:
         source = table.source
         if isinstance(source, KafkaSource):
             return KafkaReader(source, self._admin(source.cluster), table.name)
+        if isinstance(source, FilesSource):
+            assert self._spark is not None
+            return FilesReader(self._spark, source, self._open_store(source.uri), table.name)
         return DeltaReader(source, self._open_store(source.uri), table.name, coordinates=table.input.coordinates)
 
     def _admin(self, cluster: Cluster) -> Admin:

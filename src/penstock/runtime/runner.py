@@ -61,7 +61,7 @@ def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listene
         starts=threading.Semaphore(STARTS_AT_ONCE),
         stopping=stopping,
     )
-    sources = Sources(partial(open_store, spark))
+    sources = Sources(partial(open_store, spark), spark)
     runs = [
         TableRun(around, table, partial(sources.open, table), index, len(tables)) for index, table in enumerate(tables)
     ]

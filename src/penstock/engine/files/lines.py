@@ -1,0 +1,55 @@
+"""Lines of text files, each with its file and its number there.
+
+Spark does not count the lines of a file. But it can be told never to divide a file, nor to give two to one task; then
+the count of a task's rows is the number of the line, whatever machine reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.engine.files.head import BOM
+from penstock.engine.files.names import location_of, name_column
+from penstock.engine.stages.coordinates import FILE, ROW
+from penstock.engine.stages.decode import literal
+from penstock.plan.files import FilesSource
+
+_MORE_THAN_A_FILE = f"{1 << 42}b"
+_IN_TASK = (1 << 33) - 1
+_LINE = "__line"
+
+
+class Lines:
+    def __init__(self, spark: SparkSession, source: FilesSource) -> None:
+        self.session = spark.newSession()
+        self.session.conf.set("spark.sql.files.maxPartitionBytes", _MORE_THAN_A_FILE)
+        self.session.conf.set("spark.sql.files.openCostInBytes", _MORE_THAN_A_FILE)
+        self._source, self._name = source, name_column(spark, source)
+
+    def plain(self, names: Sequence[str]) -> DataFrame:
+        reader = self.session.read.option("__globPaths__", "false")
+        return reader.text([location_of(name, self._source) for name in names])
+
+    def read(self, names: Sequence[str], tasks: int) -> DataFrame:
+        """Blank lines are not records. Bytes that are not UTF-8 are kept as such. `key` is for the header."""
+        numbered = self.plain(names).selectExpr(
+            f"value AS {_LINE}", f"{self._name} AS {FILE}", f"monotonically_increasing_id() & {_IN_TASK}L AS {ROW}"
+        )
+        first = f"{ROW} = 0 AND startswith({_LINE}, {literal(BOM)})"
+        clean = numbered.coalesce(tasks).selectExpr(
+            f"IF({first}, substring({_LINE}, 2), {_LINE}) AS {_LINE}", FILE, ROW
+        )
+        records = clean.selectExpr(
+            "CAST(NULL AS STRING) AS key",
+            f"try_validate_utf8({_LINE}) AS value",
+            f"IF(is_valid_utf8({_LINE}), NULL, CAST({_LINE} AS BINARY)) AS value_binary",
+            FILE,
+            ROW,
+        )
+        return records.where("value IS NULL OR btrim(value, ' \\t') <> ''")
+
+    def none(self) -> DataFrame:
+        columns = f"key STRING, value STRING, value_binary BINARY, {FILE} STRING, {ROW} BIGINT"
+        return self.session.createDataFrame([], columns)

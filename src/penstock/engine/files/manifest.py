@@ -1,0 +1,79 @@
+"""The manifest of a table: every file that was found, once by its path. A small Delta table; the stream reads it.
+
+One data file of it names at most as many files as a batch may read, and the stream takes one data file at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from penstock.engine.files.listing import File
+from penstock.engine.identifiers import quote
+from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.store import Store
+
+COLUMNS = "path STRING, size BIGINT, modified TIMESTAMP"
+_PROPERTIES = {
+    "delta.enableInCommitTimestamps": "true",
+    "delta.checkpointInterval": "100",
+    # Each look that finds something adds a small file; without it they would be read one by one at every look.
+    "delta.autoOptimize.autoCompact": "true",
+}
+_DATA_FILES_A_COMMIT = 64
+_FEW = 10_000
+"""Names that are sent to every task, rather than sorted."""
+
+
+class Manifest:
+    def __init__(self, spark: SparkSession, store: Store, uri: str, table: str) -> None:
+        self._spark, self._uri, self._table = spark.newSession(), uri, table
+        # Delta compares two spellings of the one place that it was given, file:///lake and file:/lake, and finds two.
+        self._spark.conf.set("spark.databricks.delta.legacy.allowAmbiguousPathsInCreateTable", "true")
+        self._log = DeltaLog(store, uri, table)
+
+    def create(self) -> None:
+        """Nothing happens if it is there."""
+        if self._log.versions():
+            return
+        schema: StructType = StructType.fromDDL(COLUMNS)
+        made = DeltaTable.createIfNotExists(self._spark).tableName(f"delta.{quote(self._uri)}").location(self._uri)
+        made = made.addColumns(schema)
+        for name, value in _PROPERTIES.items():
+            made = made.property(name, value)
+        made.execute()
+
+    def newest(self) -> int:
+        return self._log.versions()[-1]
+
+    def known(self, names: Sequence[str], version: int) -> dict[str, File]:
+        """Those of the names that it has, as they were when they were listed."""
+        wanted = self._spark.createDataFrame([(name,) for name in names], "path STRING")
+        there = self._spark.read.format("delta").option("versionAsOf", version).load(self._uri)
+        if len(names) <= _FEW:
+            wanted = F.broadcast(wanted)
+        rows = there.join(wanted, "path", "left_semi").selectExpr("path", "size", "unix_millis(modified) AS modified")
+        return {row.path: File(row.path, row.size, row.modified) for row in rows.collect()}
+
+    def add(self, files: Sequence[File], most: int, version: int, *, alone: bool) -> None:
+        """The oldest first. `version` is what it was compared with: unless this process is `alone` with it, the mark of
+        the write lets only one of two processes add to the same version."""
+        ordered = sorted(files, key=lambda file: (file.modified_ms, file.name))
+        step = most * _DATA_FILES_A_COMMIT
+        for start in range(0, len(ordered), step):
+            some = ordered[start : start + step]
+            rows = reduce(DataFrame.union, (self._one(some[i : i + most]) for i in range(0, len(some), most)))
+            mark = {} if alone else {"txnAppId": f"penstock:files:{self._table}", "txnVersion": version + 1}
+            rows.write.format("delta").mode("append").options(**mark).save(self._uri)
+            if not alone:
+                return  # what is left is found again, and compared with what is there then
+
+    def _one(self, files: Sequence[File]) -> DataFrame:
+        rows = [(file.name, file.size, file.modified_ms) for file in files]
+        made = self._spark.createDataFrame(rows, "path STRING, size BIGINT, modified BIGINT")
+        return made.selectExpr("path", "size", "timestamp_millis(modified) AS modified").coalesce(1)

@@ -1,0 +1,50 @@
+"""What a file is called in the manifest, in `_source` and in messages: its path from the project folder on, if it lies
+below that, so that a project can be moved; else its whole path, or its URI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from penstock.engine.stages.decode import literal
+from penstock.plan.files import FilesSource
+
+
+def is_remote(place: str) -> bool:
+    return "://" in place
+
+
+def name_of(path: str, source: FilesSource) -> str:
+    """`path` is absolute, or a URI."""
+    return path.removeprefix(_below(source)) if not is_remote(path) else path
+
+
+def location_of(name: str, source: FilesSource) -> str:
+    """Where Spark finds it. Not encoded: Hadoop takes a path as it is written."""
+    if is_remote(name):
+        return name
+    return f"file://{name}" if name.startswith("/") else f"file://{_below(source)}{name}"
+
+
+def name_column(spark: SparkSession, source: FilesSource) -> str:
+    """The name as an expression over the rows that were read from files.
+
+    Spark gives the URI of a row's file, encoded. Of a local file that begins with `file:` and some slashes: it counts
+    from where the folder, encoded as well, begins."""
+    place = "_metadata.file_path"
+    if not is_remote(source.folder):
+        inside = name_of(f"{source.folder}/", source) != f"{source.folder}/"
+        start = _encoded(spark, _below(source) if inside else f"{source.folder}/")
+        skipped = len(start) if inside else 0
+        place = f"substring({place}, instr({place}, {literal(start)}) + {skipped})"
+    return f"IF(instr({place}, '%') = 0, {place}, url_decode(replace({place}, '+', '%2B')))"
+
+
+def _below(source: FilesSource) -> str:
+    return f"{source.root.rstrip('/')}/"
+
+
+def _encoded(spark: SparkSession, folder: str) -> str:
+    jvm: Any = spark.sparkContext._jvm
+    return f"{str(jvm.org.apache.hadoop.fs.Path(f'file://{folder}').toUri().getRawPath()).rstrip('/')}/"
