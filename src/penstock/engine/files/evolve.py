@@ -53,7 +53,7 @@ def _kept(reader: FilesReader, look: Look, made: Look) -> Look:
 
 
 def _strange(reader: FilesReader, names: Iterable[str], schema: StructType, look: Look) -> list[str]:
-    """Fields without a column: names that Delta refuses; of JSON also those that differ from another's only in capitals,
+    """Fields without a column: names that Delta refuses; of JSON also those that differ from another only in capitals,
     for there they are two fields."""
     exact = reader.files.format == "json"
     known = {name if exact else name.casefold() for name in (*schema.names, *look.left_out)}
