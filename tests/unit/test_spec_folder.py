@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from project_file import load, one, problems, table
+from project_file import HEAD, load, one, problems, table
 
 from penstock.spec.folder import FilesFrom
 
@@ -104,3 +105,11 @@ def test_what_does_not_go_with_files_is_refused(more: str, said: str, tmp_path: 
 
 def test_rows_of_parquet_files_can_be_decoded(tmp_path: Path) -> None:
     load(tmp_path, table("from: {files: in, format: parquet}\ndecode: {json: value, schema: id BIGINT}"))
+
+
+def test_the_example_in_the_docs_is_valid(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "files.md").read_text(encoding="utf-8")
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "orders.ddl").write_text("order_id BIGINT")
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert len(load(tmp_path, HEAD + example).tables) == 2
