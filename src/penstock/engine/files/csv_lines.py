@@ -98,7 +98,7 @@ class CsvLines:
 
     def _inferred(self, names: Sequence[str], head: Head | None) -> StructType:
         """A column of numbers is text if one of them begins with a zero: it is a code, and would lose it."""
-        reader = self._lines.session.read.options(**self._source.reader).option("__globPaths__", "false")
+        reader = self._spark.read.options(**self._source.reader).option("__globPaths__", "false")
         reader = reader.option("header", str(head is not None).lower())
         places = [location_of(name, self._source) for name in names]
         kinds = [_roomy(field.dataType) for field in reader.options(**_INFERENCE).csv(places).schema.fields]

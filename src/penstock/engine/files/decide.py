@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+
+from pyspark.sql import DataFrame
 
 from penstock.engine.files.evolve import met
 from penstock.engine.files.format import Unfit
 from penstock.engine.files.json_lines import NEW_FIELD
 from penstock.engine.files.reader import FilesReader
 from penstock.engine.files.reading import Reading
-from penstock.engine.files.unreadable import find_unreadable, is_about_files, story
+from penstock.engine.files.unreadable import Trouble, find_unreadable, is_about_files, story
 from penstock.errors import PenstockError, Transient
 
 TRIES = 3
@@ -18,7 +20,12 @@ TRIES = 3
 
 
 def decide(
-    reader: FilesReader, names: Sequence[str], reading: Reading, error: Exception, keep: Callable[[Reading], None]
+    reader: FilesReader,
+    names: Sequence[str],
+    reading: Reading,
+    error: Exception,
+    read: Callable[[Sequence[str]], DataFrame],
+    keep: Callable[[Reading], None],
 ) -> Reading:
     """The next way to read the batch, kept before it is tried. Raises the error if no file is to blame, and Transient
     while one may come back."""
@@ -29,21 +36,19 @@ def decide(
     elif NEW_FIELD in story(error):
         made = replace(reading, look=met(reader, names, reading.look))
     elif is_about_files(error):
-        return _without_unreadable(reader, names, reading, error, keep)
+        found = find_unreadable(names, read, error, reader.files)
+        if not found:
+            raise error
+        return _without(reader, reading, found, keep)
     else:
         raise error
     keep(made)
     return made
 
 
-def _without_unreadable(
-    reader: FilesReader, names: Sequence[str], reading: Reading, error: Exception, keep: Callable[[Reading], None]
+def _without(
+    reader: FilesReader, reading: Reading, found: Mapping[str, Trouble], keep: Callable[[Reading], None]
 ) -> Reading:
-    found = find_unreadable(
-        names, lambda some: reader.schema.format.plain(some, reading.look.schema), error, reader.files
-    )
-    if not found:
-        raise error
     tries, given_up = dict(reading.tries), dict(reading.given_up)
     away: list[str] = []
     for name, trouble in found.items():

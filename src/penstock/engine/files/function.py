@@ -92,6 +92,7 @@ class FilesFunction:
         self._inner: Staged | None = None
         self._rows: DataFrame | None = None
         self._reading: Reading | None = None
+        self._survey: Survey | None = None
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
         return Pinned(self._lookups.newest())
@@ -111,7 +112,8 @@ class FilesFunction:
                 if self._is_committed(entry):  # what was raised then is no matter of the files
                     raise
                 names = self._names(listed, reading)
-                reading = decide(self._reader, names, reading, error, partial(self._keep, entry))
+                read = partial(self._read, look=reading.look)
+                reading = decide(self._reader, names, reading, error, read, partial(self._keep, entry))
         raise AssertionError(f"{_DECISIONS} decisions about one batch of files")
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
@@ -137,7 +139,8 @@ class FilesFunction:
     def _prepare(self, listed: Sequence[Listed], reading: Reading, entry: Entry) -> Reading:
         """The rows of the batch, and the stages for them; columns that they bring are added to the table."""
         names = self._names(listed, reading)
-        survey = self._format.survey(names, reading.look.schema) if names else Survey()
+        self._survey = None
+        survey = self._survey = self._format.survey(names, reading.look.schema) if names else Survey()
         look = surveyed(self._reader, names, reading.look, survey.fields)
         reading = replace(reading, look=look)
         self._keep(entry, reading)
@@ -160,7 +163,8 @@ class FilesFunction:
         while True:
             names = [name for name in self._names(listed, reading) if name not in lost]
             try:
-                survey = self._format.survey(names, reading.look.schema) if names else Survey()
+                self._survey = None
+                survey = self._survey = self._format.survey(names, reading.look.schema) if names else Survey()
                 stages = staged_table(self._table, self._reader, reading.look, survey)
                 frame = self._format.rows(names, reading.look, survey, _tasks(listed))
                 self._quarantine.aside = {**reading.given_up, **lost}
@@ -169,12 +173,16 @@ class FilesFunction:
             except Exception as error:
                 if not is_about_files(error):
                     raise
-                found = find_unreadable(
-                    names, lambda some: self._format.plain(some, reading.look.schema), error, self._source
-                )
+                found = find_unreadable(names, partial(self._read, look=reading.look), error, self._source)
                 if not found:
                     raise
                 lost |= {name: f"{_LOST}: {trouble.reason}" for name, trouble in found.items()}
+
+    def _read(self, names: Sequence[str], look: Look) -> DataFrame:
+        """As the batch reads them, to find out which cannot be read; only as text if it did not come so far."""
+        if self._survey is None:
+            return self._format.plain(names, look.schema)
+        return self._format.rows(names, look, self._survey, _tasks([Listed(name, 0) for name in names]))
 
     def _keep(self, entry: Entry, reading: Reading) -> None:
         if reading != self._reading:
@@ -199,7 +207,8 @@ _LOST = "its good rows are in the table; what was rejected of it can no longer b
 
 def _listed(batch: DataFrame) -> list[Listed]:
     """A batch of the manifest: as many names as `max_files` allows."""
-    return [Listed(row.path, row.size) for row in batch.select("path", "size").orderBy("path").collect()]
+    found = {row.path: Listed(row.path, row.size) for row in batch.select("path", "size").collect()}
+    return [found[name] for name in sorted(found)]
 
 
 def _tasks(listed: Sequence[Listed]) -> int:

@@ -26,7 +26,7 @@ _KEY = '":'
 
 class JsonLines:
     def __init__(self, spark: SparkSession, source: FilesSource) -> None:
-        self._lines, self._source = Lines(spark, source), source
+        self._spark, self._source, self._lines = spark, source, Lines(spark, source)
 
     def survey(self, names: Sequence[str], schema: StructType) -> Survey:
         return Survey()
@@ -40,7 +40,7 @@ class JsonLines:
         return JsonDecoder(plan, binary)
 
     def infer(self, names: Sequence[str]) -> StructType:
-        reader = self._lines.session.read.options(**_INFERENCE).option("__globPaths__", "false")
+        reader = self._spark.read.options(**_INFERENCE).option("__globPaths__", "false")
         return reader.json([location_of(name, self._source) for name in names]).schema
 
     def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:

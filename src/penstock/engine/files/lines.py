@@ -26,15 +26,15 @@ class Lines:
         self.session = spark.newSession()
         self.session.conf.set("spark.sql.files.maxPartitionBytes", _MORE_THAN_A_FILE)
         self.session.conf.set("spark.sql.files.openCostInBytes", _MORE_THAN_A_FILE)
-        self._source, self._name = source, name_column(spark, source)
+        self._spark, self._source, self._name = spark, source, name_column(spark, source)
 
     def plain(self, names: Sequence[str]) -> DataFrame:
-        reader = self.session.read.option("__globPaths__", "false")
-        return reader.text([location_of(name, self._source) for name in names])
+        """As fast as Spark can: without their places."""
+        return self._text(self._spark, names)
 
     def read(self, names: Sequence[str], tasks: int) -> DataFrame:
         """Blank lines are not records. Bytes that are not UTF-8 are kept as such. `key` is for the header."""
-        numbered = self.plain(names).selectExpr(
+        numbered = self._text(self.session, names).selectExpr(
             f"value AS {_LINE}", f"{self._name} AS {FILE}", f"monotonically_increasing_id() & {_IN_TASK}L AS {ROW}"
         )
         first = f"{ROW} = 0 AND startswith({_LINE}, {literal(BOM)})"
@@ -49,6 +49,10 @@ class Lines:
             ROW,
         )
         return records.where("value IS NULL OR btrim(value, ' \\t') <> ''")
+
+    def _text(self, session: SparkSession, names: Sequence[str]) -> DataFrame:
+        reader = session.read.option("__globPaths__", "false")
+        return reader.text([location_of(name, self._source) for name in names])
 
     def none(self) -> DataFrame:
         columns = f"key STRING, value STRING, value_binary BINARY, {FILE} STRING, {ROW} BIGINT"

@@ -17,7 +17,7 @@ def is_remote(place: str) -> bool:
 
 def name_of(path: str, source: FilesSource) -> str:
     """`path` is absolute, or a URI."""
-    return path.removeprefix(_below(source)) if not is_remote(path) else path
+    return path if is_remote(path) else path.removeprefix(_below(source))
 
 
 def location_of(name: str, source: FilesSource) -> str:
@@ -42,7 +42,8 @@ def name_column(spark: SparkSession, source: FilesSource) -> str:
 
 
 def _below(source: FilesSource) -> str:
-    return f"{source.root.rstrip('/')}/"
+    """Of a project that lies in the root itself, files are named by their whole path."""
+    return f"{source.root}/"
 
 
 def _encoded(spark: SparkSession, folder: str) -> str:
