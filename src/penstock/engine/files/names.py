@@ -28,17 +28,13 @@ def location_of(name: str, source: FilesSource) -> str:
 
 
 def name_column(spark: SparkSession, source: FilesSource) -> str:
-    """The name as an expression over the rows that were read from files.
-
-    Spark gives the URI of a row's file, encoded. Of a local file that begins with `file:` and some slashes: it counts
-    from where the folder, encoded as well, begins."""
-    place = "_metadata.file_path"
-    if not is_remote(source.folder):
-        inside = name_of(f"{source.folder}/", source) != f"{source.folder}/"
-        start = _encoded(spark, _below(source) if inside else f"{source.folder}/")
-        skipped = len(start) if inside else 0
-        place = f"substring({place}, instr({place}, {literal(start)}) + {skipped})"
-    return f"IF(instr({place}, '%') = 0, {place}, url_decode(replace({place}, '+', '%2B')))"
+    """The name as an expression over the rows that were read from files: Spark gives the URI of a row's file, encoded;
+    that of a local file begins with `file:` and some slashes."""
+    place, below = "_metadata.file_path", _encoded(spark, _below(source))
+    local = f"concat('/', trim(LEADING '/' FROM substring({place}, 6)))"
+    inside = f"IF(startswith({local}, {literal(below)}), substring({local}, {len(below) + 1}), {local})"
+    name = f"IF(startswith({place}, 'file:'), {inside}, {place})"
+    return f"IF(instr({place}, '%') = 0, {name}, url_decode(replace({name}, '+', '%2B')))"
 
 
 def _below(source: FilesSource) -> str:
@@ -48,4 +44,4 @@ def _below(source: FilesSource) -> str:
 
 def _encoded(spark: SparkSession, folder: str) -> str:
     jvm: Any = spark.sparkContext._jvm
-    return f"{str(jvm.org.apache.hadoop.fs.Path(f'file://{folder}').toUri().getRawPath()).rstrip('/')}/"
+    return f"{jvm.org.apache.hadoop.fs.Path(f'file://{folder}').toUri().getRawPath()}/"
