@@ -108,3 +108,30 @@ def test_a_table_over_files_can_be_tested(spark: SparkSession, tmp_path: Path) -
         outcome = table.run([{"value": {"id": 1}}, {"value": {"id": 2}}, {"value": "no"}])
     assert [row["id"] for row in outcome.written] == [2]
     assert sorted(row["error_reason"] for row in outcome.quarantined) == ["expectation", "malformed_json"]
+
+
+def test_json_documents_over_several_lines(spark: SparkSession, tmp_path: Path) -> None:
+    source = {"files": "in", "format": "json", "schema": "id BIGINT, amount DECIMAL(20,10)", "new_fields": "add"}
+    plan = make_plan(tmp_path, "127.0.0.1:1", {"t": {"from": {**source, "options": {"multiLine": True}}}})
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.json").write_text('[\n {"id": 1,\n  "amount": 0.1234567891},\n {"id": "x"}, {"id": 3}]\n')
+    (folder / "b.json").write_text('\ufeff{\n "id": 4,\n "more": {"x": 1}\n}')
+    (folder / "c.json").write_text('[{"id": 5}')
+    (folder / "d.json").write_text("[]")
+    (folder / "e.json").write_text("")
+    run_well(spark, plan)
+    found = {row["id"]: row for row in rows(plan, "t")}
+    assert set(found) == {1, 3, 4}
+    assert str(found[1]["amount"]) == "0.1234567891"
+    assert found[4]["more"] == {"x": 1}
+    assert [(row["_source"]["file"], row["_source"]["row"]) for row in (found[1], found[3], found[4])] == [
+        ("in/a.json", 0),
+        ("in/a.json", 2),
+        ("in/b.json", 0),
+    ]
+    rejected = rows_at(f"{plan.tables[0].uri}__quarantine")
+    assert sorted((row["_source"]["file"], row["_source"]["row"], row["error_reason"]) for row in rejected) == [
+        ("in/a.json", 1, "wrong_type"),
+        ("in/c.json", 0, "malformed_json"),
+    ]

@@ -90,7 +90,8 @@ def _files(source: FilesSource) -> Iterable[tuple[str, str]]:
     named = f", named {source.pattern}" if source.pattern else ""
     options = "".join(f", {name} {value}" for name, value in source.reader.items())
     header = ", each with a header" if source.header else ""
-    yield "from", f"{source.format} files in {source.folder}{named}{header}{options}"
+    whole = ", each one document" if source.documents else ""
+    yield "from", f"{source.format} files in {source.folder}{named}{header}{whole}{options}"
     yield "listed in", f"{source.uri}, once by path"
     yield (
         "starting",

@@ -36,6 +36,8 @@ class FilesSource(DeltaSource):
     """None: inferred from the first files."""
     new_fields: Literal["add", "rescue", "ignore", "fail"]
     header: bool
+    documents: bool
+    """A file of JSON is one document, an object or a list of them, over however many lines."""
     most: int
     reader: Mapping[str, str]
     """Options of the format."""
@@ -46,7 +48,7 @@ class FilesSource(DeltaSource):
 
     @property
     def by_line(self) -> bool:
-        """A line is a record."""
+        """A line, or a document, is a record."""
         return self.format != "parquet"
 
 
@@ -67,8 +69,9 @@ def files_plan(project: Project, source: FilesFrom, name: str, lake: str) -> tup
         schema=load_schema(source.schema_, project.root) if source.schema_ else None,
         new_fields=source.on_new_fields,
         header=source.header,
+        documents=source.options.get("multiLine", "false").lower() == "true",
         most=source.max_files,
-        reader={key: value for key, value in source.options.items() if key != "header"},
+        reader={key: value for key, value in source.options.items() if key not in ("header", "multiLine")},
         stored=f"{system}/schemas/{name}.json",
         reads=f"{system}/reads/{name}",
     )
@@ -105,6 +108,7 @@ def files_decide(source: FilesSource) -> dict[str, Any]:
     return {
         "format": source.format,
         "header": source.header,
+        "documents": source.documents,
         "schema": source.schema.columns() if source.schema else None,
         "new_fields": source.new_fields,
         "options": dict(source.reader),

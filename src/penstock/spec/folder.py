@@ -18,7 +18,7 @@ FORMATS = ("json", "csv", "parquet")
 _ENDINGS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 _PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
 OPTIONS: dict[str, tuple[str, ...]] = {
-    "json": (),
+    "json": ("multiLine",),
     "csv": (
         "header",
         "sep",
@@ -136,13 +136,13 @@ def _format_of(pattern: str) -> str | None:
 def _option_findings(kind: str, options: dict[str, str]) -> Iterator[Finding]:
     known = OPTIONS[kind]
     for name, value in options.items():
-        if name == "multiLine":
-            hint = "write one JSON object a line" if kind == "json" else "a line is a record"
-            yield Finding(("options", name), "records of several lines are not read", hint, at_key=True)
+        if name == "multiLine" and kind == "csv":
+            message = "records of CSV files that go over several lines are not read"
+            yield Finding(("options", name), message, "a line is a record", at_key=True)
         elif name not in known:
             hint = did_you_mean(name, known) if known else "remove it"
             yield Finding(("options", name), f"'{name}' is no option of {kind} files", hint, at_key=True)
-        elif name == "header" and value.lower() not in ("true", "false"):
-            yield Finding(("options", name), f"{shown(value)} is neither true nor false", 'write header: "true"')
+        elif name in ("header", "multiLine") and value.lower() not in ("true", "false"):
+            yield Finding(("options", name), f"{shown(value)} is neither true nor false", f"write {name}: true")
         elif name in ("sep", "quote", "escape") and len(value) != 1 and not (name == "sep" and value):
             yield Finding(("options", name), f"{shown(value)} is not one character", f"write {name}: one character")

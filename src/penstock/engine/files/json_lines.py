@@ -1,4 +1,4 @@
-"""JSON files: an object a line."""
+"""JSON files: an object a line, or a document a file."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ class JsonLines:
 
     def infer(self, names: Sequence[str]) -> StructType:
         reader = self._spark.read.options(**_INFERENCE).option("__globPaths__", "false")
+        reader = reader.option("multiLine", self._source.documents)
         return reader.json([location_of(name, self._source) for name in names]).schema
 
     def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:
         return self._lines.plain(names)
 
     def keys(self, names: Sequence[str]) -> set[str]:
-        found = self._lines.plain(names).selectExpr("explode(json_object_keys(value)) AS name").distinct()
+        found = self._lines.read(names, 1).selectExpr("explode(json_object_keys(value)) AS name").distinct()
         return {row.name for row in found.collect()}
 
 

@@ -37,6 +37,8 @@ class Lines:
         numbered = self._text(self.session, names).selectExpr(
             f"value AS {_LINE}", f"{self._name} AS {FILE}", f"monotonically_increasing_id() & {_IN_TASK}L AS {ROW}"
         )
+        if self._source.documents:
+            numbered = _elements(numbered)
         first = f"{ROW} = 0 AND startswith({_LINE}, {literal(BOM)})"
         clean = numbered.coalesce(tasks).selectExpr(
             f"IF({first}, substring({_LINE}, 2), {_LINE}) AS {_LINE}", FILE, ROW
@@ -51,9 +53,20 @@ class Lines:
         return records.where("value IS NULL OR btrim(value, ' \\t') <> ''")
 
     def _text(self, session: SparkSession, names: Sequence[str]) -> DataFrame:
-        reader = session.read.option("__globPaths__", "false")
+        reader = session.read.option("__globPaths__", "false").option("wholetext", self._source.documents)
         return reader.text([location_of(name, self._source) for name in names])
 
     def none(self) -> DataFrame:
         columns = f"key STRING, value STRING, value_binary BINARY, {FILE} STRING, {ROW} BIGINT"
         return self.session.createDataFrame([], columns)
+
+
+def _elements(documents: DataFrame) -> DataFrame:
+    """The records of documents: the elements of a list, each as it is written, or the document itself. One that is no
+    JSON is a record too: it is rejected then."""
+    listed = f"from_json({_LINE}, 'ARRAY<STRING>')"
+    begins = f"left(ltrim(' \\t\\r\\n{BOM}', {_LINE}), 1)"
+    found = documents.selectExpr("*", f"posexplode_outer(IF({begins} = '[', {listed}, NULL)) AS (__place, __element)")
+    return found.selectExpr(
+        f"IF(__place IS NULL, {_LINE}, __element) AS {_LINE}", FILE, f"CAST(coalesce(__place, 0) AS BIGINT) AS {ROW}"
+    )
