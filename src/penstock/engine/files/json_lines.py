@@ -79,7 +79,7 @@ def _suspicious(column: str, schema: Struct) -> str:
     if found is None:
         return "true"
     keys = f"(octet_length({column}) - octet_length(replace({column}, '{_KEY}', ''))) / {len(_KEY)}"
-    blank = f"instr({column}, ' :') > 0 OR instr({column}, '\\t:') > 0"
+    blank = " OR ".join(f"instr({column}, '{sign}:') > 0" for sign in (" ", "\\t", "\\r", "\\n"))
     return f"({keys} <> {' + '.join(found)} OR {blank})"
 
 

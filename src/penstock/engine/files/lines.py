@@ -37,12 +37,12 @@ class Lines:
         numbered = self._text(self.session, names).selectExpr(
             f"value AS {_LINE}", f"{self._name} AS {FILE}", f"monotonically_increasing_id() & {_IN_TASK}L AS {ROW}"
         )
-        if self._source.documents:
-            numbered = _elements(numbered)
         first = f"{ROW} = 0 AND startswith({_LINE}, {literal(BOM)})"
         clean = numbered.coalesce(tasks).selectExpr(
             f"IF({first}, substring({_LINE}, 2), {_LINE}) AS {_LINE}", FILE, ROW
         )
+        if self._source.documents:
+            clean = _elements(clean)
         records = clean.selectExpr(
             "CAST(NULL AS STRING) AS key",
             f"try_validate_utf8({_LINE}) AS value",
@@ -64,9 +64,11 @@ class Lines:
 def _elements(documents: DataFrame) -> DataFrame:
     """The records of documents: the elements of a list, each as it is written, or the document itself. One that is no
     JSON is a record too: it is rejected then."""
-    listed = f"from_json({_LINE}, 'ARRAY<STRING>')"
-    begins = f"left(ltrim(' \\t\\r\\n{BOM}', {_LINE}), 1)"
-    found = documents.selectExpr("*", f"posexplode_outer(IF({begins} = '[', {listed}, NULL)) AS (__place, __element)")
-    return found.selectExpr(
+    is_list = f"left(trim(LEADING ' \\t\\r\\n' FROM {_LINE}), 1) = '['"
+    found = documents.selectExpr("*", f"IF({is_list}, from_json({_LINE}, 'ARRAY<STRING>'), NULL) AS __list")
+    apart = found.where("__list IS NULL OR size(__list) > 0").selectExpr(
+        "*", "posexplode_outer(__list) AS (__place, __element)"
+    )
+    return apart.selectExpr(
         f"IF(__place IS NULL, {_LINE}, __element) AS {_LINE}", FILE, f"CAST(coalesce(__place, 0) AS BIGINT) AS {ROW}"
     )
