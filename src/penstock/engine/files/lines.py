@@ -50,7 +50,7 @@ class Lines:
             FILE,
             ROW,
         )
-        return records.where("value IS NULL OR btrim(value, ' \\t') <> ''")
+        return records.where("value IS NULL OR btrim(value, ' \\t\\r\\n') <> ''")
 
     def _text(self, session: SparkSession, names: Sequence[str]) -> DataFrame:
         reader = session.read.option("__globPaths__", "false").option("wholetext", self._source.documents)
@@ -64,7 +64,10 @@ class Lines:
 def _elements(documents: DataFrame) -> DataFrame:
     """The records of documents: the elements of a list, each as it is written, or the document itself. One that is no
     JSON is a record too: it is rejected then."""
-    is_list = f"left(trim(LEADING ' \\t\\r\\n' FROM {_LINE}), 1) = '['"
+    is_list = (
+        f"left(trim(LEADING ' \\t\\r\\n' FROM {_LINE}), 1) = '['"
+        f" AND json_array_length(concat('[', {_LINE}, ']')) = 1"  # nothing stands behind it
+    )
     found = documents.selectExpr("*", f"IF({is_list}, from_json({_LINE}, 'ARRAY<STRING>'), NULL) AS __list")
     apart = found.where("__list IS NULL OR size(__list) > 0").selectExpr(
         "*", "posexplode_outer(__list) AS (__place, __element)"
