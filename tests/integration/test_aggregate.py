@@ -89,3 +89,16 @@ def test_the_numbers_are_those_of_a_batch_query(sales: tuple[Sales, bool]) -> No
     shop.send(("a", "y", 1))
     shop.run()
     shop.check(windowed=windowed)
+
+
+def test_rows_that_are_deleted_upstream_are_counted_no_more(sales: tuple[Sales, bool]) -> None:
+    shop, windowed = sales
+    shop.send(("a", "x", 1), ("a", "y", 1), ("b", "x", 2), (None, "x", 2))
+    shop.run()
+    upstream = shop.plan.table("silver.t")
+    assert upstream is not None
+    shop.spark.sql(f"DELETE FROM delta.`{upstream.uri}` WHERE kind = 'a'")
+    heard = run_well(shop.spark, shop.plan, GOLD)  # its upstream would ask what to decide
+    assert heard.heard("(DELETE), not made by Penstock, changed rows there")
+    shop.sent = [record for record in shop.sent if record["kind"] != "a"]
+    shop.check(windowed=windowed)

@@ -51,6 +51,20 @@ def test_a_circle_is_refused(tmp_path: Path) -> None:
     assert "a circle: a -> c -> b -> a" in one(problems(tmp_path, text)).message
 
 
+@pytest.mark.parametrize(("emit", "refused"), [("updates", True), ("complete", True), ("final", False)])
+def test_a_table_whose_rows_change_cannot_be_read_as_it_grows(emit: str, refused: bool, tmp_path: Path) -> None:
+    window = ", window: {time: ts, every: 1 hour}" + (", watermark: 1 hour" if emit == "final" else "")
+    text = silver(
+        "from: {table: bronze.orders}",
+        f"aggregate: {{keys: [a], metrics: {{n: count(*)}}, emit: {emit}{window}}}",
+    )
+    found = problems(tmp_path, text + "  gold.orders: {from: {table: silver.orders}}\n") if refused else []
+    if refused:
+        assert "the rows of silver.orders change" in one(found).message
+    else:
+        assert load(tmp_path, text + "  gold.orders: {from: {table: silver.orders}}\n")
+
+
 def test_columns_and_payload_are_for_topics(tmp_path: Path) -> None:
     found = problems(tmp_path, silver("from: {table: bronze.orders}", "payload: binary", "columns: {value: x}"))
     assert [problem.line for problem in found] == [8, 9]

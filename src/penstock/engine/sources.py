@@ -33,7 +33,14 @@ class Sources:
         if isinstance(source, FilesSource):
             assert self._spark is not None
             return FilesReader(self._spark, source, self._open_store(source.uri), table.name)
-        return DeltaReader(source, self._open_store(source.uri), table.name, coordinates=table.input.coordinates)
+        recomputed = table.aggregate is not None and table.aggregate.emit != "final"
+        return DeltaReader(
+            source,
+            self._open_store(source.uri),
+            table.name,
+            coordinates=table.input.coordinates,
+            changes_are="every group is computed anew" if recomputed else "it was skipped",
+        )
 
     def _admin(self, cluster: Cluster) -> Admin:
         with self._lock:

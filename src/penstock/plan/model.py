@@ -132,6 +132,8 @@ class TablePlan:
     aggregate: AggregatePlan | None = None
     write: WritePlan = field(default_factory=WritePlan)
     upstream: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
+    """What `run --once` finishes before this one: what it reads as it grows, and its lookups."""
     settings: tuple[Setting, ...] = ()
 
     @property

@@ -17,7 +17,7 @@ from penstock.plan.stages import AggregatePlan, Stages, aggregate_plan, dedupe_r
 from penstock.plan.trigger import trigger_plan
 from penstock.spec.columns import table_columns
 from penstock.spec.folder import FilesFrom
-from penstock.spec.graph import upstream_of
+from penstock.spec.graph import upstream_of, waits_for
 from penstock.spec.origin import From
 from penstock.spec.project import Project
 from penstock.spec.source import KafkaFrom
@@ -54,6 +54,7 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
         aggregate=aggregate,
         write=write,
         upstream=upstream_of(table),
+        waits_for=waits_for(project.tables, name),
         settings=(*source_settings, *_dedupe(stages), *properties),
     )
 

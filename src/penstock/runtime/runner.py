@@ -67,7 +67,7 @@ def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listene
     ]
     by_name = {one.thread.name: one for one in runs}
     for one, table in zip(runs, tables, strict=True):
-        one.upstream = tuple(by_name[name] for name in table.upstream if name in by_name)
+        one.upstream = tuple(by_name[name] for name in table.waits_for if name in by_name)
     with _signals(stopping):
         for one in runs:
             one.thread.start()

@@ -14,6 +14,11 @@ def upstream_of(table: Table) -> tuple[str, ...]:
     return (table.source.table,) if isinstance(table.source, TableFrom) else ()
 
 
+def changes_rows(table: Table) -> bool:
+    """Rows that are there already are replaced."""
+    return table.aggregate is not None and table.aggregate.emit != "final"
+
+
 def is_place(lookup: str) -> bool:
     """A lookup that is not a table of the project but a Delta table by its path."""
     return "/" in lookup
@@ -22,6 +27,23 @@ def is_place(lookup: str) -> bool:
 def reads(table: Table) -> tuple[str, ...]:
     """Everything of the project that it needs: upstream tables and lookups."""
     return (*upstream_of(table), *(name for name in table.lookups.values() if not is_place(name)))
+
+
+def waits_for(tables: Mapping[str, Table], name: str) -> tuple[str, ...]:
+    """What must be finished before a table reads what is there: all that it reads, but for a lookup that is made, by
+    whatever way, of the table itself."""
+    return tuple(one for one in reads(tables[name]) if name not in _behind(tables, one))
+
+
+def _behind(tables: Mapping[str, Table], name: str) -> set[str]:
+    found: set[str] = set()
+    left = [name]
+    while left:
+        one = left.pop()
+        if one not in found:
+            found.add(one)
+            left += reads(tables[one])
+    return found
 
 
 def graph_findings(tables: Mapping[str, Table]) -> list[Finding]:
@@ -33,6 +55,12 @@ def graph_findings(tables: Mapping[str, Table]) -> list[Finding]:
                 others = [other for other in known if other != name]
                 message = f"there is no table {shown(upstream)} in this project"
                 findings.append(Finding((name, "from", "table"), message, _other(upstream, others, "from: {delta: …}")))
+            elif changes_rows(tables[upstream]):
+                message = f"the rows of {upstream} change as its groups are computed anew, and only new rows are read"
+                hint = (
+                    "read the table that it reads; as a lookup it can be used as it is; with emit: final it only grows"
+                )
+                findings.append(Finding((name, "from", "table"), message, hint))
         for lookup, target in table.lookups.items():
             if not is_place(target) and target not in tables:
                 message = f"there is no table {shown(target)} in this project"

@@ -22,9 +22,18 @@ MOST_REMARKS = 200
 
 
 class DeltaReader:
-    def __init__(self, source: DeltaSource, store: Store, table: str, *, coordinates: str = "carried") -> None:
-        """With `coordinates` "file" the rows say in which file they lie, and where in it."""
-        self._source = source
+    def __init__(
+        self,
+        source: DeltaSource,
+        store: Store,
+        table: str,
+        *,
+        coordinates: str = "carried",
+        changes_are: str = "it was skipped",
+    ) -> None:
+        """With `coordinates` "file" the rows say in which file they lie, and where in it. `changes_are` says what
+        becomes of changes that others make there."""
+        self._source, self._changes_are = source, changes_are
         self._coordinates = coordinates
         self._table = table
         self._name = source.table or source.uri
@@ -97,5 +106,5 @@ class DeltaReader:
             if commit is not None and commit.origin is Origin.FOREIGN_CHANGE:
                 yield (
                     f"version {version} of {self._name} ({commit.operation}), not made by Penstock, changed rows "
-                    "there: it was skipped"
+                    f"there: {self._changes_are}"
                 )
