@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
 
 from penstock.engine.files.head import Head
-from penstock.engine.files.types import added, decoder_schema, merged, spark_schema, usable
+from penstock.engine.files.types import added, decoder_schema, merged, usable
 from penstock.spec.ddl import parse_ddl
 
 
@@ -38,11 +49,18 @@ def test_what_delta_cannot_call_a_column_is_left_out() -> None:
     assert usable(nested).names == ["m"]
 
 
-def test_a_schema_goes_to_spark_and_back() -> None:
-    written = parse_ddl(
-        "id BIGINT NOT NULL, d DECIMAL(9,2), t TIMESTAMP, n TIMESTAMP_NTZ, a ARRAY<STRUCT<x: INT>>, m MAP<STRING, DATE>"
+def test_what_spark_tells_is_a_schema_for_a_decoder() -> None:
+    found = StructType(
+        [
+            StructField("id", LongType(), nullable=False),
+            StructField("d", DecimalType(9, 2)),
+            StructField("t", TimestampNTZType()),
+            StructField("a", ArrayType(struct(x=IntegerType()))),
+            StructField("m", MapType(StringType(), DateType())),
+        ]
     )
-    assert decoder_schema(spark_schema(written)) == written
+    written = "id BIGINT NOT NULL, d DECIMAL(9,2), t TIMESTAMP_NTZ, a ARRAY<STRUCT<x: INT>>, m MAP<STRING, DATE>"
+    assert decoder_schema(found) == parse_ddl(written)
 
 
 def test_a_header_names_columns() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import cast
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +42,7 @@ class Manifest:
         """Nothing happens if it is there."""
         if self._log.versions():
             return
-        schema: StructType = StructType.fromDDL(COLUMNS)
+        schema = cast(StructType, StructType.fromDDL(COLUMNS))
         made = DeltaTable.createIfNotExists(self._spark).tableName(f"delta.{quote(self._uri)}").location(self._uri)
         made = made.addColumns(schema)
         for name, value in _PROPERTIES.items():
@@ -68,7 +69,7 @@ class Manifest:
         for start in range(0, len(ordered), step):
             some = ordered[start : start + step]
             rows = reduce(DataFrame.union, (self._one(some[i : i + most]) for i in range(0, len(some), most)))
-            mark = {} if alone else {"txnAppId": f"penstock:files:{self._table}", "txnVersion": version + 1}
+            mark = {} if alone else {"txnAppId": f"penstock:files:{self._table}", "txnVersion": str(version + 1)}
             rows.write.format("delta").mode("append").options(**mark).save(self._uri)
             if not alone:
                 return  # what is left is found again, and compared with what is there then
