@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from penstock.engine.files.format import Look, Survey, Unfit
 from penstock.engine.files.head import Head, read_heads
 from penstock.engine.files.lines import Lines
-from penstock.engine.files.names import location_of
+from penstock.engine.files.names import AS_NAMED, location_of
 from penstock.engine.files.types import merged
 from penstock.engine.identifiers import quote
 from penstock.engine.stages.coordinates import ROW
@@ -98,7 +98,7 @@ class CsvLines:
 
     def _inferred(self, names: Sequence[str], head: Head | None) -> StructType:
         """A column of numbers is text if one of them begins with a zero: it is a code, and would lose it."""
-        reader = self._spark.read.options(**self._source.reader).option("__globPaths__", "false")
+        reader = self._spark.read.options(**self._source.reader).options(**AS_NAMED)
         reader = reader.option("header", str(head is not None).lower())
         places = [location_of(name, self._source) for name in names]
         kinds = [_roomy(field.dataType) for field in reader.options(**_INFERENCE).csv(places).schema.fields]

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from penstock.engine.files.format import Look, Survey
 from penstock.engine.files.lines import Lines
-from penstock.engine.files.names import location_of
+from penstock.engine.files.names import AS_NAMED, location_of
 from penstock.engine.identifiers import quote
 from penstock.engine.stages.decode import PARSED, Decoded, literal
 from penstock.engine.stages.json import JsonDecoder
@@ -40,7 +40,7 @@ class JsonLines:
         return JsonDecoder(plan, binary)
 
     def infer(self, names: Sequence[str]) -> StructType:
-        reader = self._spark.read.options(**_INFERENCE).option("__globPaths__", "false")
+        reader = self._spark.read.options(**_INFERENCE, **AS_NAMED)
         reader = reader.option("multiLine", self._source.documents)
         return reader.json([location_of(name, self._source) for name in names]).schema
 

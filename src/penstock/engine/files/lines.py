@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.files.head import BOM
-from penstock.engine.files.names import location_of, name_column
+from penstock.engine.files.names import AS_NAMED, location_of, name_column
 from penstock.engine.stages.coordinates import FILE, ROW
 from penstock.engine.stages.decode import literal
 from penstock.plan.files import FilesSource
@@ -53,7 +53,7 @@ class Lines:
         return records.where("value IS NULL OR btrim(value, ' \\t\\r\\n') <> ''")
 
     def _text(self, session: SparkSession, names: Sequence[str]) -> DataFrame:
-        reader = session.read.option("__globPaths__", "false").option("wholetext", self._source.documents)
+        reader = session.read.options(**AS_NAMED).option("wholetext", self._source.documents)
         return reader.text([location_of(name, self._source) for name in names])
 
     def none(self) -> DataFrame:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from penstock.engine.files.names import is_remote, name_of
+from penstock.engine.files.names import AS_NAMED, is_remote, name_of
 from penstock.errors import SetupError, Transient
 from penstock.plan.files import FilesSource
 
@@ -100,7 +100,7 @@ def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[tuple[str, int, i
 
 def _remote(spark: SparkSession, source: FilesSource, table: str) -> Iterator[tuple[str, int, int]]:
     """Spark lists large folders with many tasks; of its source for whole files only the names are read."""
-    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("__globPaths__", "false")
+    reader = spark.read.format("binaryFile").options(**AS_NAMED)
     try:
         rows = reader.load(source.folder).selectExpr("path", "length", "unix_millis(modificationTime) AS modified")
         for row in rows.toLocalIterator():

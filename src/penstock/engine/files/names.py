@@ -15,6 +15,11 @@ def is_remote(place: str) -> bool:
     return "://" in place
 
 
+AS_NAMED = {"__globPaths__": "false", "recursiveFileLookup": "true"}
+"""Options of every read: a `[` in a name is no pattern, and a folder called `a=b` is no column. With some files beside
+such a folder, Spark would even read them several times."""
+
+
 def name_of(path: str, source: FilesSource) -> str:
     """`path` is absolute, or a URI."""
     return path if is_remote(path) else path.removeprefix(_below(source))

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from penstock.engine.files.format import Look, Survey
-from penstock.engine.files.names import location_of, name_column
+from penstock.engine.files.names import AS_NAMED, location_of, name_column
 from penstock.engine.files.types import added, merged
 from penstock.engine.identifiers import quote
 from penstock.engine.stages.coordinates import FILE, ROW
@@ -49,7 +49,7 @@ class ParquetFiles:
     def infer(self, names: Sequence[str]) -> StructType:
         """Where two files call different things by one name, what the first calls so counts: the other cannot be read
         by it, and is told apart then."""
-        reader = self._session.read.option("mergeSchema", "true").option("__globPaths__", "false")
+        reader = self._session.read.option("mergeSchema", "true").options(**AS_NAMED)
         places = self._places(names)
         try:
             return reader.parquet(*places).schema
@@ -59,7 +59,7 @@ class ParquetFiles:
         return reduce(merged, (reader.parquet(place).schema for place in places))
 
     def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:
-        reader = self._session.read.option("__globPaths__", "false")
+        reader = self._session.read.options(**AS_NAMED)
         if schema.fields:
             reader = reader.schema(schema)
         return reader.parquet(*self._places(names))

@@ -16,14 +16,15 @@ from penstock.plan.files import FilesSource
 _ABOUT_FILES = re.compile(
     r"FAILED_READ_FILE|PATH_NOT_FOUND|FILE_NOT_EXIST|FileNotFoundException|CANNOT_READ_FILE_FOOTER|"
     r"Could not read footer|MERGE_SCHEMA|UNABLE_TO_INFER_SCHEMA|AccessControlException|AccessDenied|"
-    r"java[.]io[.]\w*Exception|java[.]util[.]zip|Permission denied|Encountered error while reading"
+    r"java[.]io[.]\w*Exception|java[.]util[.]zip|Permission denied|Encountered error while reading|URISyntaxException"
 )
 _GONE = re.compile(r"FileNotFoundException|PATH_NOT_FOUND|FILE_NOT_EXIST|NoSuchKey")
 _DENIED = re.compile(r"AccessControlException|AccessDenied|Permission denied|Forbidden")
 _BROKEN = re.compile(
     r"EOFException|Unexpected end of|ZipException|ZStandardException|DataFormatException|InvalidInput|not in gzip|"
     r"incorrect (?:header|data) check|invalid (?:block|stored|distance|code|bit)|is not a Parquet file|Parquet|"
-    r"CANNOT_READ_FILE_FOOTER|CANNOT_MERGE|FAILED_MERGE|Checksum|CORRUPT|[Cc]orrupt|bad magic|Malformed"
+    r"CANNOT_READ_FILE_FOOTER|CANNOT_MERGE|FAILED_MERGE|Checksum|CORRUPT|[Cc]orrupt|bad magic|Malformed|"
+    r"URISyntaxException"
 )
 _AWAY = re.compile(
     r"SocketTimeout|ConnectException|ConnectTimeout|UnknownHost|Connection (?:reset|refused)|SlowDown|[Tt]hrottl|"
@@ -91,9 +92,10 @@ def _tried(names: Sequence[str], read: Callable[[Sequence[str]], DataFrame]) -> 
 
 
 def story(error: BaseException) -> str:
-    """The error with all its causes: Spark's own text leaves them out."""
-    parts = [str(error)]
+    """What the error and all its causes say. Spark's own text leaves the causes out, or has the names of a hundred
+    functions with them."""
     cause: Any = _java(error)
+    parts = [str(error)] if cause is None else []
     for _ in range(20):
         if cause is None:
             break
