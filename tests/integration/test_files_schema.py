@@ -24,16 +24,16 @@ def inferred(spark: SparkSession, root: Path, kind: str, **source: Any) -> Folde
     return Folder(spark, root, {"format": kind, "schema": None, "options": options, **source})
 
 
-def put(folder: Folder, kind: str, name: str, **record: Any) -> None:
+def put(folder: Folder, kind: str, file: str, /, **record: Any) -> None:
     """One row; all its fields are whole numbers, or text."""
     if kind == "json":
-        folder.write(f"{name}.json", json.dumps(record) + "\n")
+        folder.write(f"{file}.json", json.dumps(record) + "\n")
     elif kind == "csv":
-        folder.write(f"{name}.csv", f"{','.join(record)}\n{','.join(map(str, record.values()))}\n")
+        folder.write(f"{file}.csv", f"{','.join(record)}\n{','.join(map(str, record.values()))}\n")
     else:
         types = {int: "BIGINT", str: "STRING"}
         columns = ", ".join(f"{field} {types[type(value)]}" for field, value in record.items())
-        folder.parquet(f"{name}.parquet", columns, tuple(record.values()))
+        folder.parquet(f"{file}.parquet", columns, tuple(record.values()))
 
 
 def found(folder: Folder, *columns: str) -> list[tuple[Any, ...]]:

@@ -111,11 +111,11 @@ def test_a_table_over_files_can_be_tested(spark: SparkSession, tmp_path: Path) -
 
 
 def test_json_documents_over_several_lines(spark: SparkSession, tmp_path: Path) -> None:
-    source = {"files": "in", "format": "json", "schema": "id BIGINT, amount DECIMAL(20,10)", "new_fields": "add"}
+    source = {"files": "in", "format": "json", "schema": "id BIGINT, amount DECIMAL(38,20)", "new_fields": "add"}
     plan = make_plan(tmp_path, "127.0.0.1:1", {"t": {"from": {**source, "options": {"multiLine": True}}}})
     folder = tmp_path / "in"
     folder.mkdir()
-    (folder / "a.json").write_text('[\n {"id": 1,\n  "amount": 0.1234567891},\n {"id": "x"}, {"id": 3}]\n')
+    (folder / "a.json").write_text('[\n {"id": 1,\n  "amount": 0.12345678901234567891},\n {"id": "x"}, {"id": 3}]\n')
     (folder / "b.json").write_text('\ufeff{\n "id": 4,\n "more": {"x": 1}\n}')
     (folder / "c.json").write_text('[{"id": 5}')
     (folder / "d.json").write_text("[]")
@@ -123,7 +123,7 @@ def test_json_documents_over_several_lines(spark: SparkSession, tmp_path: Path) 
     run_well(spark, plan)
     found = {row["id"]: row for row in rows(plan, "t")}
     assert set(found) == {1, 3, 4}
-    assert str(found[1]["amount"]) == "0.1234567891"
+    assert str(found[1]["amount"]) == "0.12345678901234567891"
     assert found[4]["more"] == {"x": 1}
     assert [(row["_source"]["file"], row["_source"]["row"]) for row in (found[1], found[3], found[4])] == [
         ("in/a.json", 0),

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from penstock.engine.files.decide import decide
 from penstock.engine.files.evolve import surveyed
-from penstock.engine.files.format import Look, Survey
+from penstock.engine.files.format import Look, Survey, Unfit
 from penstock.engine.files.quarantine import FileQuarantine
 from penstock.engine.files.reader import FilesReader
 from penstock.engine.files.reading import Reading, read_reading, store_reading
@@ -139,6 +139,8 @@ class FilesFunction:
     def _prepare(self, listed: Sequence[Listed], reading: Reading, entry: Entry) -> Reading:
         """The rows of the batch, and the stages for them; columns that they bring are added to the table."""
         names = self._names(listed, reading)
+        if not self._source.by_line and (empty := [f.name for f in listed if not f.size and f.name in names]):
+            raise Unfit(dict.fromkeys(empty, _EMPTY))
         self._survey = None
         survey = self._survey = self._format.survey(names, reading.look.schema) if names else Survey()
         look = surveyed(self._reader, names, reading.look, survey.fields)
@@ -202,6 +204,7 @@ class FilesFunction:
             inner.done()
 
 
+_EMPTY = "it is empty, so it is not a Parquet file"
 _LOST = "its good rows are in the table; what was rejected of it can no longer be read"
 
 

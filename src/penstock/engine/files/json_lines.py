@@ -26,7 +26,9 @@ _KEY = '":'
 
 class JsonLines:
     def __init__(self, spark: SparkSession, source: FilesSource) -> None:
-        self._spark, self._source, self._lines = spark, source, Lines(spark, source)
+        self._source, self._lines = source, Lines(spark, source)
+        self._exact = spark.newSession()
+        self._exact.conf.set("spark.sql.caseSensitive", "true")  # to JSON, id and ID are two fields
 
     def survey(self, names: Sequence[str], schema: StructType) -> Survey:
         return Survey()
@@ -40,7 +42,7 @@ class JsonLines:
         return JsonDecoder(plan, binary)
 
     def infer(self, names: Sequence[str]) -> StructType:
-        reader = self._spark.read.options(**_INFERENCE, **AS_NAMED)
+        reader = self._exact.read.options(**_INFERENCE, **AS_NAMED)
         reader = reader.option("multiLine", self._source.documents)
         return reader.json([location_of(name, self._source) for name in names]).schema
 

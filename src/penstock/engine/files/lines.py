@@ -53,8 +53,8 @@ class Lines:
         return records.where("value IS NULL OR btrim(value, ' \\t\\r\\n') <> ''")
 
     def _text(self, session: SparkSession, names: Sequence[str]) -> DataFrame:
-        reader = session.read.options(**AS_NAMED).option("wholetext", self._source.documents)
-        return reader.text([location_of(name, self._source) for name in names])
+        places = [location_of(name, self._source) for name in names]
+        return session.read.options(**AS_NAMED).text(places, wholetext=self._source.documents)
 
     def none(self) -> DataFrame:
         columns = f"key STRING, value STRING, value_binary BINARY, {FILE} STRING, {ROW} BIGINT"

@@ -31,7 +31,8 @@ class ParquetFiles:
         others = added(look.schema, survey.fields) if rescue else StructType()
         whole = StructType([*look.schema.fields, *others.fields])
         if names:
-            read = self.plain(names, whole).selectExpr(
+            files = self._session.read.schema(whole).options(**AS_NAMED).parquet(*self._places(names))
+            read = files.selectExpr(
                 *map(quote, whole.names), f"{self._name} AS {FILE}", f"_metadata.row_index AS {ROW}"
             )
         else:
@@ -59,9 +60,8 @@ class ParquetFiles:
         return reduce(merged, (reader.parquet(place).schema for place in places))
 
     def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:
-        reader = self._session.read.options(**AS_NAMED)
-        if schema.fields:
-            reader = reader.schema(schema)
+        """With the columns that their footers name: it fails where `infer` does."""
+        reader = self._session.read.option("mergeSchema", "true").options(**AS_NAMED)
         return reader.parquet(*self._places(names))
 
     def keys(self, names: Sequence[str]) -> set[str]:
