@@ -62,13 +62,15 @@ class Lines:
 
 
 def _elements(documents: DataFrame) -> DataFrame:
-    """The records of documents: the elements of a list, each as it is written, or the document itself. One that is no
-    JSON is a record too: it is rejected then."""
+    """The records of documents: the elements of a list, or the document itself. One that is no JSON is a record too: it
+    is rejected then. A list is taken apart as a variant, which keeps every digit of its numbers: `from_json` would make
+    text of their doubles."""
     is_list = (
         f"left(trim(LEADING ' \\t\\r\\n' FROM {_LINE}), 1) = '['"
         f" AND json_array_length(concat('[', {_LINE}, ']')) = 1"  # nothing stands behind it
     )
-    found = documents.selectExpr("*", f"IF({is_list}, from_json({_LINE}, 'ARRAY<STRING>'), NULL) AS __list")
+    elements = f"transform(try_variant_get(try_parse_json({_LINE}), '$', 'array<variant>'), one -> to_json(one))"
+    found = documents.selectExpr("*", f"IF({is_list}, {elements}, NULL) AS __list")
     apart = found.where("__list IS NULL OR size(__list) > 0").selectExpr(
         "*", "posexplode_outer(__list) AS (__place, __element)"
     )
