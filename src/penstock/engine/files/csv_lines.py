@@ -85,6 +85,9 @@ class CsvLines:
     def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:
         return self._lines.plain(names)
 
+    def probe(self, name: str) -> None:
+        self._lines.probe(name)
+
     def keys(self, names: Sequence[str]) -> set[str]:
         return set(self.survey(names, StructType()).fields.names)
 

@@ -36,7 +36,7 @@ def decide(
     elif NEW_FIELD in story(error):
         made = replace(reading, look=met(reader, names, reading.look))
     elif is_about_files(error):
-        found = find_unreadable(names, read, error, reader.files)
+        found = find_unreadable(names, read, reader.schema.format.probe, error, reader.files)
         if not found:
             raise error
         return _without(reader, reading, found, keep)

@@ -59,5 +59,8 @@ class Format(Protocol):
     def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:
         """All of the files, to find out whether they can be read."""
 
+    def probe(self, name: str) -> None:
+        """Raises if a look at this file alone, without Spark's tasks, shows that it cannot be read."""
+
     def keys(self, names: Sequence[str]) -> Collection[str]:
         """The names of all fields, those too that `infer` cannot tell the type of."""

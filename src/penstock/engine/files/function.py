@@ -175,7 +175,8 @@ class FilesFunction:
             except Exception as error:
                 if not is_about_files(error):
                     raise
-                found = find_unreadable(names, partial(self._read, look=reading.look), error, self._source)
+                read = partial(self._read, look=reading.look)
+                found = find_unreadable(names, read, self._format.probe, error, self._source)
                 if not found:
                     raise
                 lost |= {name: f"{_LOST}: {trouble.reason}" for name, trouble in found.items()}

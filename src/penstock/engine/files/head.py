@@ -1,11 +1,12 @@
-"""The first line of a CSV file, which names its fields."""
+"""Text files as this process reads them: the first line of a CSV file, which names its fields, or all of one."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,15 @@ def read_heads(spark: SparkSession, source: FilesSource, names: Sequence[str]) -
         return {name: head for name, head in zip(names, found, strict=True) if head is not None}
 
 
-def _head(spark: SparkSession, location: str) -> Head | None:
+def read_through(spark: SparkSession, location: str) -> None:
+    """Raises what keeps a file from being read to its end."""
+    jvm: Any = spark.sparkContext._jvm
+    with _opened(spark, location) as plain:
+        jvm.org.apache.commons.io.IOUtils.consume(plain)
+
+
+@contextmanager
+def _opened(spark: SparkSession, location: str) -> Iterator[Any]:
     """By Hadoop, which knows the compressions that Spark reads."""
     jvm: Any = spark.sparkContext._jvm
     conf = spark.sparkContext._jsc.hadoopConfiguration()
@@ -47,7 +56,14 @@ def _head(spark: SparkSession, location: str) -> Head | None:
     stream = path.getFileSystem(conf).open(path)
     try:
         codec = jvm.org.apache.hadoop.io.compress.CompressionCodecFactory(conf).getCodec(path)
-        plain = stream if codec is None else codec.createInputStream(stream)
+        yield stream if codec is None else codec.createInputStream(stream)
+    finally:
+        stream.close()
+
+
+def _head(spark: SparkSession, location: str) -> Head | None:
+    jvm: Any = spark.sparkContext._jvm
+    with _opened(spark, location) as plain:
         lines = jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(plain, "UTF-8"))
         row = 0
         while (line := lines.readLine()) is not None:
@@ -56,8 +72,6 @@ def _head(spark: SparkSession, location: str) -> Head | None:
                 return Head(text, row)
             row += 1
         return None
-    finally:
-        stream.close()
 
 
 def _split(line: str, options: Mapping[str, str]) -> list[str]:

@@ -49,6 +49,9 @@ class JsonLines:
     def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:
         return self._lines.plain(names)
 
+    def probe(self, name: str) -> None:
+        self._lines.probe(name)
+
     def keys(self, names: Sequence[str]) -> set[str]:
         found = self._lines.read(names, 1).selectExpr("explode(json_object_keys(value)) AS name").distinct()
         return {row.name for row in found.collect()}

@@ -7,10 +7,13 @@ the count of a task's rows is the number of the line, whatever machine reads it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
-from penstock.engine.files.head import BOM
+from penstock.engine.files.head import BOM, read_through
+from penstock.engine.files.known import no_rows
 from penstock.engine.files.names import AS_NAMED, location_of, name_column
 from penstock.engine.stages.coordinates import FILE, ROW
 from penstock.engine.stages.decode import literal
@@ -31,6 +34,9 @@ class Lines:
     def plain(self, names: Sequence[str]) -> DataFrame:
         """As fast as Spark can: without their places."""
         return self._text(self._spark, names)
+
+    def probe(self, name: str) -> None:
+        read_through(self._spark, location_of(name, self._source))
 
     def read(self, names: Sequence[str], tasks: int) -> DataFrame:
         """Blank lines are not records. Bytes that are not UTF-8 are kept as such. `key` is for the header."""
@@ -58,7 +64,7 @@ class Lines:
 
     def none(self) -> DataFrame:
         columns = f"key STRING, value STRING, value_binary BINARY, {FILE} STRING, {ROW} BIGINT"
-        return self.session.createDataFrame([], columns)
+        return no_rows(self.session, cast(StructType, StructType.fromDDL(columns)))
 
 
 def _elements(documents: DataFrame) -> DataFrame:

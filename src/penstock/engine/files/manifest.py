@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from penstock.engine.files.known import known_rows
 from penstock.engine.files.listing import File
 from penstock.engine.identifiers import quote
 from penstock.engine.protocol.log import DeltaLog
@@ -28,7 +29,7 @@ _PROPERTIES = {
 }
 _DATA_FILES_A_COMMIT = 64
 _FEW = 10_000
-"""Names that are sent to every task, rather than sorted."""
+"""Names that Spark looks for; with more of them the whole list is read."""
 
 
 class Manifest:
@@ -54,12 +55,14 @@ class Manifest:
 
     def known(self, names: Sequence[str], version: int) -> dict[str, File]:
         """Those of the names that it has, as they were when they were listed."""
-        wanted = self._spark.createDataFrame([(name,) for name in names], "path STRING")
         there = self._spark.read.format("delta").option("versionAsOf", version).load(self._uri)
         if len(names) <= _FEW:
-            wanted = F.broadcast(wanted)
-        rows = there.join(wanted, "path", "left_semi").selectExpr("path", "size", "unix_millis(modified) AS modified")
-        return {row.path: File(row.path, row.size, row.modified) for row in rows.collect()}
+            wanted = known_rows(self._spark, "path: STRING", [{"path": name} for name in names])
+            there = there.join(F.broadcast(wanted), "path", "left_semi")
+        rows = there.selectExpr("path", "size", "unix_millis(modified) AS modified")
+        asked = set(names)
+        found = (File(row.path, row.size, row.modified) for row in rows.toLocalIterator())
+        return {file.name: file for file in found if file.name in asked}
 
     def add(self, files: Sequence[File], most: int, version: int, *, alone: bool) -> None:
         """The oldest first. `version` is what it was compared with: unless this process is `alone` with it, the mark of
@@ -75,6 +78,6 @@ class Manifest:
                 return  # what is left is found again, and compared with what is there then
 
     def _one(self, files: Sequence[File]) -> DataFrame:
-        rows = [(file.name, file.size, file.modified_ms) for file in files]
-        made = self._spark.createDataFrame(rows, "path STRING, size BIGINT, modified BIGINT")
-        return made.selectExpr("path", "size", "timestamp_millis(modified) AS modified").coalesce(1)
+        rows = [{"path": file.name, "size": file.size, "modified": file.modified_ms} for file in files]
+        made = known_rows(self._spark, "path: STRING, size: BIGINT, modified: BIGINT", rows)
+        return made.selectExpr("path", "size", "timestamp_millis(modified) AS modified")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.engine.files.known import known_rows
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.quarantine import Quarantine
 from penstock.engine.stages.coordinates import SOURCE
@@ -31,7 +32,8 @@ class FileQuarantine(Quarantine):
             super().add(self._files(self._spark), entry)
 
     def _files(self, spark: SparkSession) -> DataFrame:
-        named = spark.createDataFrame(list(self.aside.items()), "file STRING, detail STRING").coalesce(1)
+        rows = [{"file": name, "detail": why} for name, why in self.aside.items()]
+        named = known_rows(spark, "file: STRING, detail: STRING", rows)
         return named.selectExpr(
             *(f"CAST(NULL AS {kind}) AS {name}" for name, kind in RAW.items()),
             f"named_struct('file', file, 'row', CAST(NULL AS BIGINT)) AS {SOURCE}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -61,8 +62,8 @@ class FileSchema:
         except Exception as error:
             if not is_about_files(error):
                 raise
-            nothing = StructType()
-            broken = find_unreadable(names, lambda some: self.format.plain(some, nothing), error, self._source)
+            read, probe = partial(self.format.plain, schema=StructType()), self.format.probe
+            broken = find_unreadable(names, read, probe, error, self._source)
             if not broken:
                 raise
             found = self._inferred([name for name in names if name not in broken])

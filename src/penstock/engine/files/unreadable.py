@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -32,6 +33,7 @@ _AWAY = re.compile(
 )
 _ENDS_EARLY = re.compile(r"EOFException|Unexpected end of")
 _LONGEST = 300
+_AT_ONCE = 8
 
 Kind = Literal["gone", "broken", "away"]
 
@@ -48,14 +50,30 @@ def is_about_files(error: BaseException) -> bool:
 
 
 def find_unreadable(
-    names: Sequence[str], read: Callable[[Sequence[str]], DataFrame], error: BaseException, source: FilesSource
+    names: Sequence[str],
+    read: Callable[[Sequence[str]], DataFrame],
+    probe: Callable[[str], None],
+    error: BaseException,
+    source: FilesSource,
 ) -> dict[str, Trouble]:
-    """Reads the files to their end, those first that the error names; if many are left, half of them at a time."""
+    """Looks at each alone, then reads the rest to their end, those first that the error names; if that fails, half of
+    them at a time."""
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        looked = zip(names, threads.map(lambda name: _probed(name, probe), names), strict=True)
+        found = {name: trouble for name, trouble in looked if trouble is not None}
     said = unquote(story(error))
-    named = [name for name in names if location_of(name, source).removeprefix("file://") in said]
-    found = {name: trouble for name in named if (trouble := _tried([name], read)) is not None}
+    named = [name for name in names if location_of(name, source).removeprefix("file://") in said and name not in found]
+    found |= {name: trouble for name in named if (trouble := _tried([name], read)) is not None}
     found |= _search([name for name in names if name not in found], read)
     return found
+
+
+def _probed(name: str, probe: Callable[[str], None]) -> Trouble | None:
+    try:
+        probe(name)
+    except Exception as error:
+        return trouble_of(error)
+    return None
 
 
 def trouble_of(error: BaseException) -> Trouble:
