@@ -119,7 +119,7 @@ def test_a_key_of_a_later_version_is_not_called_unknown(key: str, tmp_path: Path
     assert "not in this version" in problem.message
 
 
-@pytest.mark.parametrize("source", ["files: ./in", "changes: silver.x"])
+@pytest.mark.parametrize("source", ["changes: silver.x"])
 def test_a_source_of_a_later_version_is_not_called_unknown(source: str, tmp_path: Path) -> None:
     found = problems(tmp_path, table(f"from: {{{source}}}"))
     assert found

@@ -34,7 +34,7 @@ def test_a_table_reads_another(tmp_path: Path) -> None:
         ("{table: bronze.orders, starting: now}", "'now' is not where", "{version: 10}"),
         ("{table: bronze.orders, starting: {version: -1}}", "too small", "0 or more"),
         ("{table: bronze.orders, max_per_trigger: 5}", "unknown key 'max_per_trigger'", ""),
-        ("{files: ./in}", "not in this version", ""),
+        ("{files: ./in}", "'format' is missing", "write format: json"),
         ("{changes: bronze.orders}", "not in this version", ""),
         ("{delta: ./x, ignore_delets: true}", "unknown key", "did you mean 'ignore_deletes'?"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from penstock.plan.files import FilesSource
 from penstock.plan.model import (
     Cluster,
     DeltaSource,
@@ -27,6 +28,12 @@ from penstock.plan.stages import AggregatePlan, Stages, WritePlan
 from penstock.spec.quantity import duration_text
 
 _INDENT = 2
+_NEW_FIELDS = {
+    "add": "become columns",
+    "rescue": "are kept as JSON in _rescued",
+    "ignore": "are left out",
+    "fail": "stop the table",
+}
 
 
 def plan_view(plan: Plan, only: Collection[str]) -> RenderableType:
@@ -66,7 +73,7 @@ def _table(table: TablePlan, settings: Sequence[Setting]) -> RenderableType:
     facts = _facts(
         [
             *_source(table.source),
-            *(_stages(table.stages, table.write) if table.stages else ()),
+            *(_stages(_written(table), table.write) if table.stages else ()),
             *(_aggregate(table.aggregate) if table.aggregate else ()),
             *(_stream(table.stream) if table.stream else ()),
             *(_target(table.sink) if table.sink else ()),
@@ -87,9 +94,34 @@ def _source(source: KafkaSource | DeltaSource) -> list[tuple[str, str | Text]]:
             ("cluster", _cluster(source.cluster)),
             ("starting", _starting(source)),
         ]
+    if isinstance(source, FilesSource):
+        return list(_files(source))
     where = f" where {source.where}" if source.where else ""
     named = f"table {source.table}" if source.table else f"the Delta table {source.uri}"
     return [("from", named + where), ("starting", _version(source.starting))]
+
+
+def _files(source: FilesSource) -> Iterable[tuple[str, str]]:
+    named = f", named {source.pattern}" if source.pattern else ""
+    options = "".join(f", {name} {value}" for name, value in source.reader.items())
+    header = ", each with a header" if source.header else ""
+    whole = ", each one document" if source.documents else ""
+    yield "from", f"{source.format} files in {source.folder}{named}{header}{whole}{options}"
+    yield "listed in", f"{source.uri}, once by path"
+    yield (
+        "starting",
+        {"earliest": "earliest: every file", "latest": "latest: files that come from now on"}[source.starting.kind],
+    )
+    given = source.schema.columns().replace("`", "") if source.schema else f"inferred once, kept in {source.stored}"
+    yield "schema", given
+    yield "new fields", _NEW_FIELDS[source.new_fields]
+
+
+def _written(table: TablePlan) -> Stages:
+    """Without the decode that a format of files stands for: it was told already."""
+    assert table.stages is not None
+    by_line = isinstance(table.source, FilesSource) and table.source.by_line
+    return replace(table.stages, decode=None) if by_line else table.stages
 
 
 def _version(starting: VersionStart) -> str:

@@ -70,6 +70,7 @@ def _conclude(sign: str, colour: str, text: str) -> None:
 
 
 def _contents(project: Project) -> str:
+    from penstock.spec.folder import FilesFrom
     from penstock.spec.source import KafkaFrom
 
     sources = [table.source for table in project.tables.values()]
@@ -80,8 +81,10 @@ def _contents(project: Project) -> str:
     parts += [_count(len(patterns), "pattern")] if patterns else []
     clusters = len({source.cluster for source in kafka})
     brought = f" from {' and '.join(parts)} of {_count(clusters, 'cluster')}" if kafka else ""
-    sinks = f" and {_count(len(project.sinks), 'sink')}" if project.sinks else ""
-    return f"{_count(len(sources), 'table')}{brought}{sinks}"
+    folders = len([source for source in sources if isinstance(source, FilesFrom)])
+    more = f"{' and' if kafka else ' from'} {_count(folders, 'folder')}" if folders else ""
+    sinks = f"; {_count(len(project.sinks), 'sink')}" if project.sinks else ""
+    return f"{_count(len(sources), 'table')}{brought}{more}{sinks}"
 
 
 def _count(number: int, noun: str) -> str:

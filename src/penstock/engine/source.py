@@ -20,6 +20,8 @@ class Start:
 
     position: Position
     ids: Mapping[str, str]
+    said: str | None = None
+    """The position in words, where its text says nothing to a person."""
 
 
 @dataclass(frozen=True)

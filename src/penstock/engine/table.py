@@ -163,7 +163,7 @@ def _create(
         topics=start.ids,
         subscription=source.subscription,
     )
-    say(f"table created, starting at {', '.join(start.position)}")
+    say(f"table created, starting at {start.said or ', '.join(start.position)}")
     return made, tail
 
 

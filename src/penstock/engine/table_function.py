@@ -11,6 +11,9 @@ from penstock.engine import bronze
 from penstock.engine.aggregate.final import Final
 from penstock.engine.aggregate.groups import computed
 from penstock.engine.aggregate.recomputed import Recomputed
+from penstock.engine.files.function import FilesFunction, files_schema
+from penstock.engine.files.quarantine import FileQuarantine
+from penstock.engine.files.reader import FilesReader
 from penstock.engine.landing import Landing
 from penstock.engine.lookups import Lookups
 from penstock.engine.protocol.entry import Entry, Pins
@@ -38,6 +41,7 @@ class TableFunction:
     """The type of the rows' coordinates."""
     message: Message | None = None
     """Of a sink: what a row becomes."""
+    files: FilesReader | None = None
 
     def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
         """Under the table's commit lock: the quarantine is made if it is not there."""
@@ -47,6 +51,11 @@ class TableFunction:
             assert self.message is not None
             return Sending(table.name, table.sink, self.message)
         quarantine: Quarantine | None = None
+        if self.files is not None:
+            place = quarantine_of(table.name, table.uri)
+            beside = FileQuarantine(spark, store, place, self.source_type, idempotent=idempotent)
+            beside.create(entry)
+            return FilesFunction(spark, table, store, self.files, beside)
         if table.may_reject:
             place = quarantine_of(table.name, table.uri)
             quarantine = Quarantine(spark, store, place, self.source_type, idempotent=idempotent)
@@ -64,6 +73,9 @@ def table_function(spark: SparkSession, table: TablePlan, store: Store, source: 
         return TableFunction(_plain(source.stream(spark).schema))
     if table.sink is not None:
         return TableFunction(LEDGER, message=message(_empty(spark, source), table))
+    if isinstance(source, FilesReader):
+        schema, kind = files_schema(table, store, source)
+        return TableFunction(schema, source_type=kind, files=source)
     if table.aggregate is not None:
         rows = _empty(spark, source)
         kind = rows.schema[SOURCE].dataType.simpleString() if SOURCE in rows.columns else _BY_FILE

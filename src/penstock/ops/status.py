@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from penstock.engine.files.unread import unread
 from penstock.engine.protocol.entry import named_streams
 from penstock.engine.protocol.ledger import Tail, read_tail
 from penstock.engine.protocol.log import Commit, Origin
@@ -24,6 +25,7 @@ from penstock.errors import PenstockError
 from penstock.observe.state import State, read_state
 from penstock.ops.place import Place
 from penstock.ops.recent import RecentLog
+from penstock.plan.files import FilesSource
 from penstock.plan.model import DeltaSource, KafkaSource, Plan, TablePlan
 
 RATE_BATCHES = 5
@@ -54,7 +56,10 @@ class Status:
     last_commit_ms: int | None = None
     places: tuple[Place, ...] = ()
     lag: int | None = None
-    """Offsets behind the broker's end, over all partitions, or commits behind the table upstream; None: unknown."""
+    """Offsets behind the broker's end, over all partitions, commits behind the table upstream, or files that are listed
+    and not read; None: unknown."""
+    lag_of: str = ""
+    """What is counted, where it is not records."""
     lag_unknown: str | None = None
     """Why."""
     foreign: tuple[Commit, ...] = field(default=())
@@ -88,7 +93,8 @@ def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
     if tail is None:
         state = known.state if said is not None and known.state != "stopped" else NOT_CREATED
         return replace(known, state=state, hint=known.hint or "`penstock run` makes it")
-    return _landed(known, tail, rate)
+    landed = _landed(known, tail, rate)
+    return _unread_files(table.source, landed, tail, store) if isinstance(table.source, FilesSource) else landed
 
 
 def _standing(status: Status, plan: Plan, table: TablePlan, said: State | None) -> Status:
@@ -149,9 +155,15 @@ def _rate(log: RecentLog) -> float | None:
     return sum(commit.rows for commit in chosen[:-1]) / seconds if seconds > 0 else None
 
 
+def _unread_files(source: FilesSource, status: Status, tail: Tail, store: Store) -> Status:
+    count = unread(store, source.uri, tail.entry.after[0])
+    unknown = None if count is not None else f"the log of {source.uri} does not tell"
+    return replace(status, places=(), lag=count, lag_of="files", lag_unknown=unknown)
+
+
 def _behind_upstream(table: TablePlan, status: Status, store: Store) -> Status:
     """Of a table that reads another: how many of its commits are not read yet."""
-    if not isinstance(table.source, DeltaSource) or not status.places:
+    if not isinstance(table.source, DeltaSource) or isinstance(table.source, FilesSource) or not status.places:
         return status
     read = table.stream.inputs.values() if table.stream is not None else (table.source,)
     by_name = {one.table or one.uri: one for one in read}
@@ -228,6 +240,7 @@ def document(status: Status) -> dict[str, Any]:
         "last_commit_ms": status.last_commit_ms,
         "age_seconds": None if age is None else round(age, 1),
         "lag": status.lag,
+        "lag_of": status.lag_of or None,
         "lag_unknown": status.lag_unknown,
         "partitions": [
             {"topic": p.topic, "partition": p.partition, "position": p.position, "end": p.end, "lag": p.lag}

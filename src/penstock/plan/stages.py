@@ -97,11 +97,13 @@ class Stages:
     lookups: tuple[Lookup, ...] = ()
     expect: tuple[Expectation, ...] = ()
     dedupe: DedupePlan | None = None
+    whole_files: bool = False
+    """A file that cannot be read is rejected as one."""
 
     @property
     def may_reject(self) -> bool:
         """Rows can go to quarantine."""
-        return self.decode is not None or any(one.action == "quarantine" for one in self.expect)
+        return self.whole_files or self.decode is not None or any(one.action == "quarantine" for one in self.expect)
 
 
 def stages_plan(project: Project, table: Table, lake: str) -> Stages | None:

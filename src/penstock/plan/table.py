@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.plan.definition import hashed
 from penstock.plan.delta import delta_plan
+from penstock.plan.files import FilesSource, files_decide, files_input, files_plan, files_stages, files_write
 from penstock.plan.kafka import source_plan
 from penstock.plan.model import DeltaSource, Input, KafkaSource, Setting, TablePlan
 from penstock.plan.properties import property_settings
@@ -15,21 +16,26 @@ from penstock.plan.stages import AggregatePlan, Stages, aggregate_plan, dedupe_r
 from penstock.plan.stream import stream_definition, stream_plan
 from penstock.plan.trigger import trigger_plan
 from penstock.spec.columns import table_columns
+from penstock.spec.folder import FilesFrom
 from penstock.spec.graph import upstream_of, waits_for
+from penstock.spec.origin import From
 from penstock.spec.project import Project
 from penstock.spec.source import KafkaFrom
 from penstock.spec.table import Table
-from penstock.spec.upstream import DeltaFrom, TableFrom
+from penstock.spec.upstream import TableFrom
 
 
 def table_plan(project: Project, name: str, lake: str) -> TablePlan:
     table = project.tables[name]
     columns = kafka_columns(table)
-    source, source_settings = _source(project, table.source, lake)
+    source, source_settings = _source(project, table.source, name, lake)
     stages = stages_plan(project, table, lake)
     aggregate = aggregate_plan(table.aggregate) if table.aggregate else None
     stream = stream_plan(project, table, lake) if table.stream else None
     write = write_plan(table.write)
+    if isinstance(source, FilesSource):
+        assert stages is not None
+        stages, write = files_stages(source, stages), files_write(source, write)
     brought = _input(project, table) if stream is None else Input({}, "file", "file")
     one_topic = isinstance(source, KafkaSource) and len(source.topics) == 1
     properties = property_settings(table.write, {} if stages or aggregate else brought.raw, one_topic=one_topic)
@@ -65,13 +71,17 @@ def kafka_columns(table: Table) -> dict[str, str]:
     return table_columns(table.columns, table.payload) if isinstance(table.source, KafkaFrom) else {}
 
 
-def _source(project: Project, source: KafkaFrom | TableFrom | DeltaFrom, lake: str) -> tuple[Any, Any]:
+def _source(project: Project, source: From, name: str, lake: str) -> tuple[Any, Any]:
+    if isinstance(source, FilesFrom):
+        return files_plan(project, source, name, lake)
     return source_plan(project, source) if isinstance(source, KafkaFrom) else delta_plan(project, source, lake)
 
 
 def _input(project: Project, table: Table) -> Input:
     if isinstance(table.source, KafkaFrom):
         return Input(kafka_columns(table), "kafka")
+    if isinstance(table.source, FilesFrom):
+        return files_input(table.source)
     if not isinstance(table.source, TableFrom):
         return Input({}, "file", "file")
     return brought_by(project, project.tables[table.source.table])
@@ -104,6 +114,8 @@ def _definition(
             "pattern": source.pattern,
             "isolation": source.options["isolation.level"],
         }
+    elif isinstance(source, FilesSource):
+        decides |= {"files": files_decide(source)}
     else:
         decides |= {"table": source.table or source.uri, "where": source.where, "options": dict(source.options)}
     if stages is not None:
@@ -116,6 +128,7 @@ def _definition(
 def _plain(stages: Stages) -> Mapping[str, Any]:
     """Without the paths of this machine: a project that is moved is the same."""
     document = asdict(stages)
+    del document["whole_files"]
     if stages.transform is not None:
         document["transform"]["file"] = None
     for lookup in document["lookups"]:

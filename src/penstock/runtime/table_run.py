@@ -25,6 +25,7 @@ from penstock.plan.model import Plan, TablePlan
 from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, explain
 from penstock.runtime.delay import Backoff, slot_delay
 from penstock.runtime.listener import Listener, Outcome
+from penstock.runtime.looking import look, looking
 
 TRIES_ONCE = 6
 """`run --once` is called by a scheduler: it gives up after about half a minute of trying again."""
@@ -171,14 +172,16 @@ class TableRun:
         with around.starts:
             if around.stopping.is_set():
                 return
+            source = self._open_source()
+            look(source, self._say)
             ready = prepare(
                 around.spark,
                 table,
                 around.store,
-                self._open_source(),
+                source,
                 commit_lock,
                 idempotent=not around.plan.local,
-                say=lambda message: around.listener.said(table.name, message),
+                say=self._say,
                 distrust=self._distrust,
                 own=self._generation,
             )
@@ -190,8 +193,10 @@ class TableRun:
         self._state("running")
         if around.stopping.is_set():
             self.stop()
+        interval = None if around.once or table.trigger.kind != "interval" else table.trigger.seconds
         try:
-            query.awaitTermination()
+            with looking(source, query, interval, self._say, around.log):
+                query.awaitTermination()
         except Exception as error:
             raise (self._failure or error) from None
         finally:
@@ -242,6 +247,9 @@ class TableRun:
         if written.verdict is Verdict.RETRY:
             listener.said(table.name, f"batch {number} was in the table already: skipped")
         listener.batch(table.name, written, time.monotonic() - began)
+
+    def _say(self, message: str) -> None:
+        self._around.listener.said(self._table.name, message)
 
     def _wait_for_slot(self) -> None:
         trigger = self._table.trigger

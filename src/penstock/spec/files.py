@@ -9,6 +9,7 @@ from typing import Any
 from penstock.spec.cluster import KafkaCluster, security_files
 from penstock.spec.finding import Finding, Wrong, shown
 from penstock.spec.finding import Path as TreePath
+from penstock.spec.folder import FilesFrom, schema_findings
 from penstock.spec.routine import find_routine
 from penstock.spec.schema_file import load_schema
 from penstock.spec.table import Table
@@ -33,10 +34,18 @@ def table_file_findings(name: str, table: Table, root: Path) -> Iterator[Finding
     path = ("tables", name)
     if table.decode is not None and table.decode.schema_ is not None:
         yield from _tried((*path, "decode", "schema"), load_schema, table.decode.schema_, root)
+    if isinstance(table.source, FilesFrom) and table.source.schema_ is not None:
+        yield from _tried((*path, "from", "schema"), _checked_schema, table.source, root)
     if table.transform is not None:
         yield from _tried((*path, "transform"), _checked_function, table.transform, root, table, "lookup")
     if table.stream is not None:
         yield from _tried((*path, "stream"), _checked_function, table.stream, root, table, "stream")
+
+
+def _checked_schema(source: FilesFrom, root: Path) -> None:
+    found = list(schema_findings(source, load_schema(source.schema_ or "", root)))
+    if found:
+        raise Wrong(found)
 
 
 def _checked_function(written: str, root: Path, table: Table, others: str) -> None:

@@ -7,22 +7,24 @@ from typing import Any
 from pydantic import ValidationError, ValidationInfo
 
 from penstock.spec.finding import Wrong, did_you_mean, shown, wrong
+from penstock.spec.folder import FilesFrom
 from penstock.spec.source import KafkaFrom
 from penstock.spec.upstream import DeltaFrom, TableFrom
 
-From = KafkaFrom | TableFrom | DeltaFrom
-_KINDS: dict[str, type[KafkaFrom] | type[TableFrom] | type[DeltaFrom]] = {
+From = KafkaFrom | TableFrom | DeltaFrom | FilesFrom
+_KINDS: dict[str, type[KafkaFrom] | type[TableFrom] | type[DeltaFrom] | type[FilesFrom]] = {
     "kafka": KafkaFrom,
     "table": TableFrom,
     "delta": DeltaFrom,
+    "files": FilesFrom,
 }
-_LATER = {"files": "this version reads Kafka topics and Delta tables", "changes": "this version reads what was added"}
-_SHAPES = "write from: {kafka: topic}, {table: bronze.orders} or {delta: /path}"
+_LATER = {"changes": "this version reads what was added"}
+_SHAPES = "write from: {kafka: topic}, {table: bronze.orders}, {delta: /path} or {files: folder, format: json}"
 
 
 def source_of(value: Any, info: ValidationInfo) -> From:
     """Raises Wrong."""
-    if isinstance(value, KafkaFrom | TableFrom | DeltaFrom):
+    if isinstance(value, KafkaFrom | TableFrom | DeltaFrom | FilesFrom):
         return value
     if not isinstance(value, dict):
         shown_value = "there is nothing here" if value is None else f"{shown(value)} is not what belongs here"

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, PrivateAttr, model_
 from penstock.spec.aggregate import Aggregate
 from penstock.spec.columns import clashes, renamed
 from penstock.spec.finding import Finding, Wrong
+from penstock.spec.folder import FilesFrom
 from penstock.spec.origin import From, source_of
 from penstock.spec.part import Part, caller, one_of, text_values
 from penstock.spec.source import KafkaFrom
@@ -73,7 +74,7 @@ class Table(Part):
     def staged(self) -> bool:
         """Its rows are more than the record as it came."""
         stages = (self.decode, self.transform, self.sql, self.dedupe)
-        return bool(self.expect) or any(stage is not None for stage in stages)
+        return isinstance(self.source, FilesFrom) or bool(self.expect) or any(stage is not None for stage in stages)
 
     @property
     def input_name(self) -> str:
@@ -99,6 +100,8 @@ def _stage_findings(table: Table) -> list[Finding]:
             findings.append(Finding((key,), f"'{key}' is for tables that land Kafka topics", hint, at_key=True))
     if table.stream is not None:
         return findings
+    if isinstance(table.source, FilesFrom):
+        findings += _files_findings(table, table.source)
     if table.aggregate is not None:
         findings += _aggregate_findings(table)
     if table.transform is not None and table.sql is not None:
@@ -112,10 +115,22 @@ def _stage_findings(table: Table) -> list[Finding]:
     return findings
 
 
+def _files_findings(table: Table, source: FilesFrom) -> list[Finding]:
+    findings: list[Finding] = []
+    if table.decode is not None and source.format != "parquet":
+        hint = "remove it; the schema belongs to from: {files: …, schema: …}"
+        findings.append(Finding(("decode",), f"{source.format} files are decoded by their format", hint, at_key=True))
+    if source.on_new_fields == "add" and table.write.schema_ == "strict" and "schema_" in table.write.model_fields_set:
+        hint = "write schema: evolve; or new_fields: rescue, which keeps them in one column"
+        findings.append(Finding(("write", "schema"), "new fields of the files would become columns", hint))
+    return findings
+
+
 def _aggregate_findings(table: Table) -> list[Finding]:
-    if isinstance(table.source, KafkaFrom):
-        hint = "land the topic in a table first, and aggregate that: from: {table: bronze.orders}"
-        return [Finding(("aggregate",), "groups are recomputed from a table, not from a topic", hint, at_key=True)]
+    if isinstance(table.source, KafkaFrom | FilesFrom):
+        what = "topic" if isinstance(table.source, KafkaFrom) else "folder"
+        hint = f"land the {what} in a table first, and aggregate that: from: {{table: bronze.orders}}"
+        return [Finding(("aggregate",), f"groups are recomputed from a table, not from a {what}", hint, at_key=True)]
     given = {
         "decode": table.decode,
         "transform": table.transform,

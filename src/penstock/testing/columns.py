@@ -15,10 +15,12 @@ from penstock.engine.stages.coordinates import FILE, ROW
 from penstock.engine.store import LocalStore
 from penstock.engine.table_function import table_function
 from penstock.errors import UsageError
+from penstock.plan.files import FilesSource
 from penstock.plan.model import KafkaSource, Plan, TablePlan
 from penstock.plan.stages import Lookup
 from penstock.testing.given import kafka_schema, table_rows
 
+_LINES = f"key STRING, value STRING, value_binary BINARY, {FILE} STRING, {ROW} BIGINT"
 Rows = Iterable[Mapping[str, Any]]
 
 
@@ -54,6 +56,10 @@ class Given:
 def columns_of(spark: SparkSession, plan: Plan, table: TablePlan, schemas: Mapping[str, str]) -> StructType:
     if isinstance(table.source, KafkaSource):
         return kafka_schema()
+    if isinstance(table.source, FilesSource) and table.source.by_line:
+        if table.source.schema is None:
+            raise UsageError(f"{table.name} infers its schema from its files", hint="write `schema` to test it")
+        return cast(StructType, StructType.fromDDL(_LINES))
     if table.source.table is None:
         if "source" not in schemas:
             raise UsageError(

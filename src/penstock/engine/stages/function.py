@@ -29,7 +29,11 @@ from penstock.plan.model import KafkaSource, TablePlan
 from penstock.plan.stages import DecodePlan, Expectation
 
 _NO_PINS = Pins(0, "")
-_NO_SOURCE = "CAST(NULL AS STRUCT<topic: STRING, partition: INT, offset: BIGINT>)"
+_NO_SOURCE = {
+    "kafka": "CAST(NULL AS STRUCT<topic: STRING, partition: INT, offset: BIGINT>)",
+    "file": "CAST(NULL AS STRUCT<file: STRING, row: BIGINT>)",
+}
+OpenDecoder = Callable[[DecodePlan, str | None], Decoder]
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,11 @@ class Made:
 class StagedTable:
     """The stages of one table, loaded once per start."""
 
-    def __init__(self, table: TablePlan) -> None:
+    def __init__(self, table: TablePlan, decoder: OpenDecoder | None = None) -> None:
+        """`decoder` opens another than the one that payloads of Kafka have."""
         assert table.stages is not None
         self._table, self._stages = table, table.stages
+        self._decoder = decoder or _decoder
         transform = table.stages.transform
         self._transform: Transform | None = (
             load_transform(transform, table.stages.input_name, table.name) if transform else None
@@ -94,7 +100,7 @@ class StagedTable:
         decode = self._stages.decode
         if decode is None:
             return rejected.selectExpr("*", f"{expectation} AS why")
-        decoded = _decoder(replace(decode, column="value"), "value_binary").decode(rejected)
+        decoded = self._decoder(replace(decode, column="value"), "value_binary").decode(rejected)
         kept = [*RAW, SOURCE, FAILED]
         return decoded.frame.selectExpr(*kept, f"IF(size({FAILED}) > 0, {expectation}, {decoded.why}) AS why")
 
@@ -128,7 +134,7 @@ class StagedTable:
             kept = reject(raw, SOURCE, "__failed")
             return judge(records, columns, expectations, bad="false", place=place, reject=kept, size=size)
         binary = table.input.raw.get("value_binary") if stages.decode.column == table.input.raw.get("value") else None
-        decoded = _decoder(stages.decode, binary).decode(records)
+        decoded = self._decoder(stages.decode, binary).decode(records)
         keep = [name for name in stages.decode.keep if name != SOURCE]
         columns = [*(name for name, _ in decoded.columns), *keep, SOURCE]
         frame = decoded.frame.selectExpr(
@@ -146,7 +152,8 @@ class StagedTable:
         """After a transform the record as it came is no longer at hand: it is looked up by its coordinates."""
         has_source = SOURCE in rows.columns
         values = ", ".join(quote(name) for name in rows.columns if name != SOURCE)
-        kept = reject({"value": f"to_json(struct({values}))"}, SOURCE if has_source else _NO_SOURCE, "__failed")
+        source = SOURCE if has_source else _NO_SOURCE[self._table.input.origin]
+        kept = reject({"value": f"to_json(struct({values}))"}, source, "__failed")
         place = f"to_json({SOURCE})" if has_source else "'an unknown place'"
         return judge(
             rows, rows.columns, _at(self._stages.expect, pins), bad="false", place=place, reject=kept, size="0"

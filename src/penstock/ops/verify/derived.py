@@ -59,7 +59,13 @@ def _verify(look: Look, held: Held | None) -> None:
         return
     if rows is None:
         report.rows = count_at(table.uri, look.tail.version)
-        report.notes.append("its rows do not say where they came from: by counts alone")
+        of_files = table.input.origin == "file" and (table.stages is None or table.write.source)
+        said = (
+            "its rows came from files, which are not read again"
+            if of_files
+            else "its rows do not say where they came from"
+        )
+        report.notes.append(f"{said}: by counts alone")
         _balance(look, chain, _quarantined(look, None).rows)
         return
     found = read_at(rows, look.tail.version, {}, look.step("reading the coordinates of every row"))
