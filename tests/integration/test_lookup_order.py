@@ -1,11 +1,10 @@
-"""`run --once` and lookups: what it should do, and does not do yet."""
+"""`run --once` fills lookups before the tables that look up in them."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from tests.integration.runs import produce, rows, run_well
 
 if TYPE_CHECKING:
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
 PEOPLE = 60
 
 
-@pytest.mark.xfail(reason="`run --once` waits for the table in `from`, not for lookups that the same run fills")
 def test_run_once_fills_a_lookup_before_the_table_that_looks_up_in_it(
     spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,8 +13,9 @@ from pyspark.sql.types import StructType
 
 from penstock.engine.kafka.target import producer_options
 from penstock.engine.protocol.commit import append
-from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import Fates
+from penstock.engine.protocol.function import Pinned
 from penstock.engine.sink_message import Message
 from penstock.engine.stages.observed import Observed
 from penstock.errors import Terminal
@@ -41,8 +42,8 @@ class Sending:
     def __init__(self, sink: str, plan: SinkPlan, message: Message) -> None:
         self._sink, self._plan, self._message = sink, plan, message
 
-    def pin(self) -> Mapping[str, int]:
-        return {}
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+        return Pinned()
 
     def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
         sent = self._send(self._message.records(batch).coalesce(files))

@@ -22,6 +22,7 @@ from penstock.engine.stages.decode import literal, reason
 from penstock.engine.stages.dedupe import numbered, without_duplicates
 from penstock.engine.stages.function import Made, StagedTable
 from penstock.engine.stages.rejects import NOTHING_FAILED
+from penstock.errors import Terminal
 from penstock.plan.model import TablePlan
 
 _JUDGED_ANEW = "it was rejected when its batch was written, and is a good row by the definition, or the time, of now"
@@ -83,10 +84,13 @@ class Staged:
         made = self._make(batch, entry)
         changed = entry.pins.definition != self._table.definition
         if self._quarantine is not None and not self._quarantine.has(entry):
+            if changed and not self._table.input.stable:
+                raise _by_another_definition(entry)
             first, *later = (judged.rejected() for judged in made.judged)
             records = (self._stages.with_raw(batch, entry.pins, rejected) for rejected in later)
             explained = self._stages.explained(reduce(DataFrame.unionByName, (first, *records)))
-            if (changed or self._stages.depends_on_the_moment) and self._table.write.source:
+            known = self._table.write.source and self._table.input.stable
+            if known and (changed or self._stages.depends_on_the_moment):
                 explained = self._left_over(batch, entry, made, explained)
             self._quarantine.add(explained, entry)
         return {} if changed else _fates([judged.counted() for judged in made.judged], rows)
@@ -103,6 +107,15 @@ class Staged:
         why = reason("judged_anew", literal(_JUDGED_ANEW))
         records = self._stages.records_of(batch, entry.pins, good).selectExpr("*", f"{why} AS why")
         return explained.unionByName(records).join(there, SOURCE, "left_anti")
+
+
+def _by_another_definition(entry: Entry) -> Terminal:
+    return Terminal(
+        f"batch {entry.generation}.{entry.batch} was cut off between its good rows and its rejected ones, and the "
+        "definition has changed since: which of its rows were rejected can only be said by the old one",
+        where=entry.table,
+        hint="put the definition back as it was, `penstock run --once` the table, and change it then",
+    )
 
 
 def _fates(found: Sequence[Told], rows: int) -> dict[str, int]:

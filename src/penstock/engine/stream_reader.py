@@ -87,7 +87,7 @@ class StreamReader:
         first, *others = (
             (name, reader.stream(spark, {INPUT: name, **begin.get(name, {})})) for name, reader in self._readers.items()
         )
-        made = self._function(first[1], dict(others))
+        made = self._function(first[1], dict(others), 0)
         if not made.isStreaming:
             raise Terminal("the function gave rows that are not of a stream", where=self._where)
         return made

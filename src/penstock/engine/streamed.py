@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pyspark.sql import DataFrame
 
 from penstock.engine.protocol.commit import append, overwrite
-from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import Fates
+from penstock.engine.protocol.function import Pinned
 from penstock.plan.model import StreamPlan
 
 
@@ -16,8 +15,8 @@ class Streamed:
     def __init__(self, plan: StreamPlan) -> None:
         self._write = overwrite if plan.output == "complete" else append
 
-    def pin(self) -> Mapping[str, int]:
-        return {}
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+        return Pinned()
 
     def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
         """One task per partition of the state, so `files` is not followed."""

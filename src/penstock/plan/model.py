@@ -96,9 +96,11 @@ class Input:
     raw: Mapping[str, str]
     """Canonical name -> column, where the rows are records as they came from Kafka; else empty."""
     coordinates: Literal["kafka", "carried", "file"]
-    """Where `_source` comes from: the record's place in its topic, the upstream's own `_source`, or file and row."""
+    """Where `_source` comes from: the record's place in its topic, the upstream's own `_source`, or a file and a number."""
     origin: Literal["kafka", "file"] = "kafka"
     """What `_source` says in the end, however many tables it was carried through."""
+    stable: bool = True
+    """The same row has the same coordinates whenever its batch is read."""
 
 
 @dataclass(frozen=True)

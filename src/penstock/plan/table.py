@@ -36,7 +36,7 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
     if isinstance(source, FilesSource):
         assert stages is not None
         stages, write = files_stages(source, stages), files_write(source, write)
-    brought = _input(project, table) if stream is None else Input({}, "file", "file")
+    brought = _input(project, table) if stream is None else Input({}, "file", "file", stable=False)
     one_topic = isinstance(source, KafkaSource) and len(source.topics) == 1
     properties = property_settings(table.write, {} if stages or aggregate else brought.raw, one_topic=one_topic)
     return TablePlan(
@@ -83,7 +83,7 @@ def _input(project: Project, table: Table) -> Input:
     if isinstance(table.source, FilesFrom):
         return files_input(table.source)
     if not isinstance(table.source, TableFrom):
-        return Input({}, "file", "file")
+        return Input({}, "file", "file", stable=False)
     return brought_by(project, project.tables[table.source.table])
 
 
@@ -91,7 +91,7 @@ def brought_by(project: Project, upstream: Table) -> Input:
     """What the rows of a table bring to those that read it."""
     came = _input(project, upstream)
     if upstream.aggregate is not None or upstream.stream is not None or (upstream.staged and not upstream.write.source):
-        return Input({}, "file", "file")
+        return Input({}, "file", "file", stable=False)
     return Input({}, "carried", came.origin) if upstream.staged else came
 
 

@@ -32,7 +32,7 @@ class DeltaReader:
         coordinates: str = "carried",
         changes_are: str = "it was skipped",
     ) -> None:
-        """With `coordinates` "file" the rows say in which file they lie, and where in it. `changes_are` says what
+        """With `coordinates` "file" the rows say in which file they lie, and have a number. `changes_are` says what
         becomes of changes that others make there."""
         self._source, self._changes_are = source, changes_are
         self._coordinates = coordinates
@@ -99,7 +99,8 @@ class DeltaReader:
         if self._source.where is not None:
             rows = rows.where(self._source.where)
         if self._coordinates == "file":
-            rows = rows.selectExpr("*", f"_metadata.file_path AS {FILE}", f"_metadata.row_index AS {ROW}")
+            # A stream of a Delta table has no _metadata: the number tells the rows of one reading of a batch apart.
+            rows = rows.selectExpr("*", f"input_file_name() AS {FILE}", f"monotonically_increasing_id() AS {ROW}")
         return rows
 
     def size(self, before: Position, after: Position) -> int | None:

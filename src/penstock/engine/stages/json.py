@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from penstock.engine.identifiers import quote
 from penstock.engine.stages.decode import PARSED, Decoded, absent, case, literal, reason
-from penstock.engine.stages.leaves import any_of, parsed_type, read
+from penstock.engine.stages.leaves import AS_TEXT, any_of, parsed_type, read
 from penstock.plan.stages import DecodePlan
 from penstock.spec.schema import Array, Column, Map, Scalar, Struct
 
@@ -94,7 +94,7 @@ def _suspicious(column: str, schema: Struct) -> str:
 def _not_exact(column: str, schema: Struct) -> str:
     variant = f"try_parse_json({column})"
     texts = [
-        f"schema_of_variant(try_variant_get({variant}, {literal(_path(path))}, 'variant')) NOT IN ({_PLAIN})"
+        f"schema_of_variant(try_variant_get({variant}, {literal(_path(path))}, 'variant')) RLIKE '{_NESTED}'"
         for path, field, _ in _fields(schema, (), PARSED)
         if field.type == Scalar("STRING")
     ]
@@ -106,7 +106,9 @@ def _not_exact(column: str, schema: Struct) -> str:
 
 
 _NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
-_PLAIN = "'STRING', 'BIGINT', 'DOUBLE', 'BOOLEAN', 'VOID'"
+_A_NUMBER = "^(BIGINT|DOUBLE|FLOAT|DECIMAL)"
+_A_DATE = "^[+-]?[0-9]{4,}-[0-9]{1,2}"
+_NESTED = "^(OBJECT|ARRAY)"
 
 
 def _fields(schema: Struct, path: tuple[str, ...], found: str) -> list[tuple[tuple[str, ...], Column, str]]:
@@ -134,15 +136,19 @@ def _field_faults(column: str, path: tuple[str, ...], field: Column, found: str)
     wrong = f"{found} IS NULL AND NOT {absent_}"
     if str(kind).startswith(_NUMBERS):
         detail = f"concat({literal(f'{name}: ')}, {shown}, {literal(f' does not fit {kind}')})"
-        faults.append((f"{wrong} AND schema_of_variant({given}) <> 'STRING'", reason("out_of_range", detail)))
+        faults.append((f"{wrong} AND schema_of_variant({given}) RLIKE '{_A_NUMBER}'", reason("out_of_range", detail)))
     detail = f"concat({literal(f'{name}: ')}, {shown}, {literal(f' is not of type {kind}')})"
     faults.append((wrong, reason("wrong_type", detail)))
+    if isinstance(field.type, Scalar) and field.type.name in AS_TEXT:
+        not_a_time = f"{found} IS NOT NULL AND NOT {found} RLIKE '{_A_DATE}'"
+        detail = f"concat({literal(f'{name}: ')}, {shown}, {literal(f' is not of type {kind}')})"
+        faults.append((not_a_time, reason("wrong_type", detail)))
     if not isinstance(field.type, Struct) and (care := read(field.type, found).faults):
         detail = f"concat({literal(f'{name}: ')}, {shown}, {literal(f' does not fit {kind}')})"
         faults.append((any_of(care), reason("out_of_range", detail)))
     if field.type == Scalar("STRING"):
         detail = f"concat({literal(f'{name}: ')}, {shown}, ' is not of type STRING')"
-        faults.append((f"schema_of_variant({given}) NOT IN ({_PLAIN})", reason("wrong_type", detail)))
+        faults.append((f"schema_of_variant({given}) RLIKE '{_NESTED}'", reason("wrong_type", detail)))
     return faults
 
 

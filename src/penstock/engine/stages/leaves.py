@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from penstock.engine.identifiers import quote
 from penstock.spec.schema import MAX_PRECISION, Array, Column, Map, Scalar, Struct, Type
 
-_AS_TEXT = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
+AS_TEXT = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
+"""Parsed as text, and cast here."""
 _FIRST, _LAST = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
 
 
@@ -31,7 +32,7 @@ def parsed_type(kind: Type) -> str:
             scale = MAX_PRECISION - (kind.precision - kind.scale)
             return f"DECIMAL({MAX_PRECISION},{scale})"
         case Scalar(name):
-            return "STRING" if name in _AS_TEXT else name
+            return "STRING" if name in AS_TEXT else name
         case Array(element):
             return f"ARRAY<{parsed_type(element)}>"
         case Map(_, value):
