@@ -96,7 +96,7 @@ class Input:
     raw: Mapping[str, str]
     """Canonical name -> column, where the rows are records as they came from Kafka; else empty."""
     coordinates: Literal["kafka", "carried", "file"]
-    """Where `_source` comes from: the record's place in its topic, the upstream's own `_source`, or a file and a number."""
+    """Where `_source` comes from: its place in the topic, the `_source` of the upstream, or file and number."""
     origin: Literal["kafka", "file"] = "kafka"
     """What `_source` says in the end, however many tables it was carried through."""
     stable: bool = True

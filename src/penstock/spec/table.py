@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, PrivateAttr, SerializeAsAny, model_validator
 
 from penstock.spec.aggregate import Aggregate
 from penstock.spec.columns import clashes, renamed
@@ -42,7 +42,9 @@ def _lookups(value: Any) -> dict[str, str]:
 
 
 class Table(Part):
-    source: Annotated[From, PlainValidator(source_of)] = Field(alias="from", examples=["{kafka: orders}"])
+    source: Annotated[SerializeAsAny[From], PlainValidator(source_of)] = Field(
+        alias="from", examples=["{kafka: orders}"]
+    )
     payload: Annotated[Literal["string", "binary"], BeforeValidator(_payload)] = "string"
     columns: Annotated[dict[str, str], BeforeValidator(renamed)] = Field(default={})
     decode: Decode | None = None
