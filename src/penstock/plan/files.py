@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from penstock.plan.model import DeltaSource, Input, Setting, VersionStart
 from penstock.plan.settings import YOURS
-from penstock.plan.stages import DecodePlan, Stages, WritePlan
+from penstock.plan.stages import DecodePlan, Stages, WritePlan, csv_options
 from penstock.spec.folder import FilesFrom
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
@@ -71,12 +71,17 @@ def files_plan(project: Project, source: FilesFrom, name: str, lake: str) -> tup
         header=source.header,
         documents=source.options.get("multiLine", "false").lower() == "true",
         most=source.max_files,
-        reader={key: value for key, value in source.options.items() if key not in ("header", "multiLine")},
+        reader=_reader(source),
         stored=f"{system}/schemas/{name}.json",
         reads=f"{system}/reads/{name}",
     )
     why = YOURS if source.max_files != DEFAULT_MAX_FILES else "a bounded batch bounds what is done again after a crash"
     return made, (Setting("max_files", str(made.most), why),)
+
+
+def _reader(source: FilesFrom) -> dict[str, str]:
+    given = {key: value for key, value in source.options.items() if key not in ("header", "multiLine")}
+    return csv_options(given) if source.format == "csv" else given
 
 
 def files_stages(source: FilesSource, stages: Stages) -> Stages:

@@ -29,7 +29,9 @@ def property_settings(write: Write, raw: Mapping[str, str], *, one_topic: bool =
         ),
     ]
     if raw:
+        known = {column.casefold() for column in write.partition_by}  # Delta has no statistics of these
         searched = [raw[name] for name in _SEARCHED if not (name == "topic" and one_topic)]
+        searched = [column for column in searched if column.casefold() not in known]
         chosen.append(
             Setting(
                 "delta.dataSkippingStatsColumns",

@@ -154,6 +154,11 @@ def write_plan(write: Write) -> WritePlan:
     return WritePlan(write.schema_, write.partition_by, write.cluster_by, write.zorder_by, write.source)
 
 
+def csv_options(given: Mapping[str, str]) -> dict[str, str]:
+    """A quote within quotes is doubled, as every spreadsheet writes it; Spark would expect a backslash before it."""
+    return {"escape": given.get("quote", '"'), **given} if given.get("quote", '"') else dict(given)
+
+
 def table_uri(lake: str, name: str) -> str:
     return f"{lake}/{name.replace('.', '/')}"
 
@@ -165,7 +170,7 @@ def _decode(decode: Decode, root: Path) -> DecodePlan:
         schema=load_schema(decode.schema_, root) if decode.schema_ else None,
         rescue=decode.rescue,
         keep=decode.keep,
-        options=dict(decode.options),
+        options=csv_options(decode.options) if decode.csv else dict(decode.options),
     )
 
 

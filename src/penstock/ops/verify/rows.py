@@ -12,6 +12,7 @@ from penstock.ops.verify.coordinates import Columns, Coordinates, read_coordinat
 from penstock.ops.verify.expected import Key
 from penstock.ops.verify.spans import Spans
 from penstock.ops.verify.walk import RowsAt
+from penstock.ops.verify.widened import is_widened, without_widened
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -69,7 +70,8 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
 
     from penstock.engine.object_store import storage_options
 
-    return DeltaTable(uri, version=version, storage_options=storage_options(uri) or None)
+    table = DeltaTable(uri, version=version, storage_options=storage_options(uri) or None)
+    return without_widened(table, uri) if is_widened(table) else table
 
 
 def _plain(error: BaseException) -> str:
