@@ -47,7 +47,7 @@ class Sources:
             source,
             self._open_store(source.uri),
             table.name,
-            coordinates=table.input.coordinates,
+            coordinates=table.input.coordinates if table.stages is not None else "carried",
             changes_are="every group is computed anew" if recomputed else "it was skipped",
         )
 

@@ -39,6 +39,7 @@ def sink_plan(project: Project, name: str, lake: str) -> TablePlan:
         "value": target.value,
         "headers": dict(target.headers),
     }
+    upstream = (sink.source.table,) if isinstance(sink.source, TableFrom) else ()
     return TablePlan(
         name=name,
         source=source,
@@ -52,7 +53,8 @@ def sink_plan(project: Project, name: str, lake: str) -> TablePlan:
         origin=sink.origin,
         input=Input({}, "file", "file"),
         sink=target,
-        upstream=(sink.source.table,) if isinstance(sink.source, TableFrom) else (),
+        upstream=upstream,
+        waits_for=upstream,
         settings=(*source_settings, *target_settings, *properties),
     )
 

@@ -13,7 +13,7 @@ from penstock.engine.delta.version import parse
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.log import DeltaLog, Origin
 from penstock.engine.source import Move, Position, Start
-from penstock.engine.stages.coordinates import FILE, ROW
+from penstock.engine.stages.coordinates import FILE
 from penstock.engine.store import Store
 from penstock.errors import Terminal, Transient
 from penstock.plan.model import DeltaSource
@@ -32,7 +32,7 @@ class DeltaReader:
         coordinates: str = "carried",
         changes_are: str = "it was skipped",
     ) -> None:
-        """With `coordinates` "file" the rows say in which file they lie, and have a number. `changes_are` says what
+        """With `coordinates` "file" the rows say in which file they lie. `changes_are` says what
         becomes of changes that others make there."""
         self._source, self._changes_are = source, changes_are
         self._coordinates = coordinates
@@ -99,8 +99,7 @@ class DeltaReader:
         if self._source.where is not None:
             rows = rows.where(self._source.where)
         if self._coordinates == "file":
-            # A stream of a Delta table has no _metadata: the number tells the rows of one reading of a batch apart.
-            rows = rows.selectExpr("*", f"input_file_name() AS {FILE}", f"monotonically_increasing_id() AS {ROW}")
+            rows = rows.selectExpr("*", f"input_file_name() AS {FILE}")  # a stream of a Delta table has no _metadata
         return rows
 
     def size(self, before: Position, after: Position) -> int | None:

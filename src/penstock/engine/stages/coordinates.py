@@ -9,14 +9,15 @@ from penstock.plan.model import Input
 
 SOURCE = "_source"
 FILE, ROW = "__file", "__row"
-"""Of a Delta table without coordinates: its reader adds them to the stream."""
+"""Of rows without coordinates: their reader adds the file, and the place in it if that is known."""
 
 
 def with_source(records: DataFrame, brought: Input) -> DataFrame:
     if brought.coordinates == "carried":
         return records
     if brought.coordinates == "file":
-        return records.selectExpr("*", f"named_struct('file', {FILE}, 'row', {ROW}) AS {SOURCE}").drop(FILE, ROW)
+        row = ROW if ROW in records.columns else "monotonically_increasing_id()"  # tells those of one batch apart
+        return records.selectExpr("*", f"named_struct('file', {FILE}, 'row', {row}) AS {SOURCE}").drop(FILE, ROW)
     topic, partition, offset = (quote(brought.raw[name]) for name in ("topic", "partition", "offset"))
     place = f"named_struct('topic', {topic}, 'partition', {partition}, 'offset', {offset})"
     return records.selectExpr("*", f"{place} AS {SOURCE}")

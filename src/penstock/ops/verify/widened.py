@@ -1,7 +1,7 @@
 """Tables whose columns were widened, which `deltalake` does not read yet.
 
-What `verify` asks for are columns that never change their type. So it is given a table of these alone: a log of its own,
-in a folder that is gone at once, whose files are those of the real table.
+What `verify` asks for are columns that never change their type. So it is given a table of these alone: a log of its
+own, in a folder that is gone at once, whose files are those of the real table.
 """
 
 from __future__ import annotations
