@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from tests.e2e.chaos import start
+from tests.e2e.kills import start
 from tests.integration.records import consume
 from tests.integration.runs import rows_at
 

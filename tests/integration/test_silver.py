@@ -94,17 +94,24 @@ def _place(row: dict[str, Any]) -> tuple[str, int, int]:
     return source["topic"], source["partition"], source["offset"]
 
 
-@pytest.fixture(params=["plain", "sql", "python"])
-def shop(
-    request: pytest.FixtureRequest, spark: SparkSession, broker: Any, topic: Any, project: Any, tmp_path: Path
-) -> Shop:
+@pytest.fixture
+def kind(request: pytest.FixtureRequest) -> str:
+    """What stands between decode and expect; a test says @EVERY_KIND where that makes a difference."""
+    return getattr(request, "param", "plain")
+
+
+EVERY_KIND = pytest.mark.parametrize("kind", ["plain", "sql", "python"], indirect=True)
+
+
+@pytest.fixture
+def shop(kind: str, spark: SparkSession, broker: Any, topic: Any, project: Any, tmp_path: Path) -> Shop:
     name = topic(partitions=2)
     (tmp_path / "t.py").write_text("def clean(t):\n    return t.withColumn('twice', t.amount * 2)\n")
     transform = {
         "plain": {},
         "sql": {"sql": "SELECT *, amount * 2 AS twice FROM t"},
         "python": {"transform": "t.py:clean"},
-    }[request.param]
+    }[kind]
     tables = {
         "bronze.t": {"from": {"kafka": name, "max_per_trigger": 40}},
         SILVER: {"from": {"table": "bronze.t", "max_files": 1}, "decode": DECODE, "expect": EXPECT, **transform},
@@ -112,6 +119,7 @@ def shop(
     return Shop(spark, project(tables), broker.bootstrap, name)
 
 
+@EVERY_KIND
 def test_rows_are_conserved_over_many_batches(shop: Shop) -> None:
     shop.send(130)
     shop.run()
@@ -145,6 +153,7 @@ def test_a_deleted_checkpoint_changes_nothing(shop: Shop) -> None:
     shop.check()
 
 
+@EVERY_KIND
 def test_what_dies_before_the_quarantine_is_completed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.engine.quarantine import Quarantine
 
@@ -182,6 +191,7 @@ def test_records_too_large_to_come_along(shop: Shop, monkeypatch: pytest.MonkeyP
     shop.check()
 
 
+@EVERY_KIND
 def test_a_changed_definition_between_the_two_commits_loses_nothing(
     shop: Shop, project: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from penstock.runtime.listener import Listener, Result
 from penstock.runtime.table_run import Surroundings, TableRun
 
 STARTS_AT_ONCE = 4
+POLL = 0.05
 KEEP_EVERY = 3600.0
 
 
@@ -96,7 +97,7 @@ def open_store(spark: SparkSession, uri: str) -> Store:
 def _wait(runs: Sequence[TableRun], stopping: threading.Event) -> None:
     kept = time.monotonic()
     while any(one.thread.is_alive() for one in runs) and not stopping.is_set():
-        stopping.wait(0.2)
+        stopping.wait(POLL)
         if time.monotonic() - kept > KEEP_EVERY:
             kept = time.monotonic()
             for one in runs:

@@ -121,8 +121,8 @@ class TableRun:
     def _wait_for_upstream(self) -> None:
         """`--once` reads what is there when its upstream has finished: all that this run landed."""
         for one in self.upstream:
-            while one.thread.is_alive() and not self._around.stopping.wait(0.1):
-                pass
+            while one.thread.is_alive() and not self._around.stopping.is_set():
+                one.thread.join(0.1)
             if one.error is not None:
                 self._around.listener.said(
                     self._table.name, f"{one.thread.name} failed: only what is there already is read"

@@ -76,6 +76,8 @@ class StagedTable:
 
     def refuse_chance(self, batch: DataFrame, lookups: Mapping[str, DataFrame]) -> None:
         """`batch` has no rows. Terminal if SQL of the user gives another answer every time that it is asked."""
+        if self._transform is None and not self._stages.expect:
+            return
         rows = self._decoded(batch, _NO_PINS).good(Observed())
         spark = rows.sparkSession
         if self._transform is not None:
