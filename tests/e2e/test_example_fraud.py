@@ -65,6 +65,7 @@ def test_alerts_are_those_of_a_batch_query(tmp_path: Path) -> None:
     assert {rule for _, rule in broken} == {"over_average", "high_risk", "young_account"}
     alerts = Counter((row["transaction_id"], rule) for row in lake.rows("gold.alerts") for rule in [row["rule"]])
     assert alerts == Counter((row["transaction_id"], rule) for row, rule in broken)
+    assert sum(row["sent"] for row in lake.rows("_penstock.sinks.alerts_out")) == alerts.total()
     told = {row["transaction_id"]: row for row in lake.rows("gold.alerts")}
     for row, _ in broken:
         alert = told[row["transaction_id"]]

@@ -101,7 +101,7 @@ def _run(example: Example, plan: Plan, bootstrap: str, count: int) -> int:
     from penstock.cli.run_view import RunView
 
     _step("2/4", f"make the tables: penstock -C {example.name} run --once")
-    _say_sent(prepare(example, bootstrap))
+    _say_sent(prepare(example, plan, bootstrap))
     with RunView(out, [table.name for table in plan.tables], lines_every=5.0) as view, Live(plan, view) as live:
         result = live.make()
         if live.whole:

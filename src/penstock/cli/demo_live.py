@@ -33,9 +33,10 @@ PATIENCE = 120.0
 """Seconds that the tables may take to catch up once all is sent."""
 
 
-def prepare(example: Example, bootstrap: str) -> list[Sent]:
+def prepare(example: Example, plan: Plan, bootstrap: str) -> list[Sent]:
     """Makes the topics, and sends what is looked up."""
-    for topic in (*example.before, *example.topics):
+    sinks = [table.sink.topic for table in plan.tables if table.sink is not None]
+    for topic in (*example.before, *example.topics, *sinks):
         ensure_topic(bootstrap, topic, PARTITIONS)
     now = datetime.now(UTC)
     pace = BEFORE / example.over.total_seconds()
@@ -69,13 +70,8 @@ class Live:
             raise explain(error, self._plan.name, str(logs_folder(self._plan))) from error
 
     def make(self) -> Result:
-        """Every table, with what is there already; first those that others look up in."""
-        tables = self._plan.tables
-        sought = {lookup.table for table in tables if table.stages for lookup in table.stages.lookups}
-        first = [table for table in tables if table.name in sought]
-        result = run_in(self._spark, self._plan, first, self._view, once=True) if first else Result({}, {})
-        if set(result.outcomes.values()) <= {"finished"}:
-            result = run_in(self._spark, self._plan, tables, self._view, once=True)
+        """Every table, with what is there already."""
+        result = run_in(self._spark, self._plan, self._plan.tables, self._view, once=True)
         self.whole = set(result.outcomes.values()) == {"finished"}
         return result
 

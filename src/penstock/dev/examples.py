@@ -43,7 +43,7 @@ EXAMPLES = {
         ),
         Example(
             "fraud",
-            "card transactions joined with customers, judged by three rules; alerts",
+            "card transactions joined with customers, judged by three rules; alerts to a table and a topic",
             {"transactions": "transactions"},
             timedelta(days=1),
             before={"customers": "customers"},
