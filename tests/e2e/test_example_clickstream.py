@@ -6,6 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.batch_query import (
     Row,
     decimal,
@@ -25,6 +27,7 @@ from tests.e2e.demonstrated import COUNT, DUPLICATES, MALFORMED, demonstrate
 HOUR = timedelta(hours=1)
 
 
+@pytest.mark.deep
 def test_views_users_and_revenue_are_those_of_a_batch_query(tmp_path: Path) -> None:
     lake = demonstrate("clickstream", tmp_path)
     records = lake.records("bronze.clicks")

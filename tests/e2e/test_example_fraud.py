@@ -8,6 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.batch_query import (
     Lake,
     Place,
@@ -32,6 +34,7 @@ DAY = timedelta(days=1)
 AVERAGE = "avg_transaction_amount"
 
 
+@pytest.mark.deep
 def test_alerts_are_those_of_a_batch_query(tmp_path: Path) -> None:
     lake = demonstrate("fraud", tmp_path)
     customers = _customers(lake)

@@ -10,6 +10,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.dev.examples import EXAMPLES, copy_example
 from penstock.dev.generate import events, produce
 from tests.e2e.batch_query import (
@@ -31,6 +33,7 @@ from tests.e2e.demonstrated import COUNT, DUPLICATES, MALFORMED, demonstrate
 QUARTER = timedelta(minutes=15)
 
 
+@pytest.mark.deep
 def test_readings_and_windows_are_those_of_a_batch_query(tmp_path: Path) -> None:
     lake = demonstrate("sensors", tmp_path)
     records = lake.records("raw.sensors", "raw_payload")
@@ -50,6 +53,7 @@ def test_readings_and_windows_are_those_of_a_batch_query(tmp_path: Path) -> None
     lake.check_groups("gold.sensor_windows", ("window_start", "site", "sensor_id"), expected)
 
 
+@pytest.mark.deep
 def test_an_unknown_field_is_rescued_and_a_new_column_stops_only_the_strict_table(broker: Any, tmp_path: Path) -> None:
     project = copy_example(EXAMPLES["sensors"], tmp_path)
     start = datetime(2026, 1, 1, tzinfo=UTC)

@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from tests.e2e.kills import start
@@ -85,6 +86,7 @@ def wait_for_batches(runner: subprocess.Popen[bytes], folder: Path) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.deep
 def test_state_and_sinks_survive_kills(broker: Any, topic: Any, tmp_path: Path) -> None:
     came, goes = topic(partitions=2), topic(partitions=3)
     (tmp_path / "s.py").write_text(FUNCTIONS)

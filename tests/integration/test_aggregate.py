@@ -60,7 +60,7 @@ class Sales:
         whole_chain(self.plan, GOLD)
 
 
-@pytest.fixture(params=["keys", "window", "complete"])
+@pytest.fixture(params=[pytest.param("keys", marks=pytest.mark.deep), "window", "complete"])
 def sales(
     request: pytest.FixtureRequest, spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> tuple[Sales, bool]:

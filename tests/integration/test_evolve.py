@@ -57,6 +57,7 @@ def test_evolve_adds_columns_and_widens_types(spark: SparkSession, broker: Any, 
     assert [report.verdict for report in verify(plan.tables, LocalStore())] == ["complete", "complete"]
 
 
+@pytest.mark.deep
 def test_what_is_no_longer_made_stays_and_is_null(spark: SparkSession, broker: Any, topic: Any, project: Any) -> None:
     name = topic(partitions=1)
     send(broker, name, id=1, n=2)
@@ -69,6 +70,7 @@ def test_what_is_no_longer_made_stays_and_is_null(spark: SparkSession, broker: A
 
 
 @pytest.mark.parametrize("narrower", ["id STRING", "id SMALLINT"])
+@pytest.mark.deep
 def test_what_cannot_be_widened_stops_even_if_the_table_may_evolve(
     narrower: str, spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:

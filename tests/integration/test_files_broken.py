@@ -41,6 +41,7 @@ def test_json_a_truncated_file_among_good_ones(spark: SparkSession, tmp_path: Pa
     assert len(folder.quarantine) == 3
 
 
+@pytest.mark.deep
 def test_csv_a_truncated_file_and_one_without_the_header(spark: SparkSession, tmp_path: Path) -> None:
     source = {"format": "csv", "schema": "id BIGINT, name STRING", "options": {"header": True}}
     folder = Folder(spark, tmp_path, source)
@@ -54,7 +55,7 @@ def test_csv_a_truncated_file_and_one_without_the_header(spark: SparkSession, tm
     assert reasons["in/c.csv"] == "its first line names none of the table's columns: 7,z"
 
 
-@pytest.mark.parametrize("new_fields", ["ignore", "add"])
+@pytest.mark.parametrize("new_fields", [pytest.param("ignore", marks=pytest.mark.deep), "add"])
 def test_parquet_broken_footers_broken_pages_and_other_types(
     spark: SparkSession, tmp_path: Path, new_fields: str
 ) -> None:
@@ -79,6 +80,7 @@ def test_parquet_broken_footers_broken_pages_and_other_types(
     assert len(folder.quarantine) == 4
 
 
+@pytest.mark.deep
 def test_a_file_that_is_deleted_before_it_is_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +104,7 @@ def test_a_file_that_is_deleted_before_it_is_read(
     ]
 
 
+@pytest.mark.deep
 def test_only_broken_files_move_on(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path)
     for number in range(5):
@@ -141,6 +144,7 @@ def test_the_decision_survives_a_crash_before_the_quarantine(
     assert len(folder.quarantine) == 2
 
 
+@pytest.mark.deep
 def test_a_file_that_goes_before_its_rejected_rows_are_kept_is_named(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +170,7 @@ def test_a_file_that_goes_before_its_rejected_rows_are_kept_is_named(
     assert len(folder.quarantine) == 2
 
 
+@pytest.mark.deep
 def test_a_file_that_is_away_for_a_moment_is_tried_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +194,7 @@ def test_a_file_that_is_away_for_a_moment_is_tried_again(
     assert folder.quarantine == []
 
 
+@pytest.mark.deep
 def test_a_file_that_stays_away_is_given_up(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +209,7 @@ def test_a_file_that_stays_away_is_given_up(
     assert folder.unreadable() == Counter(["in/b.json.gz"])
 
 
+@pytest.mark.deep
 def test_what_is_wrong_with_the_definition_is_not_blamed_on_the_files(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path, sql="SELECT *, 1 / (id - id) AS no FROM input")
     folder.put("a.json")

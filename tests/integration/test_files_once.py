@@ -54,6 +54,7 @@ def test_new_files_are_read_once_over_several_runs(spark: SparkSession, tmp_path
     assert set(manifest(folder).values()) == {1}
 
 
+@pytest.mark.deep
 def test_a_file_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path / "my lake 100% é")
     names = ["a b.json", "ü/日本.json", "a+b.json", "50%.json", "a%20b.json", "x#1.json", "a[1].json", "a1.json"]
@@ -68,6 +69,7 @@ def test_a_file_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
     folder.check()
 
 
+@pytest.mark.deep
 def test_names_that_begin_with_a_mark_and_other_endings_are_not_data(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path, {"pattern": "*.json"})
     folder.put("a.json")
@@ -88,6 +90,7 @@ def test_a_batch_reads_at_most_max_files(spark: SparkSession, tmp_path: Path) ->
     folder.check()
 
 
+@pytest.mark.deep
 def test_a_thousand_small_files(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path, {"max_files": 600})
     for number in range(1000):
@@ -136,6 +139,7 @@ def test_what_dies_before_the_quarantine_is_completed(
     assert {row["error_reason"] for row in folder.quarantine} == {"malformed_json"}
 
 
+@pytest.mark.deep
 def test_files_that_come_while_it_runs_are_found(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path, trigger="500ms")
     folder.put("a.json")
@@ -165,6 +169,7 @@ def test_what_is_listed_and_not_read_is_shown(spark: SparkSession, tmp_path: Pat
     assert shown.lag == 0
 
 
+@pytest.mark.deep
 def test_only_files_that_come_later(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path, {"starting": "latest"})
     folder.write("old.json", '{"id": 1}\n')
@@ -174,6 +179,7 @@ def test_only_files_that_come_later(spark: SparkSession, tmp_path: Path) -> None
     folder.check()
 
 
+@pytest.mark.deep
 def test_an_empty_folder_makes_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path)
     folder.run()
@@ -183,6 +189,7 @@ def test_an_empty_folder_makes_an_empty_table(spark: SparkSession, tmp_path: Pat
     folder.check()
 
 
+@pytest.mark.deep
 def test_a_folder_that_is_not_there_is_waited_for(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +200,7 @@ def test_a_folder_that_is_not_there_is_waited_for(
     assert f"there is no folder {tmp_path}/nowhere" in error.message
 
 
+@pytest.mark.deep
 def test_a_project_that_is_moved_reads_no_file_again(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path / "here")
     folder.put("a.json")
@@ -206,6 +214,7 @@ def test_a_project_that_is_moved_reads_no_file_again(spark: SparkSession, tmp_pa
     moved.check()
 
 
+@pytest.mark.deep
 def test_another_folder_adds_to_the_table(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path)
     folder.put("a.json")
@@ -219,6 +228,7 @@ def test_another_folder_adds_to_the_table(spark: SparkSession, tmp_path: Path) -
     folder.check()
 
 
+@pytest.mark.deep
 def test_without_its_list_of_files_the_table_stops(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path)
     folder.put("a.json")
@@ -242,6 +252,7 @@ def by_uri(plan: Plan) -> Plan:
     return replace(plan, lake=uri(plan.lake), tables=tables)
 
 
+@pytest.mark.deep
 def test_on_an_object_store(spark: SparkSession, tmp_path: Path) -> None:
     from tests.integration.runs import run_well
 
@@ -271,6 +282,7 @@ def test_two_that_list_at_once_list_a_file_once(spark: SparkSession, tmp_path: P
     assert manifest(folder) == Counter(f"in/{number}.json" for number in range(7))
 
 
+@pytest.mark.deep
 def test_a_remote_folder_is_listed_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     from penstock.engine.files.listing import list_files
 

@@ -40,7 +40,12 @@ def found(folder: Folder, *columns: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.get(column) for column in columns) for row in folder.rows()), key=str)
 
 
-@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+EVERY_KIND = pytest.mark.parametrize(
+    "kind", ["json", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("csv", "parquet"))]
+)
+
+
+@EVERY_KIND
 def test_new_fields_become_columns(kind: str, spark: SparkSession, tmp_path: Path) -> None:
     folder = inferred(spark, tmp_path, kind)
     put(folder, kind, "a", id=1, name="x")
@@ -59,7 +64,7 @@ def test_new_fields_become_columns(kind: str, spark: SparkSession, tmp_path: Pat
     assert folder.quarantine == []
 
 
-@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+@EVERY_KIND
 def test_new_fields_are_rescued(kind: str, spark: SparkSession, tmp_path: Path) -> None:
     folder = inferred(spark, tmp_path, kind, new_fields="rescue")
     put(folder, kind, "a", id=1, name="x")
@@ -76,7 +81,8 @@ def test_new_fields_are_rescued(kind: str, spark: SparkSession, tmp_path: Path) 
     }
 
 
-@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+@EVERY_KIND
+@pytest.mark.deep
 def test_new_fields_stop_the_table(kind: str, spark: SparkSession, tmp_path: Path) -> None:
     folder = inferred(spark, tmp_path, kind, new_fields="fail")
     put(folder, kind, "a", id=1, name="x")
@@ -88,7 +94,8 @@ def test_new_fields_stop_the_table(kind: str, spark: SparkSession, tmp_path: Pat
     assert folder.ids() == Counter([1])
 
 
-@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+@EVERY_KIND
+@pytest.mark.deep
 def test_new_fields_are_left_out(kind: str, spark: SparkSession, tmp_path: Path) -> None:
     folder = inferred(spark, tmp_path, kind, schema="id BIGINT, name STRING")
     put(folder, kind, "a", more="m", id=2, name="y")
@@ -96,6 +103,7 @@ def test_new_fields_are_left_out(kind: str, spark: SparkSession, tmp_path: Path)
     assert found(folder, "id", "name", "more") == [(2, "y", None)]
 
 
+@pytest.mark.deep
 def test_a_given_schema_grows(spark: SparkSession, tmp_path: Path) -> None:
     folder = inferred(spark, tmp_path, "json", schema="id INT, amount DECIMAL(9,2)", new_fields="add")
     put(folder, "json", "a", id=1)
@@ -115,6 +123,7 @@ def test_a_given_schema_grows(spark: SparkSession, tmp_path: Path) -> None:
     assert {row["id"]: row for row in folder.rows()}[5]["list"][0]["v"] == "even here"
 
 
+@pytest.mark.deep
 def test_fields_that_cannot_be_columns_are_left_out_and_told(spark: SparkSession, tmp_path: Path) -> None:
     folder = inferred(spark, tmp_path, "json")
     folder.write("a.json", '{"id": 1}\n')
@@ -178,6 +187,7 @@ def test_a_crash_between_the_new_schema_and_the_write_changes_nothing(
     assert found(folder, "id", "more") == [(1, None), (2, "m")]
 
 
+@pytest.mark.deep
 def test_lines_of_csv_without_a_header(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path, {"format": "csv", "schema": "id BIGINT, name STRING", "options": {"sep": ";"}})
     folder.write("a.csv", '1;x\n"2";"y;z"\n\n3\n4;a;b\n')
@@ -187,6 +197,7 @@ def test_lines_of_csv_without_a_header(spark: SparkSession, tmp_path: Path) -> N
     assert {row["error_reason"] for row in folder.quarantine} == {"malformed_csv"}
 
 
+@pytest.mark.deep
 def test_a_byte_order_mark_and_other_line_ends(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path, {"format": "csv", "schema": "id BIGINT, name STRING", "options": HEADER})
     folder.write("a.csv", "\ufeffid,name\r\n1,x\r\n\r\n2,y\r\n")

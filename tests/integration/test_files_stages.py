@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.integration.runs import make_plan, rows, rows_at, run_well
 
 from penstock.engine.store import LocalStore
@@ -69,6 +70,7 @@ def test_every_kind_of_bad_line_has_its_reason(spark: SparkSession, tmp_path: Pa
     assert found == bad
 
 
+@pytest.mark.deep
 def test_rows_of_parquet_with_expectations_and_a_payload_to_decode(spark: SparkSession, tmp_path: Path) -> None:
     tables = {
         "typed": {
@@ -110,6 +112,7 @@ def test_a_table_over_files_can_be_tested(spark: SparkSession, tmp_path: Path) -
     assert sorted(row["error_reason"] for row in outcome.quarantined) == ["expectation", "malformed_json"]
 
 
+@pytest.mark.deep
 def test_json_documents_over_several_lines(spark: SparkSession, tmp_path: Path) -> None:
     source = {"files": "in", "format": "json", "schema": "id BIGINT, amount DECIMAL(38,20)", "new_fields": "add"}
     plan = make_plan(tmp_path, "127.0.0.1:1", {"t": {"from": {**source, "options": {"multiLine": True}}}})

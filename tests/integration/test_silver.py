@@ -100,7 +100,9 @@ def kind(request: pytest.FixtureRequest) -> str:
     return getattr(request, "param", "plain")
 
 
-EVERY_KIND = pytest.mark.parametrize("kind", ["plain", "sql", "python"], indirect=True)
+EVERY_KIND = pytest.mark.parametrize(
+    "kind", ["python", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("plain", "sql"))], indirect=True
+)
 
 
 @pytest.fixture

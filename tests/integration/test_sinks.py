@@ -138,6 +138,7 @@ def test_nothing_is_sent_again_after_a_crash_that_came_after_the_commit(shop: Sh
     whole_chain(plan, SINK)
 
 
+@pytest.mark.deep
 def test_rows_that_came_of_one_record_are_told_apart(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """One record becomes two rows: by the record alone a consumer would take one for the other."""
     from penstock.engine import sink
@@ -161,6 +162,7 @@ def test_rows_that_came_of_one_record_are_told_apart(shop: Shop, monkeypatch: py
     assert not any("/lake/" in name for name in by_id), "the file by its path within the table"
 
 
+@pytest.mark.deep
 def test_a_filter_a_null_key_and_bytes(shop: Shop) -> None:
     value = "IF(id = 3, NULL, CAST(concat('x', id) AS BINARY))"
     plan = shop.plan(reads={"where": "id % 3 = 0"}, key="IF(id = 0, NULL, name)", value=value)
@@ -171,6 +173,7 @@ def test_a_filter_a_null_key_and_bytes(shop: Shop) -> None:
     )
 
 
+@pytest.mark.deep
 def test_bronze_as_it_came_goes_out_as_it_came(shop: Shop) -> None:
     plan = shop.plan("bronze.t", key="coalesce(key_binary, CAST(key AS BINARY))", value="value")
     produce(shop._broker.bootstrap, shop.came, 1, partitions=[0], key=b"\xff\x00", value="a")
@@ -179,6 +182,7 @@ def test_bronze_as_it_came_goes_out_as_it_came(shop: Shop) -> None:
     assert (record.key, record.value, record.id) == (b"\xff\x00", b"a", f"{SINK}/{shop.came}/0/0")
 
 
+@pytest.mark.deep
 def test_batches_without_rows_move_on(shop: Shop) -> None:
     plan = shop.plan(reads={"where": "id > 1000"})
     shop.send(30)
@@ -190,6 +194,7 @@ def test_batches_without_rows_move_on(shop: Shop) -> None:
     assert len(commits(plan, SINK)) == before
 
 
+@pytest.mark.deep
 def test_rows_of_a_table_that_is_not_ours_are_told_apart_by_their_files(shop: Shop, tmp_path: Any) -> None:
     place = str(tmp_path / "some where" / "t")
     shop.spark.range(12).repartition(3).write.format("delta").save(place)
@@ -201,6 +206,7 @@ def test_rows_of_a_table_that_is_not_ours_are_told_apart_by_their_files(shop: Sh
     assert all(name.startswith(f"{SINK}/part-") for name in ids(found))
 
 
+@pytest.mark.deep
 def test_a_row_that_is_too_large_stops_the_sink_and_is_named(shop: Shop) -> None:
     plan = shop.plan(value="IF(id = 4, repeat('x', 2000000), name)")
     shop.send(6)
@@ -214,6 +220,7 @@ def test_a_row_that_is_too_large_stops_the_sink_and_is_named(shop: Shop) -> None
     assert len(ids(shop.records)) == 5
 
 
+@pytest.mark.deep
 def test_a_row_that_only_the_broker_finds_too_large_is_named_too(shop: Shop) -> None:
     larger = {"options": {"max.request.size": "8MB", "buffer.memory": "64MB"}}
     plan = shop.plan(value="IF(id = 4, repeat('x', 2000000), name)", to=larger)
@@ -250,6 +257,7 @@ def test_a_topic_that_does_not_exist_is_asked_for_and_not_made(
         ({"value": "max(id)"}, "no aggregate"),
     ],
 )
+@pytest.mark.deep
 def test_an_expression_that_cannot_be_part_of_a_record_is_refused(shop: Shop, sink: dict[str, str], said: str) -> None:
     shop.send(1)
     error = run(shop.spark, shop.plan(**sink)).errors[SINK]
@@ -258,6 +266,7 @@ def test_an_expression_that_cannot_be_part_of_a_record_is_refused(shop: Shop, si
     assert shop.records == []
 
 
+@pytest.mark.deep
 def test_a_reset_sends_again_from_where_a_person_says(shop: Shop) -> None:
     from penstock.engine.sources import Sources
     from penstock.engine.store import LocalStore

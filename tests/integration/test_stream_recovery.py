@@ -50,7 +50,9 @@ def reset(site: Site, plan: Plan) -> None:
     carry_out(site.spark, plan, plan.tables[0], planned, sources.open(plan.tables[0]))
 
 
-@pytest.mark.parametrize("function", ["kinds", "once", "joined"])
+@pytest.mark.parametrize(
+    "function", ["kinds", *(pytest.param(name, marks=pytest.mark.deep) for name in ("once", "joined"))]
+)
 def test_a_crash_between_deltas_commit_and_sparks_keeps_state_and_table_in_step(
     site: Site, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +131,10 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+@pytest.mark.parametrize(
+    "damage",
+    [pytest.param(how, id=name, marks=[] if name == "deleted" else pytest.mark.deep) for name, how in DAMAGE.items()],
+)
 def test_a_lost_checkpoint_is_refused_and_a_reset_begins_anew(site: Site, damage: Callable[[Path], None]) -> None:
     plan = site.plan("kinds", output="complete")
     site.add((1, "a", 1), (2, "b", 1))
@@ -151,6 +156,7 @@ def test_a_lost_checkpoint_is_refused_and_a_reset_begins_anew(site: Site, damage
     whole_chain(plan, GOLD)
 
 
+@pytest.mark.deep
 def test_an_append_table_begins_anew_without_a_double(site: Site) -> None:
     plan = site.two("joined")
     site.add((1, "c", 1))
@@ -165,6 +171,7 @@ def test_an_append_table_begins_anew_without_a_double(site: Site) -> None:
     assert Counter(row["id"] for row in rows(plan, GOLD)) == Counter([1, 2])
 
 
+@pytest.mark.deep
 def test_a_reset_of_a_table_without_rows_and_one_that_is_gone(site: Site) -> None:
     plan = site.plan("kinds", output="complete")
     run_well(site.spark, plan)
@@ -185,12 +192,14 @@ def refused_gone(site: Site, plan: Plan) -> PenstockError:
     return heard.errors[GOLD]
 
 
+@pytest.mark.deep
 def test_no_other_position_can_be_chosen(site: Site) -> None:
     plan = site.plan("kinds", output="complete")
     with pytest.raises(UsageError, match="of one position"):
         plan_reset(plan.tables[0], LocalStore(), "latest")
 
 
+@pytest.mark.deep
 def test_a_table_whose_first_batch_never_ran_begins_by_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.runtime.table_run import TableRun
 
@@ -208,6 +217,7 @@ def test_a_table_whose_first_batch_never_ran_begins_by_itself(site: Site, monkey
     assert counted(plan) == {"a": 1}
 
 
+@pytest.mark.deep
 def test_other_inputs_than_before_are_refused(site: Site) -> None:
     plan = site.two("joined")
     site.add((1, "c", 1))
@@ -217,6 +227,7 @@ def test_other_inputs_than_before_are_refused(site: Site) -> None:
     assert "the state that is kept is of" in error.message
 
 
+@pytest.mark.deep
 def test_a_function_whose_state_looks_different_now_is_refused(site: Site) -> None:
     plan = site.plan("kinds", output="complete")
     site.add((1, "a", 1))
@@ -237,6 +248,7 @@ def test_a_function_whose_state_looks_different_now_is_refused(site: Site) -> No
         ("return clicks.groupBy('kind').count()", "does not fit its source"),
     ],
 )
+@pytest.mark.deep
 def test_a_function_that_cannot_be_run_says_why(site: Site, body: str, said: str) -> None:
     (site._folder / "s.py").write_text(f"def f(clicks):\n    {body}\n")
     site.add((1, "a", 1))
@@ -245,6 +257,7 @@ def test_a_function_that_cannot_be_run_says_why(site: Site, body: str, said: str
     assert said in error.message
 
 
+@pytest.mark.deep
 def test_a_source_without_rows_makes_a_table_without_rows(site: Site) -> None:
     plan = site.plan("windows")
     run_well(site.spark, plan)

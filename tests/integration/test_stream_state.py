@@ -69,6 +69,7 @@ def test_the_whole_result_anew_in_every_batch(site: Site) -> None:
     assert len(commits(plan, GOLD)) == before, "nothing new, nothing written"
 
 
+@pytest.mark.deep
 def test_duplicates_within_the_watermark_are_left_out(site: Site) -> None:
     plan = site.plan("once")
     site.add((1, "a", 1), (1, "a", 1), (2, "a", 2))
@@ -94,6 +95,7 @@ def test_two_streams_are_joined_each_with_its_position(site: Site) -> None:
     assert last.subscription["order"] == ["clicks", "views"] or last.subscription["order"] == ["input", "views"]
 
 
+@pytest.mark.deep
 def test_positions_follow_the_order_in_which_the_function_reads(site: Site) -> None:
     plan = site.two("swapped")
     site.add((1, "a", 1))
@@ -105,6 +107,7 @@ def test_positions_follow_the_order_in_which_the_function_reads(site: Site) -> N
     assert whole_chain(plan, GOLD)[-1].subscription["order"] == ["views", "input"]
 
 
+@pytest.mark.deep
 def test_a_start_at_a_version_reads_from_there(site: Site) -> None:
     site.add((1, "a", 1))
     site.add((2, "a", 1))
@@ -115,6 +118,7 @@ def test_a_start_at_a_version_reads_from_there(site: Site) -> None:
     assert Counter(row["id"] for row in rows(plan, GOLD)) == Counter([2, 3])
 
 
+@pytest.mark.deep
 def test_status_history_and_verify_know_several_streams(site: Site) -> None:
     from penstock.engine.store import LocalStore
     from penstock.ops.history import history
