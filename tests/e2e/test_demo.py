@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from penstock.engine.jars import cache_folder, fetch
 
 
@@ -16,6 +18,7 @@ def demo(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.deep
 def test_it_lands_proves_and_cleans_up_and_starts_quicker_the_next_time(tmp_path: Path) -> None:
     fetch()
     (tmp_path / "jars").symlink_to(cache_folder() / "jars")
