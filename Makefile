@@ -1,7 +1,7 @@
 # Everything a newcomer runs. Each target sets up first; that takes under a second when nothing changed.
 #   make PYTHON=python3.12 …   another Python          make test ARGS="-k broker"   arguments for pytest (or the bench)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench lock jar clean
+.PHONY: help setup demo test deep check bench lock jar clean
 PYTHON ?=
 ARGS ?=
 BIN := .venv/bin
@@ -12,11 +12,14 @@ help: ## this list
 setup: ## virtual environment from the lock file, Java, jars
 	@PYTHON="$(PYTHON)" scripts/setup
 
-demo: setup ## Kafka landed in Delta on this machine, and the proof: a minute
+demo: setup ## orders from Kafka through bronze, silver and gold, live, and the proof (ARGS=fraud: another example)
 	@$(BIN)/penstock demo $(ARGS)
 
 test: setup ## every test
 	@$(BIN)/pytest $(ARGS)
+
+deep: setup ## more tests of the same things, half an hour
+	@$(BIN)/pytest -m deep $(ARGS)
 
 check: setup ## format, lint, types, layers: seconds
 	@$(BIN)/ruff format --check .

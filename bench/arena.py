@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.contenders import CONTENDERS, Task
-from bench.load import fill
+from bench.load import Records, TypedRecords, fill
 from bench.measure import Figures, run
 from bench.outcome import Series
 from bench.process import ContenderFailed
@@ -28,13 +28,13 @@ class Arena:
     seed: int
     screen: Screen
 
-    def fill(self, topic: str, count: int, partitions: int = 4) -> None:
+    def fill(self, topic: str, count: int, partitions: int = 4, records: Records | None = None) -> None:
         with self.screen.step(f"{topic}: {count:,} records into Kafka", count) as sent:
-            fill(self.bootstrap, topic, count, partitions, sent)
+            fill(self.bootstrap, topic, count, partitions, sent, records)
 
     def warm_up(self, names: Iterable[str]) -> None:
         """Every contender once, on few records, uncounted: so that none pays for a cold disk cache."""
-        self.fill("warm-up", WARM_UP_RECORDS)
+        self.fill("warm-up", WARM_UP_RECORDS, records=TypedRecords())
         for name in names:
             self._add(Series(name), "warm-up", WARM_UP_RECORDS, "warm-up")
 

@@ -6,15 +6,20 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from bench.jobs.job import JobFile
+from bench.jobs.job import FIELDS, JobFile
 from bench.product import Chosen, penstock, read_plan, write_project
 from bench.progress import DeltaProgress, Marks, Offsets, ParquetProgress, Progress
 from bench.stock import stock_conf, tuned_conf
 from bench.verify import Offsets as Expected
-from bench.verify import check_delta, check_parquet, records
+from bench.verify import check_delta, check_parquet, check_typed, records
 
 TABLE = "bronze.events"
+TYPED = {
+    "decode": {"json": "value", "schema": ", ".join(f"{name} {kind}" for name, kind in FIELDS.items())},
+    "expect": [{"name": "has_id", "check": "order_id IS NOT NULL"}, {"name": "positive", "check": "amount > 0"}],
+}
 
 
 @dataclass(frozen=True)
@@ -41,22 +46,29 @@ class Contender:
     enter: Callable[[Task], Entry]
 
 
-def chosen_for(task: Task) -> Chosen:
+def chosen_for(task: Task, stages: Mapping[str, Any] | None = None) -> Chosen:
     """The project of a task and what Penstock chose for it."""
     project = task.folder / "project"
-    write_project(project, task.bootstrap, {TABLE: task.topic}, per_batch=task.per_batch)
+    write_project(project, task.bootstrap, {TABLE: task.topic}, per_batch=task.per_batch, stages=stages)
     return read_plan(project)
 
 
 def _penstock(task: Task) -> Entry:
-    chosen = chosen_for(task)
+    return _run(task, chosen_for(task), check_delta)
+
+
+def _typed(task: Task) -> Entry:
+    return _run(task, chosen_for(task, TYPED), check_typed)
+
+
+def _run(task: Task, chosen: Chosen, check: Callable[[Path, Expected], str | None]) -> Entry:
     table = chosen.tables[TABLE]
     # Batch 0 is the seed of the checkpoint, not a batch that ran.
     first = Offsets(chosen.checkpoints[TABLE] / "1" / "offsets", lowest=1)
     return Entry(
         penstock(task.folder / "project", "run", "--once"),
         DeltaProgress(table, first),
-        lambda expected: check_delta(table, expected),
+        lambda expected: check(table, expected),
     )
 
 
@@ -102,6 +114,20 @@ def _spark(task: Task, job: JobFile) -> Entry:
     return Entry(_command(task, "spark_job", job), progress, lambda expected: check_delta(table, expected))
 
 
+def _typed_by_hand(task: Task) -> Entry:
+    chosen = chosen_for(task, TYPED)
+    job = replace(_job(task), master=chosen.master, conf=tuned_conf(dict(chosen.conf)), kafka=dict(chosen.kafka))
+    return _spark(task, replace(job, properties=dict(chosen.properties), decode="from_json"))
+
+
+def _typed_stock(task: Task) -> Entry:
+    return _spark(task, replace(_job(task), conf=stock_conf(), decode="from_json"))
+
+
+def _by_field(task: Task) -> Entry:
+    return _spark(task, replace(_job(task), conf=stock_conf(), decode="get_json_object"))
+
+
 def _parquet(task: Task) -> Entry:
     job = replace(_tuned(task), sink="parquet", properties=None)
     table = Path(job.table)
@@ -142,6 +168,10 @@ _ALL = (
     Contender("c", "Python loop of confluent-kafka and deltalake, offsets in the commit", _loop),
     Contender("c+", "the same with the client's fetches and queues enlarged 16 times and more", _tuned_loop),
     Contender("d", "consume and discard, the client as in c+: the limit", _discard),
+    Contender("T", "penstock run --once, typed and validated, bad records in quarantine", _typed),
+    Contender("t", "PySpark by hand, from_json, nothing validated, Penstock's own settings", _typed_by_hand),
+    Contender("t'", "the same with stock settings", _typed_stock),
+    Contender("g'", "one get_json_object per field, stock settings", _by_field),
     Contender("parquet", "PySpark by hand, plain Parquet sink, Penstock's own settings", _parquet),
 )
 CONTENDERS: Mapping[str, Contender] = {contender.name: contender for contender in _ALL}

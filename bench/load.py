@@ -14,6 +14,7 @@ RECORD_BYTES = 250
 ERRORS_ONLY = 3
 """librdkafka's log level: it reports every closed connection otherwise."""
 _SEED = 20
+BAD_EVERY = 100
 
 
 def create_topics(bootstrap: str, names: Sequence[str], partitions: int) -> None:
@@ -44,10 +45,19 @@ class Records:
         return head + self._notes[(n * 13) & 4095][: RECORD_BYTES - len(head) - 2] + '"}'
 
 
+class TypedRecords(Records):
+    """Nine fields; every hundredth record is cut short, so it is no JSON."""
+
+    def value(self, n: int) -> str:
+        whole = super().value(n).replace('"currency":"EUR"', f'"region":"r{n % 50:02}","currency":"EUR"', 1)
+        whole = whole[: RECORD_BYTES - 2] + '"}'
+        return whole[: RECORD_BYTES // 2] if n % BAD_EVERY == 0 else whole
+
+
 class Feed:
     """A producer for any number of topics. `send` may be called again and again; `flush` before anything is counted."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, records: Records | None = None) -> None:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -58,7 +68,7 @@ class Feed:
                 "queue.buffering.max.messages": 500_000,
             }
         )
-        self._records = Records()
+        self._records = records or Records()
         self._failed: list[str] = []
 
     def _delivered(self, error: object, _: object) -> None:
@@ -87,11 +97,16 @@ class Feed:
 
 
 def fill(
-    bootstrap: str, topic: str, count: int, partitions: int, sent: Callable[[int], None] = lambda _: None
+    bootstrap: str,
+    topic: str,
+    count: int,
+    partitions: int,
+    sent: Callable[[int], None] = lambda _: None,
+    records: Records | None = None,
 ) -> float:
     """A new topic with `count` records; `sent` hears how many there are so far. Returns records per second."""
     create_topics(bootstrap, [topic], partitions)
-    feed = Feed(bootstrap)
+    feed = Feed(bootstrap, records)
     start = time.perf_counter()
     for first in range(0, count, 20_000):
         feed.send(topic, first, min(20_000, count - first), partitions)

@@ -31,9 +31,14 @@ class Chosen:
 
 
 def write_project(
-    folder: Path, bootstrap: str, tables: Mapping[str, str], per_batch: int | None = None, trigger: str | None = None
+    folder: Path,
+    bootstrap: str,
+    tables: Mapping[str, str],
+    per_batch: int | None = None,
+    trigger: str | None = None,
+    stages: Mapping[str, Any] | None = None,
 ) -> None:
-    """`tables`: table name -> topic."""
+    """`tables`: table name -> topic; `stages`: what each of them does with the records, if it does not land them."""
     source: dict[str, Any] = {"starting": "earliest"}
     if per_batch is not None:
         source["max_per_trigger"] = per_batch
@@ -41,7 +46,7 @@ def write_project(
         "name": "bench",
         "lake": "./lake",
         "kafka": {"bootstrap": bootstrap},
-        "tables": {table: {"from": {"kafka": topic, **source}} for table, topic in tables.items()},
+        "tables": {table: {"from": {"kafka": topic, **source}, **(stages or {})} for table, topic in tables.items()},
     }
     if trigger is not None:
         project["defaults"] = {"trigger": trigger}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from penstock.engine.jars import spark_jars
+from penstock.engine.jars import own_jar, spark_jars
 
 _NEEDED = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -22,6 +22,7 @@ def stock_conf() -> dict[str, str]:
 
 
 def tuned_conf(chosen: dict[str, str]) -> dict[str, str]:
-    """Penstock's own settings, its way of giving the jars included: on the class path, where none is copied."""
-    jars = [*map(str, spark_jars()), chosen.get("spark.driver.extraClassPath", "")]
+    """Penstock's own settings, its way of giving the jars included: on the class path, where none is copied. Its file
+    system is one of the settings."""
+    jars = [*map(str, (*spark_jars(), own_jar())), chosen.get("spark.driver.extraClassPath", "")]
     return {**_NEEDED, **chosen, "spark.driver.extraClassPath": os.pathsep.join(filter(None, jars))}

@@ -14,7 +14,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable, QueryBuilder, convert_to_deltalake
 
-from bench.load import ERRORS_ONLY
+from bench.load import BAD_EVERY, ERRORS_ONLY
 
 Offsets = Mapping[tuple[str, int], tuple[int, int]]
 """(topic, partition) -> earliest offset and the one after the last."""
@@ -24,6 +24,10 @@ _COUNTS = """
            max("offset") AS high
     FROM landed GROUP BY topic, "partition"
 """
+
+
+_PLACE = "_source['topic'] AS topic, _source['partition'] AS \"partition\", _source['offset'] AS \"offset\""
+_BOTH = f"(SELECT {_PLACE} FROM good UNION ALL SELECT {_PLACE} FROM bad)"
 
 
 def broker_offsets(bootstrap: str, topics: Sequence[str]) -> Offsets:
@@ -47,7 +51,24 @@ def check_delta(table: Path, expected: Offsets) -> str | None:
     """None if the table holds every record once, else what is wrong with it."""
     if not DeltaTable.is_deltatable(str(table)):
         return "no table"
-    counts = QueryBuilder().register("landed", DeltaTable(table)).execute(_COUNTS).read_all()
+    return _compared(QueryBuilder().register("landed", DeltaTable(table)), _COUNTS, expected)
+
+
+def check_typed(table: Path, expected: Offsets) -> str | None:
+    """None if every record is once in the table or in its quarantine, and the bad ones in the latter."""
+    quarantine = Path(f"{table}__quarantine")
+    if not DeltaTable.is_deltatable(str(table)) or not DeltaTable.is_deltatable(str(quarantine)):
+        return "no table, or no quarantine"
+    both = QueryBuilder().register("good", DeltaTable(table)).register("bad", DeltaTable(quarantine))
+    rejected = both.execute("SELECT count(*) AS n FROM bad").read_all().column("n")[0].as_py()
+    wanted = sum(1 for n in range(records(expected)) if n % BAD_EVERY == 0)
+    if rejected != wanted:
+        return f"{rejected} records in quarantine, {wanted} are bad"
+    return _compared(both, _COUNTS.replace("FROM landed", f"FROM {_BOTH}"), expected)
+
+
+def _compared(engine: QueryBuilder, query: str, expected: Offsets) -> str | None:
+    counts = engine.execute(query).read_all()
     columns = [counts.column(name).to_pylist() for name in ("topic", "p", "n", "d", "low", "high")]
     landed = {(str(topic), int(p)): tuple(map(int, rest)) for topic, p, *rest in zip(*columns, strict=True)}
     wrong = [f"{topic}/{p}: not of this topic" for topic, p in landed.keys() - expected.keys()]

@@ -9,6 +9,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
+FIELDS = {
+    "order_id": "BIGINT",
+    "customer_id": "STRING",
+    "order_ts": "TIMESTAMP",
+    "product": "STRING",
+    "quantity": "INT",
+    "amount": "DECIMAL(18,4)",
+    "region": "STRING",
+    "currency": "STRING",
+    "note": "STRING",
+}
+"""Of the records that are decoded."""
+
 
 @dataclass(frozen=True)
 class JobFile:
@@ -24,6 +37,8 @@ class JobFile:
     kafka: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] | None = None
     """Delta properties of a table that is created first; None lets the sink create the table by its defaults."""
+    decode: Literal["from_json", "get_json_object"] | None = None
+    """None: the record as it came."""
     far_ahead: bool = False
     """For the jobs on librdkafka: fetch more at a time, and further ahead, than the client does by itself."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bench.arena import Arena
 from bench.outcome import Outcome
-from bench.scenarios import cli, floor, many, rates, start
+from bench.scenarios import cli, floor, growth, many, rates, start
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Scenario:
 SCENARIOS: Mapping[str, Scenario] = {
     "bronze": Scenario(rates.bronze, rates.BRONZE),
     "small": Scenario(rates.small, rates.SMALL),
+    "typed": Scenario(rates.typed, rates.TYPED),
+    "growth": Scenario(growth.growth, ()),
     "floor": Scenario(floor.floor, floor.NAMES),
     "many": Scenario(many.many, ("P",)),
     "start": Scenario(start.start, start.NAMES),

@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from penstock.plan.build import build_plan
     from penstock.spec.load import load_project
     from penstock.spec.project import Project
+    from penstock.spec.sink import Sink
     from penstock.spec.table import Table
 
 __version__ = "0.1.0"
-__all__ = ["PenstockError", "Project", "Table", "__version__", "build_plan", "load_project"]
+__all__ = ["PenstockError", "Project", "Sink", "Table", "__version__", "build_plan", "load_project"]
 
 _HOMES = {
     "PenstockError": "penstock.errors",
     "Project": "penstock.spec.project",
+    "Sink": "penstock.spec.sink",
     "Table": "penstock.spec.table",
     "build_plan": "penstock.plan.build",
     "load_project": "penstock.spec.load",

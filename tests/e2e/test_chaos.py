@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from tests.e2e import chaos_layers
 from tests.e2e.chaos import chaos
 
 
-def test_kills_at_random_moments_neither_lose_nor_double_a_record(tmp_path: Path) -> None:
-    found = chaos(kills=5, seed=11, partitions=3, rate=1000, shortest=6.0, longest=18.0, folder=tmp_path)
+@pytest.mark.parametrize("kills", [3, pytest.param(12, marks=pytest.mark.deep)])
+def test_kills_at_random_moments_neither_lose_nor_double_a_record(kills: int, tmp_path: Path) -> None:
+    found = chaos(kills=kills, seed=11, partitions=3, rate=1000, shortest=6.0, longest=18.0, folder=tmp_path)
     assert found["doubled"] == 0
     assert found["polls"]
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(6, marks=pytest.mark.deep)])
+def test_three_layers_equal_one_computation_over_the_topic(kills: int, tmp_path: Path) -> None:
+    found = chaos_layers.chaos(
+        kills=kills, seed=3, partitions=3, rate=300, shortest=10.0, longest=25.0, folder=tmp_path
+    )
+    assert found["silver"] and found["quarantine"] and found["gold"]

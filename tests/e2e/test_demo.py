@@ -7,15 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from penstock.engine.jars import cache_folder, fetch
 
 
 def demo(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PENSTOCK_CACHE": str(cache), "TMPDIR": str(cache / "tmp")}
     command = [sys.executable, "-m", "penstock", "demo", "--count", "5000", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.deep
 def test_it_lands_proves_and_cleans_up_and_starts_quicker_the_next_time(tmp_path: Path) -> None:
     fetch()
     (tmp_path / "jars").symlink_to(cache_folder() / "jars")
@@ -24,6 +27,9 @@ def test_it_lands_proves_and_cleans_up_and_starts_quicker_the_next_time(tmp_path
     first = demo(tmp_path)
     assert first.returncode == 0, first.stdout + first.stderr
     assert "complete: 5,000 rows, every offset of orders 0..3 once" in first.stdout
+    assert "silver.orders__quarantine: 50 records, one of each reason" in first.stdout
+    assert "5,000 read = 4,900 written + 50 in quarantine + 50 duplicates" in first.stdout
+    assert "gold.daily_sales  complete" in first.stdout
     assert "keeping the classes" in first.stdout + first.stderr
     archive = next((tmp_path / "classes").glob("*.jsa"))
     assert list((tmp_path / "classes").iterdir()) == [archive], "nothing half-written stays"

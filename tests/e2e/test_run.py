@@ -102,7 +102,7 @@ def test_a_second_run_of_the_same_table_is_refused_and_names_the_first(
 
 
 def test_a_killed_jvm_ends_the_run_with_a_clear_word(broker: Any, topic: Any, tmp_path: Path, running: Any) -> None:
-    from tests.e2e.chaos import jvm_of
+    from tests.e2e.kills import jvm_of
 
     name = topic(1)
     send(broker.bootstrap, name, 10)
@@ -128,7 +128,7 @@ def test_one_failing_table_leaves_the_others_and_sets_the_exit_code(broker: Any,
     done = penstock(folder, "run", "--json")
     tables = json.loads(done.stdout)["tables"]
     assert done.returncode == 3
-    assert tables["bronze.good"] == {"outcome": "finished", "batches": 1, "rows": 30, "error": None}
+    assert tables["bronze.good"] == {"outcome": "finished", "batches": 1, "rows": 30, "fates": {}, "error": None}
     assert tables["bronze.bad"]["error"]["kind"] == "TableChanged"
     assert "checkpoints reset bronze.bad" in tables["bronze.bad"]["error"]["hint"]
 

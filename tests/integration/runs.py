@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,7 @@ def refusal(spark: SparkSession, plan: Plan, kind: type[PenstockError]) -> Penst
 @contextmanager
 def running(spark: SparkSession, plan: Plan, name: str = TABLE) -> Iterator[Heard]:
     """`penstock run` of one table beside the test, with the table's own trigger; stopped cleanly on the way out."""
-    from penstock.engine.kafka.admin import Admin
+    from penstock.engine.sources import Sources
     from penstock.runtime.runner import open_store
     from penstock.runtime.table_run import Surroundings, TableRun
 
@@ -93,14 +94,15 @@ def running(spark: SparkSession, plan: Plan, name: str = TABLE) -> Iterator[Hear
     around = Surroundings(
         spark=spark,
         plan=plan,
-        store=open_store(spark, plan),
+        store=open_store(spark, plan.lake),
         listener=heard,
         once=False,
         log=str(Path(plan.root) / ".penstock" / "logs"),
         starts=threading.Semaphore(1),
         stopping=stopping,
     )
-    table_run = TableRun(around, table, Admin(table.source.cluster), 0, 1)
+    sources = Sources(partial(open_store, spark), spark)
+    table_run = TableRun(around, table, partial(sources.open, table), 0, 1)
     table_run.thread.start()
     try:
         yield heard
@@ -165,11 +167,15 @@ def coordinates(plan: Plan, name: str = TABLE) -> Coordinates:
 
 
 def rows(plan: Plan, name: str = TABLE) -> list[dict[str, Any]]:
-    from deltalake import DeltaTable, QueryBuilder
-
     table = plan.table(name)
     assert table is not None
-    found = QueryBuilder().register("t", DeltaTable(table.uri)).execute("SELECT * FROM t").read_all()
+    return rows_at(table.uri)
+
+
+def rows_at(uri: str) -> list[dict[str, Any]]:
+    from deltalake import DeltaTable, QueryBuilder
+
+    found = QueryBuilder().register("t", DeltaTable(uri)).execute("SELECT * FROM t").read_all()
     columns = {field.name: found.column(field.name).to_pylist() for field in found.schema}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 

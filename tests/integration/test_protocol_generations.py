@@ -69,6 +69,16 @@ def test_a_writer_of_an_older_generation_is_fenced_and_goes_on_from_the_ledger(
     assert [entry.key for entry in whole_chain(plan)] == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
 
 
+class _NoRows:
+    def write(self, *_: Any, **__: Any) -> None:
+        pytest.fail("no row may be made")
+
+    pin = complete = write
+
+    def done(self) -> None:
+        pass
+
+
 def test_a_fenced_writer_writes_nothing(spark: Any, broker: Any, landed: Any) -> None:
     from penstock.engine.kafka.admin import Admin
     from penstock.engine.kafka.reader import KafkaReader
@@ -87,7 +97,7 @@ def test_a_fenced_writer_writes_nothing(spark: Any, broker: Any, landed: Any) ->
     meta = (checkpoint(plan) / "offsets" / "1").read_text().split("\n")[1]
     (checkpoint(plan) / "offsets" / "2").write_text("\n".join(["v1", meta, f'{{"{name}":{{"0":3,"1":3}}}}']))
     with pytest.raises(Fenced):
-        writer.write(None, 2, lambda *_: pytest.fail("no row may be made"))  # type: ignore[arg-type]
+        writer.write(None, 2, _NoRows())  # type: ignore[arg-type]
     assert log(table).versions() == before
     assert coordinates(plan) == produced
 

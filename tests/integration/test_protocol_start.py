@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from runs import TABLE, coordinates, produce, refusal, run, run_well, running, transaction, wait_for
 
-from penstock.engine.kafka.admin import Admin
 from penstock.engine.store import LocalStore
 from penstock.errors import Terminal, Transient
-from penstock.ops.reset import plan_reset
+from penstock.ops.reset.plan import plan_reset
 from penstock.ops.verify.table import verify
 
 
@@ -90,8 +89,7 @@ def test_uncommitted_records_that_were_asked_for_are_no_loss_at_the_next_start(
         run_well(spark, plan)
         (report,) = verify(plan.tables, LocalStore())
         assert (report.verdict, report.problems) == ("complete", [])
-        admin = Admin(plan.tables[0].source.cluster)
-        reset = plan_reset(plan.tables[0], LocalStore(), admin, "ledger")
+        reset = plan_reset(plan.tables[0], LocalStore(), "ledger")
         assert (reset.before, reset.again, reset.skipped) == (reset.after, (), ())
         producer.commit_transaction(30)
     assert coordinates(plan) == Counter({(name, 0, 0): 1})

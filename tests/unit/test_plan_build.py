@@ -171,7 +171,7 @@ def test_the_topic_is_searched_for_where_there_can_be_several(topics: Any) -> No
 
 
 def test_properties_of_the_user_win() -> None:
-    properties = table_of({"properties": {"delta.checkpointInterval": 20, "owner": "sales"}}).properties
+    properties = table_of({"write": {"properties": {"delta.checkpointInterval": 20, "owner": "sales"}}}).properties
     assert (properties["delta.checkpointInterval"], properties["owner"]) == ("20", "sales")
 
 
@@ -190,7 +190,7 @@ def test_the_definition_changes_with_what_decides_the_rows() -> None:
 
 def test_the_definition_does_not_change_with_rates_places_and_addresses() -> None:
     base = table_of({}).definition
-    assert table_of({"trigger": "5s", "properties": {"owner": "x"}}).definition == base
+    assert table_of({"trigger": "5s", "write": {"properties": {"owner": "x"}}}).definition == base
     assert table_of({"from": {"kafka": "orders", "max_per_trigger": 5, "starting": "latest"}}).definition == base
     assert table_of({}, kafka={"bootstrap": "other:9092"}, lake="/elsewhere").definition == base
     two = [table_of({"from": {"kafka": topics}}).definition for topics in (["a", "b"], ["b", "a"])]

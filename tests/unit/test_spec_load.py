@@ -113,24 +113,13 @@ def test_a_number_where_text_belongs_asks_for_quotes(tmp_path: Path) -> None:
     assert problem.hint == "put it in quotes: '12'"
 
 
-@pytest.mark.parametrize("key", ["sinks", "maintenance", "alerts"])
+@pytest.mark.parametrize("key", ["maintenance", "alerts"])
 def test_a_key_of_a_later_version_is_not_called_unknown(key: str, tmp_path: Path) -> None:
     problem = one(problems(tmp_path, table("from: {kafka: orders}") + f"{key}: {{a: b}}\n"))
     assert "not in this version" in problem.message
 
 
-@pytest.mark.parametrize(
-    "key", ["decode", "transform", "lookups", "expect", "dedupe", "aggregate", "write", "stream", "sql"]
-)
-def test_a_table_key_of_a_later_version_is_not_called_unknown(key: str, tmp_path: Path) -> None:
-    problem = one(problems(tmp_path, table(f"from: {{kafka: orders}}\n{key}: x")))
-    assert place(problem) == (7, 5)
-    assert "not in this version" in problem.message
-
-
-@pytest.mark.parametrize(
-    "source", ["table: bronze.orders", "files: ./in", "changes: silver.x", "table: x, where: a = 1"]
-)
+@pytest.mark.parametrize("source", ["changes: silver.x"])
 def test_a_source_of_a_later_version_is_not_called_unknown(source: str, tmp_path: Path) -> None:
     found = problems(tmp_path, table(f"from: {{{source}}}"))
     assert found

@@ -101,7 +101,7 @@ def test_the_view_of_a_plan_has_stars(folder: Path) -> None:
         "tables: {a: {from: {kafka: t, starting: {offsets: {t: {0: '${env:PASSWORD}'}}}}}}",
         "tables: {a: {from: {kafka: t, min_partitions: '${env:PASSWORD}'}}}",
         "tables: {a: {from: {kafka: t}, payload: '${env:PASSWORD}', columns: {value: '${env:PASSWORD} x'}}}",
-        "tables: {a: {from: {kafka: t}, properties: {delta.checkpointInterval: '${env:PASSWORD}'}}}",
+        "tables: {a: {from: {kafka: t}, write: {properties: {delta.checkpointInterval: '${env:PASSWORD}'}}}}",
         "tables: {a: '${env:PASSWORD}'}",
         "name: '${env:PASSWORD} x'",
     ],

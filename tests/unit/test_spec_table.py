@@ -112,12 +112,14 @@ def test_continuous_is_refused_with_the_reason_and_another_way(trigger: str, tmp
     ],
 )
 def test_a_property_that_breaks_a_promise_is_refused(properties: str, said: str, tmp_path: Path) -> None:
-    assert said in str(one(problems(tmp_path, table(f"from: {{kafka: t}}\nproperties: {{{properties}}}"))))
+    assert said in str(one(problems(tmp_path, table(f"from: {{kafka: t}}\nwrite: {{properties: {{{properties}}}}}"))))
 
 
 def test_other_properties_are_taken(tmp_path: Path) -> None:
-    text = table("from: {kafka: t}\nproperties: {delta.appendOnly: true, owner: sales, delta.checkpointInterval: 50}")
-    assert load(tmp_path, text).tables["bronze.orders"].properties["delta.appendOnly"] == "true"
+    text = table(
+        "from: {kafka: t}\nwrite: {properties: {delta.appendOnly: true, owner: sales, delta.checkpointInterval: 50}}"
+    )
+    assert load(tmp_path, text).tables["bronze.orders"].write.properties["delta.appendOnly"] == "true"
 
 
 @pytest.mark.parametrize(

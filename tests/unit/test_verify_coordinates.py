@@ -8,7 +8,7 @@ import pytest
 from tests.bronze_table import BronzeTable, Where, table_plan
 
 from penstock.ops.verify import coordinates
-from penstock.ops.verify.coordinates import Coordinates, read_coordinates
+from penstock.ops.verify.coordinates import Coordinates, landed, read_coordinates
 from penstock.ops.verify.spans import Spans
 
 RENAMED = {"value": "payload", "topic": 'the "topic"', "partition": "Part Nr", "offset": "select"}
@@ -22,7 +22,7 @@ def made(folder: Path, *commits: list[Where], columns: dict[str, str] | None = N
 
 
 def read(table: BronzeTable, within: dict[tuple[str, int], Spans] | None = None) -> Coordinates:
-    return read_coordinates(table.table(), table.plan.columns, within or {})
+    return read_coordinates(table.table(), landed(table.plan.columns), within or {})
 
 
 def counted(found: Coordinates) -> Counter[Where]:

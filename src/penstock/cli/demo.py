@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,52 +14,41 @@ import typer
 
 if TYPE_CHECKING:
     from penstock.dev.examples import Example
+    from penstock.dev.generate import Sent
     from penstock.plan.model import Plan
+
+PIPED_WIDTH = 140
+"""Columns of the output where there is no terminal to keep to."""
 
 
 def command(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Which example.")] = "orders",
-    count: Annotated[int, typer.Option("--count", min=1, help="How many events.")] = 50_000,
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Which example; --list shows them.")] = "orders",
+    count: Annotated[int, typer.Option("--count", min=1, help="How many events.")] = 30_000,
     keep: Annotated[
         Path | None,
         typer.Option("--keep", metavar="DIR", help="Leave the project and its lake there.", show_default=False),
     ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="The examples there are, and no more.")] = False,
 ) -> None:
     """All of this in a minute: a real Kafka broker, events, the tables, and the proof.
 
-    Starts its own broker on a free port of 127.0.0.1, sends events into it, runs the example until all is landed,
-    shows the tables, verifies them, and stops and removes everything that it started.
+    Starts its own broker on a free port of 127.0.0.1, sends events into it while all tables of the example run, waits
+    until everything is carried through, shows the tables and what was rejected, verifies them, and stops and removes
+    everything that it started.
     """
-    from penstock.cli.console import err, out
-    from penstock.dev.broker import Broker
-    from penstock.dev.examples import copy_example, find_example
-    from penstock.plan.build import build_plan
-    from penstock.spec.load import load_project
+    from penstock.cli.console import out
+    from penstock.dev.examples import EXAMPLES, find_example
 
+    if listing:
+        for example in EXAMPLES.values():
+            out.print(f"{example.name:<12} {example.about}", markup=False)
+        return
     example = find_example(name)
+    if not out.is_terminal:
+        out.width = PIPED_WIDTH
     folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     try:
-        if keep is not None:
-            keep.mkdir(parents=True, exist_ok=True)
-        project = copy_example(example, keep or folder)
-        _step("1/4", "start Kafka")
-        with err.status("starting a Kafka broker …"):
-            broker = Broker().start()
-        with broker:
-            out.print(f"    a real broker on {broker.bootstrap}")
-            os.environ["KAFKA_BOOTSTRAP"] = broker.bootstrap
-            plan = build_plan(load_project(project))
-            _step("2/4", f"send {count:,} events")
-            _generate(example, broker.bootstrap, count)
-            _step("3/4", f"land them: penstock -C {project.name} run --once")
-            code = _land(plan)
-            _show_rows(plan)
-            _step("4/4", f"prove it: penstock -C {project.name} verify")
-            code = max(code, _verify(plan))
-    except FileExistsError as error:
-        from penstock.errors import UsageError
-
-        raise UsageError(f"{error.filename} is there already", hint="name a new folder with --keep") from None
+        code = _demonstrate(example, _copied(example, keep or folder), count)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     out.print(
@@ -66,65 +57,84 @@ def command(
     raise typer.Exit(code)
 
 
+def _copied(example: Example, folder: Path) -> Path:
+    from penstock.dev.examples import copy_example
+    from penstock.errors import UsageError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return copy_example(example, folder)
+    except FileExistsError as error:
+        raise UsageError(f"{error.filename} is there already", hint="name a new folder with --keep") from None
+
+
+def _demonstrate(example: Example, project: Path, count: int) -> int:
+    """The exit code."""
+    from penstock.cli.console import err, out
+    from penstock.cli.demo_tables import show_tables
+    from penstock.dev.broker import Broker
+    from penstock.plan.build import build_plan
+    from penstock.spec.load import load_project
+
+    _step("1/4", "start Kafka")
+    with err.status("starting a Kafka broker …"):
+        broker = Broker().start()
+    with broker:
+        out.print(f"    a real broker on {broker.bootstrap}")
+        os.environ["KAFKA_BOOTSTRAP"] = broker.bootstrap
+        plan = _quick(build_plan(load_project(project)))
+        code = _run(example, plan, broker.bootstrap, count)
+        show_tables(plan)
+        _step("4/4", f"prove it: penstock -C {example.name} verify")
+        return max(code, _verify(plan))
+
+
+def _quick(plan: Plan) -> Plan:
+    """Without it a third of the CPU time of so short a run goes into compiling code for a speed that it never needs."""
+    options = f"-XX:TieredStopAtLevel=1 {plan.conf.get('spark.driver.extraJavaOptions', '')}".strip()
+    return replace(plan, conf={**plan.conf, "spark.driver.extraJavaOptions": options})
+
+
+def _run(example: Example, plan: Plan, bootstrap: str, count: int) -> int:
+    from penstock.cli.console import err, out
+    from penstock.cli.demo_live import Live, prepare
+    from penstock.cli.run_view import RunView
+
+    _step("2/4", f"make the tables: penstock -C {example.name} run --once")
+    _say_sent(prepare(example, plan, bootstrap))
+    with RunView(out, [table.name for table in plan.tables], lines_every=5.0) as view, Live(plan, view) as live:
+        result = live.make()
+        if live.whole:
+            _step("3/4", f"send {count:,} events while all tables run: penstock -C {example.name} run")
+            result = live.run(example, bootstrap, count)
+    _say_sent(live.sent)
+    view.summary(result)
+    if not live.whole:
+        err.print("[bold red]stopped[/bold red] before everything was carried through")
+    return result.exit_code if live.whole else 3
+
+
 def _step(number: str, what: str) -> None:
     from penstock.cli.console import out
 
     out.print(f"\n[bold cyan]{number}[/bold cyan] [bold]{what}[/bold]")
 
 
-def _generate(example: Example, bootstrap: str, count: int) -> None:
-    from datetime import UTC, datetime
-
+def _say_sent(sent: Iterable[Sent]) -> None:
     from penstock.cli.console import out
-    from penstock.cli.generate_view import progress
-    from penstock.dev.generate import Faults, events, produce
 
-    faults = Faults(malformed=0.01, late=0.02, duplicates=0.01)
-    for topic, kind in example.topics.items():
-        with progress(f"sending {kind}", count, shown=True) as move:
-            sent = produce(
-                bootstrap, topic, events(kind, count, start=datetime.now(UTC), faults=faults), on_progress=move
-            )
-        spoilt = sum(many for label, many in sent.labels.items() if label.startswith("malformed"))
+    for one in sent:
+        spoilt = sum(many for label, many in one.labels.items() if label.startswith("malformed"))
+        faults = [
+            (spoilt, "malformed"),
+            (one.labels.get("late", 0), "late"),
+            (one.labels.get("duplicate", 0), "copies"),
+        ]
+        said = ", ".join(f"{many:,} {what}" for many, what in faults if many)
         out.print(
-            f"    {sent.count:,} {kind} to the topic {topic} ({sent.topic.partitions} partitions), {spoilt:,} of them "
-            "malformed on purpose"
+            f"    {one.count:,} events to the topic {one.topic.name} ({one.topic.partitions} partitions), "
+            f"of them on purpose {said}"
         )
-
-
-def _land(plan: Plan) -> int:
-    from penstock.cli.console import out
-    from penstock.cli.run_view import RunView
-    from penstock.runtime.runner import run
-
-    with RunView(out, [table.name for table in plan.tables]) as view:
-        result = run(plan, [], view, once=True, keep_classes=True)
-    view.summary(result)
-    return result.exit_code
-
-
-def _show_rows(plan: Plan, rows: int = 5) -> None:
-    """A few rows of each table, read as any other reader of Delta would."""
-    from deltalake import DeltaTable, QueryBuilder
-    from rich.table import Table
-
-    from penstock.cli.console import out
-
-    shown = ("topic", "partition", "offset", "key", "value")
-    for table in plan.tables:
-        columns = [table.columns[column] for column in shown]
-        quoted = ", ".join(f'"{column}"' for column in columns)
-        query = f'SELECT {quoted} FROM t ORDER BY "{table.columns["offset"]}" LIMIT {rows}'
-        found = QueryBuilder().register("t", DeltaTable(table.uri)).execute(query).read_all()
-        view = Table(*columns, title=f"{table.name}: a few rows", title_justify="left")
-        for number in range(found.num_rows):
-            view.add_row(*(_short(found.column(i)[number].as_py()) for i in range(len(columns))))
-        out.print(view)
-
-
-def _short(value: object, width: int = 48) -> str:
-    text = "NULL" if value is None else str(value)
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _verify(plan: Plan) -> int:

@@ -152,12 +152,15 @@ def _connection(bootstrap: str | None, cluster: str | None, directory: Path | No
 
 def _cluster(plan: Plan, name: str | None, topic: str) -> Cluster:
     """The cluster of that name; without one, that from which the topic is read, or the only one there is."""
-    clusters = {table.source.cluster.name: table.source.cluster for table in plan.tables}
+    from penstock.plan.model import KafkaSource
+
+    sources = [table.source for table in plan.tables if isinstance(table.source, KafkaSource)]
+    clusters = {source.cluster.name: source.cluster for source in sources}
     if name is not None:
         if name not in clusters:
             raise UsageError(f"no table reads from a cluster called {name}", hint=did_you_mean(name, list(clusters)))
         return clusters[name]
-    readers = {table.source.cluster.name for table in plan.tables if topic in table.source.topics} or set(clusters)
+    readers = {source.cluster.name for source in sources if topic in source.topics} or set(clusters)
     if len(readers) > 1:
         raise UsageError(
             f"which cluster? the project reads from {', '.join(sorted(readers))}",

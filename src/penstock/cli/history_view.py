@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock.engine.protocol.position import Range
+from penstock.engine.protocol.position import VERSIONS, Range
 from penstock.ops.history import Line
 
 RANGES_SHOWN = 4
@@ -26,7 +26,7 @@ def history_view(table: str, lines: Sequence[Line]) -> RenderableType:
     grid.add_column("batch", no_wrap=True)
     grid.add_column("rows", justify="right", no_wrap=True)
     grid.add_column("files", justify="right", no_wrap=True)
-    grid.add_column("offsets read", overflow="fold", ratio=1)
+    grid.add_column("read", overflow="fold", ratio=1)
     for line in lines:
         style = _STYLES.get(line.origin, "")
         grid.add_row(
@@ -64,7 +64,9 @@ def _compact(read: Sequence[Range]) -> str:
     """`orders 0 [5, 9), 1 [0, 3)` reads offsets 5 to 8 and 0 to 2."""
     topics: dict[str, list[str]] = {}
     for one in read[:RANGES_SHOWN]:
-        topics.setdefault(one.topic, []).append(f"{one.partition} [{one.start}, {one.end})")
+        versions = one.topic == VERSIONS
+        place = f"[{one.start}, {one.end})" if versions else f"{one.partition} [{one.start}, {one.end})"
+        topics.setdefault("versions" if versions else one.topic, []).append(place)
     more = f", and {len(read) - RANGES_SHOWN} more" if len(read) > RANGES_SHOWN else ""
     return "; ".join(f"{topic} {', '.join(parts)}" for topic, parts in topics.items()) + more
 

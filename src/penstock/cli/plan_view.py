@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -11,10 +11,29 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from penstock.plan.model import Cluster, KafkaSource, Plan, Setting, TablePlan, Trigger
+from penstock.plan.files import FilesSource
+from penstock.plan.model import (
+    Cluster,
+    DeltaSource,
+    KafkaSource,
+    Plan,
+    Setting,
+    SinkPlan,
+    StreamPlan,
+    TablePlan,
+    Trigger,
+    VersionStart,
+)
+from penstock.plan.stages import AggregatePlan, Stages, WritePlan
 from penstock.spec.quantity import duration_text
 
 _INDENT = 2
+_NEW_FIELDS = {
+    "add": "become columns",
+    "rescue": "are kept as JSON in _rescued",
+    "ignore": "are left out",
+    "fail": "stop the table",
+}
 
 
 def plan_view(plan: Plan, only: Collection[str]) -> RenderableType:
@@ -30,7 +49,7 @@ def plan_view(plan: Plan, only: Collection[str]) -> RenderableType:
 
 
 def _head(plan: Plan, tables: Sequence[TablePlan]) -> RenderableType:
-    count = f"{len(tables)} of {len(plan.tables)} tables" if len(tables) < len(plan.tables) else _tables(len(tables))
+    count = _tables(tables) if len(tables) == len(plan.tables) else f"{_tables(tables)} of {_tables(plan.tables)}"
     title = Text.assemble((plan.name, "bold"), f": {count}")
     return Group(
         title,
@@ -43,25 +62,129 @@ def _head(plan: Plan, tables: Sequence[TablePlan]) -> RenderableType:
     )
 
 
-def _tables(count: int) -> str:
-    return "1 table" if count == 1 else f"{count} tables"
+def _tables(found: Sequence[TablePlan]) -> str:
+    sinks = sum(table.sink is not None for table in found)
+    counts = (("table", len(found) - sinks), ("sink", sinks))
+    return " and ".join(f"{n} {noun}{'' if n == 1 else 's'}" for noun, n in counts if n)
 
 
 def _table(table: TablePlan, settings: Sequence[Setting]) -> RenderableType:
     title = Text.assemble((table.name, "bold cyan"), "  ", (table.origin, "dim"))
     facts = _facts(
         [
-            ("from", _topics(table.source)),
-            ("cluster", _cluster(table.source.cluster)),
-            ("starting", _starting(table.source)),
+            *_source(table.source),
+            *(_stages(_written(table), table.write) if table.stages else ()),
+            *(_aggregate(table.aggregate) if table.aggregate else ()),
+            *(_stream(table.stream) if table.stream else ()),
+            *(_target(table.sink) if table.sink else ()),
             ("trigger", _trigger(table.trigger)),
-            ("table", table.uri),
+            ("table" if table.sink is None else "ledger", table.uri),
             ("checkpoint", f"{table.checkpoints}/<generation>"),
-            ("columns", _columns(table)),
+            *([("columns", _columns(table))] if table.columns and not table.stages else []),
             ("definition", table.definition),
         ]
     )
     return Group(title, facts, *([_settings(None, settings)] if settings else []))
+
+
+def _source(source: KafkaSource | DeltaSource) -> list[tuple[str, str | Text]]:
+    if isinstance(source, KafkaSource):
+        return [
+            ("from", _topics(source)),
+            ("cluster", _cluster(source.cluster)),
+            ("starting", _starting(source)),
+        ]
+    if isinstance(source, FilesSource):
+        return list(_files(source))
+    where = f" where {source.where}" if source.where else ""
+    named = f"table {source.table}" if source.table else f"the Delta table {source.uri}"
+    return [("from", named + where), ("starting", _version(source.starting))]
+
+
+def _files(source: FilesSource) -> Iterable[tuple[str, str]]:
+    named = f", named {source.pattern}" if source.pattern else ""
+    options = "".join(f", {name} {value}" for name, value in source.reader.items())
+    header = ", each with a header" if source.header else ""
+    whole = ", each one document" if source.documents else ""
+    yield "from", f"{source.format} files in {source.folder}{named}{header}{whole}{options}"
+    yield "listed in", f"{source.uri}, once by path"
+    yield (
+        "starting",
+        {"earliest": "earliest: every file", "latest": "latest: files that come from now on"}[source.starting.kind],
+    )
+    given = source.schema.columns().replace("`", "") if source.schema else f"inferred once, kept in {source.stored}"
+    yield "schema", given
+    yield "new fields", _NEW_FIELDS[source.new_fields]
+
+
+def _written(table: TablePlan) -> Stages:
+    """Without the decode that a format of files stands for: it was told already."""
+    assert table.stages is not None
+    by_line = isinstance(table.source, FilesSource) and table.source.by_line
+    return replace(table.stages, decode=None) if by_line else table.stages
+
+
+def _version(starting: VersionStart) -> str:
+    if starting.timestamp_ms is not None:
+        return f"the first version at or after {_time(starting.timestamp_ms)}"
+    if starting.version is not None:
+        return f"version {starting.version}"
+    return {"earliest": "earliest: the whole table, then what is added", "latest": "latest: what is added from now on"}[
+        starting.kind
+    ]
+
+
+def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
+    if decode := stages.decode:
+        schema = decode.schema.columns().replace("`", "") if decode.schema else ""
+        yield "decode", f"{decode.format} in {decode.column}: {schema}"
+    if transform := stages.transform:
+        yield "transform", transform.sql or f"{transform.function} in {transform.file}"
+    if stages.lookups:
+        yield "lookups", ", ".join(f"{one.name}: {one.table or one.uri}" for one in stages.lookups)
+    for one in stages.expect:
+        yield "expect", f"{one.name}: {one.check} (else {one.action})"
+    if stages.dedupe:
+        bound = f" within {duration_text(stages.dedupe.within_ms / 1000)}" if stages.dedupe.within_ms else ""
+        yield "dedupe", f"by {', '.join(stages.dedupe.keys)}{bound}"
+    if stages.may_reject:
+        yield "rejected", "rows go to its quarantine, with the reason"
+    layout = [f"partitioned by {', '.join(write.partition_by)}"] if write.partition_by else []
+    layout += [f"clustered by {', '.join(write.cluster_by)}"] if write.cluster_by else []
+    yield "write", ", ".join([f"schema {write.schema}", *layout])
+
+
+def _aggregate(plan: AggregatePlan) -> Iterable[tuple[str, str]]:
+    groups = [*plan.keys, *([f"windows over {plan.time}"] if plan.time else [])]
+    yield "groups", ", ".join(groups)
+    if plan.every_ms is not None and plan.size_ms is not None:
+        every, size = duration_text(plan.every_ms / 1000), duration_text(plan.size_ms / 1000)
+        yield "window", every if every == size else f"{size}, every {every}"
+    yield "metrics", ", ".join(f"{name}: {expression}" for name, expression in plan.metrics.items())
+    late = f", rows later than {duration_text(plan.watermark_ms / 1000)} are kept aside" if plan.watermark_ms else ""
+    yield "emit", plan.emit + late
+
+
+def _stream(stream: StreamPlan) -> Iterable[tuple[str, str]]:
+    yield "stream", f"{stream.function}({', '.join(stream.inputs)}) in {stream.file}"
+    for name, one in list(stream.inputs.items())[1:]:
+        where = f" where {one.where}" if one.where else ""
+        yield name, f"{one.table or one.uri}{where}, starting {_version(one.starting)}"
+    how = {"append": "rows are added once Spark says they are final", "complete": "the whole table anew in every batch"}
+    yield "output", f"{stream.output}: {how[stream.output]}"
+    yield "state", "Spark's, in the checkpoint: if that is lost, the table begins anew from its sources"
+    yield "", "it has as many partitions as spark.sql.shuffle.partitions says when the table begins, and keeps them"
+
+
+def _target(sink: SinkPlan) -> Iterable[tuple[str, str]]:
+    yield "to", f"topic {sink.topic}"
+    yield "cluster", _cluster(sink.cluster)
+    yield "key", sink.key or "none"
+    yield "value", sink.value or "all columns but _source, as a JSON object"
+    for name, expression in sink.headers.items():
+        yield "header", f"{name}: {expression}"
+    by = "place of its record in Kafka" if sink.coordinates else "file of the table and what is sent"
+    yield "promise", f"each row at least once; the header penstock-id, made of the {by}, is the same each time"
 
 
 def _topics(source: KafkaSource) -> str:
@@ -78,13 +201,17 @@ def _cluster(cluster: Cluster) -> str:
 def _starting(source: KafkaSource) -> str:
     starting = source.starting
     if starting.timestamp_ms is not None:
-        return datetime.fromtimestamp(starting.timestamp_ms / 1000, tz=UTC).isoformat().replace("+00:00", "Z")
+        return _time(starting.timestamp_ms)
     if starting.offsets:
         return "; ".join(
             f"{topic} at " + ", ".join(f"{partition}: {_offset(offset)}" for partition, offset in partitions.items())
             for topic, partitions in starting.offsets.items()
         )
     return starting.kind
+
+
+def _time(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).isoformat().replace("+00:00", "Z")
 
 
 def _offset(offset: int) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from penstock.engine.protocol.fates import DROPPED, DUPLICATES, REJECTED, UNMET, Fates, added
 from penstock.engine.protocol.write import Written
 from penstock.errors import PenstockError
 from penstock.runtime.listener import Outcome, Result
@@ -31,20 +32,44 @@ class _Row:
     rows: int = 0
     seconds: float = 0.0
     first: float = 0.0
-    """When the first batch began."""
+    """When the first batch with rows began."""
     last: float = 0.0
     """When the last batch ended."""
+    fates: Fates = field(default_factory=dict)
+    """What became of the rows that were read and not written."""
+    behind: str = ""
+    """How much is not read yet, in words."""
 
     @property
     def rate(self) -> float:
         return self.rows / max(0.001, self.last - self.first)
 
 
+_FATES = {REJECTED: "quarantined", DUPLICATES: "duplicates", DROPPED: "dropped"}
+
+
+def _shown_fates(rows: Iterable[_Row]) -> dict[str, str]:
+    """Only those that happened: a run that only lands topics has none."""
+    found = list(rows)
+    return {name: label for name, label in _FATES.items() if any(row.fates.get(name) for row in found)}
+
+
+def _counts(row: _Row, fates: Mapping[str, str]) -> list[str]:
+    return [f"{row.fates[name]:,}" if row.fates.get(name) else "" for name in fates]
+
+
+def _line(name: str, row: _Row) -> str:
+    notes = [f"{row.fates[fate]:,} {label}" for fate, label in _FATES.items() if row.fates.get(fate)]
+    notes += [f"{row.behind} behind"] if row.behind not in ("", "0") else []
+    return f"{name} {row.rows:,} rows" + (f" ({', '.join(notes)})" if notes else "")
+
+
 class RunView:
     """A listener; used as a context manager around the run."""
 
-    def __init__(self, console: Console, tables: Sequence[str]) -> None:
+    def __init__(self, console: Console, tables: Sequence[str], *, lines_every: float = LINES_EVERY) -> None:
         self._console = console
+        self._lines_every = lines_every
         self._rows = {name: _Row() for name in tables}
         self._lock = threading.Lock()
         self._live = Live(self, console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
@@ -64,12 +89,28 @@ class RunView:
             self._live.__exit__(kind, error, trace)
 
     def __rich__(self) -> Table:
-        table = Table("table", "state", "batch", "rows", "rows/s", "last batch", box=None, pad_edge=False)
         with self._lock:
+            fates = _shown_fates(self._rows.values())
+            known = any(row.behind for row in self._rows.values())
+            titles = ["table", "state", "batch", "rows", *fates.values(), "rows/s", "last batch"]
+            table = Table(*titles, *(["behind"] if known else []), box=None, pad_edge=False)
             for name, row in list(self._rows.items())[:ROWS_SHOWN]:
                 took = f"{row.seconds:.2f} s" if row.batches else ""
-                table.add_row(name, row.state, str(row.batch), f"{row.rows:,}", f"{row.rate:,.0f}", took)
+                cells = [name, row.state, str(row.batch), f"{row.rows:,}", *_counts(row, fates), f"{row.rate:,.0f}"]
+                table.add_row(*cells, took, *([row.behind] if known else []))
         return table
+
+    def again(self) -> None:
+        """Another run of the same tables begins; what they did so far still counts."""
+        with self._lock:
+            for row in self._rows.values():
+                row.state = "starting"
+
+    def behind(self, tables: Mapping[str, str]) -> None:
+        """How much each table has not read yet, in words; told by whoever asks the broker and the logs."""
+        with self._lock:
+            for name, words in tables.items():
+                self._rows[name].behind = words
 
     def said(self, table: str, message: str) -> None:
         self._print(Text(f"{table}: " if table else "", style="bold") + Text(message))
@@ -78,15 +119,16 @@ class RunView:
         with self._lock:
             row = self._rows[table]
             row.last = time.monotonic()
-            if row.batches == 0:
+            if row.rows == 0:
                 row.first = row.last - seconds
             row.state, row.batch, row.seconds = "running", written.batch, seconds
             row.batches += 1
             row.rows += written.rows
-            due = self._live is None and time.monotonic() - self._said > LINES_EVERY
+            row.fates = added(row.fates, written.fates)
+            due = self._live is None and time.monotonic() - self._said > self._lines_every
             if due:
                 self._said = time.monotonic()
-                line = ", ".join(f"{name} {row.rows:,} rows" for name, row in list(self._rows.items())[:8])
+                line = ", ".join(_line(name, row) for name, row in list(self._rows.items())[:8])
         if due:
             self._print(Text(line))
 
@@ -100,12 +142,20 @@ class RunView:
             self._rows[table].state = outcome
 
     def summary(self, result: Result) -> None:
-        table = Table("table", "outcome", "batches", "rows landed", "rows/s", title="run", title_justify="left")
+        fates = _shown_fates(self._rows.values())
+        table = Table(
+            "table", "outcome", "batches", "rows written", *fates.values(), "rows/s", title="run", title_justify="left"
+        )
         for name, row in self._rows.items():
             style = "red" if name in result.errors else ""
             outcome = Text(result.outcomes.get(name, "stopped"), style=style)
-            table.add_row(name, outcome, str(row.batches), f"{row.rows:,}", f"{row.rate:,.0f}" if row.rows else "")
+            rate = f"{row.rate:,.0f}" if row.rows else ""
+            table.add_row(name, outcome, str(row.batches), f"{row.rows:,}", *_counts(row, fates), rate)
         self._console.print(table)
+        for name, row in self._rows.items():
+            unmet = [f"{key.removeprefix(UNMET)} {n:,}" for key, n in row.fates.items() if key.startswith(UNMET) and n]
+            if unmet:
+                self._print(Text(f"{name}: ", style="bold") + Text(f"rows that did not meet {', '.join(unmet)}"))
 
     def document(self, result: Result) -> dict[str, Any]:
         tables = {}
@@ -115,6 +165,7 @@ class RunView:
                 "outcome": result.outcomes.get(name),
                 "batches": row.batches,
                 "rows": row.rows,
+                "fates": dict(row.fates),
                 "error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
                 if error
                 else None,

@@ -56,7 +56,9 @@ def _rows(found: Sequence[Status]) -> Table:
 
 
 def _behind(one: Status) -> str:
-    return "" if one.batch is None else "unknown" if one.lag is None else f"{one.lag:,}"
+    if one.batch is None:
+        return ""
+    return "unknown" if one.lag is None else f"{one.lag:,} {one.lag_of}".rstrip()
 
 
 def _places(found: Sequence[Status]) -> Iterable[RenderableType]:

@@ -70,13 +70,21 @@ def _conclude(sign: str, colour: str, text: str) -> None:
 
 
 def _contents(project: Project) -> str:
+    from penstock.spec.folder import FilesFrom
+    from penstock.spec.source import KafkaFrom
+
     sources = [table.source for table in project.tables.values()]
-    topics = {(source.cluster, name) for source in sources for name in source.kafka.names}
-    patterns = [source for source in sources if source.kafka.pattern is not None]
+    kafka = [source for source in sources if isinstance(source, KafkaFrom)]
+    topics = {(source.cluster, name) for source in kafka for name in source.kafka.names}
+    patterns = [source for source in kafka if source.kafka.pattern is not None]
     parts = [_count(len(topics), "topic")] if topics else []
     parts += [_count(len(patterns), "pattern")] if patterns else []
-    clusters = len({source.cluster for source in sources})
-    return f"{_count(len(sources), 'table')} from {' and '.join(parts)} of {_count(clusters, 'cluster')}"
+    clusters = len({source.cluster for source in kafka})
+    brought = f" from {' and '.join(parts)} of {_count(clusters, 'cluster')}" if kafka else ""
+    folders = len([source for source in sources if isinstance(source, FilesFrom)])
+    more = f"{' and' if kafka else ' from'} {_count(folders, 'folder')}" if folders else ""
+    sinks = f"; {_count(len(project.sinks), 'sink')}" if project.sinks else ""
+    return f"{_count(len(sources), 'table')}{brought}{more}{sinks}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -16,6 +16,7 @@ from penstock.cli.console import err
 from penstock.engine.protocol.position import Range
 from penstock.ops.verify.chain import Accepted
 from penstock.ops.verify.compare import Doubled
+from penstock.ops.verify.conserved import Conserved
 from penstock.ops.verify.report import Partition, Report
 
 SHOWN = 10
@@ -64,12 +65,26 @@ def _head(report: Report) -> Text:
     if report.verdict == "not created":
         return Text.assemble(name, ("not created yet", "yellow"), f": {report.hint}")
     if report.verdict == "complete":
-        return Text.assemble(name, ("complete", "bold green"), f": {report.rows:,} rows, {_once(report)}")
+        said = _balance(report.conserved) if report.conserved else _once(report)
+        return Text.assemble(name, ("complete", "bold green"), f": {report.rows:,} rows, {said}")
     style, said = ("bold red", "NOT complete") if report.verdict == "incomplete" else ("bold yellow", "unverifiable")
     return Text.assemble(name, (said, style), f": {report.rows:,} rows" if report.version is not None else "")
 
 
+def _balance(one: Conserved) -> str:
+    """`1,000 read = 980 written + 15 in quarantine + 5 duplicates`."""
+    made = f" + {one.reshaped:,} by the transform" if one.reshaped > 0 else ""
+    parts = [f"{one.written:,} written"]
+    parts += [f"{one.rejected:,} in quarantine"] if one.rejected else []
+    parts += [f"{one.duplicates:,} duplicates"] if one.duplicates else []
+    parts += [f"{one.dropped:,} dropped"] if one.dropped else []
+    parts += [f"{-one.reshaped:,} left out by the transform"] if one.reshaped < 0 else []
+    return f"{one.read:,} read{made} = {' + '.join(parts)}"
+
+
 def _once(report: Report) -> str:
+    if report.chain is not None and not report.partitions:
+        return f"{_count(report.chain.batches, 'batch')} in an unbroken chain".replace("batchs", "batches")
     topics: dict[str, list[int]] = {}
     for one in report.partitions:
         if one.expected:
@@ -148,7 +163,7 @@ def _said(report: Report) -> Iterable[tuple[str, Text | str]]:
     known = f"batch {report.generation}.{report.batch}, version {report.version}"
     behind = report.behind
     standing = report.broker_problem or (
-        "position unknown to the broker" if behind is None else f"{_count(behind, 'record')} not landed yet"
+        "position unknown to the broker" if behind is None else f"{_count(behind, _unit(report))} not landed yet"
     )
     yield "up to", Text(f"{known}; {standing}", style="dim")
     empty = sum(one.empty.size for one in report.partitions)
@@ -161,6 +176,10 @@ def _said(report: Report) -> Iterable[tuple[str, Text | str]]:
         yield "note", Text(note, style="dim")
     if len(report.notes) > SHOWN:
         yield "note", Text(f"and {len(report.notes) - SHOWN:,} more: `--json` has all", style="dim")
+
+
+def _unit(report: Report) -> str:
+    return "version" if report.upstream else "record"
 
 
 def _accepted(report: Report) -> list[Accepted]:

@@ -1,9 +1,10 @@
-"""The example projects, in a checkout or in an installed package."""
+"""The example projects, in a checkout or in an installed package, and the events that feed them."""
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,13 +14,48 @@ from penstock.spec.finding import did_you_mean
 
 @dataclass(frozen=True)
 class Example:
-    """A project and the events that feed it: topic -> kind of event."""
+    """A project and its topics: topic -> kind of event."""
 
     name: str
+    about: str
     topics: dict[str, str]
+    """Sent while the tables run."""
+    over: timedelta
+    """The event times are spread over so long: a demonstration of a minute has several windows."""
+    before: dict[str, str] = field(default_factory=dict)
+    """Sent and landed before the rest: what others look up."""
 
 
-EXAMPLES = {"orders": Example("orders", {"orders": "orders"})}
+EXAMPLES = {
+    example.name: example
+    for example in (
+        Example(
+            "orders",
+            "orders of a shop: validated, de-duplicated, daily sales per category",
+            {"orders": "orders"},
+            timedelta(days=3),
+        ),
+        Example(
+            "clickstream",
+            "clicks on a web shop: cleaned; views, exact users and revenue per product and hour",
+            {"clicks": "clicks"},
+            timedelta(hours=6),
+        ),
+        Example(
+            "fraud",
+            "card transactions joined with customers, judged by three rules; alerts to a table and a topic",
+            {"transactions": "transactions"},
+            timedelta(days=1),
+            before={"customers": "customers"},
+        ),
+        Example(
+            "sensors",
+            "sensor readings: a raw zone that takes all, strict types behind it, windows per sensor",
+            {"sensors": "sensors"},
+            timedelta(hours=2),
+        ),
+    )
+}
 
 
 def find_example(name: str) -> Example:
@@ -30,11 +66,15 @@ def find_example(name: str) -> Example:
 
 def copy_example(example: Example, folder: Path) -> Path:
     """A copy to run in: the example itself stays as it is."""
+    target = folder / example.name
+    shutil.copytree(example_folder(example), target, ignore=shutil.ignore_patterns("lake", ".penstock", "__pycache__"))
+    return target
+
+
+def example_folder(example: Example) -> Path:
     inside = Path(str(files("penstock"))) / "examples" / example.name
     beside = Path(__file__).parents[3] / "examples" / example.name
     source = inside if inside.is_dir() else beside
     if not source.is_dir():
         raise SetupError(f"the example {example.name} is not in this installation", hint="install penstock again")
-    target = folder / example.name
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("lake", ".penstock"))
-    return target
+    return source

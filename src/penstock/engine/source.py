@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,6 +20,8 @@ class Start:
 
     position: Position
     ids: Mapping[str, str]
+    said: str | None = None
+    """The position in words, where its text says nothing to a person."""
 
 
 @dataclass(frozen=True)
@@ -53,5 +55,8 @@ class Source(Protocol):
 
     def stream(self, spark: SparkSession) -> DataFrame: ...
 
-    def size(self, before: Position, after: Position) -> int:
-        """At most so many rows lie between two positions."""
+    def size(self, before: Position, after: Position) -> int | None:
+        """At most so many rows lie between two positions; None if only their bytes are known."""
+
+    def remarks(self, before: Position, after: Position) -> Iterable[str]:
+        """What a person should know of what lay between two positions."""

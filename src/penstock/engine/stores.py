@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.engine.store import LocalStore, Store
-from penstock.plan.model import Plan
+from penstock.plan.model import DeltaSource, Plan
 
 
 def open_store(lake: Plan | str) -> Store:
@@ -14,3 +14,8 @@ def open_store(lake: Plan | str) -> Store:
     from penstock.engine.object_store import ObjectStore
 
     return ObjectStore(address)
+
+
+def store_of(source: DeltaSource, lake: Store) -> Store:
+    """Where a Delta table lies that is read: in the lake, or elsewhere."""
+    return lake if source.table is not None else open_store(source.uri)

@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from penstock.engine import bronze
-from penstock.engine.protocol.checkpoint import MARKER, read_checkpoint, why_rebuild
+from penstock.engine.protocol.checkpoint import MARKER, folder_of, read_checkpoint, why_rebuild
 from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.fates import read_fates
+from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.genesis import genesis
-from penstock.engine.protocol.heal import heal
-from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_changes, refuse_gap
+from penstock.engine.protocol.ledger import Tail, advance, read_tail, refuse_foreign_changes, refuse_gap
 from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import carry_forward, open_generation
 from penstock.engine.protocol.write import Target
+from penstock.engine.schema import settle_columns
 from penstock.engine.source import Source
+from penstock.engine.state import rebuild, state_lost
 from penstock.engine.store import Store
+from penstock.engine.table_function import TableFunction, table_function
 from penstock.errors import TableChanged
 from penstock.plan.model import TablePlan
 
@@ -33,6 +36,7 @@ class Ready:
 
     target: Target
     tail: Tail
+    function: Function
 
 
 def prepare(
@@ -54,25 +58,37 @@ def prepare(
     acquire_commit(lock, table.name)
     try:
         tail = _read_tail(log, store, table)
+        made: TableFunction | None = None
         if tail is None:
-            tail = _create(spark, table, store, source, log, say)
+            made, tail = _create(spark, table, store, source, log, say)
         else:
             refuse_foreign_changes(tail, log)
             refuse_gap(tail, log)
-            _refuse_other_columns(spark, table)
         refuse_ahead(store, table, tail.entry)
-        reason = why_rebuild(read_checkpoint(store, checkpoint_folder(table, tail.entry)), tail.entry)
+        folder = folder_of(table.checkpoints, tail.entry)
+        stateful = table.stream is not None
+        reason = why_rebuild(read_checkpoint(store, folder), tail.entry, stateful=stateful)
+        if stateful and reason is not None and tail.entry.batch > 0:
+            raise state_lost(table.name, reason)
+        if reason is None:  # else the batch is run again, and counted then
+            tail = replace(tail, fates=read_fates(store, folder, tail.entry.batch))
         found = tail
         tail = _follow(spark, table, source, log, tail, say)
         source.refuse_lost(tail.entry)
+        if made is None:
+            made = table_function(spark, table, store, source)
+            if evolved := settle_columns(spark, table, made.schema):
+                say(evolved)
+                tail = advance(tail, log)
+        function = made.ready(spark, table, store, tail.entry, idempotent=idempotent)
         tail = carry_forward(spark, log, tail, table.uri)
         if idempotent:
             tail = _take_over(spark, table, log, tail, own)
-        folder = checkpoint_folder(table, tail.entry)
-        if reason is None and distrust:
+        folder = folder_of(table.checkpoints, tail.entry)
+        if reason is None and distrust and not stateful:
             reason = "Spark could not go on from it"
         if reason is not None or tail.entry.generation != found.entry.generation:
-            heal(store, folder, tail.entry)
+            rebuild(spark, store, table, folder, tail.entry)
         if reason is not None and found.entry.kind != "genesis":
             say(f"checkpoint rebuilt from the ledger at batch {found.entry.generation}.{found.entry.batch}: {reason}")
     finally:
@@ -88,7 +104,7 @@ def prepare(
         lock=lock,
         idempotent=idempotent,
     )
-    return Ready(target, tail)
+    return Ready(target, tail, function)
 
 
 def _read_tail(log: DeltaLog, store: Store, table: TablePlan) -> Tail | None:
@@ -102,10 +118,6 @@ def _read_tail(log: DeltaLog, store: Store, table: TablePlan) -> Tail | None:
             raise
         said = f"{error.message}. The table that was there had been read up to {', '.join(planned.after)}"
         raise TableChanged(said, where=error.where, hint=error.hint) from None
-
-
-def checkpoint_folder(table: TablePlan, entry: Entry) -> str:
-    return f"{table.checkpoints}/{entry.generation}"
 
 
 def refuse_ahead(store: Store, table: TablePlan, entry: Entry) -> None:
@@ -125,7 +137,9 @@ def refuse_ahead(store: Store, table: TablePlan, entry: Entry) -> None:
             )
 
 
-def _create(spark: SparkSession, table: TablePlan, store: Store, source: Source, log: DeltaLog, say: Say) -> Tail:
+def _create(
+    spark: SparkSession, table: TablePlan, store: Store, source: Source, log: DeltaLog, say: Say
+) -> tuple[TableFunction, Tail]:
     if any(name.isdigit() for name in store.names(table.checkpoints)):
         raise TableChanged(
             f"the table is gone ({table.uri} holds no Delta log), but its checkpoints are still there",
@@ -134,20 +148,23 @@ def _create(spark: SparkSession, table: TablePlan, store: Store, source: Source,
             f"`penstock checkpoints reset {table.name} --to starting`",
         )
     start = source.start()
+    made = table_function(spark, table, store, source)
     tail = genesis(
         spark,
         log,
         table=table.name,
         uri=table.uri,
-        schema=bronze.schema(table),
+        schema=made.schema,
+        partition_by=table.write.partition_by,
+        cluster_by=table.write.cluster_by,
         properties=table.properties,
         position=start.position,
         definition=table.definition,
         topics=start.ids,
         subscription=source.subscription,
     )
-    say(f"table created, starting at {', '.join(start.position)}")
-    return tail
+    say(f"table created, starting at {start.said or ', '.join(start.position)}")
+    return made, tail
 
 
 def _follow(spark: SparkSession, table: TablePlan, source: Source, log: DeltaLog, tail: Tail, say: Say) -> Tail:
@@ -193,17 +210,3 @@ def _take_over(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail,
         definition=table.definition,
         note=f"a runner started on {socket.gethostname()}, process {os.getpid()}",
     )
-
-
-def _refuse_other_columns(spark: SparkSession, table: TablePlan) -> None:
-    wanted = {(f.name.lower(), f.dataType.simpleString()) for f in bronze.schema(table).fields}
-    there = {
-        (f.name.lower(), f.dataType.simpleString()) for f in spark.read.format("delta").load(table.uri).schema.fields
-    }
-    missing = sorted(f"{name} {kind}" for name, kind in wanted - there)
-    if missing:
-        raise TableChanged(
-            f"the table has no column {', '.join(missing)}; it has {', '.join(f'{n} {k}' for n, k in sorted(there))}",
-            where=table.name,
-            hint="`columns` and `payload` are fixed when the table is made: write them as they were, or a new table",
-        )

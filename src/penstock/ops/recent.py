@@ -24,10 +24,14 @@ class RecentLog(DeltaLog):
             self._read[version] = super().commit(version)
         return self._read[version]
 
-    def backwards(self) -> Iterator[Commit]:
+    def newest(self) -> int:
+        """The newest version; -1 if there is no table."""
         if self._newest is None:
             self._newest = self._find_newest()
-        for version in range(self._newest, -1, -1):
+        return self._newest
+
+    def backwards(self) -> Iterator[Commit]:
+        for version in range(self.newest(), -1, -1):
             commit = self.commit(version)
             if commit is None:
                 return

@@ -14,15 +14,19 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from penstock.engine.files.unread import unread
+from penstock.engine.protocol.entry import named_streams
 from penstock.engine.protocol.ledger import Tail, read_tail
 from penstock.engine.protocol.log import Commit, Origin
 from penstock.engine.protocol.position import Offsets, parse
 from penstock.engine.store import Store
+from penstock.engine.stores import store_of
 from penstock.errors import PenstockError
 from penstock.observe.state import State, read_state
 from penstock.ops.place import Place
 from penstock.ops.recent import RecentLog
-from penstock.plan.model import Plan, TablePlan
+from penstock.plan.files import FilesSource
+from penstock.plan.model import DeltaSource, KafkaSource, Plan, TablePlan
 
 RATE_BATCHES = 5
 """Batches over which the rate is taken, if they are among the last few commits."""
@@ -52,7 +56,10 @@ class Status:
     last_commit_ms: int | None = None
     places: tuple[Place, ...] = ()
     lag: int | None = None
-    """Offsets behind the broker's end, over all partitions; None: unknown."""
+    """Offsets behind the broker's end, over all partitions, commits behind the table upstream, or files that are listed
+    and not read; None: unknown."""
+    lag_of: str = ""
+    """What is counted, where it is not records."""
     lag_unknown: str | None = None
     """Why."""
     foreign: tuple[Commit, ...] = field(default=())
@@ -69,7 +76,7 @@ def status(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Status
     else:
         with ThreadPoolExecutor(16) as threads:
             found = list(threads.map(lambda table: _table(plan, table, store), tables))
-    return _with_lag(tables, found)
+    return _with_lag(tables, [_behind_upstream(table, one, store) for table, one in zip(tables, found, strict=True)])
 
 
 def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
@@ -86,7 +93,8 @@ def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
     if tail is None:
         state = known.state if said is not None and known.state != "stopped" else NOT_CREATED
         return replace(known, state=state, hint=known.hint or "`penstock run` makes it")
-    return _landed(known, tail, rate)
+    landed = _landed(known, tail, rate)
+    return _unread_files(table.source, landed, tail, store) if isinstance(table.source, FilesSource) else landed
 
 
 def _standing(status: Status, plan: Plan, table: TablePlan, said: State | None) -> Status:
@@ -112,9 +120,10 @@ def _standing(status: Status, plan: Plan, table: TablePlan, said: State | None) 
 
 
 def _landed(status: Status, tail: Tail, rate: float | None) -> Status:
+    streams = named_streams(tail.entry)
     at = [
-        Place(topic, partition, offset)
-        for source in tail.entry.after
+        Place(streams[index] if streams else topic, partition, offset)
+        for index, source in enumerate(tail.entry.after)
         for topic, partitions in sorted(parse(source).items())
         for partition, offset in sorted(partitions.items())
     ]
@@ -146,16 +155,44 @@ def _rate(log: RecentLog) -> float | None:
     return sum(commit.rows for commit in chosen[:-1]) / seconds if seconds > 0 else None
 
 
+def _unread_files(source: FilesSource, status: Status, tail: Tail, store: Store) -> Status:
+    count = unread(store, source.uri, tail.entry.after[0])
+    unknown = None if count is not None else f"the log of {source.uri} does not tell"
+    return replace(status, places=(), lag=count, lag_of="files", lag_unknown=unknown)
+
+
+def _behind_upstream(table: TablePlan, status: Status, store: Store) -> Status:
+    """Of a table that reads another: how many of its commits are not read yet."""
+    if not isinstance(table.source, DeltaSource) or isinstance(table.source, FilesSource) or not status.places:
+        return status
+    read = table.stream.inputs.values() if table.stream is not None else (table.source,)
+    by_name = {one.table or one.uri: one for one in read}
+    found = [_in_upstream(by_name.get(place.topic, table.source), place, store) for place in status.places]
+    missing = [place.topic for place in found if place.end is None]
+    lag = None if missing else sum(place.lag or 0 for place in found)
+    unknown = f"{', '.join(missing)} does not exist" if missing else None
+    return replace(status, places=tuple(found), lag=lag, lag_unknown=unknown)
+
+
+def _in_upstream(source: DeltaSource, place: Place, store: Store) -> Place:
+    name = source.table or source.uri
+    newest = RecentLog(store_of(source, store), source.uri, name).newest()
+    return Place(name, 0, place.position, newest + 1 if newest >= 0 else None)
+
+
 def _with_lag(tables: Sequence[TablePlan], found: list[Status]) -> list[Status]:
     from penstock.ops.broker import Question, ask, places, question
 
     together: dict[Question, list[int]] = {}
+    sources: dict[Question, KafkaSource] = {}
     for index, table in enumerate(tables):
-        if found[index].places:
-            together.setdefault(question(table.source), []).append(index)
-    for indexes in together.values():
+        if found[index].places and isinstance(table.source, KafkaSource):
+            asked = question(table.source)
+            sources[asked] = table.source
+            together.setdefault(asked, []).append(index)
+    for asked, indexes in together.items():
         topics = {place.topic for index in indexes for place in found[index].places}
-        held = ask(tables[indexes[0]].source, topics, timeout=BROKER_TIMEOUT, earliest=False)
+        held = ask(sources[asked], topics, timeout=BROKER_TIMEOUT, earliest=False)
         for index in indexes:
             one = found[index]
             if held.problem:
@@ -203,6 +240,7 @@ def document(status: Status) -> dict[str, Any]:
         "last_commit_ms": status.last_commit_ms,
         "age_seconds": None if age is None else round(age, 1),
         "lag": status.lag,
+        "lag_of": status.lag_of or None,
         "lag_unknown": status.lag_unknown,
         "partitions": [
             {"topic": p.topic, "partition": p.partition, "position": p.position, "end": p.end, "lag": p.lag}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -11,15 +9,13 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from penstock.plan.kafka import source_plan
-from penstock.plan.model import EXTRA_JARS, KafkaSource, Plan, Setting, TablePlan
-from penstock.plan.properties import property_settings
+from penstock.plan.model import EXTRA_JARS, Plan, Setting
 from penstock.plan.settings import YOURS, session_settings
-from penstock.plan.trigger import trigger_plan
-from penstock.spec.columns import table_columns
+from penstock.plan.sink import sink_plan
+from penstock.plan.table import kafka_columns, table_plan
+from penstock.spec.graph import in_order
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
-from penstock.spec.table import Table
 
 _CLUSTER_PARALLELISM = 8
 _OPAQUE = ("key", "key_binary", "value", "value_binary")
@@ -40,7 +36,10 @@ def build_plan(project: Project, *, cores: int | None = None) -> Plan:
         parallelism=parallelism,
         conf=conf,
         settings=settings,
-        tables=tuple(_table(project, name, table, lake) for name, table in project.tables.items()),
+        tables=(
+            *(table_plan(project, name, lake) for name in in_order(project.tables)),
+            *(sink_plan(project, name, lake) for name in project.sinks),
+        ),
         secret_conf=secret_conf,
     )
 
@@ -54,7 +53,7 @@ def _session(
         master=project.spark.master,
         parallelism=parallelism,
         local_lake="://" not in lake,
-        tables=len(project.tables),
+        tables=len(project.tables) + len(project.sinks),
         unique=_named(project, _UNIQUE),
         opaque=_named(project, _OPAQUE),
         memory=users.get("spark.driver.memory"),
@@ -69,29 +68,9 @@ def _session(
 
 
 def _named(project: Project, wanted: Sequence[str]) -> list[str]:
-    """What the tables call these columns."""
-    columns = [table_columns(table.columns, table.payload) for table in project.tables.values()]
+    """What the tables call these columns of Kafka's."""
+    columns = [kafka_columns(table) for table in project.tables.values()]
     return sorted({names[column] for names in columns for column in wanted if column in names})
-
-
-def _table(project: Project, name: str, table: Table, lake: str) -> TablePlan:
-    columns = table_columns(table.columns, table.payload)
-    source, source_settings = source_plan(project, table.source)
-    properties = property_settings(columns, table.properties, one_topic=len(source.topics) == 1)
-    trigger = trigger_plan(table.trigger, project.defaults.trigger)
-    return TablePlan(
-        name=name,
-        source=source,
-        payload=table.payload,
-        columns=columns,
-        trigger=trigger,
-        uri=f"{lake}/{name.replace('.', '/')}",
-        checkpoints=f"{lake}/_penstock/checkpoints/{name}",
-        properties={setting.name: setting.value for setting in properties},
-        definition=_definition(source, table.payload, columns),
-        origin=table.origin,
-        settings=(*source_settings, *properties),
-    )
 
 
 def _parallelism(project: Project, cores: int | None) -> int:
@@ -109,17 +88,3 @@ def _parallelism(project: Project, cores: int | None) -> int:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _definition(source: KafkaSource, payload: str, columns: dict[str, str]) -> str:
-    """What decides the rows of a batch whose positions are given. So not `starting`, which decides only where a new
-    topic begins, nor the addresses of the brokers, which may move."""
-    decides = {
-        "cluster": source.cluster.name,
-        "topics": sorted(source.topics),
-        "pattern": source.pattern,
-        "isolation": source.options["isolation.level"],
-        "payload": payload,
-        "columns": columns,
-    }
-    return hashlib.sha256(json.dumps(decides, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]

@@ -11,6 +11,8 @@ from typing import Literal
 
 from pydantic import SecretStr
 
+from penstock.plan.stages import AggregatePlan, Stages, WritePlan
+
 EXTRA_JARS = "penstock.extra.jars"
 """Not a conf of Spark: the session puts these jars beside its own."""
 
@@ -64,6 +66,44 @@ class KafkaSource:
 
 
 @dataclass(frozen=True)
+class VersionStart:
+    """Where a reader of a Delta table begins. Resolved to a version once, at genesis."""
+
+    kind: Literal["earliest", "latest", "version", "timestamp"]
+    version: int | None = None
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class DeltaSource:
+    """A Delta table that is read as it grows."""
+
+    uri: str
+    table: str | None
+    """Its name if it is a table of the project."""
+    where: str | None
+    starting: VersionStart
+    max_files: int | None
+    max_bytes: int | None
+    options: Mapping[str, str] = field(default_factory=dict)
+    """What a change of its rows does to the reader, in Delta's words."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """What the rows of a source carry besides their data."""
+
+    raw: Mapping[str, str]
+    """Canonical name -> column, where the rows are records as they came from Kafka; else empty."""
+    coordinates: Literal["kafka", "carried", "file"]
+    """Where `_source` comes from: its place in the topic, the `_source` of the upstream, or file and number."""
+    origin: Literal["kafka", "file"] = "kafka"
+    """What `_source` says in the end, however many tables it was carried through."""
+    stable: bool = True
+    """The same row has the same coordinates whenever its batch is read."""
+
+
+@dataclass(frozen=True)
 class Trigger:
     kind: Literal["interval", "available-now", "once"]
     seconds: float | None = None
@@ -71,12 +111,41 @@ class Trigger:
 
 
 @dataclass(frozen=True)
+class StreamPlan:
+    """A function on streaming DataFrames, whose state Spark keeps in the checkpoint."""
+
+    file: str
+    function: str
+    digest: str
+    """Of the function's file: another text may make other rows."""
+    inputs: Mapping[str, DeltaSource]
+    """By the names of its arguments; the first is the table's own source."""
+    output: Literal["append", "complete"]
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """Where the rows of a sink go, and what becomes key, value and headers: SQL expressions over a row."""
+
+    cluster: Cluster
+    topic: str
+    key: str | None = None
+    value: str | None = None
+    """None: all columns as a JSON object."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    coordinates: tuple[tuple[str, ...], ...] | None = None
+    """The columns, as paths, that say from which topic, partition and offset a row came, if they tell rows apart."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the producer, without those of the login."""
+
+
+@dataclass(frozen=True)
 class TablePlan:
     name: str
-    source: KafkaSource
+    source: KafkaSource | DeltaSource
     payload: Literal["string", "binary"]
     columns: Mapping[str, str]
-    """Canonical name -> the user's name, in table order, only the columns that the table has."""
+    """Canonical name -> the user's name of what Kafka gives, in table order; empty if the source is not Kafka."""
     trigger: Trigger
     uri: str
     """Where the table lies: an absolute local path, or a URI that Hadoop reads."""
@@ -85,11 +154,27 @@ class TablePlan:
     properties: Mapping[str, str]
     """Delta table properties given at creation."""
     definition: str
-    """Hash of what decides the rows: source, payload, columns. Not of rates and triggers."""
+    """Hash of what decides the rows: source, columns, stages. Not of rates and triggers."""
     origin: str
     """file:line of the definition."""
+    input: Input = Input({}, "kafka")
+    stages: Stages | None = None
+    """None: the record as it came."""
+    aggregate: AggregatePlan | None = None
+    stream: StreamPlan | None = None
+    sink: SinkPlan | None = None
+    """Set: its rows are sent there, and the table itself holds one row per batch."""
+    write: WritePlan = field(default_factory=WritePlan)
     upstream: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
+    """What `run --once` finishes before this one: what it reads as it grows, and its lookups."""
     settings: tuple[Setting, ...] = ()
+
+    @property
+    def may_reject(self) -> bool:
+        """It has a quarantine."""
+        late = self.aggregate is not None and self.aggregate.emit == "final"
+        return late or (self.stages is not None and self.stages.may_reject)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import AnalysisException
 
-from penstock.errors import BrokerAway, Conflict, PenstockError, SetupError, Terminal, Transient
+from penstock.errors import BrokerAway, Conflict, DataLoss, PenstockError, SetupError, Terminal, Transient
 
 _AWAY = re.compile(
     r"TimeoutException|DisconnectException|BrokerNotAvailable|NotLeaderOrFollower|LeaderNotAvailable|"
@@ -18,6 +19,19 @@ _CONFLICT = re.compile(
 )
 _CHECKPOINT = re.compile(r"Incomplete log file|ChecksumException|Checksum error|does not exist.*offsets|Invalid batch")
 _DENIED = re.compile(r"SaslAuthenticationException|AuthorizationException|SslAuthenticationException|AccessControl")
+_EXPECTATION = re.compile(r"expectation \w+ failed: [^\n]*?(?= SQLSTATE|\n|$)")
+_VALUE = re.compile(
+    r"\[(CAST_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|REMAINDER_BY_ZERO|ARITHMETIC_OVERFLOW|BINARY_ARITHMETIC_OVERFLOW|"
+    r"NUMERIC_VALUE_OUT_OF_RANGE|INVALID_ARRAY_INDEX|DATETIME_OVERFLOW|CANNOT_PARSE_TIMESTAMP)"
+)
+_UPSTREAM_SCHEMA = re.compile(r"DELTA_SCHEMA_CHANGED|DELTA_STREAMING_\w*SCHEMA|DELTA_STREAMING_METADATA_EVOLUTION")
+_UPSTREAM_CHANGE = re.compile(r"DELTA_SOURCE_IGNORE_DELETE|DELTA_SOURCE_TABLE_IGNORE_CHANGES")
+_UPSTREAM_FILE = re.compile(
+    r"FAILED_READ_FILE[.]FILE_NOT_EXIST|DELTA_FILE_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND|LogFileNotFound"
+)
+_STATE = re.compile(
+    r"CANNOT_LOAD_STATE_STORE|STATE_STORE_\w+|CANNOT_READ_\w*(DELTA|SNAPSHOT)_FILE|StateSchemaNotCompatible"
+)
 _DISK = re.compile(r"No space left on device|Disk quota exceeded")
 
 
@@ -51,9 +65,59 @@ def explain(error: BaseException, table: str, log: str) -> PenstockError:
         return CheckpointUnreadable(f"the checkpoint cannot be read: {line}", where=table)
     if _DISK.search(text):
         return Transient(f"the disk is full: {line}", where=table, hint="make room; the table goes on by itself")
+    if _STATE.search(text):
+        return Terminal(
+            f"Spark cannot go on from the state that it kept: {line}",
+            where=table,
+            hint="write the function as it was, or put the checkpoint back. If neither can be done: "
+            f"`penstock checkpoints reset {table} --to starting` empties the table and begins anew",
+        )
+    if found := _definition(error, text, line, table) or _upstream(text, line, table):
+        return found
     if _AWAY.search(text):
         return BrokerAway(f"Kafka does not answer: {line}", where=table)
     return Unexplained(line, where=table, hint=f"the whole story is in {log}")
+
+
+def _definition(error: BaseException, text: str, line: str, table: str) -> PenstockError | None:
+    """What the rows, or the columns, of the source do to the definition of the table."""
+    if found := _EXPECTATION.search(text):
+        return Terminal(
+            found[0],
+            where=table,
+            hint="the batch was not written. Correct the source, or the expectation, or give it another action",
+        )
+    if isinstance(error, AnalysisException):
+        return Terminal(
+            f"the definition does not fit its source: {line}", where=table, hint="`penstock plan` shows the definition"
+        )
+    if _VALUE.search(text):
+        return Terminal(
+            f"a row does not fit an expression of the definition: {line}",
+            where=table,
+            hint="the batch was not written. try_cast, try_divide and their like give NULL, which an expectation finds",
+        )
+    return None
+
+
+def _upstream(text: str, line: str, table: str) -> PenstockError | None:
+    """What others did to the table that this one reads."""
+    if _UPSTREAM_SCHEMA.search(text):
+        return Transient("the columns of the table upstream have changed", where=table)
+    if _UPSTREAM_CHANGE.search(text):
+        return Terminal(
+            f"rows of the table upstream were changed or deleted: {line}",
+            where=table,
+            hint="go on in spite of it with `ignore_deletes` or `ignore_changes`, or skip it: "
+            f"`penstock checkpoints reset {table} --to latest`",
+        )
+    if _UPSTREAM_FILE.search(text):
+        return DataLoss(
+            f"a file of the table upstream is gone before it was read: {line}",
+            where=table,
+            hint=f"restore it, or decide what to skip: `penstock checkpoints reset {table} --help`",
+        )
+    return None
 
 
 def jvm_died(log: str) -> JvmDied:

@@ -14,8 +14,8 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 
-from penstock.engine.kafka.admin import Admin
 from penstock.engine.session import logs_folder, spark_session
+from penstock.engine.sources import Sources
 from penstock.engine.store import HadoopStore, LocalStore, Store
 from penstock.errors import PenstockError
 from penstock.plan.model import Plan, TablePlan
@@ -25,6 +25,7 @@ from penstock.runtime.listener import Listener, Result
 from penstock.runtime.table_run import Surroundings, TableRun
 
 STARTS_AT_ONCE = 4
+POLL = 0.05
 KEEP_EVERY = 3600.0
 
 
@@ -48,24 +49,35 @@ def run(
         raise explain(error, plan.name, str(logs_folder(plan))) from error
 
 
-def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listener: Listener, *, once: bool) -> Result:
-    """The same in a session that is there already."""
-    stopping = threading.Event()
+def run_in(
+    spark: SparkSession,
+    plan: Plan,
+    tables: Sequence[TablePlan],
+    listener: Listener,
+    *,
+    once: bool,
+    stop: threading.Event | None = None,
+) -> Result:
+    """The same in a session that is there already. Setting `stop` asks for a clean end, as a signal does; a signal
+    sets it."""
+    stopping = threading.Event() if stop is None else stop
     around = Surroundings(
         spark=spark,
         plan=plan,
-        store=open_store(spark, plan),
+        store=open_store(spark, plan.lake),
         listener=listener,
         once=once,
         log=str(logs_folder(plan)),
         starts=threading.Semaphore(STARTS_AT_ONCE),
         stopping=stopping,
     )
-    admins = {table.source.cluster.name: Admin(table.source.cluster) for table in tables}
+    sources = Sources(partial(open_store, spark), spark)
     runs = [
-        TableRun(around, table, admins[table.source.cluster.name], index, len(tables))
-        for index, table in enumerate(tables)
+        TableRun(around, table, partial(sources.open, table), index, len(tables)) for index, table in enumerate(tables)
     ]
+    by_name = {one.thread.name: one for one in runs}
+    for one, table in zip(runs, tables, strict=True):
+        one.upstream = tuple(by_name[name] for name in table.waits_for if name in by_name)
     with _signals(stopping):
         for one in runs:
             one.thread.start()
@@ -78,14 +90,14 @@ def run_in(spark: SparkSession, plan: Plan, tables: Sequence[TablePlan], listene
     return Result({one.thread.name: one.outcome for one in runs}, errors)
 
 
-def open_store(spark: SparkSession, plan: Plan) -> Store:
-    return LocalStore() if plan.local else HadoopStore(spark)
+def open_store(spark: SparkSession, uri: str) -> Store:
+    return HadoopStore(spark) if "://" in uri else LocalStore()
 
 
 def _wait(runs: Sequence[TableRun], stopping: threading.Event) -> None:
     kept = time.monotonic()
     while any(one.thread.is_alive() for one in runs) and not stopping.is_set():
-        stopping.wait(0.2)
+        stopping.wait(POLL)
         if time.monotonic() - kept > KEEP_EVERY:
             kept = time.monotonic()
             for one in runs:

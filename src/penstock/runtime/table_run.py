@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.engine import bronze
-from penstock.engine.kafka.admin import Admin
-from penstock.engine.kafka.reader import KafkaReader
 from penstock.engine.protocol.chain import Verdict
-from penstock.engine.protocol.entry import Pins
+from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.locks import JvmLock, Lock, NoLock, acquire_run, lock_path
 from penstock.engine.protocol.write import BatchWriter
+from penstock.engine.source import Source
+from penstock.engine.state import state_lost
 from penstock.engine.store import Store
 from penstock.engine.table import Ready, prepare
 from penstock.errors import LockHeld, PenstockError, Transient
@@ -25,6 +25,7 @@ from penstock.plan.model import Plan, TablePlan
 from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, explain
 from penstock.runtime.delay import Backoff, slot_delay
 from penstock.runtime.listener import Listener, Outcome
+from penstock.runtime.looking import look, looking
 
 TRIES_ONCE = 6
 """`run --once` is called by a scheduler: it gives up after about half a minute of trying again."""
@@ -47,10 +48,14 @@ class Surroundings:
 
 
 class TableRun:
-    def __init__(self, around: Surroundings, table: TablePlan, admin: Admin, index: int, tables: int) -> None:
+    def __init__(
+        self, around: Surroundings, table: TablePlan, open_source: Callable[[], Source], index: int, tables: int
+    ) -> None:
         self._around = around
         self._table = table
-        self._admin = admin
+        self._open_source = open_source
+        self.upstream: tuple[TableRun, ...] = ()
+        """Tables of this run that it reads."""
         self._slot = (index, tables)
         self._gate = threading.Lock()
         self._query: Any = None
@@ -99,6 +104,8 @@ class TableRun:
             if isinstance(run_lock, JvmLock):
                 acquire_run(run_lock, lock_path(around.plan.system, table, "run"), table)
             self._state("starting")
+            if around.once:
+                self._wait_for_upstream()
             self._try_until_done(commit_lock)
         except Exception as error:
             self.error = explain(error, table, around.log)
@@ -110,6 +117,16 @@ class TableRun:
         if not isinstance(self.error, JvmDied | LockHeld):  # then it is another runner that has a state
             self._state(self.outcome, self.error)
         around.listener.ended(table, self.outcome)
+
+    def _wait_for_upstream(self) -> None:
+        """`--once` reads what is there when its upstream has finished: all that this run landed."""
+        for one in self.upstream:
+            while one.thread.is_alive() and not self._around.stopping.is_set():
+                one.thread.join(0.1)
+            if one.error is not None:
+                self._around.listener.said(
+                    self._table.name, f"{one.thread.name} failed: only what is there already is read"
+                )
 
     def _close(self, locks: tuple[Lock, ...]) -> None:
         """A table that has ended is free for others, though this process goes on with the rest."""
@@ -138,6 +155,8 @@ class TableRun:
                 if around.stopping.is_set():
                     return
                 cause = explain(error, table, around.log)
+                if isinstance(cause, CheckpointUnreadable) and self._table.stream is not None:
+                    raise state_lost(table, cause.message) from error
                 self._distrust = isinstance(cause, CheckpointUnreadable | Unexplained)
                 delay = self._backoff.next()
                 limit = TRIES_UNEXPLAINED if isinstance(cause, Unexplained) else TRIES_ONCE if around.once else None
@@ -153,14 +172,16 @@ class TableRun:
         with around.starts:
             if around.stopping.is_set():
                 return
+            source = self._open_source()
+            look(source, self._say)
             ready = prepare(
                 around.spark,
                 table,
                 around.store,
-                KafkaReader(table.source, self._admin, table.name),
+                source,
                 commit_lock,
                 idempotent=not around.plan.local,
-                say=lambda message: around.listener.said(table.name, message),
+                say=self._say,
                 distrust=self._distrust,
                 own=self._generation,
             )
@@ -172,8 +193,10 @@ class TableRun:
         self._state("running")
         if around.stopping.is_set():
             self.stop()
+        interval = None if around.once or table.trigger.kind != "interval" else table.trigger.seconds
         try:
-            query.awaitTermination()
+            with looking(source, query, interval, self._say, around.log):
+                query.awaitTermination()
         except Exception as error:
             raise (self._failure or error) from None
         finally:
@@ -193,7 +216,7 @@ class TableRun:
                 if around.stopping.is_set():
                     raise Transient("stopping", where=table.name)
                 try:
-                    self._write(writer, batch, number)
+                    self._write(writer, ready.function, batch, number)
                 except BaseException as error:
                     self._failure = error  # Spark would hand it back as text
                     raise
@@ -201,28 +224,32 @@ class TableRun:
         stream = ready.target.source.stream(around.spark).writeStream.foreachBatch(on_batch)
         return (
             stream.queryName(f"{table.name} {ready.tail.entry.generation}")
+            .outputMode(table.stream.output if table.stream else "append")
             .trigger(**_trigger(table, around.once))
             .option("checkpointLocation", ready.target.checkpoint)
             .start()
         )
 
-    def _write(self, writer: BatchWriter, batch: DataFrame, number: int) -> None:
+    def _write(self, writer: BatchWriter, function: Function, batch: DataFrame, number: int) -> None:
         began = time.monotonic()
         table, listener = self._table, self._around.listener
-
-        def make_rows(records: DataFrame, pins: Pins) -> DataFrame:
-            return bronze.rows(records, table, pins)
-
-        written = writer.write(batch, number, make_rows)
+        written = writer.write(batch, number, function)
+        if number == 0:  # the empty batch with which a query that keeps state begins
+            return
         if written.verdict is Verdict.WRITE:  # a retry is no progress: it comes with every rebuilt checkpoint
             self._backoff.reset()
         for commit in written.foreign:
             listener.said(
                 table.name, f"version {commit.version} ({commit.operation}): {commit.rows} rows were added by others"
             )
+        for remark in written.remarks:
+            listener.said(table.name, remark)
         if written.verdict is Verdict.RETRY:
             listener.said(table.name, f"batch {number} was in the table already: skipped")
         listener.batch(table.name, written, time.monotonic() - began)
+
+    def _say(self, message: str) -> None:
+        self._around.listener.said(self._table.name, message)
 
     def _wait_for_slot(self) -> None:
         trigger = self._table.trigger
@@ -241,6 +268,8 @@ class TableRun:
 def _trigger(table: TablePlan, once: bool) -> dict[str, Any]:
     if once or table.trigger.kind == "available-now":
         return {"availableNow": True}
+    if table.trigger.kind == "once" and table.stream is not None:
+        return {"availableNow": True}  # Spark's once is one batch, and the first of a query that keeps state is empty
     if table.trigger.kind == "once":
         return {"once": True}
     return {"processingTime": f"{round((table.trigger.seconds or 0) * 1000)} milliseconds"}

@@ -19,6 +19,8 @@ def cautions(tree: Any) -> Iterator[Finding]:
             yield _in_clear(("spark", "conf", name), name)
     for name, table in _items(_get(tree, "tables")):
         yield from _options(("tables", name, "from", "options"), _get(table, "from", "options"))
+    for name, sink in _items(_get(tree, "sinks")):
+        yield from _options(("sinks", name, "to", "options"), _get(sink, "to", "options"))
 
 
 def _literal_secrets(path: Path, cluster: Any) -> Iterator[Finding]:

@@ -43,11 +43,43 @@ _ALLOWED: Mapping[str, str | tuple[str, ...]] = {
     "ssl.protocol": "text",
 }
 
+_PRODUCER: Mapping[str, str | tuple[str, ...]] = {
+    **{name: kind for name, kind in _ALLOWED.items() if name.startswith(("client.", "ssl."))},
+    "batch.size": "bytes",
+    "buffer.memory": "bytes",
+    "compression.type": ("none", "gzip", "snappy", "lz4", "zstd"),
+    "connections.max.idle.ms": "ms",
+    "delivery.timeout.ms": "ms",
+    "linger.ms": "ms",
+    "max.block.ms": "ms",
+    "max.request.size": "bytes",
+    "metadata.max.age.ms": "ms",
+    "receive.buffer.bytes": "bytes",
+    "reconnect.backoff.max.ms": "ms",
+    "reconnect.backoff.ms": "ms",
+    "request.timeout.ms": "ms",
+    "retry.backoff.max.ms": "ms",
+    "retry.backoff.ms": "ms",
+    "send.buffer.bytes": "bytes",
+    "socket.connection.setup.timeout.max.ms": "ms",
+    "socket.connection.setup.timeout.ms": "ms",
+}
+
 _GROUPS = ("positions are kept in the table's ledger, not in a consumer group", "remove it")
 _SPARK = ("Spark sets it and refuses another value", "remove it")
 _SECURITY = ("credentials and certificates have their own place", "write them under security:")
 _CLASSES = ("it makes the client load code or read other places", "remove it")
+_PROMISE = ("a sink promises that every row arrives at least once", "remove it")
 _REFUSED: Mapping[str, tuple[str, str]] = {
+    "acks": _PROMISE,
+    "enable.idempotence": _PROMISE,
+    "retries": _PROMISE,
+    "max.in.flight.requests.per.connection": _PROMISE,
+    "transactional.": ("Spark's writer has no transactions", "remove it: consumers de-duplicate by penstock-id"),
+    "transaction.": ("Spark's writer has no transactions", "remove it: consumers de-duplicate by penstock-id"),
+    "key.serializer": _SPARK,
+    "value.serializer": _SPARK,
+    "partitioner.class": _CLASSES,
     "group.": _GROUPS,
     "partition.assignment.strategy": _GROUPS,
     "session.timeout.ms": _GROUPS,
@@ -81,11 +113,25 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
 
 def client_options(value: Any) -> dict[str, str]:
     """Checked options as the client takes them: sizes in bytes and durations in milliseconds. Raises Wrong."""
+    return _options(value, _ALLOWED)
+
+
+def producer_options(value: Any) -> dict[str, str]:
+    """The same for a client that sends."""
+    return _options(value, _PRODUCER)
+
+
+def is_producers(name: str) -> bool:
+    """Of a cluster's options: one that means something to a client that sends."""
+    return name in _PRODUCER
+
+
+def _options(value: Any, allowed: Mapping[str, str | tuple[str, ...]]) -> dict[str, str]:
     findings: list[Finding] = []
     made: dict[str, str] = {}
     for name, text in text_values(value, "options").items():
         try:
-            made[name] = _checked(name, text)
+            made[name] = _checked(name, text, allowed)
         except Wrong as error:
             findings += [finding.below((name,)) for finding in error.findings]
     if findings:
@@ -93,10 +139,10 @@ def client_options(value: Any) -> dict[str, str]:
     return made
 
 
-def _checked(name: str, text: str) -> str:
-    kind = _ALLOWED.get(name)
+def _checked(name: str, text: str, allowed: Mapping[str, str | tuple[str, ...]]) -> str:
+    kind = allowed.get(name)
     if kind is None:
-        raise Wrong([_refusal(name)])
+        raise Wrong([_refusal(name, allowed)])
     if isinstance(kind, tuple):
         if text not in kind:
             raise Wrong([Finding((), f"{shown(text)} is not a value of {name}", did_you_mean(text, kind))])
@@ -110,13 +156,13 @@ def _checked(name: str, text: str) -> str:
     return text
 
 
-def _refusal(name: str) -> Finding:
+def _refusal(name: str, allowed: Mapping[str, str | tuple[str, ...]]) -> Finding:
     if name.startswith("kafka."):
         return Finding((), f"'{name}': the prefix kafka. is Spark's", f"write {name[6:]}", at_key=True)
     for refused, (why, instead) in _REFUSED.items():
         if name == refused or (refused.endswith(".") and name.startswith(refused)) or name.startswith(refused + "."):
             return Finding((), f"the client option '{name}' cannot be set: {why}", instead, at_key=True)
-    meant = nearest(name, _ALLOWED)
+    meant = nearest(name, allowed)
     hint = f"did you mean '{meant}'?" if meant else "the options that can be set are in docs/project-file.md"
     return Finding((), f"'{name}' is not a client option that Penstock passes on", hint, at_key=True)
 

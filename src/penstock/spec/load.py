@@ -134,6 +134,9 @@ def _project(tree: Any, folder: Path, document: Document) -> tuple[Project | Non
     for name, table in project.tables.items():
         line, _ = document.place(("tables", name), at_key=True)
         table._origin = f"{document.file}:{line}"
+    for name, sink in project.sinks.items():
+        line, _ = document.place(("sinks", name), at_key=True)
+        sink._origin = f"{document.file}:{line}"
     return project, []
 
 

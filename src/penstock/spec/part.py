@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -22,6 +23,8 @@ class Part(BaseModel):
     )
     later: ClassVar[Mapping[str, str]] = {}
     """Keys of coming versions, each with what to do until then."""
+    moved: ClassVar[Mapping[str, str]] = {}
+    """Keys that belong elsewhere, each with where."""
     python_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that a file cannot give: it writes them in a shorter way, or the loader sets them."""
     shape: ClassVar[str] = "a mapping"
@@ -78,6 +81,8 @@ class Part(BaseModel):
     def _unknown(cls, key: str) -> Finding:
         if key in cls.later:
             return Finding((key,), f"'{key}' is not in this version of Penstock yet", cls.later[key], at_key=True)
+        if key in cls.moved:
+            return Finding((key,), f"'{key}' does not belong here", cls.moved[key], at_key=True)
         return Finding((key,), f"unknown key '{key}'", did_you_mean(key, cls._written()), at_key=True)
 
     @classmethod
@@ -122,6 +127,14 @@ def _example(name: str, part: type[Part]) -> str | None:
         if name in (field_name, field.alias) and field.examples:
             return f"write {name}: {field.examples[0]}"
     return None
+
+
+def caller() -> str:
+    """file:line of the code that builds a part in Python: the first frame outside pydantic and this package."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("pydantic", "penstock"):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def one_of(value: Any, name: str, choices: tuple[str, ...], *, upper: bool = False) -> str:

@@ -9,10 +9,14 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.cluster import KafkaCluster, security_files
+from penstock.spec.cluster import KafkaCluster
+from penstock.spec.files import cluster_file_findings, jar_findings, table_file_findings
 from penstock.spec.finding import Finding, Wrong, did_you_mean, shown, wrong
-from penstock.spec.lake import lake_uri
+from penstock.spec.finding import Path as TreePath
+from penstock.spec.graph import graph_findings, sink_findings
+from penstock.spec.lake import lake_place, lake_uri
 from penstock.spec.part import Part
+from penstock.spec.sink import KafkaTo, Sink, sink_name_findings
 from penstock.spec.source import KafkaFrom, MaxPerTrigger
 from penstock.spec.spark import Spark
 from penstock.spec.table import Table, name_findings
@@ -22,7 +26,7 @@ DEFAULT_CLUSTER = "default"
 """What the cluster under the top-level `kafka:` is called."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _CLUSTER = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_LATER = "this version lands topics in bronze tables; remove it for now"
+_LATER = "remove it for now"
 
 
 def _name(value: Any) -> Any:
@@ -50,11 +54,12 @@ class Project(Part):
     spark: Spark = Spark()
     defaults: Defaults = Defaults()
     tables: dict[str, Table] = Field(examples=["{bronze.orders: {from: {kafka: orders}}}"])
+    sinks: dict[str, Sink] = Field(default={}, examples=["{out: {from: {table: gold.alerts}, to: {kafka: alerts}}}"])
     root: Path = Field(default_factory=Path.cwd)
     """The project folder: where relative paths begin."""
 
     python_only: ClassVar[frozenset[str]] = frozenset({"root"})
-    later: ClassVar[dict[str, str]] = dict.fromkeys(("sinks", "maintenance", "alerts"), _LATER)
+    later: ClassVar[dict[str, str]] = dict.fromkeys(("maintenance", "alerts"), _LATER)
     shape: ClassVar[str] = "a mapping: name, lake, kafka and tables"
 
     @classmethod
@@ -68,20 +73,16 @@ class Project(Part):
         return _key_findings(data)
 
     @model_validator(mode="after")
-    def _files_exist(self) -> Self:
-        findings: list[Finding] = []
-        clusters: dict[tuple[str, ...], KafkaCluster] = {("clusters", key): one for key, one in self.clusters.items()}
+    def _fits_together(self) -> Self:
+        clusters: dict[TreePath, KafkaCluster] = {("clusters", key): one for key, one in self.clusters.items()}
         if self.kafka:
             clusters[("kafka",)] = self.kafka
-        for path, cluster in clusters.items():
-            for key, file in security_files(cluster.security).items():
-                if not (self.root / Path(file).expanduser()).is_file():
-                    hint = "correct the path; a relative one starts at the project folder"
-                    findings.append(Finding((*path, "security", key), f"there is no file {shown(file)}", hint))
-        for index, jar in enumerate(self.spark.jars):
-            if not (self.root / Path(jar).expanduser()).is_file():
-                hint = "correct the path; a relative one starts at the project folder"
-                findings.append(Finding(("spark", "jars", index), f"there is no file {shown(jar)}", hint))
+        findings = [*cluster_file_findings(clusters, self.root), *jar_findings(self.spark.jars, self.root)]
+        for name, table in self.tables.items():
+            findings += table_file_findings(name, table, self.root)
+        findings += [finding.below(("tables",)) for finding in graph_findings(self.tables)]
+        findings += [finding.below(("sinks",)) for finding in sink_findings(self.sinks, self.tables)]
+        findings += _state_findings(self)
         if findings:
             raise Wrong(findings)
         return self
@@ -93,14 +94,31 @@ class Project(Part):
         return found
 
 
+def _state_findings(project: Project) -> list[Finding]:
+    """Without our locks each runner begins a checkpoint of its own, and what Spark keeps in the old one is lost."""
+    if "://" not in lake_place(project.lake, project.root):
+        return []
+    hint = "keep that table in a project whose lake is a folder; aggregate and dedupe work on every lake"
+    return [
+        Finding(("tables", name, "stream"), "'stream' needs a lake on a local folder", hint, at_key=True)
+        for name, table in project.tables.items()
+        if table.stream is not None
+    ]
+
+
 def _key_findings(data: Mapping[str, Any]) -> list[Finding]:
     findings: list[Finding] = []
-    tables, clusters = data.get("tables"), data.get("clusters")
+    tables, sinks, clusters = data.get("tables"), data.get("sinks"), data.get("clusters")
     named = [str(key) for key in clusters] if isinstance(clusters, dict) else []
     for key in named:
         if not _CLUSTER.fullmatch(key) or key == DEFAULT_CLUSTER:
             hint = "write letters, digits, - and _; 'default' is the one under kafka:"
             findings.append(Finding(("clusters", key), f"'{key}' cannot name a cluster", hint, at_key=True))
+    if isinstance(sinks, dict):
+        known = [str(name) for name in tables] if isinstance(tables, dict) else []
+        findings += [one.below(("sinks",)) for one in sink_name_findings((str(name) for name in sinks), known)]
+        for name, sink in sinks.items():
+            findings += [one.below(("sinks", str(name))) for one in _target_findings(sink, data, named)]
     if not isinstance(tables, dict):
         return findings
     if not tables:
@@ -113,14 +131,26 @@ def _key_findings(data: Mapping[str, Any]) -> list[Finding]:
 
 def _cluster_findings(table: Any, data: Mapping[str, Any], named: list[str]) -> list[Finding]:
     if isinstance(table, Table):
-        table = {"source": {"kafka": table.source.kafka, "cluster": table.source.cluster}}
+        table = {"source": table.source}
     key = "from" if isinstance(table, dict) and "from" in table else "source"
     source = table.get(key) if isinstance(table, dict) else None
     if isinstance(source, KafkaFrom):
         source = {"kafka": source.kafka, "cluster": source.cluster}
-    if not isinstance(source, dict) or "kafka" not in source:
+    return _named_cluster(source, key, data, named)
+
+
+def _target_findings(sink: Any, data: Mapping[str, Any], named: list[str]) -> list[Finding]:
+    target = sink.to if isinstance(sink, Sink) else sink.get("to") if isinstance(sink, dict) else None
+    if isinstance(target, KafkaTo):
+        target = {"kafka": target.kafka, "cluster": target.cluster}
+    return _named_cluster(target, "to", data, named)
+
+
+def _named_cluster(place: Any, key: str, data: Mapping[str, Any], named: list[str]) -> list[Finding]:
+    """`place` is a source or a target as written; `key` is what it is called."""
+    if not isinstance(place, dict) or "kafka" not in place:
         return []
-    cluster = source.get("cluster")
+    cluster = place.get("cluster")
     if cluster is None or cluster == DEFAULT_CLUSTER:
         if data.get("kafka") is None:
             hint = "write kafka: {bootstrap: host:9092} at the top, or name a cluster here"

@@ -1,4 +1,4 @@
-"""Where the rows of a table come from."""
+"""Kafka topics as the source of a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from penstock.spec.quantity import instant
 from penstock.spec.topics import Topics
 
 _KEYWORDS = ("earliest", "latest")
-_LATER = "this version lands Kafka topics: write from: {kafka: topic}"
 
 
 def _most(value: Any) -> Any:
@@ -97,22 +96,11 @@ class KafkaFrom(Part):
     min_partitions: int | None = Field(default=None, ge=1)
     options: Annotated[dict[str, str], BeforeValidator(client_options)] = Field(default={})
 
-    later: ClassVar[dict[str, str]] = {
-        "table": _LATER,
-        "where": _LATER,
-        "files": _LATER,
-        "changes": _LATER,
-        "max_files": _LATER,
-        "max_bytes": _LATER,
-    }
     shape: ClassVar[str] = "from: {kafka: topic}"
 
-    @classmethod
-    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
-        """A source of a later version is one finding, not also a missing topic."""
-        if isinstance(data, dict) and "kafka" not in data and (coming := [key for key in data if key in cls.later]):
-            raise Wrong([cls._unknown(key) for key in coming])
-        return data
+    @property
+    def input_name(self) -> str:
+        return "input"
 
     @model_validator(mode="after")
     def _offsets_of_these_topics(self) -> KafkaFrom:

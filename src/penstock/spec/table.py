@@ -3,47 +3,67 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, PrivateAttr, SerializeAsAny, model_validator
 
+from penstock.spec.aggregate import Aggregate
 from penstock.spec.columns import clashes, renamed
 from penstock.spec.finding import Finding, Wrong
-from penstock.spec.part import Part, one_of
-from penstock.spec.properties import table_properties
+from penstock.spec.folder import FilesFrom
+from penstock.spec.origin import From, source_of
+from penstock.spec.part import Part, caller, one_of, text_values
 from penstock.spec.source import KafkaFrom
+from penstock.spec.stages import Decode, Dedupe, Expectation, expectations
+from penstock.spec.stream import output_mode, stream_findings, stream_inputs
 from penstock.spec.trigger import Trigger
+from penstock.spec.upstream import DeltaFrom, TableFrom
+from penstock.spec.write import Write
 
 _SEGMENT = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _QUARANTINE = "__quarantine"
-_LATER = "this version lands topics as they came, in bronze tables; remove it for now"
 
 
 def _payload(value: Any) -> str:
     return one_of(value, "payload", ("string", "binary"))
 
 
-def _caller() -> str:
-    """file:line of the code that builds a table in Python: the first frame outside pydantic and this package."""
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("pydantic", "penstock"):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+def _lookups(value: Any) -> dict[str, str]:
+    named = text_values(value, "lookups")
+    findings = [
+        Finding((name,), f"'{name}' cannot name a lookup", "write letters, digits and _", at_key=True)
+        for name in named
+        if not name.isidentifier()
+    ]
+    if findings:
+        raise Wrong(findings)
+    return named
 
 
 class Table(Part):
-    source: KafkaFrom = Field(alias="from", examples=["{kafka: orders}"])
+    source: Annotated[SerializeAsAny[From], PlainValidator(source_of)] = Field(
+        alias="from", examples=["{kafka: orders}"]
+    )
     payload: Annotated[Literal["string", "binary"], BeforeValidator(_payload)] = "string"
     columns: Annotated[dict[str, str], BeforeValidator(renamed)] = Field(default={})
+    decode: Decode | None = None
+    transform: str | None = Field(default=None, min_length=1, examples=["transforms.py:clean_orders"])
+    sql: str | None = Field(default=None, min_length=1, examples=["SELECT * FROM orders"])
+    lookups: Annotated[dict[str, str], BeforeValidator(_lookups)] = Field(default={})
+    expect: Annotated[tuple[Expectation, ...], BeforeValidator(expectations)] = ()
+    dedupe: Dedupe | None = None
+    aggregate: Aggregate | None = None
+    stream: str | None = Field(default=None, min_length=1, examples=["streams.py:sessions"])
+    streams: Annotated[dict[str, TableFrom | DeltaFrom], PlainValidator(stream_inputs)] = Field(default={})
+    output: Annotated[Literal["append", "complete"], BeforeValidator(output_mode)] | None = None
+    write: Write = Write()
     trigger: Trigger | None = None
-    properties: Annotated[dict[str, str], BeforeValidator(table_properties)] = Field(default={})
 
-    _origin: str = PrivateAttr(default_factory=_caller)
+    _origin: str = PrivateAttr(default_factory=caller)
 
-    later: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("decode", "transform", "sql", "lookups", "expect", "dedupe", "aggregate", "write", "stream"), _LATER
+    moved: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("properties", "partition_by", "cluster_by", "change_feed"), "it is part of write: write: {…}"
     )
     shape: ClassVar[str] = "a mapping: {from: {kafka: topic}}"
 
@@ -52,11 +72,80 @@ class Table(Part):
         """file:line of the definition."""
         return self._origin
 
+    @property
+    def staged(self) -> bool:
+        """Its rows are more than the record as it came."""
+        stages = (self.decode, self.transform, self.sql, self.dedupe)
+        return isinstance(self.source, FilesFrom) or bool(self.expect) or any(stage is not None for stage in stages)
+
+    @property
+    def input_name(self) -> str:
+        """What the rows are called in `sql`: the last part of the upstream table's name, or `input`."""
+        return self.source.input_name
+
     @model_validator(mode="after")
-    def _columns_fit(self) -> Table:
-        if findings := clashes(self.columns, self.payload):
-            raise Wrong([finding.below(("columns",)) for finding in findings])
+    def _fits(self) -> Table:
+        findings = [finding.below(("columns",)) for finding in clashes(self.columns, self.payload)]
+        findings += _stage_findings(self)
+        findings += stream_findings(self)
+        if findings:
+            raise Wrong(findings)
         return self
+
+
+def _stage_findings(table: Table) -> list[Finding]:
+    findings: list[Finding] = []
+    if not isinstance(table.source, KafkaFrom):
+        given = [("payload", table.payload != "string"), ("columns", bool(table.columns))]
+        for key in (key for key, is_given in given if is_given):
+            hint = "remove it: the columns are those of the source, or what decode and transform make of them"
+            findings.append(Finding((key,), f"'{key}' is for tables that land Kafka topics", hint, at_key=True))
+    if table.stream is not None:
+        return findings
+    if isinstance(table.source, FilesFrom):
+        findings += _files_findings(table, table.source)
+    if table.aggregate is not None:
+        findings += _aggregate_findings(table)
+    if table.transform is not None and table.sql is not None:
+        findings.append(Finding(("sql",), "there is a transform and sql", "keep one of them", at_key=True))
+    if table.lookups and table.transform is None and table.sql is None:
+        hint = "write transform: file.py:function, or sql: SELECT … JOIN …"
+        findings.append(Finding(("lookups",), "lookups without a transform or sql that uses them", hint, at_key=True))
+    if table.input_name in table.lookups:
+        message = f"'{table.input_name}' is what the rows of the table itself are called"
+        findings.append(Finding(("lookups", table.input_name), message, "give the lookup another name", at_key=True))
+    return findings
+
+
+def _files_findings(table: Table, source: FilesFrom) -> list[Finding]:
+    findings: list[Finding] = []
+    if table.decode is not None and source.format != "parquet":
+        hint = "remove it; the schema belongs to from: {files: …, schema: …}"
+        findings.append(Finding(("decode",), f"{source.format} files are decoded by their format", hint, at_key=True))
+    if source.on_new_fields == "add" and table.write.schema_ == "strict" and "schema_" in table.write.model_fields_set:
+        hint = "write schema: evolve; or new_fields: rescue, which keeps them in one column"
+        findings.append(Finding(("write", "schema"), "new fields of the files would become columns", hint))
+    return findings
+
+
+def _aggregate_findings(table: Table) -> list[Finding]:
+    if isinstance(table.source, KafkaFrom | FilesFrom):
+        what = "topic" if isinstance(table.source, KafkaFrom) else "folder"
+        hint = f"land the {what} in a table first, and aggregate that: from: {{table: bronze.orders}}"
+        return [Finding(("aggregate",), f"groups are recomputed from a table, not from a {what}", hint, at_key=True)]
+    given = {
+        "decode": table.decode,
+        "transform": table.transform,
+        "sql": table.sql,
+        "expect": table.expect,
+        "dedupe": table.dedupe,
+        "lookups": table.lookups,
+    }
+    return [
+        Finding((key,), f"an aggregate has no {key} of its own", "do that in the table that it reads", at_key=True)
+        for key, value in given.items()
+        if value
+    ]
 
 
 def name_findings(names: Iterable[str]) -> list[Finding]:

@@ -56,9 +56,9 @@ class Topics(Part):
     @classmethod
     def normalise(cls, data: Any, info: ValidationInfo) -> Any:
         if isinstance(data, str):
-            return {"names": _topics([data], single=True)}
+            return {"names": topic_names([data], single=True)}
         if isinstance(data, list | tuple):
-            return {"names": _topics(list(data), single=False)}
+            return {"names": topic_names(list(data), single=False)}
         return data
 
     @model_validator(mode="after")
@@ -74,7 +74,7 @@ class Topics(Part):
         return f"/{self.pattern}/" if self.pattern is not None else ", ".join(self.names)
 
 
-def _topics(names: list[Any], *, single: bool) -> tuple[str, ...]:
+def topic_names(names: list[Any], *, single: bool) -> tuple[str, ...]:
     findings: list[Finding] = []
     if not names:
         raise wrong("the list of topics is empty", "name at least one topic")

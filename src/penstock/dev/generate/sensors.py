@@ -1,11 +1,14 @@
-"""Readings of sensors on several sites, keyed by the sensor."""
+"""Readings of sensors on several sites, keyed by the sensor. One site has a newer firmware, with a field more."""
 
 from __future__ import annotations
+
+from itertools import cycle
 
 from penstock.dev.generate.event import Event, Kind, Render, Setting, headers_of
 from penstock.dev.generate.timestamps import iso
 
 _SITES = ("Aalborg", "Brno", "Cádiz", "Dijon", "Enschede")
+_FIRMWARE = {"Enschede": '"firmware":"2.4.1",'}
 SENSOR_BITS = 9
 
 
@@ -13,8 +16,8 @@ def _stream(setting: Setting) -> Render:
     rng, headers = setting.rng, headers_of("sensors")
     draw, chance = rng.getrandbits, rng.random
     sensors = [
-        (f'{{"sensor_id":"sensor-{number:04d}","site":"{_SITES[number % len(_SITES)]}",', b"sensor-%04d" % number)
-        for number in range(1 << SENSOR_BITS)
+        (f'{{"sensor_id":"sensor-{number:04d}","site":"{site}",{_FIRMWARE.get(site, "")}', b"sensor-%04d" % number)
+        for number, site in zip(range(1 << SENSOR_BITS), cycle(_SITES), strict=False)
     ]
     temperature = [rng.uniform(12, 28) for _ in sensors]
     humidity = [rng.uniform(30, 70) for _ in sensors]

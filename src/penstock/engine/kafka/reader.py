@@ -89,6 +89,9 @@ class KafkaReader:
     def size(self, before: Position, after: Position) -> int:
         return sum(position.size(one, other) for one, other in zip(before, after, strict=True))
 
+    def remarks(self, before: Position, after: Position) -> tuple[str, ...]:
+        return ()
+
 
 def subscription_of(source: KafkaSource) -> dict[str, Any]:
     return {"pattern": source.pattern} if source.pattern is not None else {"topics": sorted(source.topics)}

@@ -38,6 +38,10 @@ class Checkpoint:
     """Sources beyond ours, or state: a checkpoint of another kind of query."""
 
 
+def folder_of(checkpoints: str, entry: Entry) -> str:
+    return f"{checkpoints}/{entry.generation}"
+
+
 def read_planned(store: Store, folder: str, batch: int) -> Planned | None:
     text = store.read(f"{folder}/offsets/{batch}")
     return None if text is None else parse_planned(text)
@@ -77,8 +81,9 @@ def read_checkpoint(store: Store, folder: str) -> Checkpoint | None:
     )
 
 
-def why_rebuild(found: Checkpoint | None, entry: Entry) -> str | None:
-    """None if the checkpoint is whole and in step with the table's last entry, else what is wrong with it.
+def why_rebuild(found: Checkpoint | None, entry: Entry, *, stateful: bool = False) -> str | None:
+    """None if the checkpoint is whole and in step with the table's last entry, else what is wrong with it. `stateful`
+    if it may hold Spark's state, and nothing can be read again without that.
 
     Raises TableChanged if the checkpoint is this table's own and ahead of it: then it is the table that went back.
     """
@@ -94,7 +99,7 @@ def why_rebuild(found: Checkpoint | None, entry: Entry) -> str | None:
         return "its offsets or commits are missing"
     if None in found.offsets.values() or not all(found.commits.values()):
         return "a file in offsets or commits is cut short"
-    if found.strangers:
+    if found.strangers and not stateful:
         return "it holds state of another query"
     planned, committed = max(found.offsets), max(found.commits)
     if committed > entry.batch or planned > entry.batch + 1:
@@ -105,7 +110,8 @@ def why_rebuild(found: Checkpoint | None, entry: Entry) -> str | None:
             f"the table was put back to an older state. Not in the table: "
             f"{'; '.join(position.difference(a, b) for a, b in zip(entry.after, ahead.after, strict=False))}",
             where=entry.table,
-            hint=f"`penstock checkpoints reset {entry.table} --to ledger` reads those records again from Kafka",
+            hint=f"`penstock checkpoints reset {entry.table} --to "
+            + ("starting` empties the table and begins anew" if stateful else "ledger` reads those records again"),
         )
     return _why_out_of_step(found, entry, planned, committed)
 

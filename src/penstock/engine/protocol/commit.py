@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +22,27 @@ def append(rows: DataFrame, uri: str, entry: Entry, *, idempotent: bool) -> None
     _write(rows, uri, entry, _transaction(entry) if idempotent else {})
 
 
+def overwrite(rows: DataFrame, uri: str, entry: Entry, *, idempotent: bool) -> None:
+    """The whole table anew, in one commit."""
+    _write(rows, uri, entry, _transaction(entry) if idempotent else {}, mode="overwrite")
+
+
+@contextmanager
+def carrying(session: SparkSession, entry: Entry, *, idempotent: bool) -> Iterator[None]:
+    """For a MERGE, which takes no options: the entry goes with the next commit of this session, which is that of one
+    query alone. Left set, it would go with others too."""
+    confs = {"spark.databricks.delta.commitInfo.userMetadata": dump(entry)}
+    if idempotent:
+        confs |= {f"spark.databricks.delta.write.{name}": str(value) for name, value in _transaction(entry).items()}
+    for name, value in confs.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in confs:
+            session.conf.unset(name)
+
+
 def append_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
     """An entry without rows. Delta makes a commit of an empty append only if it carries the transaction options."""
     empty = spark.read.format("delta").load(uri).limit(0)
@@ -28,6 +51,11 @@ def append_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
     else:
         options = _transaction(entry)
     _write(empty, uri, entry, options)
+
+
+def overwrite_by_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
+    """An entry that removes all rows; with the transaction options also if there are none."""
+    _write(spark.read.format("delta").load(uri).limit(0), uri, entry, _transaction(entry), mode="overwrite")
 
 
 def confirm(tail: Tail, log: DeltaLog, entry: Entry) -> Tail | None:
@@ -50,8 +78,8 @@ def must_confirm(tail: Tail, log: DeltaLog, entry: Entry) -> Tail:
     return confirmed
 
 
-def _write(rows: DataFrame, uri: str, entry: Entry, options: dict[str, Any]) -> None:
-    rows.write.format("delta").mode("append").option("userMetadata", dump(entry)).options(**options).save(uri)
+def _write(rows: DataFrame, uri: str, entry: Entry, options: dict[str, Any], mode: str = "append") -> None:
+    rows.write.format("delta").mode(mode).option("userMetadata", dump(entry)).options(**options).save(uri)
 
 
 def _transaction(entry: Entry) -> dict[str, Any]:

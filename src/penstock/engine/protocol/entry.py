@@ -7,14 +7,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from penstock.engine.protocol.fates import Fates
 from penstock.errors import Terminal
 
 FORMAT = 1
 Kind = Literal["genesis", "batch", "open", "carry"]
 """genesis: the table is made. batch: rows. open: a new generation at a chosen position. carry: the last entry again."""
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """In microseconds since 1970; None as long as no time was read."""
+
+    closed: int | None = None
+    """Windows that end here or earlier were closed by the batches before."""
+    now: int | None = None
+    """Windows that end here or earlier are closed by this one."""
+    reached: int | None = None
+    """The latest time that was read, less the delay. It becomes `now` where the source's version is read to its end."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +37,7 @@ class Pins:
     time_ms: int
     definition: str
     lookups: Mapping[str, int] = field(default_factory=dict)
+    watermark: Watermark | None = None
 
 
 @dataclass(frozen=True)
@@ -32,6 +46,8 @@ class Counts:
 
     rows: int = 0
     total: int = 0
+    fates: Fates = field(default_factory=dict)
+    """Of a table with stages: what became of the rows that it read."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +65,8 @@ class Entry:
     topics: Mapping[str, str] = field(default_factory=dict)
     """Topic ids: a topic deleted and made again keeps its name and loses its records."""
     subscription: Mapping[str, Any] = field(default_factory=dict)
-    """{"topics": [...]} or {"pattern": ...}: tells a topic newly named in the project from one that newly appeared."""
+    """{"topics": [...]} or {"pattern": ...}: tells a topic newly named in the project from one that newly appeared.
+    Of a table {"table": ...}, of several {"streams": {name: table}, "order": [names, one per position]}."""
     counts: Counts = Counts()
     note: str | None = None
     parked: Mapping[str, Any] = field(default_factory=dict)
@@ -58,13 +75,38 @@ class Entry:
     seen: int | None = None
     """The version up to which its writer had looked at the log: what lies between that and its own commit slipped in
     while the rows were written, and still has to be looked at."""
+    sent: int | None = None
+    """Of a sink: rows that went out. They are counted before the commit, which itself adds one row about the batch."""
 
     @property
     def key(self) -> tuple[int, int]:
         return (self.generation, self.batch)
 
     def carried(self, counts: Counts, seen: int | None = None) -> Entry:
-        return replace(self, kind="carry", counts=counts, seen=seen)
+        return replace(self, kind="carry", counts=counts, seen=seen, sent=None)
+
+
+def named_streams(entry: Entry) -> tuple[str, ...]:
+    """Of a table with `stream`: the table that each of its positions is of; () of any other."""
+    tables = entry.subscription.get("streams", {})
+    return tuple(tables.get(name, name) for name in entry.subscription.get("order", ()))
+
+
+def pins_document(pins: Pins) -> dict[str, Any]:
+    document: dict[str, Any] = {"time": pins.time_ms, "definition": pins.definition, "lookups": dict(pins.lookups)}
+    if pins.watermark is not None:
+        document["watermark"] = asdict(pins.watermark)
+    return document
+
+
+def parse_pins(document: Mapping[str, Any]) -> Pins:
+    marks = document.get("watermark")
+    return Pins(
+        document["time"],
+        document["definition"],
+        document.get("lookups", {}),
+        Watermark(**marks) if marks is not None else None,
+    )
 
 
 def dump(entry: Entry) -> str:
@@ -77,21 +119,21 @@ def dump(entry: Entry) -> str:
         "batch": entry.batch,
         "before": list(entry.before),
         "after": list(entry.after),
-        "pins": {
-            "time": entry.pins.time_ms,
-            "definition": entry.pins.definition,
-            "lookups": dict(entry.pins.lookups),
-        },
+        "pins": pins_document(entry.pins),
         "topics": dict(entry.topics),
         "subscription": dict(entry.subscription),
         "counts": {"rows": entry.counts.rows, "total": entry.counts.total},
     }
+    if entry.counts.fates:
+        document["counts"]["fates"] = dict(entry.counts.fates)
     if entry.note:
         document["note"] = entry.note
     if entry.parked:
         document["parked"] = dict(entry.parked)
     if entry.seen is not None:
         document["seen"] = entry.seen
+    if entry.sent is not None:
+        document["sent"] = entry.sent
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -119,11 +161,12 @@ def parse(user_metadata: str | None) -> Entry | None:
         batch=document["batch"],
         before=tuple(document["before"]),
         after=tuple(document["after"]),
-        pins=Pins(pins["time"], pins["definition"], pins.get("lookups", {})),
+        pins=parse_pins(pins),
         topics=document.get("topics", {}),
         subscription=document.get("subscription", {}),
-        counts=Counts(counts.get("rows", 0), counts.get("total", 0)),
+        counts=Counts(counts.get("rows", 0), counts.get("total", 0), counts.get("fates", {})),
         note=document.get("note"),
         parked=document.get("parked", {}),
         seen=document.get("seen"),
+        sent=document.get("sent"),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -32,6 +32,8 @@ def genesis(
     topics: Mapping[str, str],
     subscription: Mapping[str, Any],
     generation: int = 1,
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
 ) -> Tail:
     """Creates the table in one commit with its entry: batch 0 of its first generation, at an explicit position. A Delta
     table that is there already is taken over: only the entry is committed to it."""
@@ -50,14 +52,22 @@ def genesis(
     if log.versions():
         append_nothing(spark, uri, entry)
     else:
-        _create(spark, uri, schema, properties, dump(entry))
+        _create(spark, uri, schema, properties, dump(entry), partition_by, cluster_by)
     tail = read_tail(log)
     if tail is None or tail.entry.ledger != entry.ledger:
         raise ChainBroken("the table was made, but its log does not hold our entry", where=table)
     return tail
 
 
-def _create(spark: SparkSession, uri: str, schema: StructType, properties: Mapping[str, str], metadata: str) -> None:
+def _create(
+    spark: SparkSession,
+    uri: str,
+    schema: StructType,
+    properties: Mapping[str, str],
+    metadata: str,
+    partition_by: Sequence[str],
+    cluster_by: Sequence[str],
+) -> None:
     """Without a job and without a data file. Of a commit that writes no rows the metadata is a conf of the session, so
     it has one of its own: other tables are made at the same time."""
     session = spark.newSession()
@@ -67,4 +77,8 @@ def _create(spark: SparkSession, uri: str, schema: StructType, properties: Mappi
     table = DeltaTable.create(session).tableName(f"delta.{quote(uri)}").location(uri).addColumns(schema)
     for name, value in properties.items():
         table = table.property(name, value)
+    if partition_by:
+        table = table.partitionedBy(*partition_by)
+    if cluster_by:
+        table = table.clusterBy(*cluster_by)
     table.execute()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from penstock.engine.protocol.entry import Counts, Entry
+from penstock.engine.protocol.fates import Fates, added
 from penstock.engine.protocol.log import Commit, DeltaLog, Origin
 from penstock.engine.protocol.position import difference, same
 from penstock.errors import TableChanged
@@ -19,6 +20,8 @@ class Tail:
     later: tuple[Commit, ...]
     unseen: tuple[Commit, ...] = ()
     """Commits of others just before it, which its writer had not seen when it decided to write."""
+    fates: Fates = field(default_factory=dict)
+    """What became of the rows of its batch, if that is known: it is not in the log yet."""
 
     @property
     def version(self) -> int:
@@ -29,7 +32,8 @@ class Tail:
         """For the next entry: rows of the last batch and of all so far."""
         rows = self.commit.rows if self.entry.kind == "batch" else self.entry.counts.rows
         landed = self.commit.rows if self.entry.kind == "batch" else 0
-        return Counts(rows=rows, total=self.entry.counts.total + landed)
+        fates = added(self.entry.counts.fates, self.fates) if self.entry.kind == "batch" else self.entry.counts.fates
+        return Counts(rows, self.entry.counts.total + landed, fates)
 
 
 def read_tail(log: DeltaLog) -> Tail | None:

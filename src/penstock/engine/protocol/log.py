@@ -37,12 +37,14 @@ class Commit:
     origin: Origin
     entry: Entry | None
     rows: int
-    """Rows written, from Delta's own metrics or the files' statistics."""
+    """Rows written, from Delta's own metrics or the files' statistics; of a sink, those that it sent."""
     bytes: int
     files_added: int
     files_removed: int
     table_id: str | None
     """Set where the commit carries the table's metadata."""
+    changes: bool = False
+    """Rows that were there before are gone or replaced."""
     restored_to: int | None = None
     """The version that a RESTORE went back to."""
 
@@ -111,13 +113,20 @@ def read_commit(version: int, text: str, table: str) -> Commit:
         operation=operation,
         origin=_origin(entry, operation, changed_in, changed_out),
         entry=entry,
-        rows=int(written) if written is not None else rows,
+        rows=_rows(entry, written, rows),
         bytes=size,
         files_added=added,
         files_removed=removed,
         table_id=table_id,
+        changes=bool(changed_out) or operation == "RESTORE",
         restored_to=_restored_to(info) if operation == "RESTORE" else None,
     )
+
+
+def _rows(entry: Entry | None, written: Any, in_files: int) -> int:
+    if entry is not None and entry.sent is not None:
+        return entry.sent
+    return int(written) if written is not None else in_files
 
 
 def _restored_to(info: dict[str, Any]) -> int | None:

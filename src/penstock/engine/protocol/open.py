@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from penstock.engine.protocol.commit import append_nothing, must_confirm
+from penstock.engine.protocol.commit import append_nothing, must_confirm, overwrite_by_nothing
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.log import DeltaLog
@@ -32,8 +32,10 @@ def open_generation(
     definition: str,
     note: str,
     parked: Mapping[str, Any] | None = None,
+    emptied: bool = False,
 ) -> Tail:
-    """Generation g+1 at the position `after`: fences whoever writes generation g, at his next chain check."""
+    """Generation g+1 at the position `after`: fences whoever writes generation g, at his next chain check. `emptied`
+    removes all rows in the same commit."""
     last = tail.entry
     entry = Entry(
         kind="open",
@@ -51,7 +53,10 @@ def open_generation(
         parked=last.parked if parked is None else parked,
         seen=tail.version,
     )
-    append_nothing(spark, uri, entry)
+    if emptied:
+        overwrite_by_nothing(spark, uri, entry)
+    else:
+        append_nothing(spark, uri, entry)
     return must_confirm(tail, log, entry)
 
 

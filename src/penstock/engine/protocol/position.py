@@ -1,6 +1,8 @@
-"""Positions: how far a table has read, as Spark writes it (`{"orders":{"0":120,"1":98}}`).
+"""Positions: how far a table has read, as Spark writes it: `{"orders":{"0":120,"1":98}}` of topics, of a Delta table
+`{"sourceVersion":1,"reservoirId":"…","reservoirVersion":7,"index":-1,"isStartingVersion":false}`.
 
-The ledger keeps Spark's text verbatim; these functions only look into it.
+The ledger keeps Spark's text verbatim; these functions only look into it. To them a Delta table is a topic of one
+partition whose offsets are its versions.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from dataclasses import dataclass
 
 Offsets = dict[str, dict[int, int]]
 """topic -> partition -> next offset to read."""
+VERSIONS = "versions of its source"
+"""What stands for the topic of a Delta table; no topic can be called so."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,15 @@ class Range:
     end: int
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
+        what = "versions" if self.topic == VERSIONS else f"{self.topic}-{self.partition}"
+        return f"{what} [{self.start}, {self.end})"
 
 
 def parse(position: str) -> Offsets:
-    return {topic: {int(p): int(o) for p, o in parts.items()} for topic, parts in json.loads(position).items()}
+    document = json.loads(position)
+    if "reservoirVersion" in document:
+        return {VERSIONS: {0: int(document["reservoirVersion"])}}
+    return {topic: {int(p): int(o) for p, o in parts.items()} for topic, parts in document.items()}
 
 
 def dump(offsets: Mapping[str, Mapping[int, int]]) -> str:

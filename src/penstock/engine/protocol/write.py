@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.protocol.chain import Verdict, check
 from penstock.engine.protocol.checkpoint import Planned, read_planned
-from penstock.engine.protocol.commit import append, append_nothing, confirm, must_confirm
+from penstock.engine.protocol.commit import append_nothing, confirm, must_confirm
 from penstock.engine.protocol.entry import Entry, Pins
+from penstock.engine.protocol.fates import Fates, store_fates
+from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.ledger import Tail, advance, refuse_foreign_changes
 from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import Commit, DeltaLog
@@ -50,6 +52,10 @@ class Written:
     time_ms: int
     foreign: tuple[Commit, ...]
     """Appends by others since the last batch: reported, not refused."""
+    fates: Fates = field(default_factory=dict)
+    """What became of the rows that it read."""
+    remarks: tuple[str, ...] = ()
+    """What the source has to say of the range that was read."""
 
 
 class BatchWriter:
@@ -72,7 +78,7 @@ class BatchWriter:
         self,
         batch: DataFrame,
         number: int,
-        make_rows: Callable[[DataFrame, Pins], DataFrame],
+        function: Function,
     ) -> Written:
         """Raises rather than writes whenever the batch does not follow the ledger, or its source is not what was read
         before; that is asked before the lock is taken, because it may talk to a broker."""
@@ -87,15 +93,19 @@ class BatchWriter:
             verdict = check(self._tail.entry, self._generation, number, before, after)
             rows = 0
             if verdict is Verdict.WRITE:
-                pins = self._pin(number, time_ms)
-                self._tail = self._append(make_rows(batch, pins), self._entry(number, before, after, pins, ids))
+                pins = self._pin(batch, number, planned, function)
+                entry = self._entry(number, before, after, pins, ids)
+                self._tail = self._commit(batch, entry, function)
                 rows = self._tail.commit.rows
                 appends += refuse_foreign_changes(self._tail, target.log)  # what slipped in meanwhile
+            fates = self._complete(batch, number, function, written=verdict is Verdict.WRITE)
             foreign = tuple(commit for commit in appends if commit.version > self._seen)
             self._seen = self._tail.version
-            return Written(number, rows, verdict, self._tail.commit.version, time_ms, foreign)
+            remarks = tuple(target.source.remarks(before, after)) if verdict is Verdict.WRITE else ()
+            return Written(number, rows, verdict, self._tail.commit.version, time_ms, foreign, fates, remarks)
         finally:
             target.lock.release()
+            function.done()
 
     def keep(self, spark: SparkSession) -> None:
         """For tables that have been idle: says the last entry again before log retention takes it."""
@@ -118,6 +128,8 @@ class BatchWriter:
             before = self._planned[1].after
         elif (earlier := read_planned(target.store, target.checkpoint, number - 1)) is not None:
             before = earlier.after
+        elif number == last.batch == 0:
+            before = last.before  # the empty batch with which a query that keeps state begins
         elif number == last.batch + 1:
             before = last.after  # the folder was emptied under a running query: Spark goes on from memory, so do we
         else:
@@ -125,11 +137,13 @@ class BatchWriter:
         self._planned = (number, planned)
         return before, planned
 
-    def _pin(self, number: int, time_ms: int) -> Pins:
+    def _pin(self, batch: DataFrame, number: int, planned: Planned, function: Function) -> Pins:
         target = self._target
         begun = None if self._begun else read_pins(target.store, target.checkpoint, number)
         self._begun = True  # only the first batch of a query can be one that was begun before
-        pins = Pins(time_ms, target.definition, begun.lookups if begun else {})
+        pinned = function.pin(batch, self._tail.entry.pins, planned.after)
+        lookups = {**pinned.lookups, **(begun.lookups if begun else {})}
+        pins = Pins(planned.time_ms, target.definition, lookups, pinned.watermark)
         store_pins(target.store, target.checkpoint, number, pins)
         return pins
 
@@ -153,19 +167,34 @@ class BatchWriter:
             seen=tail.version,
         )
 
-    def _append(self, rows: DataFrame, entry: Entry) -> Tail:
+    def _commit(self, batch: DataFrame, entry: Entry, function: Function) -> Tail:
         target, log = self._target, self._target.log
-        append(rows.coalesce(self._files(entry)), target.uri, entry, idempotent=target.idempotent)
+        function.write(batch, entry, target.uri, files=self._files(entry, batch), idempotent=target.idempotent)
         written = confirm(self._tail, log, entry)
         if written is not None:
             return written
         # No row in the range (only transaction markers, say): Delta makes no commit of that by itself.
-        append_nothing(rows.sparkSession, target.uri, entry)
+        append_nothing(batch.sparkSession, target.uri, entry)
         return must_confirm(self._tail, log, entry)
 
-    def _files(self, entry: Entry) -> int:
+    def _complete(self, batch: DataFrame, number: int, function: Function, *, written: bool) -> Fates:
+        tail, target = self._tail, self._target
+        fates = function.complete(batch, tail.entry, rows=tail.counts.rows, written=written)
+        if fates:
+            store_fates(target.store, target.checkpoint, number, fates)
+            self._tail = replace(tail, fates=fates)
+        return fates
+
+    def _files(self, entry: Entry, batch: DataFrame) -> int:
         """As many files as the rows deserve: a small batch costs one task and leaves one file."""
         rows = self._target.source.size(entry.before, entry.after)
+        if rows is None:
+            return max(1, math.ceil(_bytes_read(batch) / BYTES_PER_FILE))
         commit = self._tail.commit
         bytes_per_row = commit.bytes / commit.rows if commit.rows else 0
         return max(1, math.ceil(rows / ROWS_PER_FILE), math.ceil(rows * bytes_per_row / BYTES_PER_FILE))
+
+
+def _bytes_read(batch: DataFrame) -> int:
+    """What Spark's plan says of the files that a batch reads."""
+    return int(str(batch._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))

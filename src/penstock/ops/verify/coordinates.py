@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.ops.verify.expected import Key
+from penstock.ops.verify.expected import Expected, Key
 from penstock.ops.verify.spans import Spans
 
 if TYPE_CHECKING:
@@ -53,11 +53,27 @@ class Coordinates:
         return found
 
 
+Columns = tuple[str, str, str]
+"""Topic, partition and offset, as SQL expressions."""
+IN_SOURCE: Columns = ("\"_source\"['topic']", "\"_source\"['partition']", "\"_source\"['offset']")
+"""Of a table with stages, and of a quarantine."""
+
+
+def landed(columns: Mapping[str, str]) -> Columns:
+    """Of a table that lands topics; its columns may have other names."""
+    return _quoted(columns["topic"]), _quoted(columns["partition"]), _quoted(columns["offset"])
+
+
 def read_coordinates(
-    table: DeltaTable, columns: Mapping[str, str], within: Mapping[Key, Spans], progress: Progress = lambda _: None
+    table: DeltaTable,
+    columns: Columns,
+    within: Mapping[Key, Spans],
+    progress: Progress = lambda _: None,
+    where: str = "TRUE",
 ) -> Coordinates:
-    """`within`: where the offsets are thought to lie. It only decides the slices; every row is read in any case."""
-    query = _Query(table, columns)
+    """`within`: where the offsets are thought to lie. It only decides the slices; every row that meets `where` is read
+    in any case."""
+    query = _Query(table, columns, where)
     found = Coordinates()
     crowded: dict[Key, Spans] = {}
     slices = _slices(within)
@@ -81,6 +97,26 @@ def read_coordinates(
         found.repeated[key] = _joined(_recount(query, key, spans))
     progress(1.0)
     return found
+
+
+def summed(one: Coordinates, other: Coordinates) -> Coordinates:
+    """The rows of both."""
+    both = Expected()
+    for found in (one, other):
+        both.add_all(found.levels())
+    return Coordinates(
+        present={key: levels[0] for key, levels in both.times.items()},
+        repeated={key: list(_repeated(levels)) for key, levels in both.times.items() if len(levels) > 1},
+        rows=one.rows + other.rows,
+        without=one.without + other.without,
+    )
+
+
+def _repeated(levels: list[Spans]) -> Iterator[Repeated]:
+    for times in range(2, len(levels) + 1):
+        more = levels[times] if times < len(levels) else Spans()
+        for start, end in levels[times - 1] - more:
+            yield Repeated(start, end, times)
 
 
 def runs(bits: int) -> Iterator[tuple[int, int]]:
@@ -141,11 +177,12 @@ def _slices(within: Mapping[Key, Spans]) -> list[tuple[int | None, int | None]]:
 class _Query:
     """SQL over one version of the table, read with deltalake, which knows deletion vectors and compacted files."""
 
-    def __init__(self, table: DeltaTable, columns: Mapping[str, str]) -> None:
+    def __init__(self, table: DeltaTable, columns: Columns, where: str) -> None:
         from deltalake import QueryBuilder
 
         self._engine = QueryBuilder().register("bronze", table)
-        self._topic, self._partition, self._offset = (_quoted(columns[c]) for c in ("topic", "partition", "offset"))
+        self._from = f"(SELECT * FROM bronze WHERE {where}) AS rows"
+        self._topic, self._partition, self._offset = columns
 
     def buckets(self, low: int | None, high: int | None) -> Iterator[tuple[Any, ...]]:
         """(topic, partition, offset >> 6, bitmap, rows), sorted."""
@@ -157,13 +194,13 @@ class _Query:
         return self._rows(
             f"SELECT {self._topic}, {self._partition}, {self._offset} >> 6, "
             f"bit_or(CAST(1 AS BIGINT) << ({self._offset} & 63)), count(*) "
-            f"FROM bronze WHERE {where} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+            f"FROM {self._from} WHERE {where} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
         )
 
     def repeated(self, key: Key, low: int, high: int) -> Iterator[Repeated]:
         topic, partition = key
         counted = (
-            f"SELECT {self._offset} AS at, count(*) AS times FROM bronze WHERE {self._topic} = {_literal(topic)} "
+            f"SELECT {self._offset} AS at, count(*) AS times FROM {self._from} WHERE {self._topic} = {_literal(topic)} "
             f"AND {self._partition} = {partition} AND {self._offset} >= {low} AND {self._offset} < {high} "
             "GROUP BY 1 HAVING count(*) > 1"
         )

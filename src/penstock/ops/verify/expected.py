@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from penstock.ops.verify.spans import Spans
 
 Key = tuple[str, int]
@@ -31,6 +33,12 @@ class Expected:
             if added:
                 levels.append(added)
         self.under.setdefault(key, {}).setdefault(topic_id, Spans()).add(start, end)
+
+    def add_all(self, levels: Mapping[Key, list[Spans]], topic_id: str = "") -> None:
+        """Each offset as often as it has levels."""
+        for key, spans in levels.items():
+            for start, end in (span for level in spans for span in level):
+                self.add(key, start, end, topic_id)
 
     def remove(self, key: Key, taken: Spans) -> None:
         """Each of these offsets one time less."""

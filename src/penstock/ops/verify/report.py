@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from penstock.engine.protocol.position import Range
 from penstock.ops.place import Place
 from penstock.ops.verify.chain import Accepted, Chain
 from penstock.ops.verify.compare import Difference, Doubled
+from penstock.ops.verify.conserved import Conserved
 from penstock.ops.verify.expected import Key
 from penstock.ops.verify.spans import Spans
 
@@ -68,6 +69,12 @@ class Report:
     """What can no longer be proved."""
     notes: list[str] = field(default_factory=list)
     """What a reader should know and that is no mistake."""
+    conserved: Conserved | None = None
+    """Of a table with stages: what became of the rows that it read."""
+    upstream: str | None = None
+    """The table that it reads, if that is not a topic."""
+    quarantined: int = 0
+    """Rows in its quarantine."""
     places: list[Place] = field(default_factory=list)
     broker_problem: str | None = None
     hint: str | None = None
@@ -108,6 +115,7 @@ def document(report: Report) -> dict[str, Any]:
         "doubts": report.doubts,
         "notes": report.notes,
         "hint": report.hint,
+        "conserved": {**asdict(report.conserved), "quarantined": report.quarantined} if report.conserved else None,
         "ledger": _ledger(chain) if chain else None,
         "partitions": [_partition(one) for one in report.partitions],
         "broker": {

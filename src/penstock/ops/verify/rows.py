@@ -4,36 +4,48 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import Terminal
-from penstock.ops.verify.coordinates import Coordinates, read_coordinates
+from penstock.ops.verify.coordinates import Columns, Coordinates, read_coordinates
 from penstock.ops.verify.expected import Key
 from penstock.ops.verify.spans import Spans
 from penstock.ops.verify.walk import RowsAt
-from penstock.plan.model import TablePlan
+from penstock.ops.verify.widened import is_widened, without_widened
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
+@dataclass(frozen=True)
+class Rows:
+    """A table whose rows say where they came from."""
+
+    name: str
+    uri: str
+    columns: Columns
+    where: str = "TRUE"
+
+
 def read_at(
-    table: TablePlan, version: int, within: Mapping[Key, Spans], progress: Callable[[float], None] = lambda _: None
+    table: Rows, version: int | None, within: Mapping[Key, Spans], progress: Callable[[float], None] = lambda _: None
 ) -> Coordinates:
-    """Terminal if the rows of that version cannot be read: a file is gone or broken."""
+    """Terminal if the rows of that version, None being the newest, cannot be read: a file is gone or broken."""
     try:
-        return read_coordinates(_open(table, version), table.columns, within, progress)
+        return read_coordinates(open_table(table.uri, version), table.columns, within, progress, table.where)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the query engine raises plain Exception; a panic in it is not even that
         raise Terminal(
-            f"the rows of version {version} cannot be read: {_plain(error)}",
+            f"the rows of {'version ' + str(version) if version is not None else table.name} cannot be read: "
+            f"{_plain(error)}",
             where=table.name,
             hint=f"`penstock history {table.name}` shows who changed the table",
         ) from None
 
 
-def rows_at(table: TablePlan) -> RowsAt:
+def rows_at(table: Rows) -> RowsAt:
     """None for a version whose files vacuum has taken."""
 
     def read(version: int) -> Coordinates | None:
@@ -45,15 +57,24 @@ def rows_at(table: TablePlan) -> RowsAt:
     return read
 
 
-def _plain(error: BaseException) -> str:
-    """deltalake draws its errors as coloured trees over several lines."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__
-    return " ".join(text.replace("↳", " ").split())[:400]
+def count_at(uri: str, version: int | None, where: str = "TRUE") -> int:
+    from deltalake import QueryBuilder
+
+    engine = QueryBuilder().register("rows", open_table(uri, version))
+    batches = engine.execute(f"SELECT count(*) FROM rows WHERE {where}")
+    return sum(int(one) for batch in batches for one in batch.column(0).to_pylist())
 
 
-def _open(table: TablePlan, version: int) -> DeltaTable:
+def open_table(uri: str, version: int | None = None) -> DeltaTable:
     from deltalake import DeltaTable
 
     from penstock.engine.object_store import storage_options
 
-    return DeltaTable(table.uri, version=version, storage_options=storage_options(table.uri) or None)
+    table = DeltaTable(uri, version=version, storage_options=storage_options(uri) or None)
+    return without_widened(table, uri) if is_widened(table) else table
+
+
+def _plain(error: BaseException) -> str:
+    """deltalake draws its errors as coloured trees over several lines."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__
+    return " ".join(text.replace("↳", " ").split())[:400]

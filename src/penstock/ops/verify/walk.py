@@ -99,9 +99,7 @@ class _Walk:
             )
             return
         chain.earlier_rows, chain.earlier_without = found.rows, found.without
-        for key, levels in found.levels().items():
-            for start, end in (span for level in levels for span in level):
-                chain.expected.add(key, start, end, "before the ledger")
+        chain.expected.add_all(found.levels(), "before the ledger")
 
     def _batch(self, commit: Commit, entry: Entry, last: Entry) -> None:
         self._follows(commit, entry, last, entry.generation == last.generation and entry.batch == last.batch + 1)

@@ -1,0 +1,116 @@
+"""Windows that appear once, when a watermark has passed their end.
+
+The watermark is the latest time that was read, less the delay that the user grants; it only grows, and stands in the
+ledger, so that a batch that runs again closes the same windows. A row that comes when its last window is closed changes
+nothing any more: it is kept aside, in quarantine.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from penstock.engine.aggregate.groups import END, computed, source_at
+from penstock.engine.delta.version import parse
+from penstock.engine.identifiers import quote
+from penstock.engine.protocol.commit import append
+from penstock.engine.protocol.entry import Entry, Pins, Watermark
+from penstock.engine.protocol.fates import BATCHES, READ, REJECTED, Fates
+from penstock.engine.protocol.function import Pinned
+from penstock.engine.quarantine import Quarantine
+from penstock.engine.stages.coordinates import SOURCE
+from penstock.engine.stages.decode import literal, reason
+from penstock.engine.stages.rejects import FAILED, NOTHING_FAILED, RAW
+from penstock.plan.model import DeltaSource, TablePlan
+from penstock.plan.stages import AggregatePlan
+
+LATE, NO_TIME = "late", "no_time"
+
+
+class Final:
+    def __init__(self, table: TablePlan, quarantine: Quarantine) -> None:
+        assert table.aggregate is not None and isinstance(table.source, DeltaSource)
+        self._table, self._plan, self._source, self._quarantine = table, table.aggregate, table.source, quarantine
+
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+        """A table that is there already is read in no order of time, and a large version in parts: the watermark waits
+        until they are read to their end, or rows that were there all along would come too late."""
+        newest = batch.agg(F.expr(f"max({_micros(self._plan)})")).first()
+        assert newest is not None and self._plan.watermark_ms is not None
+        before = last.watermark or Watermark()
+        read = None if newest[0] is None else int(newest[0]) - self._plan.watermark_ms * 1000
+        reached = max((mark for mark in (before.reached, read) if mark is not None), default=None)
+        now = reached if parse(after[0]).whole else before.now
+        return Pinned(watermark=Watermark(before.now, now, reached))
+
+    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+        closing = closing_windows(batch, self._source, self._plan, entry)
+        if closing is not None:
+            append(closing.coalesce(files), uri, entry, idempotent=idempotent)
+
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+        counted = batch.agg(
+            F.count(F.lit(1)), F.count_if(F.expr(_aside(self._plan, _marks(entry.pins).closed)))
+        ).first()
+        assert counted is not None
+        read, late = int(counted[0]), int(counted[1])
+        if late and not self._quarantine.has(entry):
+            self._quarantine.add(self._kept_aside(batch, entry.pins), entry)
+        return {BATCHES: 1, READ: read, REJECTED: late}
+
+    def done(self) -> None:
+        pass
+
+    def _kept_aside(self, batch: DataFrame, pins: Pins) -> DataFrame:
+        rows = batch.where(_aside(self._plan, _marks(pins).closed))
+        values = ", ".join(quote(name) for name in batch.columns if name != SOURCE)
+        raw = {**dict.fromkeys(RAW, "NULL"), "value": f"to_json(struct({values}))"}
+        source = SOURCE if SOURCE in batch.columns else "CAST(NULL AS STRUCT<file: STRING, row: BIGINT>)"
+        time = quote(self._plan.time or "")
+        late = reason(LATE, f"concat({literal(f'{self._plan.time}: ')}, {time}, ' lies in a window that is closed')")
+        without = reason(NO_TIME, literal(f"{self._plan.time} is null"))
+        return rows.selectExpr(
+            *(f"CAST({raw[name]} AS {kind}) AS {name}" for name, kind in RAW.items()),
+            f"{source} AS {SOURCE}",
+            f"{NOTHING_FAILED} AS {FAILED}",
+            f"IF({time} IS NULL, {without}, {late}) AS why",
+        )
+
+
+def closing_windows(batch: DataFrame, source: DeltaSource, plan: AggregatePlan, entry: Entry) -> DataFrame | None:
+    """The windows that end after the watermark of the batch before and not after that of this one."""
+    closed, watermark = _marks(entry.pins).closed, _marks(entry.pins).now
+    if watermark is None or watermark == closed:
+        return None
+    assert plan.size_ms is not None
+    rows = source_at(batch.sparkSession, source, parse(entry.after[0]).read_up_to)
+    # Files whose times lie outside are not read: the bounds are literals.
+    time, kind = quote(plan.time or ""), rows.schema[plan.time or ""].dataType.simpleString()
+    rows = rows.where(f"{time} < {_time(watermark, kind)}")
+    if closed is not None:
+        rows = rows.where(f"{time} >= {_time(closed - plan.size_ms * 1000, kind)}")
+    windows = computed(rows, plan).where(f"{END} <= {_time(watermark, kind)}")
+    return windows if closed is None else windows.where(f"{END} > {_time(closed, kind)}")
+
+
+def _marks(pins: Pins) -> Watermark:
+    return pins.watermark or Watermark()
+
+
+def _time(micros: int, kind: str) -> str:
+    return f"CAST(timestamp_micros({micros}L) AS {kind})"
+
+
+def _micros(plan: AggregatePlan) -> str:
+    return f"unix_micros(CAST({quote(plan.time or '')} AS TIMESTAMP))"
+
+
+def _aside(plan: AggregatePlan, closed: int | None) -> str:
+    """Rows without a time, and those whose last window was closed before the batch."""
+    assert plan.size_ms is not None and plan.every_ms is not None
+    without = f"{quote(plan.time or '')} IS NULL"
+    if closed is None:
+        return without
+    size, every = plan.size_ms * 1000, plan.every_ms * 1000
+    last_end = f"{_micros(plan)} - pmod({_micros(plan)}, {every}L) + {size}L"
+    return f"coalesce({without} OR {last_end} <= {closed}L, true)"

@@ -1,0 +1,131 @@
+"""Groups of a source table, recomputed from it whenever one of their rows arrives.
+
+There is no state that could be lost or go wrong: a group's numbers are those of a batch query over the source as of the
+version up to which the batch has read. So late rows of any age, restarts and count(DISTINCT …) are all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from delta.tables import DeltaTable
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.engine.aggregate.groups import END, START, computed, group_names, source_at, touched
+from penstock.engine.delta.version import parse
+from penstock.engine.identifiers import quote
+from penstock.engine.protocol.commit import carrying, overwrite
+from penstock.engine.protocol.entry import Entry, Pins
+from penstock.engine.protocol.fates import Fates
+from penstock.engine.protocol.function import Pinned
+from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.stages.decode import literal
+from penstock.engine.store import Store
+from penstock.plan.model import DeltaSource, TablePlan
+from penstock.plan.stages import AggregatePlan
+
+_THERE = "__there"
+
+
+class Recomputed:
+    def __init__(self, table: TablePlan, store: Store) -> None:
+        assert table.aggregate is not None and isinstance(table.source, DeltaSource)
+        self._plan, self._source = table.aggregate, table.source
+        self._log = DeltaLog(store, table.source.uri, table.source.table or table.source.uri)
+        self._groups: DataFrame | None = None
+
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+        return Pinned()
+
+    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+        session = batch.sparkSession
+        rows = source_at(session, self._source, parse(entry.after[0]).read_up_to)
+        if self._plan.emit == "complete" or self._changed(entry):
+            overwrite(computed(rows, self._plan).coalesce(files), uri, entry, idempotent=idempotent)
+            return
+        groups = touched(batch, self._plan).persist(StorageLevel.MEMORY_AND_DISK)
+        self._groups = groups
+        bounds = _bounds(groups, self._plan)
+        now = computed(_within(rows, groups, self._plan, bounds), self._plan)
+        with carrying(session, entry, idempotent=idempotent):
+            _merge(session, uri, groups, now, self._plan, bounds)
+
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+        return {}
+
+    def done(self) -> None:
+        groups, self._groups = self._groups, None
+        if groups is not None:
+            groups.unpersist()
+
+    def _changed(self, entry: Entry) -> bool:
+        """Rows that were counted before are gone or replaced: nobody says which groups they were in."""
+        before, after = parse(entry.before[0]), parse(entry.after[0])
+        for version in range(before.version, after.read_up_to + 1):
+            commit = self._log.commit(version)
+            if commit is not None and commit.changes:
+                return True
+        return False
+
+
+def _within(rows: DataFrame, groups: DataFrame, plan: AggregatePlan, bounds: tuple[str, str] | None) -> DataFrame:
+    """The rows of the source that lie in one of the groups; files that cannot hold one are not read."""
+    if plan.time is not None and bounds is not None:
+        first, last = bounds
+        rows = rows.where(f"{quote(plan.time)} >= {first} AND {quote(plan.time)} < {last}")
+    keys = [f"found.{quote(key)} <=> wanted.{quote(key)}" for key in plan.keys]
+    if plan.time is not None:
+        keys.append(f"found.{quote(plan.time)} >= wanted.{START} AND found.{quote(plan.time)} < wanted.{END}")
+    return rows.alias("found").join(F.broadcast(groups).alias("wanted"), F.expr(" AND ".join(keys)), "left_semi")
+
+
+def _bounds(groups: DataFrame, plan: AggregatePlan) -> tuple[str, str] | None:
+    """The first and the last time of the windows, as literals; None without windows, or without groups."""
+    if plan.time is None:
+        return None
+    found = groups.agg(F.expr(f"CAST(min({START}) AS STRING)"), F.expr(f"CAST(max({END}) AS STRING)")).first()
+    if found is None or found[0] is None:
+        return None
+    kind = groups.schema[START].dataType.simpleString()
+    first, last = (f"CAST({literal(text)} AS {kind})" for text in found)
+    return first, last
+
+
+def _merge(
+    session: SparkSession,
+    uri: str,
+    groups: DataFrame,
+    now: DataFrame,
+    plan: AggregatePlan,
+    bounds: tuple[str, str] | None,
+) -> None:
+    """The groups as they are now in place of what the table says of them; those without rows go."""
+    names = group_names(plan)
+    wanted = groups.alias("g").join(
+        now.withColumn(_THERE, F.lit(True)).alias("n"),
+        F.expr(" AND ".join(f"g.{quote(name)} <=> n.{quote(name)}" for name in names)),
+        "left",
+    )
+    source = wanted.selectExpr(
+        *(f"g.{quote(name)} AS {quote(name)}" for name in names),
+        *(f"n.{quote(name)} AS {quote(name)}" for name in plan.metrics),
+        f"n.{_THERE} IS NOT NULL AS {_THERE}",
+    )
+    match = [*_target_bounds(bounds), *(f"t.{quote(name)} <=> s.{quote(name)}" for name in names)]
+    values = {quote(name): f"s.{quote(name)}" for name in [*names, *plan.metrics]}
+    (
+        DeltaTable.forPath(session, uri)
+        .alias("t")
+        .merge(source.alias("s"), " AND ".join(match))
+        .whenMatchedDelete(f"NOT s.{_THERE}")
+        .whenMatchedUpdate(set=values)  # type: ignore[arg-type]
+        .whenNotMatchedInsert(f"s.{_THERE}", values=values)  # type: ignore[arg-type]
+        .execute()
+    )
+
+
+def _target_bounds(bounds: tuple[str, str] | None) -> Iterator[str]:
+    if bounds is not None:
+        yield f"t.{START} >= {bounds[0]} AND t.{END} <= {bounds[1]}"

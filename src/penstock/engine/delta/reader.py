@@ -1,0 +1,121 @@
+"""A Delta table as a source of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.engine.delta.start import refuse_lost, resolve, table_id
+from penstock.engine.delta.version import parse
+from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.log import DeltaLog, Origin
+from penstock.engine.source import Move, Position, Start
+from penstock.engine.stages.coordinates import FILE
+from penstock.engine.store import Store
+from penstock.errors import Terminal, Transient
+from penstock.plan.model import DeltaSource
+
+MOST_REMARKS = 200
+"""Versions of a batch that are looked at for changes by others: a backlog is read in few large batches."""
+
+
+class DeltaReader:
+    def __init__(
+        self,
+        source: DeltaSource,
+        store: Store,
+        table: str,
+        *,
+        coordinates: str = "carried",
+        changes_are: str = "it was skipped",
+    ) -> None:
+        """With `coordinates` "file" the rows say in which file they lie. `changes_are` says what
+        becomes of changes that others make there."""
+        self._source, self._changes_are = source, changes_are
+        self._coordinates = coordinates
+        self._table = table
+        self._name = source.table or source.uri
+        self._log = DeltaLog(store, source.uri, self._name)
+        self._versions = self._log.versions()
+
+    @property
+    def subscription(self) -> dict[str, Any]:
+        return {"table": self._name}
+
+    @property
+    def newest(self) -> int:
+        """Its newest version, -1 if it does not exist."""
+        return self._versions[-1] if self._versions else -1
+
+    def require(self) -> None:
+        """Raises Transient while it does not exist."""
+        if not self._versions:
+            raise Transient(
+                f"the table {self._name} does not exist yet",
+                where=self._table,
+                hint="it is made when its own run begins",
+            )
+
+    def start(self) -> Start:
+        self.require()
+        identity = table_id(self._log, self._versions)
+        if identity is None:
+            raise Terminal(
+                f"the id of {self._name} is not in the commits that its log still has",
+                where=self._table,
+                hint="any change of its properties writes it again: ALTER TABLE … SET TBLPROPERTIES",
+            )
+        at = resolve(self._source.starting, identity, self._versions, self._log, self._table)
+        return Start((str(at),), {self._name: identity})
+
+    def follow(self, entry: Entry) -> Move | None:
+        """Another table than before: begun by `starting`, as a new table would be."""
+        if dict(entry.subscription) == self.subscription:
+            return None
+        start = self.start()
+        was = entry.subscription.get("table", "another source")
+        return Move(start.position, start.ids, f"read from {self._name}, no longer from {was}")
+
+    def refuse_lost(self, entry: Entry) -> None:
+        self._versions = self._log.versions()
+        identity = table_id(self._log, self._versions)
+        refuse_lost(parse(entry.after[0]), identity, self._versions, self._table, self._name)
+
+    def ids(self, after: Position) -> Mapping[str, str]:
+        """Delta itself refuses a position of another table."""
+        return {self._name: parse(after[0]).table_id}
+
+    def stream(self, spark: SparkSession, more: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
+        """With `more` options for Delta."""
+        reader = spark.readStream.format("delta").options(**self._source.options, **more)
+        if self._source.max_files is not None:
+            reader = reader.option("maxFilesPerTrigger", self._source.max_files)
+        if self._source.max_bytes is not None:
+            reader = reader.option("maxBytesPerTrigger", f"{self._source.max_bytes}b")
+        rows = reader.load(self._source.uri)
+        if self._source.where is not None:
+            rows = rows.where(self._source.where)
+        if self._coordinates == "file":
+            rows = rows.selectExpr("*", f"input_file_name() AS {FILE}")  # a stream of a Delta table has no _metadata
+        return rows
+
+    def size(self, before: Position, after: Position) -> int | None:
+        """Not known without reading the log: the batch's own plan knows how many bytes it reads."""
+        return None
+
+    def remarks(self, before: Position, after: Position) -> Iterator[str]:
+        """Changes that others made to the table upstream, which are not read."""
+        if self._source.table is None:
+            return
+        first, last = parse(before[0]), parse(after[0])
+        begin = first.version + 1 if first.snapshot else first.version
+        for version in range(begin, min(last.read_up_to, begin + MOST_REMARKS) + 1):
+            commit = self._log.commit(version)
+            if commit is not None and commit.origin is Origin.FOREIGN_CHANGE:
+                yield (
+                    f"version {version} of {self._name} ({commit.operation}), not made by Penstock, changed rows "
+                    f"there: {self._changes_are}"
+                )

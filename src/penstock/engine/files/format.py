@@ -1,0 +1,66 @@
+"""What is asked of a format of files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from penstock.engine.files.head import Head
+from penstock.engine.stages.decode import Decoder
+from penstock.plan.stages import DecodePlan
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was learnt of the files of a batch before their rows are read."""
+
+    heads: Mapping[str, Head] = field(default_factory=dict)
+    """By the file's name: the line that names its fields."""
+    fields: StructType = field(default_factory=StructType)
+    """What the files have, as far as that is known without reading them."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How the files of a batch are read: decided once, and kept."""
+
+    schema: StructType
+    left_out: tuple[str, ...] = ()
+    """Fields that cannot be columns, and are no news."""
+    watchful: bool = True
+    """A field that the schema does not name ends the read, where new fields are not simply left out."""
+
+
+class Unfit(Exception):
+    """Files that cannot be what the table reads, each with the reason."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(", ".join(reasons))
+        self.reasons = reasons
+
+
+class Format(Protocol):
+    def survey(self, names: Sequence[str], schema: StructType) -> Survey:
+        """Raises Unfit if a file cannot be of a table with that schema, or what Spark says if it does not open."""
+
+    def rows(self, names: Sequence[str], look: Look, survey: Survey, tasks: int) -> DataFrame:
+        """For the stages of a table: a line each, or a row, with its file and its number there."""
+
+    def decoder(self, plan: DecodePlan, binary: str | None, look: Look, survey: Survey) -> Decoder | None:
+        """None where rows need none, or the one that Kafka's payloads have."""
+
+    def infer(self, names: Sequence[str]) -> StructType:
+        """The fields that the files have."""
+
+    def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:
+        """All of the files, to find out whether they can be read."""
+
+    def probe(self, name: str) -> None:
+        """Raises if a look at this file alone, without Spark's tasks, shows that it cannot be read."""
+
+    def keys(self, names: Sequence[str]) -> Collection[str]:
+        """The names of all fields, those too that `infer` cannot tell the type of."""

@@ -1,0 +1,85 @@
+"""Lines of text files, each with its file and its number there.
+
+Spark does not count the lines of a file. But it can be told never to divide a file, nor to give two to one task; then
+the count of a task's rows is the number of the line, whatever machine reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from penstock.engine.files.head import BOM, read_through
+from penstock.engine.files.known import no_rows
+from penstock.engine.files.names import AS_NAMED, location_of, name_column
+from penstock.engine.stages.coordinates import FILE, ROW
+from penstock.engine.stages.decode import literal
+from penstock.plan.files import FilesSource
+
+_MORE_THAN_A_FILE = f"{1 << 42}b"
+_IN_TASK = (1 << 33) - 1
+_LINE = "__line"
+
+
+class Lines:
+    def __init__(self, spark: SparkSession, source: FilesSource) -> None:
+        self.session = spark.newSession()
+        self.session.conf.set("spark.sql.files.maxPartitionBytes", _MORE_THAN_A_FILE)
+        self.session.conf.set("spark.sql.files.openCostInBytes", _MORE_THAN_A_FILE)
+        self._spark, self._source, self._name = spark, source, name_column(spark, source)
+
+    def plain(self, names: Sequence[str]) -> DataFrame:
+        """As fast as Spark can: without their places."""
+        return self._text(self._spark, names)
+
+    def probe(self, name: str) -> None:
+        read_through(self._spark, location_of(name, self._source))
+
+    def read(self, names: Sequence[str], tasks: int) -> DataFrame:
+        """Blank lines are not records. Bytes that are not UTF-8 are kept as such. `key` is for the header."""
+        numbered = self._text(self.session, names).selectExpr(
+            f"value AS {_LINE}", f"{self._name} AS {FILE}", f"monotonically_increasing_id() & {_IN_TASK}L AS {ROW}"
+        )
+        first = f"{ROW} = 0 AND startswith({_LINE}, {literal(BOM)})"
+        clean = numbered.coalesce(tasks).selectExpr(
+            f"IF({first}, substring({_LINE}, 2), {_LINE}) AS {_LINE}", FILE, ROW
+        )
+        if self._source.documents:
+            clean = _elements(clean)
+        records = clean.selectExpr(
+            "CAST(NULL AS STRING) AS key",
+            f"try_validate_utf8({_LINE}) AS value",
+            f"IF(is_valid_utf8({_LINE}), NULL, CAST({_LINE} AS BINARY)) AS value_binary",
+            FILE,
+            ROW,
+        )
+        return records.where("value IS NULL OR btrim(value, ' \\t\\r\\n') <> ''")
+
+    def _text(self, session: SparkSession, names: Sequence[str]) -> DataFrame:
+        places = [location_of(name, self._source) for name in names]
+        return session.read.options(**AS_NAMED).text(places, wholetext=self._source.documents)
+
+    def none(self) -> DataFrame:
+        columns = f"key STRING, value STRING, value_binary BINARY, {FILE} STRING, {ROW} BIGINT"
+        return no_rows(self.session, cast(StructType, StructType.fromDDL(columns)))
+
+
+def _elements(documents: DataFrame) -> DataFrame:
+    """The records of documents: the elements of a list, or the document itself. One that is no JSON is a record too: it
+    is rejected then. A list is taken apart as a variant, which keeps every digit of its numbers: `from_json` would make
+    text of their doubles."""
+    is_list = (
+        f"left(trim(LEADING ' \\t\\r\\n' FROM {_LINE}), 1) = '['"
+        f" AND json_array_length(concat('[', {_LINE}, ']')) = 1"  # nothing stands behind it
+    )
+    elements = f"transform(try_variant_get(try_parse_json({_LINE}), '$', 'array<variant>'), one -> to_json(one))"
+    found = documents.selectExpr("*", f"IF({is_list}, {elements}, NULL) AS __list")
+    apart = found.where("__list IS NULL OR size(__list) > 0").selectExpr(
+        "*", "posexplode_outer(__list) AS (__place, __element)"
+    )
+    return apart.selectExpr(
+        f"IF(__place IS NULL, {_LINE}, __element) AS {_LINE}", FILE, f"CAST(coalesce(__place, 0) AS BIGINT) AS {ROW}"
+    )

@@ -1,0 +1,97 @@
+"""A folder of files as the source of a table: a reader of its manifest, which is kept up to date by looking."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from pyspark.sql import SparkSession
+
+from penstock.engine.delta.reader import DeltaReader
+from penstock.engine.delta.start import table_id, unbroken
+from penstock.engine.delta.version import Version, parse
+from penstock.engine.files.lister import Lister
+from penstock.engine.files.schema import FileSchema
+from penstock.engine.protocol.entry import Entry
+from penstock.engine.source import Move, Position, Start
+from penstock.engine.store import Store
+from penstock.errors import DataLoss, Terminal
+from penstock.plan.files import FilesSource
+
+_CREATED = 0
+"""The version of the manifest that holds no file yet."""
+
+
+class FilesReader(DeltaReader):
+    def __init__(self, spark: SparkSession, source: FilesSource, store: Store, table: str) -> None:
+        """`look` finds the files, and asks for the table's run lock: two that look at once would list a file twice."""
+        self.spark, self.store, self.files = spark, store, source
+        self._lister = Lister(spark, store, source, table)
+        self._one_look = threading.Lock()
+        self._notes: list[str] = []
+        self.schema = FileSchema(spark, store, source, table)
+        super().__init__(source, store, table)
+
+    @property
+    def subscription(self) -> dict[str, str]:
+        """Not the folder: what comes from another one is listed like the rest, and read after it."""
+        return {"files": self._table}
+
+    @property
+    def table(self) -> str:
+        return self._table
+
+    def look(self) -> list[str]:
+        """New files into the manifest; what a person should know."""
+        with self._one_look:
+            return self._lister.look()
+
+    def note(self, remark: str) -> None:
+        """Said with the batch that is being written."""
+        self._notes.append(remark)
+
+    def start(self) -> Start:
+        self.schema.require()
+        self._versions = self._log.versions()
+        identity = table_id(self._log, self._versions)
+        if identity is None:
+            raise Terminal(
+                f"the id of the list of files, {self.files.uri}, is not in its log", where=self._table, hint=self._again
+            )
+        if self.files.starting.kind == "latest":
+            at = Version(identity, self._versions[-1] + 1)
+        elif unbroken(self._versions) <= _CREATED + 1:
+            at = Version(identity, _CREATED + 1)
+        else:  # commits have been cleaned up: what they added is read from the table as it is
+            at = Version(identity, self._versions[-1], snapshot=True)
+        said = "files that come from now on" if self.files.starting.kind == "latest" else "its first file"
+        return Start((str(at),), {self._name: identity}, f"{said} in {self.files.folder}")
+
+    def follow(self, entry: Entry) -> Move | None:
+        if dict(entry.subscription) == self.subscription:
+            return None
+        start = self.start()
+        return Move(start.position, start.ids, f"reads the files in {self.files.folder}, no longer another source")
+
+    def refuse_lost(self, entry: Entry) -> None:
+        self._versions = self._log.versions()
+        identity, at = table_id(self._log, self._versions), parse(entry.after[0])
+        if identity is not None and identity != at.table_id:
+            raise DataLoss(
+                f"the list of files that were read, {self.files.uri}, was deleted or made again: nobody knows which "
+                "files are in the table",
+                where=self._table,
+                hint=self._again,
+            )
+        super().refuse_lost(entry)
+
+    @property
+    def _again(self) -> str:
+        return (
+            f"put it back; or decide: `penstock checkpoints reset {self._table} --to latest` takes the files that are "
+            "there now for read, `--to earliest` reads them all again"
+        )
+
+    def remarks(self, before: Position, after: Position) -> Iterator[str]:
+        notes, self._notes = self._notes, []
+        yield from notes

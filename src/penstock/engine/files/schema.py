@@ -1,0 +1,92 @@
+"""The schema of a table's files: given, or inferred from the first of them; kept in the lake, and grown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from penstock.engine.files.format import Format, Look
+from penstock.engine.files.formats import open_format
+from penstock.engine.files.listing import File, list_files
+from penstock.engine.files.types import merged, spark_schema, told, usable
+from penstock.engine.files.unreadable import find_unreadable, is_about_files
+from penstock.engine.store import Store
+from penstock.errors import Transient
+from penstock.plan.files import FilesSource
+
+_SAMPLE_FILES, _SAMPLE_BYTES = 100, 64 * 1024 * 1024
+"""As much as is looked at to infer a schema; what later files have beyond it is new."""
+
+
+class FileSchema:
+    def __init__(self, spark: SparkSession, store: Store, source: FilesSource, table: str) -> None:
+        self._spark, self._store, self._source, self._table = spark, store, source, table
+        self.format: Format = open_format(spark, source)
+
+    def require(self) -> Look:
+        """Infers it if nobody gave one, and none is kept yet. Transient while there is nothing to infer it from."""
+        document = self._document()
+        kept = StructType.fromJson(document["schema"]) if document else StructType()
+        if self._source.schema is not None:
+            return Look(merged(spark_schema(self._source.schema), kept), self._left_out(document))
+        if document is None:
+            kept = self._infer()
+            self.keep(Look(kept))
+        return Look(kept, self._left_out(document))
+
+    def keep(self, look: Look) -> None:
+        """Before anything is written by it."""
+        document = {
+            "columns": told(look.schema),
+            "left_out": list(look.left_out),
+            "schema": look.schema.jsonValue(),
+        }
+        self._store.write(self._source.stored, json.dumps(document, indent=1, ensure_ascii=False))
+
+    def _document(self) -> dict[str, Any] | None:
+        document = json.loads(self._store.read(self._source.stored) or "null")
+        return document if isinstance(document, dict) else None
+
+    def _left_out(self, document: dict[str, Any] | None) -> tuple[str, ...]:
+        return tuple(document["left_out"]) if document else ()
+
+    def _infer(self) -> StructType:
+        names = [file.name for file in _sample(list_files(self._spark, self._source, self._table).files)]
+        try:
+            found = self._inferred(names)
+        except Exception as error:
+            if not is_about_files(error):
+                raise
+            read, probe = partial(self.format.plain, schema=StructType()), self.format.probe
+            broken = find_unreadable(names, read, probe, error, self._source)
+            if not broken:
+                raise
+            found = self._inferred([name for name in names if name not in broken])
+        if not found.fields:
+            raise Transient(
+                f"there are no files in {self._source.folder} yet to infer a schema from",
+                where=self._table,
+                hint="they are waited for; with `schema` the table is made without them",
+            )
+        return found
+
+    def _inferred(self, names: Sequence[str]) -> StructType:
+        return usable(self.format.infer(names)) if names else StructType()
+
+
+def _sample(files: Sequence[File]) -> list[File]:
+    chosen: list[File] = []
+    size = 0
+    for file in sorted(files, key=lambda file: (file.modified_ms, file.name)):
+        if file.size == 0:
+            continue
+        if len(chosen) == _SAMPLE_FILES or (chosen and size + file.size > _SAMPLE_BYTES):
+            break
+        chosen.append(file)
+        size += file.size
+    return chosen

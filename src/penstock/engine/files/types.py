@@ -1,0 +1,107 @@
+"""Schemas of files: as Spark tells them, as a decoder wants them, and one grown by another."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import cast
+
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
+
+from penstock.spec.folder import RESERVED
+from penstock.spec.schema import Array, Column, Map, Scalar, Struct, Type, scalar
+
+_REFUSED_BY_DELTA = frozenset(" ,;{}()\n\t=")
+
+
+def spark_schema(schema: Struct) -> StructType:
+    return cast(StructType, StructType.fromDDL(schema.columns()))
+
+
+def decoder_schema(schema: StructType) -> Struct:
+    """Of what was inferred from lines, or was given as such a schema: it has no other types."""
+    return Struct(tuple(Column(field.name, _type(field.dataType), not field.nullable) for field in schema.fields))
+
+
+def _type(kind: DataType) -> Type:
+    match kind:
+        case StructType():
+            return decoder_schema(kind)
+        case ArrayType():
+            return Array(_type(kind.elementType))
+        case MapType():
+            return Map(Scalar("STRING"), _type(kind.valueType))
+        case DecimalType():
+            return scalar("DECIMAL", (kind.precision, kind.scale))
+    return scalar(kind.simpleString())
+
+
+def can_be_column(name: str, *, nested: bool = False) -> bool:
+    own = not nested and (name.casefold() in RESERVED or name.startswith("__"))
+    return bool(name) and not own and not any(sign in _REFUSED_BY_DELTA for sign in name)
+
+
+def usable(schema: StructType, *, nested: bool = False) -> StructType:
+    """Without the fields that no column can be called by, or that are there twice but for capitals."""
+    fields: dict[str, StructField] = {}
+    for field in schema.fields:
+        if can_be_column(field.name, nested=nested) and (kind := _usable(field.dataType)) is not None:
+            fields.setdefault(field.name.casefold(), StructField(field.name, kind, field.nullable))
+    return StructType(list(fields.values()))
+
+
+def _usable(kind: DataType) -> DataType | None:
+    """None if nothing is left of it."""
+    match kind:
+        case StructType():
+            made = usable(kind, nested=True)
+            return made if made.fields else None
+        case ArrayType():
+            element = _usable(kind.elementType)
+            return None if element is None else ArrayType(element, kind.containsNull)
+        case MapType():
+            value = _usable(kind.valueType)
+            return None if value is None else MapType(kind.keyType, value, kind.valueContainsNull)
+    return kind
+
+
+def merged(old: StructType, new: StructType) -> StructType:
+    """`old` with the fields that only `new` has, also within objects; a type that is there stays. Capitals make no
+    difference, and what is new may be missing."""
+    theirs = {field.name.casefold(): field for field in new.fields}
+    fields = [
+        StructField(
+            field.name,
+            _merged(field.dataType, theirs[field.name.casefold()].dataType)
+            if field.name.casefold() in theirs
+            else field.dataType,
+            field.nullable,
+        )
+        for field in old.fields
+    ]
+    mine = {field.name.casefold() for field in old.fields}
+    fields += [StructField(field.name, field.dataType) for field in new.fields if field.name.casefold() not in mine]
+    return StructType(fields)
+
+
+def _merged(old: DataType, new: DataType) -> DataType:
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        return merged(old, new)
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        return ArrayType(_merged(old.elementType, new.elementType), old.containsNull)
+    if isinstance(old, MapType) and isinstance(new, MapType):
+        return MapType(old.keyType, _merged(old.valueType, new.valueType), old.valueContainsNull)
+    return old
+
+
+def added(old: StructType, new: StructType) -> StructType:
+    """The columns that only `new` has."""
+    mine = {field.name.casefold() for field in old.fields}
+    return StructType([field for field in new.fields if field.name.casefold() not in mine])
+
+
+def without(schema: StructType, names: Collection[str]) -> StructType:
+    return StructType([field for field in schema.fields if field.name not in names])
+
+
+def told(schema: StructType) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString().upper()}" for field in schema.fields)

@@ -1,0 +1,30 @@
+"""A table that lands its source: the record as it came."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from penstock.engine import bronze
+from penstock.engine.protocol.commit import append
+from penstock.engine.protocol.entry import Entry, Pins
+from penstock.engine.protocol.fates import Fates
+from penstock.engine.protocol.function import Pinned
+from penstock.plan.model import TablePlan
+
+
+class Landing:
+    def __init__(self, table: TablePlan) -> None:
+        self._table = table
+
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+        return Pinned()
+
+    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+        rows = bronze.rows(batch, self._table, entry.pins) if self._table.columns else batch
+        append(rows.coalesce(files), uri, entry, idempotent=idempotent)
+
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+        return {}
+
+    def done(self) -> None:
+        pass

@@ -1,0 +1,34 @@
+"""The static side of joins: other tables, read in a batch as of one version each."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.engine.protocol.entry import Pins
+from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.store import Store
+from penstock.errors import Transient
+from penstock.plan.model import TablePlan
+
+
+class Lookups:
+    def __init__(self, table: TablePlan, store: Store) -> None:
+        self._table = table.name
+        self._places = {one.name: one.uri for one in table.stages.lookups} if table.stages else {}
+        self._logs = {name: DeltaLog(store, uri, name) for name, uri in self._places.items()}
+
+    def newest(self) -> dict[str, int]:
+        """Transient while one is not there."""
+        found: dict[str, int] = {}
+        for name, log in self._logs.items():
+            versions = log.versions()
+            if not versions:
+                raise Transient(f"the lookup {name} does not exist yet: {self._places[name]}", where=self._table)
+            found[name] = versions[-1]
+        return found
+
+    def read(self, spark: SparkSession, pins: Pins) -> dict[str, DataFrame]:
+        return {
+            name: spark.read.format("delta").option("versionAsOf", pins.lookups[name]).load(uri)
+            for name, uri in self._places.items()
+        }

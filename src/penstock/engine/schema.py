@@ -1,0 +1,147 @@
+"""A table's columns against those that its definition makes now: they stay, they grow, or a person decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StructType,
+    TimestampNTZType,
+)
+
+from penstock.engine.identifiers import quote
+from penstock.errors import TableChanged
+from penstock.plan.model import TablePlan
+
+_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 20}
+_WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
+    ByteType: (ShortType, IntegerType, LongType, DoubleType),
+    ShortType: (IntegerType, LongType, DoubleType),
+    IntegerType: (LongType, DoubleType),
+    FloatType: (DoubleType,),
+    DateType: (TimestampNTZType,),
+}
+"""What Delta can do without rewriting a file, and without losing a digit."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """By the path of the column, `address.street`; texts are types as SQL writes them."""
+
+    new: dict[str, str]
+    gone: dict[str, str]
+    wider: dict[str, tuple[str, str]]
+    other: dict[str, tuple[str, str]]
+    """Values of the old type do not fit the new one, or Delta cannot change it in place."""
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.gone or self.wider or self.other)
+
+
+def settle_columns(spark: SparkSession, table: TablePlan, wanted: StructType) -> str | None:
+    """Called under the table's commit lock. `strict` refuses any difference; `evolve` adds what is new and widens what
+    can be widened, and says so. A column that the definition no longer makes stays, and is NULL from now on."""
+    there = spark.read.format("delta").load(table.uri).schema
+    found = differences(there, wanted)
+    landed = table.stages is None and table.aggregate is None
+    if not found or (landed and not (found.new or found.wider or found.other)):
+        return None
+    if table.write.schema == "strict" or found.other:
+        raise _refused(table, there, wanted, found)
+    if not (found.new or found.wider):
+        return None
+    if found.wider:
+        widening = "SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+        spark.sql(f"ALTER TABLE delta.{quote(table.uri)} {widening}")
+    nothing = spark.createDataFrame([], wanted)
+    nothing.write.format("delta").mode("append").option("mergeSchema", "true").save(table.uri)
+    said = [f"new {name} {kind}" for name, kind in found.new.items()]
+    said += [f"{name} {old} is {new} now" for name, (old, new) in found.wider.items()]
+    return f"columns evolved: {', '.join(said)}"
+
+
+def differences(there: StructType, wanted: StructType) -> Differences:
+    """Whether NULL is allowed is not looked at, nor are capitals."""
+    found = Differences({}, {}, {}, {})
+    _compare("", there, wanted, found)
+    return found
+
+
+def _compare(path: str, there: StructType, wanted: StructType, found: Differences) -> None:
+    old = {field.name.lower(): field for field in there.fields}
+    new = {field.name.lower(): field for field in wanted.fields}
+    for key, field in new.items():
+        name = f"{path}{field.name}"
+        if key not in old:
+            found.new[name] = _text(field.dataType)
+        else:
+            _types(name, old[key].dataType, field.dataType, found)
+    for key, field in old.items():
+        if key not in new:
+            found.gone[f"{path}{field.name}"] = _text(field.dataType)
+
+
+def _types(name: str, old: DataType, new: DataType, found: Differences) -> None:
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        _compare(f"{name}.", old, new, found)
+    elif isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        _types(f"{name}.element", old.elementType, new.elementType, found)
+    elif isinstance(old, MapType) and isinstance(new, MapType):
+        _types(f"{name}.key", old.keyType, new.keyType, found)
+        _types(f"{name}.value", old.valueType, new.valueType, found)
+    elif old != new:
+        (found.wider if widens(old, new) else found.other)[name] = (_text(old), _text(new))
+
+
+def widens(old: DataType, new: DataType) -> bool:
+    """Every value of the old type is a value of the new one."""
+    if isinstance(new, DecimalType):
+        if isinstance(old, DecimalType):
+            return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
+        digits = _DIGITS.get(type(old))
+        return digits is not None and new.precision - new.scale >= digits
+    return type(new) in _WIDER.get(type(old), ())
+
+
+def _refused(table: TablePlan, there: StructType, wanted: StructType, found: Differences) -> TableChanged:
+    lines = [
+        "its definition makes other columns than the table has",
+        f"  the table has:        {_columns(there)}",
+        f"  the definition makes: {_columns(wanted)}",
+        *(f"  {line}" for line in _told(found)),
+    ]
+    back = "write the definition as it was"
+    on = "`write: {schema: evolve}` adds columns and widens types"
+    if found.other:
+        on = "make a new table of another name: a type cannot be changed so in place"
+    return TableChanged("\n".join(lines), where=table.name, hint=f"{back}; or {on}")
+
+
+def _told(found: Differences) -> Iterator[str]:
+    if found.new:
+        yield "new: " + ", ".join(f"{name} {kind}" for name, kind in found.new.items())
+    if found.gone:
+        yield "no longer made: " + ", ".join(f"{name} {kind}" for name, kind in found.gone.items())
+    for name, (old, new) in {**found.wider, **found.other}.items():
+        yield f"another type: {name} was {old}, would be {new}"
+
+
+def _columns(schema: StructType) -> str:
+    return ", ".join(f"{field.name} {_text(field.dataType)}" for field in schema.fields)
+
+
+def _text(kind: DataType) -> str:
+    return kind.simpleString().upper()

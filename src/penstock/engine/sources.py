@@ -1,0 +1,58 @@
+"""The sources of a run's tables: one client for all that read the same cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+from penstock.engine.delta.reader import DeltaReader
+from penstock.engine.files.reader import FilesReader
+from penstock.engine.kafka.admin import Admin
+from penstock.engine.kafka.reader import KafkaReader
+from penstock.engine.kafka.target import SinkReader
+from penstock.engine.source import Source
+from penstock.engine.store import Store
+from penstock.engine.stream_reader import StreamReader
+from penstock.plan.files import FilesSource
+from penstock.plan.model import Cluster, KafkaSource, TablePlan
+
+
+class Sources:
+    def __init__(self, open_store: Callable[[str], Store], spark: SparkSession | None = None) -> None:
+        """The session lists files, and is for tables with `stream`, whose function is asked what it reads; tables that
+        read other sources do without."""
+        self._open_store = open_store
+        self._spark = spark
+        self._admins: dict[str, Admin] = {}
+        self._lock = threading.Lock()
+
+    def open(self, table: TablePlan) -> Source:
+        """At each start of a table: what it asks outside is asked anew."""
+        source = table.source
+        if isinstance(source, KafkaSource):
+            return KafkaReader(source, self._admin(source.cluster), table.name)
+        if table.stream is not None:
+            assert self._spark is not None
+            return StreamReader(self._spark, table, self._open_store)
+        if isinstance(source, FilesSource):
+            assert self._spark is not None
+            return FilesReader(self._spark, source, self._open_store(source.uri), table.name)
+        if table.sink is not None:
+            admin = self._admin(table.sink.cluster)
+            return SinkReader(source, self._open_store(source.uri), table.name, table.sink, admin)
+        recomputed = table.aggregate is not None and table.aggregate.emit != "final"
+        return DeltaReader(
+            source,
+            self._open_store(source.uri),
+            table.name,
+            coordinates=table.input.coordinates if table.stages is not None else "carried",
+            changes_are="every group is computed anew" if recomputed else "it was skipped",
+        )
+
+    def _admin(self, cluster: Cluster) -> Admin:
+        with self._lock:
+            if cluster.name not in self._admins:
+                self._admins[cluster.name] = Admin(cluster)
+            return self._admins[cluster.name]

@@ -1,0 +1,149 @@
+"""A table with stages: decoded, transformed, judged; the rejected rows go to quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from penstock.engine.lookups import Lookups
+from penstock.engine.protocol.commit import append
+from penstock.engine.protocol.entry import Entry, Pins
+from penstock.engine.protocol.fates import BATCHES, DROPPED, DUPLICATES, READ, REJECTED, RESHAPED, UNMET, Fates
+from penstock.engine.protocol.function import Pinned
+from penstock.engine.quarantine import Quarantine
+from penstock.engine.stages import judge
+from penstock.engine.stages.coordinates import SOURCE
+from penstock.engine.stages.decode import literal, reason
+from penstock.engine.stages.dedupe import numbered, without_duplicates
+from penstock.engine.stages.function import Made, StagedTable
+from penstock.engine.stages.rejects import NOTHING_FAILED
+from penstock.errors import Terminal
+from penstock.plan.model import TablePlan
+
+_JUDGED_ANEW = "it was rejected when its batch was written, and is a good row by the definition, or the time, of now"
+Told = Mapping[str, Any]
+"""What one stage counted, by the names that `judge` gives."""
+
+
+class Staged:
+    def __init__(self, table: TablePlan, stages: StagedTable, lookups: Lookups, quarantine: Quarantine | None) -> None:
+        assert table.stages is not None
+        self._table, self._stages, self._lookups, self._quarantine = table, stages, lookups, quarantine
+        self._dedupe = table.stages.dedupe
+        self._made: Made | None = None
+        self._kept: DataFrame | None = None
+
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+        return Pinned(self._lookups.newest())
+
+    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+        self._made = self._make(batch, entry)
+        rows = self._made.rows
+        if self._dedupe is not None:
+            self._kept = numbered(rows).persist(StorageLevel.MEMORY_AND_DISK)
+            rows = without_duplicates(self._kept, self._dedupe, uri)
+        append(rows.coalesce(files), uri, entry, idempotent=idempotent)
+
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+        made, self._made = self._made, None
+        told = [observed.result() for observed in made.observed] if written and made is not None else [None]
+        found = [one for one in told if one is not None]
+        if made is None or len(found) < len(told):
+            return self._again(batch, entry, rows)
+        fates = _fates(found, rows)
+        if fates[REJECTED] and self._quarantine is not None:
+            self._quarantine.add(self._stages.explained(self._brought(batch, entry, made, found)), entry)
+        return fates
+
+    def done(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.unpersist()
+
+    def _make(self, batch: DataFrame, entry: Entry) -> Made:
+        return self._stages.make(batch, entry.pins, self._lookups.read(batch.sparkSession, entry.pins))
+
+    def _brought(self, batch: DataFrame, entry: Entry, made: Made, found: Sequence[Told]) -> DataFrame:
+        """The rejected rows that came along with the write, if those are all; else the batch is read again."""
+        parts = []
+        for stage, (judged, one) in enumerate(zip(made.judged, found, strict=True)):
+            if one[judge.REJECTED]:
+                rows = judged.rejected()
+                if one[judge.BROUGHT].size() == one[judge.REJECTED]:
+                    rows = local_rows(batch.sparkSession, one[judge.BROUGHT], rows.schema)
+                parts.append(self._stages.with_raw(batch, entry.pins, rows) if stage else rows)
+        return reduce(DataFrame.unionByName, parts)
+
+    def _again(self, batch: DataFrame, entry: Entry, rows: int) -> Fates:
+        """The good rows are in the table, and what else was known of the batch is lost: it is read once more."""
+        made = self._make(batch, entry)
+        changed = entry.pins.definition != self._table.definition
+        if self._quarantine is not None and not self._quarantine.has(entry):
+            if changed and not self._table.input.stable:
+                raise _by_another_definition(entry)
+            first, *later = (judged.rejected() for judged in made.judged)
+            records = (self._stages.with_raw(batch, entry.pins, rejected) for rejected in later)
+            explained = self._stages.explained(reduce(DataFrame.unionByName, (first, *records)))
+            known = self._table.write.source and self._table.input.stable
+            if known and (changed or self._stages.depends_on_the_moment):
+                explained = self._left_over(batch, entry, made, explained)
+            self._quarantine.add(explained, entry)
+        return {} if changed else _fates([judged.counted() for judged in made.judged], rows)
+
+    def _left_over(self, batch: DataFrame, entry: Entry, made: Made, explained: DataFrame) -> DataFrame:
+        """The batch was judged by another definition, or at another time, so the table may hold rows that are rejected
+        now, and lack some that were rejected then: whatever is not in the table goes to quarantine, and nothing is
+        lost."""
+        there = batch.sparkSession.read.format("delta").load(self._table.uri).select(SOURCE)
+        rows = made.rows
+        if self._dedupe is not None:  # what was left out as a duplicate has its keys in the table
+            rows = without_duplicates(numbered(rows), self._dedupe, self._table.uri)
+        good = rows.selectExpr(SOURCE, f"{NOTHING_FAILED} AS failed")
+        why = reason("judged_anew", literal(_JUDGED_ANEW))
+        records = self._stages.records_of(batch, entry.pins, good).selectExpr("*", f"{why} AS why")
+        return explained.unionByName(records).join(there, SOURCE, "left_anti")
+
+
+def _by_another_definition(entry: Entry) -> Terminal:
+    return Terminal(
+        f"batch {entry.generation}.{entry.batch} was cut off between its good rows and its rejected ones, and the "
+        "definition has changed since: which of its rows were rejected can only be said by the old one",
+        where=entry.table,
+        hint="put the definition back as it was, `penstock run --once` the table, and change it then",
+    )
+
+
+def _fates(found: Sequence[Told], rows: int) -> dict[str, int]:
+    """`rows` were written; what else met every expectation was in the table already."""
+    first, last = found[0], found[-1]
+    rejected, dropped = (sum(int(one[name]) for one in found) for name in (judge.REJECTED, judge.DROPPED))
+    given = int(first[judge.READ] - first[judge.REJECTED] - first[judge.DROPPED])
+    passed = int(last[judge.READ] - last[judge.REJECTED] - last[judge.DROPPED])
+    return {
+        BATCHES: 1,
+        READ: int(first[judge.READ]),
+        RESHAPED: int(last[judge.READ]) - given if len(found) > 1 else 0,
+        REJECTED: rejected,
+        DROPPED: dropped,
+        DUPLICATES: passed - rows,
+        **{
+            UNMET + name.removeprefix(judge.UNMET): int(count)
+            for one in found
+            for name, count in one.items()
+            if name.startswith(judge.UNMET)
+        },
+    }
+
+
+def local_rows(spark: SparkSession, rows: Any, schema: StructType) -> DataFrame:
+    """Rows that the JVM holds already: they do not pass through Python."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    values = jvm.scala.jdk.javaapi.CollectionConverters.asJava(rows)
+    kind = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
+    return DataFrame(spark._jsparkSession.createDataFrame(values, kind), spark)

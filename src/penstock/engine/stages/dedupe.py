@@ -1,0 +1,102 @@
+"""Rows whose keys are in the table already are left out; of those within a batch the first by its coordinates stays.
+
+The table itself is the memory: there is no state to lose. It is read unpinned and within the write, so that a
+concurrent append makes the write fail instead of doubling a row. Only files that can hold the batch's keys are read:
+the bounds of the keys and of the time stand as literals in the condition, which is what Delta skips files by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DateType, DecimalType, IntegralType, StringType, TimestampNTZType, TimestampType
+
+from penstock.engine.identifiers import quote
+from penstock.engine.stages.coordinates import SOURCE
+from penstock.engine.stages.decode import literal
+from penstock.plan.stages import DedupePlan
+
+_BOUNDED = (IntegralType, DecimalType, DateType, TimestampType, TimestampNTZType, StringType)
+"""Types whose bounds can be written as text and read again exactly."""
+NUMBER = "__row"
+
+
+def numbered(rows: DataFrame) -> DataFrame:
+    """The rows as `without_duplicates` takes them; to be kept in memory, for they are read several times."""
+    return rows.withColumn(NUMBER, F.monotonically_increasing_id())
+
+
+def without_duplicates(rows: DataFrame, plan: DedupePlan, uri: str) -> DataFrame:
+    there = _in_table(rows, plan, uri)
+    new = rows.alias("new").join(F.broadcast(there).alias("old"), F.expr(_same(plan)), "left_anti")
+    return new.join(F.broadcast(_again(new, plan)), NUMBER, "left_anti").drop(NUMBER)
+
+
+def _in_table(rows: DataFrame, plan: DedupePlan, uri: str) -> DataFrame:
+    """Keys, and times, of the table's rows that have the keys of a row of the batch."""
+    table = rows.sparkSession.read.format("delta").load(uri)
+    for condition in _bounds(rows, plan):
+        table = table.where(condition)
+    columns = [*plan.keys, *([plan.time] if plan.time else [])]
+    keys = rows.select(*map(quote, plan.keys)).alias("new")
+    equal = " AND ".join(f"old.{quote(key)} = new.{quote(key)}" for key in plan.keys)
+    return table.select(*map(quote, columns)).alias("old").join(F.broadcast(keys), F.expr(equal), "left_semi")
+
+
+def _bounds(rows: DataFrame, plan: DedupePlan) -> Iterator[str]:
+    """Conditions that every row of the table meets that can be a duplicate."""
+    kinds = {field.name: field.dataType for field in rows.schema.fields}
+    names = [name for name in dict.fromkeys([*plan.keys, plan.time or plan.keys[0]]) if _bounded(kinds[name])]
+    if not names:
+        return
+    asked = [F.expr(f"CAST({what}({quote(name)}) AS STRING)") for name in names for what in ("min", "max")]
+    found = rows.agg(*asked).first()
+    assert found is not None
+    for index, name in enumerate(names):
+        low, high = found[2 * index], found[2 * index + 1]
+        if low is None or high is None:
+            yield "false"  # no row has this key: none can be a duplicate
+            continue
+        kind = kinds[name].simpleString()
+        first, last = (f"CAST({literal(text)} AS {kind})" for text in (low, high))
+        if name == plan.time:
+            wide = f"INTERVAL '{(plan.within_ms or 0) / 1000:.3f}' SECOND"
+            first, last = f"{first} - {wide}", f"{last} + {wide}"
+        yield f"{quote(name)} BETWEEN {first} AND {last}"
+
+
+def _bounded(kind: DataType) -> bool:
+    return isinstance(kind, _BOUNDED)
+
+
+def _same(plan: DedupePlan) -> str:
+    conditions = [f"new.{quote(key)} = old.{quote(key)}" for key in plan.keys]
+    if plan.time is not None:
+        new, old = f"new.{quote(plan.time)}", f"old.{quote(plan.time)}"
+        conditions.append(f"abs(unix_micros({new}) - unix_micros({old})) <= {(plan.within_ms or 0) * 1000}")
+    return " AND ".join(conditions)
+
+
+def _again(rows: DataFrame, plan: DedupePlan) -> DataFrame:
+    """The numbers of rows whose keys a row before them has. Only the keys travel, and only those that are there twice
+    are looked at."""
+    keys = [quote(key) for key in plan.keys]
+    known = rows.dropna(subset=[*plan.keys, *([plan.time] if plan.time else [])])
+    place = SOURCE if SOURCE in rows.columns else NUMBER
+    time = f"unix_micros({quote(plan.time)})" if plan.time else "0L"
+    one = f"struct({place} AS place, {NUMBER} AS number, {time} AS time)"
+    groups = (
+        known.groupBy(*keys).agg(F.expr(f"sort_array(collect_list({one}))").alias("found")).where("size(found) > 1")
+    )
+    if plan.time is None:
+        return groups.selectExpr("explode(slice(found, 2, size(found))) AS one").selectExpr(f"one.number AS {NUMBER}")
+    # In the order of arrival: a row stays if none of those that stay before it is near. Few stay, so the work grows
+    # with the rows of a key, even if all rows of a batch have the same.
+    near = f"exists(kept, k -> abs(k.time - x.time) <= {(plan.within_ms or 0) * 1000})"
+    start = "CAST(array() AS ARRAY<STRUCT<time: BIGINT, number: BIGINT>>)"
+    stays = "array_append(kept, named_struct('time', x.time, 'number', x.number))"
+    judged = groups.selectExpr("found", f"aggregate(found, {start}, (kept, x) -> IF({near}, kept, {stays})) AS kept")
+    again = "filter(found, x -> NOT exists(kept, k -> k.number = x.number))"
+    return judged.selectExpr(f"explode({again}) AS one").selectExpr(f"one.number AS {NUMBER}")

@@ -1,0 +1,195 @@
+"""A table as a function of a micro-batch: rows to write, and rows that are rejected with the reason.
+
+One pass: the write of the good rows counts the bad ones, and brings them along as long as they are few and small. Only
+if they are not, or if the good rows are in the table already, the batch is read again for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from penstock.engine import bronze
+from penstock.engine.identifiers import quote
+from penstock.engine.protocol.entry import Pins
+from penstock.engine.stages.batch_time import with_batch_time
+from penstock.engine.stages.coordinates import SOURCE, with_source
+from penstock.engine.stages.csv import CsvDecoder, TextDecoder
+from penstock.engine.stages.decode import Decoder, reason
+from penstock.engine.stages.json import JsonDecoder
+from penstock.engine.stages.judge import BAD, Judged, judge
+from penstock.engine.stages.observed import Observed
+from penstock.engine.stages.rejects import FAILED, RAW, raw_columns, reject
+from penstock.engine.stages.transform import Transform, load_transform
+from penstock.errors import Terminal
+from penstock.plan.model import KafkaSource, TablePlan
+from penstock.plan.stages import DecodePlan, Expectation
+
+_NO_PINS = Pins(0, "")
+_NO_SOURCE = {
+    "kafka": "CAST(NULL AS STRUCT<topic: STRING, partition: INT, offset: BIGINT>)",
+    "file": "CAST(NULL AS STRUCT<file: STRING, row: BIGINT>)",
+}
+OpenDecoder = Callable[[DecodePlan, str | None], Decoder]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a batch becomes. `rows` runs once; what it observed and what was rejected are asked for afterwards."""
+
+    rows: DataFrame
+    observed: tuple[Observed, ...]
+    judged: tuple[Judged, ...]
+
+
+class StagedTable:
+    """The stages of one table, loaded once per start."""
+
+    def __init__(self, table: TablePlan, decoder: OpenDecoder | None = None) -> None:
+        """`decoder` opens another than the one that payloads of Kafka have."""
+        assert table.stages is not None
+        self._table, self._stages = table, table.stages
+        self._decoder = decoder or _decoder
+        transform = table.stages.transform
+        self._transform: Transform | None = (
+            load_transform(transform, table.stages.input_name, table.name) if transform else None
+        )
+
+    def make(self, batch: DataFrame, pins: Pins, lookups: Mapping[str, DataFrame]) -> Made:
+        first = self._decoded(batch, pins)
+        if self._transform is None:
+            observed = Observed()
+            return Made(self._finished(first.good(observed)), (observed,), (first,))
+        before, after = Observed(), Observed()
+        rows = self._require_source(self._transform(first.good(before), lookups, pins.time_ms))
+        second = self._expected(rows, pins)
+        return Made(self._finished(second.good(after)), (before, after), (first, second))
+
+    @property
+    def depends_on_the_moment(self) -> bool:
+        """A Python function may ask for the time, or for chance: a second run of a batch may judge otherwise."""
+        plan = self._stages.transform
+        return plan is not None and plan.sql is None
+
+    def refuse_chance(self, batch: DataFrame, lookups: Mapping[str, DataFrame]) -> None:
+        """`batch` has no rows. Terminal if SQL of the user gives another answer every time that it is asked."""
+        if self._transform is None and not self._stages.expect:
+            return
+        rows = self._decoded(batch, _NO_PINS).good(Observed())
+        spark = rows.sparkSession
+        if self._transform is not None:
+            plain = spark.createDataFrame([], rows.schema)
+            rows = self._transform(plain, {name: _empty_like(frame) for name, frame in lookups.items()}, 0)
+            if not self.depends_on_the_moment and not _deterministic(rows):
+                raise self._chance("sql", self._stages.transform.sql if self._stages.transform else None)
+        for one in self._stages.expect:
+            if not _deterministic(spark.createDataFrame([], rows.schema).selectExpr(one.check)):
+                raise self._chance(f"expect {one.name}", one.check)
+
+    def _chance(self, where: str, written: str | None) -> Terminal:
+        return Terminal(
+            f"{where} depends on chance, so a batch that runs again could lose rows: {written}",
+            where=self._table.name,
+            hint="leave out rand(), uuid() and their like; a hash of the row is always the same: xxhash64(order_id)",
+        )
+
+    def explained(self, rejected: DataFrame) -> DataFrame:
+        """Rejected rows with `why`, a struct of reason and detail."""
+        expectation = reason("expectation", f"array_join({FAILED}, ', ')")
+        decode = self._stages.decode
+        if decode is None:
+            return rejected.selectExpr("*", f"{expectation} AS why")
+        decoded = self._decoder(replace(decode, column="value"), "value_binary").decode(rejected)
+        kept = [*RAW, SOURCE, FAILED]
+        return decoded.frame.selectExpr(*kept, f"IF(size({FAILED}) > 0, {expectation}, {decoded.why}) AS why")
+
+    def with_raw(self, batch: DataFrame, pins: Pins, rejected: DataFrame) -> DataFrame:
+        """Rows that were rejected after a transform, as the record that each came from: once, whatever became of it."""
+        if self._transform is None or not self._table.write.source:
+            return rejected
+        return self.records_of(batch, pins, rejected)
+
+    def records_of(self, batch: DataFrame, pins: Pins, rows: DataFrame) -> DataFrame:
+        """The records that rows came from, by their coordinates, with what any of its rows did not meet."""
+        records = self._records(batch, pins)
+        raw = raw_columns(self._table, records.columns)
+        came = records.selectExpr(*(f"CAST({raw.get(n, 'NULL')} AS {kind}) AS {n}" for n, kind in RAW.items()), SOURCE)
+        failed = F.array_distinct(F.flatten(F.collect_list(FAILED))).alias(FAILED)
+        return came.join(F.broadcast(rows.groupBy(SOURCE).agg(failed)), SOURCE).select(*RAW, SOURCE, FAILED)
+
+    def _records(self, batch: DataFrame, pins: Pins) -> DataFrame:
+        records = bronze.rows(batch, self._table, pins) if isinstance(self._table.source, KafkaSource) else batch
+        return with_source(records, self._table.input)
+
+    def _decoded(self, batch: DataFrame, pins: Pins) -> Judged:
+        table, stages = self._table, self._stages
+        records = self._records(batch, pins)
+        raw = raw_columns(table, records.columns)
+        expectations = () if self._transform is not None else _at(stages.expect, pins)
+        size = f"octet_length({raw['value']})" if raw.get("value", "NULL") != "NULL" else "0"
+        place = f"to_json({SOURCE})"
+        if stages.decode is None:
+            columns = records.columns
+            kept = reject(raw, SOURCE, "__failed")
+            return judge(records, columns, expectations, bad="false", place=place, reject=kept, size=size)
+        binary = table.input.raw.get("value_binary") if stages.decode.column == table.input.raw.get("value") else None
+        decoded = self._decoder(stages.decode, binary).decode(records)
+        keep = [name for name in stages.decode.keep if name != SOURCE]
+        columns = [*(name for name, _ in decoded.columns), *keep, SOURCE]
+        frame = decoded.frame.selectExpr(
+            *(f"{value} AS {quote(name)}" for name, value in decoded.columns),
+            *map(quote, keep),
+            SOURCE,
+            f"{decoded.bad} AS {BAD}",
+            *(f"{value} AS `__raw_{name}`" for name, value in raw.items()),
+        )
+        kept = reject({name: f"`__raw_{name}`" for name in raw}, SOURCE, "__failed")
+        size = "octet_length(`__raw_value`)" if "value" in raw else "0"
+        return judge(frame, columns, expectations, bad=BAD, place=place, reject=kept, size=size)
+
+    def _expected(self, rows: DataFrame, pins: Pins) -> Judged:
+        """After a transform the record as it came is no longer at hand: it is looked up by its coordinates."""
+        has_source = SOURCE in rows.columns
+        values = ", ".join(quote(name) for name in rows.columns if name != SOURCE)
+        source = SOURCE if has_source else _NO_SOURCE[self._table.input.origin]
+        kept = reject({"value": f"to_json(struct({values}))"}, source, "__failed")
+        place = f"to_json({SOURCE})" if has_source else "'an unknown place'"
+        return judge(
+            rows, rows.columns, _at(self._stages.expect, pins), bad="false", place=place, reject=kept, size="0"
+        )
+
+    def _require_source(self, rows: DataFrame) -> DataFrame:
+        if SOURCE in rows.columns or not self._table.write.source:
+            return rows
+        raise Terminal(
+            f"the transform gave no column {SOURCE}: without it nobody can prove that no row was lost",
+            where=self._table.name,
+            hint=f"keep it: SELECT {SOURCE}, … ; or do without: write: {{source: false}}",
+        )
+
+    def _finished(self, rows: DataFrame) -> DataFrame:
+        return rows if self._table.write.source else rows.drop(SOURCE)
+
+
+def _at(expectations: Sequence[Expectation], pins: Pins) -> list[Expectation]:
+    return [replace(one, check=with_batch_time(one.check, pins.time_ms)) for one in expectations]
+
+
+def _empty_like(frame: DataFrame) -> DataFrame:
+    return frame.sparkSession.createDataFrame([], frame.schema)
+
+
+def _deterministic(rows: DataFrame) -> bool:
+    return bool(rows._jdf.queryExecution().analyzed().deterministic())
+
+
+def _decoder(plan: DecodePlan, binary: str | None) -> Decoder:
+    makers: dict[str, Callable[[DecodePlan, str | None], Decoder]] = {
+        "json": JsonDecoder,
+        "csv": CsvDecoder,
+        "text": TextDecoder,
+    }
+    return makers[plan.format](plan, binary)

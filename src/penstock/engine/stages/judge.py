@@ -1,0 +1,91 @@
+"""Good rows, rejected rows, dropped rows: told apart in the one pass that writes the good ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from penstock.engine.identifiers import quote
+from penstock.engine.stages.expect import checks
+from penstock.engine.stages.observed import Observed
+from penstock.engine.stages.rejects import NOTHING_FAILED
+from penstock.plan.stages import Expectation
+
+BAD, OUT, DROP, FINE, NUMBER, REJECT = "__bad", "__out", "__drop", "__fine", "__number", "__reject"
+READ, REJECTED, DROPPED, BROUGHT, UNMET = "read", "rejected", "dropped", "brought", "unmet_"
+MOST_BROUGHT = 5_000
+"""Rejected rows that a task brings along; with more of them the batch is read again."""
+LARGEST_BROUGHT = 4_096
+_IN_TASK = (1 << 33) - 1
+
+
+@dataclass(frozen=True)
+class Judged:
+    """`all` has the rows of the table beside marks; nothing runs before one of the two is used."""
+
+    all: DataFrame
+    columns: tuple[str, ...]
+    unmet: tuple[str, ...]
+
+    def good(self, observed: Observed) -> DataFrame:
+        """The rows to write; `observed` learns of the rest while they are written."""
+        brought = F.collect_list(F.expr(f"IF({NUMBER} < {MOST_BROUGHT}, {REJECT}, NULL)")).alias(BROUGHT)
+        seen = observed.on(self.all, *self._counts(), brought)
+        return seen.where(f"NOT {OUT} AND NOT {DROP} AND {FINE}").select(*map(quote, self.columns))
+
+    def counted(self) -> dict[str, int]:
+        """The same numbers by a pass of their own."""
+        found = self.all.agg(*self._counts()).first()
+        assert found is not None
+        return found.asDict()
+
+    def _counts(self) -> list[Column]:
+        return [
+            F.count(F.lit(1)).alias(READ),
+            F.count_if(F.expr(OUT)).alias(REJECTED),
+            F.count_if(F.expr(DROP)).alias(DROPPED),
+            *(F.count_if(F.expr(f"`{UNMET}{name}`")).alias(f"{UNMET}{name}") for name in self.unmet),
+        ]
+
+    def rejected(self) -> DataFrame:
+        """The rejected rows, with the columns of a reject."""
+        return self.all.where(OUT).select(f"{REJECT}.*")
+
+
+def judge(
+    frame: DataFrame,
+    columns: Sequence[str],
+    expectations: Sequence[Expectation],
+    *,
+    bad: str,
+    place: str,
+    reject: str,
+    size: str,
+) -> Judged:
+    """`bad` marks rows that are out whatever the expectations say. `place`, `reject` and `size` are expressions: where
+    a row came from, what is kept of it if it is out (what it failed is in `__failed`), and how large that is."""
+    found = checks(expectations, place)
+    marks = frame.selectExpr(
+        "*",
+        f"{bad} OR {found.rejected} AS {OUT}",
+        f"NOT {bad} AND NOT ({found.rejected}) AND {found.dropped} AS {DROP}",
+        f"{bad} OR {found.fine} AS {FINE}",
+        f"IF({bad}, {NOTHING_FAILED}, {found.failed}) AS __failed",
+        *(f"NOT {bad} AND {unmet} AS `{UNMET}{name}`" for name, unmet in found.counts),
+    )
+    # The counter moves only where its branch is taken: it numbers the rejected rows of a task.
+    numbered = marks.selectExpr(
+        "*", f"CASE WHEN {OUT} THEN monotonically_increasing_id() & {_IN_TASK}L END AS {NUMBER}"
+    )
+    names = tuple(name for name, _ in found.counts)
+    kept = [*map(quote, columns), OUT, DROP, FINE, *(f"`{UNMET}{name}`" for name in names)]
+    large = f"coalesce({size}, 0) > {LARGEST_BROUGHT}"
+    whole = numbered.selectExpr(
+        *kept,
+        f"IF({large}, {MOST_BROUGHT}, {NUMBER}) AS {NUMBER}",
+        f"CASE WHEN {OUT} THEN {reject} END AS {REJECT}",
+    )
+    return Judged(whole, tuple(columns), names)

@@ -1,0 +1,84 @@
+"""The user's own step: SQL over the rows and the lookups, or a Python function on their DataFrames."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import cast
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from penstock.engine.stages.batch_time import with_batch_time
+from penstock.errors import Terminal
+from penstock.plan.stages import TransformPlan
+
+Transform = Callable[[DataFrame, Mapping[str, DataFrame], int], DataFrame]
+"""Rows, lookups, and the time of the batch in milliseconds."""
+
+
+def load_transform(plan: TransformPlan, input_name: str, table: str) -> Transform:
+    """Raises Terminal where the user's file cannot be loaded."""
+    if plan.sql is not None:
+        return _sql(plan.sql, input_name)
+    assert plan.file is not None and plan.function is not None
+    return _python(Path(plan.file), plan.function, table)
+
+
+def _sql(query: str, input_name: str) -> Transform:
+    def run(rows: DataFrame, lookups: Mapping[str, DataFrame], time_ms: int) -> DataFrame:
+        rows.createOrReplaceTempView(input_name)
+        for name, frame in lookups.items():
+            frame.createOrReplaceTempView(name)
+        return rows.sparkSession.sql(with_batch_time(query, time_ms))
+
+    return run
+
+
+def _python(file: Path, name: str, table: str) -> Transform:
+    function = cast(Callable[..., DataFrame], _function(file, name, table))
+
+    def run(rows: DataFrame, lookups: Mapping[str, DataFrame], _: int) -> DataFrame:
+        try:
+            made = function(rows, **lookups)
+        except PySparkException:
+            raise
+        except Exception as error:
+            raise Terminal(
+                f"{name} failed: {type(error).__name__}: {error}", where=f"{table} ({_line(error, file)})"
+            ) from error
+        if not isinstance(made, DataFrame):
+            raise Terminal(f"{name} gave {type(made).__name__}, not a DataFrame", where=f"{table} ({file})")
+        return made
+
+    return run
+
+
+def _function(file: Path, name: str, table: str) -> object:
+    folder = str(file.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # what lies beside it can be imported
+    spec = importlib.util.spec_from_file_location(f"_penstock_{abs(hash(str(file)))}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise Terminal(
+            f"{file.name} cannot be loaded: {type(error).__name__}: {error}",
+            where=f"{table} ({_line(error, file)})",
+            hint="it must be importable by itself: `python " + file.name + "` shows the same",
+        ) from error
+    return getattr(module, name)
+
+
+def _line(error: BaseException, file: Path) -> str:
+    """file:line of the deepest frame within the user's file."""
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(file):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f"{file}:{line}" if line else str(file)

@@ -1,0 +1,102 @@
+"""The function of a table, from its plan: what its rows look like, and what is needed to run it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from penstock.engine import bronze
+from penstock.engine.aggregate.final import Final
+from penstock.engine.aggregate.groups import computed
+from penstock.engine.aggregate.recomputed import Recomputed
+from penstock.engine.files.function import FilesFunction, files_schema
+from penstock.engine.files.quarantine import FileQuarantine
+from penstock.engine.files.reader import FilesReader
+from penstock.engine.landing import Landing
+from penstock.engine.lookups import Lookups
+from penstock.engine.protocol.entry import Entry, Pins
+from penstock.engine.protocol.function import Function
+from penstock.engine.quarantine import Quarantine
+from penstock.engine.sink import LEDGER, Sending
+from penstock.engine.sink_message import Message, message
+from penstock.engine.source import Source
+from penstock.engine.staged import Staged
+from penstock.engine.stages.coordinates import SOURCE
+from penstock.engine.stages.function import StagedTable
+from penstock.engine.store import Store
+from penstock.engine.streamed import Streamed
+from penstock.plan.model import TablePlan
+from penstock.plan.quarantine import quarantine_of
+
+_BY_FILE = "struct<file:string,row:bigint>"
+
+
+@dataclass(frozen=True)
+class TableFunction:
+    schema: StructType
+    stages: StagedTable | None = None
+    source_type: str = ""
+    """The type of the rows' coordinates."""
+    message: Message | None = None
+    """Of a sink: what a row becomes."""
+    files: FilesReader | None = None
+
+    def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
+        """Under the table's commit lock: the quarantine is made if it is not there."""
+        if table.stream is not None:
+            return Streamed(table.stream)
+        if table.sink is not None:
+            assert self.message is not None
+            return Sending(table.name, table.sink, self.message)
+        quarantine: Quarantine | None = None
+        if self.files is not None:
+            place = quarantine_of(table.name, table.uri)
+            beside = FileQuarantine(spark, store, place, self.source_type, idempotent=idempotent)
+            beside.create(entry)
+            return FilesFunction(spark, table, store, self.files, beside)
+        if table.may_reject:
+            place = quarantine_of(table.name, table.uri)
+            quarantine = Quarantine(spark, store, place, self.source_type, idempotent=idempotent)
+            quarantine.create(entry)
+        if table.aggregate is not None:
+            return Final(table, quarantine) if quarantine is not None else Recomputed(table, store)
+        if self.stages is None:
+            return Landing(table)
+        return Staged(table, self.stages, Lookups(table, store), quarantine)
+
+
+def table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
+    """Looks at the source's columns; reads no row."""
+    if table.stream is not None:
+        return TableFunction(_plain(source.stream(spark).schema))
+    if table.sink is not None:
+        return TableFunction(LEDGER, message=message(_empty(spark, source), table))
+    if isinstance(source, FilesReader):
+        schema, kind = files_schema(table, store, source)
+        return TableFunction(schema, source_type=kind, files=source)
+    if table.aggregate is not None:
+        rows = _empty(spark, source)
+        kind = rows.schema[SOURCE].dataType.simpleString() if SOURCE in rows.columns else _BY_FILE
+        return TableFunction(computed(rows, table.aggregate).schema, source_type=kind)
+    if table.stages is None:
+        return TableFunction(bronze.schema(table) if table.columns else _empty(spark, source).schema)
+    session = spark.newSession()  # its views are of nobody's business
+    stages = StagedTable(table)
+    lookups = Lookups(table, store)
+    pins = Pins(0, "", lookups.newest())
+    empty, beside = _empty(session, source), lookups.read(session, pins)
+    stages.refuse_chance(empty, beside)
+    made = stages.make(empty, pins, beside)
+    source_type = made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
+    return TableFunction(made.rows.schema, stages, source_type)
+
+
+def _plain(schema: StructType) -> StructType:
+    """Without the notes of watermarks on its columns."""
+    return StructType([StructField(one.name, one.dataType, one.nullable) for one in schema.fields])
+
+
+def _empty(spark: SparkSession, source: Source) -> DataFrame:
+    return spark.createDataFrame([], source.stream(spark).schema)

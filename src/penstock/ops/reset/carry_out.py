@@ -1,0 +1,84 @@
+"""Moving a table's position: one commit that opens a generation, then a checkpoint that begins there."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+
+from pyspark.sql import SparkSession
+
+from penstock.engine.protocol.checkpoint import folder_of
+from penstock.engine.protocol.genesis import genesis
+from penstock.engine.protocol.ledger import Tail
+from penstock.engine.protocol.locks import JvmLock, acquire_commit, acquire_run, lock_path
+from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.protocol.open import open_generation
+from penstock.engine.source import Source, Start
+from penstock.engine.state import rebuild
+from penstock.engine.store import HadoopStore, LocalStore, Store
+from penstock.engine.table_function import table_function
+from penstock.errors import Conflict
+from penstock.ops.reset.model import Reset, tail_of
+from penstock.plan.model import Plan, TablePlan
+
+
+def carry_out(spark: SparkSession, plan: Plan, table: TablePlan, reset: Reset, source: Source) -> Tail:
+    """Refused while a runner works on the table. Idempotent in effect: killed anywhere, it can be run again."""
+    store: Store = LocalStore() if plan.local else HadoopStore(spark)
+    with ExitStack() as held:
+        if plan.local:
+            path = lock_path(plan.system, table.name, "run")
+            acquire_run(held.enter_context(closing(JvmLock(spark, path))), path, table.name)
+            path = lock_path(plan.system, table.name, "commit")
+            acquire_commit(held.enter_context(closing(JvmLock(spark, path))), table.name)
+        tail = _commit(spark, table, store, reset, source)
+        _forget_later_checkpoints(store, table, tail)
+        rebuild(spark, store, table, folder_of(table.checkpoints, tail.entry), tail.entry)
+        return tail
+
+
+def _commit(spark: SparkSession, table: TablePlan, store: Store, reset: Reset, source: Source) -> Tail:
+    log = DeltaLog(store, table.uri, table.name)
+    tail = tail_of(log)
+    if (tail.entry.after[0] if tail else None) != reset.before:
+        raise Conflict(
+            "the table moved on since the reset was planned",
+            where=table.name,
+            hint="run the command again: it shows what it would skip or read again now",
+        )
+    start = source.start() if reset.anew else Start((reset.after,), reset.ids)
+    if tail is not None:
+        return open_generation(
+            spark,
+            log,
+            tail,
+            table.uri,
+            after=start.position,
+            topics=start.ids,
+            subscription=source.subscription,
+            definition=table.definition,
+            note=reset.note,
+            emptied=bool(reset.anew),
+        )
+    generations = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
+    return genesis(
+        spark,
+        log,
+        table=table.name,
+        uri=table.uri,
+        schema=table_function(spark, table, store, source).schema,
+        partition_by=table.write.partition_by,
+        cluster_by=table.write.cluster_by,
+        properties=table.properties,
+        position=start.position,
+        definition=table.definition,
+        topics=start.ids,
+        subscription=source.subscription,
+        generation=max(generations, default=0) + 1,
+    )
+
+
+def _forget_later_checkpoints(store: Store, table: TablePlan, tail: Tail) -> None:
+    """Of a table that was put back to an older state: they are ahead of what is now the truth."""
+    for name in store.names(table.checkpoints):
+        if name.isdigit() and int(name) >= tail.entry.generation:
+            store.delete(f"{table.checkpoints}/{name}")

@@ -1,0 +1,43 @@
+"""Whether the numbers of the ledger add up, and are those of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from penstock.engine.protocol.checkpoint import folder_of
+from penstock.engine.protocol.fates import BATCHES, DROPPED, DUPLICATES, READ, REJECTED, RESHAPED, read_fates
+from penstock.ops.verify.chain import Chain
+from penstock.ops.verify.conserved import Conserved
+from penstock.ops.verify.look import Look
+
+
+def conserved(look: Look, chain: Chain) -> Conserved:
+    tail, table = look.tail, look.table
+    last = read_fates(look.store, folder_of(table.checkpoints, tail.entry), tail.entry.batch)
+    counts = replace(tail, fates=last).counts
+    fates = counts.fates
+    return Conserved(
+        read=fates.get(READ, 0),
+        reshaped=fates.get(RESHAPED, 0),
+        written=counts.total,
+        rejected=fates.get(REJECTED, 0),
+        dropped=fates.get(DROPPED, 0),
+        duplicates=fates.get(DUPLICATES, 0),
+        uncounted=max(0, chain.batches - fates.get(BATCHES, 0)) if chain.from_genesis else 0,
+    )
+
+
+def unbalanced(look: Look, one: Conserved, rows: int, quarantined: int) -> Iterator[str]:
+    """What does not add up. `rows` and `quarantined` are what the two tables hold."""
+    stages = look.table.stages
+    if stages is None or one.uncounted:
+        return
+    if stages.dedupe is None and one.duplicates:
+        yield f"{one.read:,} rows were read, and {one.duplicates:,} of those that passed were not written"
+    if one.duplicates < 0:
+        yield f"{-one.duplicates:,} rows more were written than had passed"
+    if quarantined > one.rejected or (stages.transform is None and quarantined < one.rejected):
+        yield f"{one.rejected:,} rows were rejected, the quarantine holds {quarantined:,}"
+    if rows < one.written:
+        yield f"{one.written:,} rows were written, the table holds {rows:,}"

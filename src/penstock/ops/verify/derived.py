@@ -1,0 +1,168 @@
+"""A table with stages, or one that reads another: nothing of what it read may be missing without a reason.
+
+By coordinates where rows have them: what the source holds is in the table, in its quarantine, or was left out by a rule
+that the project names, and the ledger counted how many that were. Else by those counts alone.
+"""
+
+from __future__ import annotations
+
+from penstock.errors import PenstockError
+from penstock.ops.broker import Held
+from penstock.ops.verify.balance import conserved, unbalanced
+from penstock.ops.verify.chain import Chain
+from penstock.ops.verify.compare import compare
+from penstock.ops.verify.coordinates import IN_SOURCE, Columns, Coordinates, summed
+from penstock.ops.verify.expected import Expected
+from penstock.ops.verify.landed import ask_about_gaps, before_the_log, stand
+from penstock.ops.verify.look import Look
+from penstock.ops.verify.report import Partition
+from penstock.ops.verify.rows import Rows, count_at, read_at, rows_at
+from penstock.ops.verify.spans import Spans
+from penstock.ops.verify.upstream import changed_upstream, columns_upstream, read_upstream, stand_upstream
+from penstock.plan.model import DeltaSource, TablePlan
+from penstock.plan.quarantine import quarantine_of
+
+
+def verify_derived(look: Look, held: Held | None) -> None:
+    """`held`: what the broker has, if the table reads Kafka."""
+    try:
+        _verify(look, held)
+    except PenstockError as error:
+        look.report.problems.append(error.message)
+        look.report.hint = look.report.hint or error.hint
+
+
+def _verify(look: Look, held: Held | None) -> None:
+    table, report = look.table, look.report
+    columns = _columns(table)
+    rows = Rows(table.name, table.uri, columns) if columns else None
+    chain = look.walk(rows_at(rows) if rows and held else lambda _: Coordinates())
+    if held is not None:
+        stand(look, held)
+    else:
+        stand_upstream(look)
+    if table.stream is not None:
+        report.rows = count_at(table.uri, look.tail.version)
+        report.notes.append(
+            "its rows rest on Spark's state: that each batch follows the last is all that can be proved"
+        )
+        return
+    if table.sink is not None:
+        report.rows = look.tail.counts.total
+        report.notes.append(
+            f"rows sent to {table.sink.topic}, as its ledger counts them: each at least once. The topic is not read"
+        )
+        return
+    if table.aggregate is not None:
+        report.rows = count_at(table.uri, look.tail.version)
+        report.notes.append("groups are recomputed from their rows in every batch; the numbers are not computed again")
+        return
+    if rows is None:
+        report.rows = count_at(table.uri, look.tail.version)
+        of_files = table.input.origin == "file" and (table.stages is None or table.write.source)
+        said = (
+            "its rows came from files, which are not read again"
+            if of_files
+            else "its rows do not say where they came from"
+        )
+        report.notes.append(f"{said}: by counts alone")
+        _balance(look, chain, _quarantined(look, None).rows)
+        return
+    found = read_at(rows, look.tail.version, {}, look.step("reading the coordinates of every row"))
+    quarantined = _quarantined(look, IN_SOURCE)
+    report.rows, report.without = found.rows, found.without - chain.earlier_without
+    if held is not None:
+        before_the_log(look, chain, found)
+    _compare(look, chain, held, summed(found, quarantined))
+    _balance(look, chain, quarantined.rows)
+
+
+def _columns(table: TablePlan) -> Columns | None:
+    if table.input.origin != "kafka" or (table.stages is not None and not table.write.source):
+        return None
+    if table.stages is not None:
+        return IN_SOURCE
+    return columns_upstream(table)
+
+
+def _quarantined(look: Look, columns: Columns | None) -> Coordinates:
+    """Of the batches that the table has: a running one may be further by now."""
+    table, entry = look.table, look.tail.entry
+    place = quarantine_of(table.name, table.uri)
+    if not table.may_reject or not look.store.names(f"{place.uri}/_delta_log"):
+        return Coordinates()
+    where = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
+    if columns is None:
+        return Coordinates(rows=count_at(place.uri, None, where))
+    return read_at(Rows(place.table, place.uri, columns, where), None, {})
+
+
+def _balance(look: Look, chain: Chain, quarantined: int) -> None:
+    if look.table.stages is None:
+        return
+    report = look.report
+    report.conserved = conserved(look, chain)
+    report.quarantined = quarantined
+    if report.conserved.uncounted:
+        report.notes.append(
+            f"what became of the rows of {report.conserved.uncounted} batches is not counted: a crash took the numbers"
+        )
+    if not chain.foreign:
+        report.problems += unbalanced(look, report.conserved, report.rows, quarantined)
+
+
+def _compare(look: Look, chain: Chain, held: Held | None, found: Coordinates) -> None:
+    table, report = look.table, look.report
+    if held is not None:
+        at_least = at_most = chain.expected
+    else:
+        columns = columns_upstream(table)
+        assert columns is not None
+        upstream = read_upstream(look, chain, columns)
+        at_least, at_most = upstream.at_least, upstream.at_most
+    report.partitions = [Partition(*key, at_most.once(key), one) for key, one in compare(at_most, found).items()]
+    for one in report.partitions:
+        one.difference.gaps = at_least.once(one.key) - found.present.get(one.key, Spans())
+        if table.stages is not None and table.stages.transform is not None:  # it may make many rows of one
+            one.difference.doubled, one.difference.short = [], []
+    if held is None and any(one.unexpected for one in report.partitions) and changed_upstream(look):
+        gone = sum(one.unexpected.size for one in report.partitions)
+        report.notes.append(f"{gone:,} rows are of records that the table upstream no longer holds")
+        for one in report.partitions:
+            one.difference.unexpected = Spans()
+    _gaps(look, chain, held, at_least)
+
+
+def _gaps(look: Look, chain: Chain, held: Held | None, at_least: Expected) -> None:
+    """What is in neither the table nor its quarantine."""
+    report, parts = look.report, look.report.partitions
+    allowed = _left_out(look, chain)
+    if allowed is None or sum(one.difference.gaps.size for one in parts) <= allowed:
+        return
+    if held is not None:
+        ask_about_gaps(look, chain, held)
+    else:
+        for one in parts:
+            one.lost = one.difference.gaps
+    missing = sum(one.lost.size for one in parts)
+    if allowed and missing:
+        for one in parts:
+            one.lost = Spans()
+        if missing > allowed:
+            report.problems.append(
+                f"{missing:,} records are in neither the table nor its quarantine, and only {allowed:,} were dropped "
+                "or duplicates"
+            )
+
+
+def _left_out(look: Look, chain: Chain) -> int | None:
+    """How many records may be in neither; None if a filter decides, which nobody counts by record."""
+    stages, source = look.table.stages, look.table.source
+    filtered = isinstance(source, DeltaSource) and source.where is not None
+    if filtered or (stages is not None and stages.transform is not None):
+        return None
+    if stages is None:
+        return 0
+    counted = conserved(look, chain)
+    drops = stages.dedupe is not None or any(one.action == "drop" for one in stages.expect)
+    return None if drops and counted.uncounted else counted.left_out

@@ -1,0 +1,53 @@
+"""A table that is being verified, and what is done for every kind of it: the ledger is walked along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.engine.protocol.ledger import Tail
+from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.store import Store
+from penstock.ops.verify.chain import Chain
+from penstock.ops.verify.report import Report
+from penstock.ops.verify.walk import RowsAt, read_chain
+from penstock.plan.model import TablePlan
+
+Progress = Callable[[str, str, float], None]
+"""Table, what is being done, and which part of that is done."""
+
+
+@dataclass(frozen=True)
+class Look:
+    table: TablePlan
+    store: Store
+    tail: Tail
+    report: Report
+    progress: Progress
+
+    def step(self, what: str) -> Callable[[float], None]:
+        self.progress(self.table.name, what, 0.0)
+        return lambda part: self.progress(self.table.name, what, part)
+
+    def walk(self, rows_at: RowsAt) -> Chain:
+        """`rows_at` is asked where people changed the table by hand."""
+        report, tail, table = self.report, self.tail, self.table
+        report.version, report.generation, report.batch = tail.version, tail.entry.generation, tail.entry.batch
+        log = DeltaLog(self.store, table.uri, table.name)
+        chain = report.chain = read_chain(log, tail.version, rows_at, self.step("reading the ledger"))
+        _foreign(chain, report)
+        return chain
+
+
+def _foreign(chain: Chain, report: Report) -> None:
+    if chain.earlier_rows:
+        report.notes.append(f"{chain.earlier_rows} rows were in the table before its ledger began: not looked into")
+    for one in chain.foreign:
+        what = f"version {one.version} ({one.operation})"
+        if one.undecided:
+            report.problems.append(f"{what} changed rows outside Penstock, and nobody has decided what follows")
+            report.hint = f"`penstock checkpoints reset {report.table} --help` says how to decide"
+        elif one.accepted_in is not None:
+            report.notes.append(f"{what} changed rows outside Penstock, accepted in version {one.accepted_in}")
+        else:
+            report.notes.append(f"{what} added {one.rows:,} rows that are not in the ledger")

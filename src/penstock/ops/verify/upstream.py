@@ -1,0 +1,117 @@
+"""What a table should have read of the table upstream: the coordinates that are there, as of the version read up to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.engine.delta.start import refuse_lost, table_id
+from penstock.engine.delta.version import Version, parse
+from penstock.engine.protocol.entry import named_streams
+from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.stores import store_of
+from penstock.errors import PenstockError
+from penstock.ops.place import Place
+from penstock.ops.verify.chain import Chain
+from penstock.ops.verify.coordinates import IN_SOURCE, Columns, Coordinates, landed
+from penstock.ops.verify.expected import Expected
+from penstock.ops.verify.look import Look
+from penstock.ops.verify.rows import Rows, open_table, read_at
+from penstock.ops.verify.spans import Spans
+from penstock.plan.model import DeltaSource, TablePlan
+
+
+@dataclass(frozen=True)
+class Upstream:
+    at_least: Expected
+    """Read for certain."""
+    at_most: Expected
+    """And what may have been read beyond that: files of a version that is not read to its end."""
+
+
+def columns_upstream(table: TablePlan) -> Columns | None:
+    """None if the rows there do not say from which offset they came."""
+    if table.input.origin != "kafka":
+        return None
+    return landed(table.input.raw) if table.input.coordinates == "kafka" else IN_SOURCE
+
+
+def read_upstream(look: Look, chain: Chain, columns: Columns) -> Upstream:
+    """Terminal if the version can no longer be read."""
+    source = look.table.source
+    assert isinstance(source, DeltaSource)
+    rows = Rows(source.table or source.uri, source.uri, columns)
+    log = DeltaLog(store_of(source, look.store), source.uri, rows.name)
+    at = parse(look.tail.entry.after[0])
+    progress = look.step(f"reading the coordinates of {rows.name}")
+    whole = _expected(read_at(rows, at.read_up_to, {}, progress)) if at.read_up_to >= 0 else Expected()
+    start = _start(look, chain)
+    if start is None:
+        return Upstream(Expected(), whole)
+    if not start.snapshot and start.version > 0:
+        _take(whole, read_at(rows, start.version - 1, {}))
+    if _to_its_end(at, log, source.uri):
+        return Upstream(whole, whole)
+    if at.snapshot or at.version == 0:
+        return Upstream(Expected(), whole)
+    sure = _expected(read_at(rows, at.version - 1, {}))
+    if not start.snapshot and start.version > 0:
+        _take(sure, read_at(rows, start.version - 1, {}))
+    return Upstream(sure, whole)
+
+
+def stand_upstream(look: Look) -> None:
+    """How far behind the table is, and whether what comes next is still there."""
+    table, entry, report = look.table, look.tail.entry, look.report
+    assert isinstance(table.source, DeltaSource)
+    read = table.stream.inputs.values() if table.stream is not None else (table.source,)
+    by_name = {one.table or one.uri: one for one in read}
+    names = named_streams(entry) or tuple(by_name)
+    report.upstream = ", ".join(dict.fromkeys(names))
+    report.places = []
+    for name, position in zip(names, entry.after, strict=False):
+        source, at = by_name.get(name, table.source), parse(position)
+        log = DeltaLog(store_of(source, look.store), source.uri, name)
+        versions = log.versions()
+        report.places.append(Place(name, 0, at.read_up_to + 1, versions[-1] + 1 if versions else None))
+        try:
+            refuse_lost(at, table_id(log, versions), versions, table.name, name)
+        except PenstockError as error:
+            report.problems.append(error.message)
+            report.hint = error.hint
+
+
+def changed_upstream(look: Look) -> bool:
+    """Rows that were read have been removed or replaced there."""
+    source = look.table.source
+    assert isinstance(source, DeltaSource)
+    log = DeltaLog(store_of(source, look.store), source.uri, source.table or source.uri)
+    return any((commit := log.commit(version)) is not None and commit.changes for version in log.versions())
+
+
+def _start(look: Look, chain: Chain) -> Version | None:
+    """Where the table began to read; None if that is no longer known, or a person moved its position."""
+    if not chain.from_genesis or any(one.skipped or one.again for one in chain.accepted):
+        return None
+    first = DeltaLog(look.store, look.table.uri, look.table.name).commit(chain.known_from)
+    return parse(first.entry.after[0]) if first is not None and first.entry is not None else None
+
+
+def _to_its_end(at: Version, log: DeltaLog, uri: str) -> bool:
+    if at.read_up_to < at.version:
+        return True
+    if at.snapshot:
+        return at.index + 1 >= len(open_table(uri, at.version).file_uris())
+    commit = log.commit(at.version)
+    return commit is not None and at.index + 1 >= commit.files_added
+
+
+def _expected(found: Coordinates) -> Expected:
+    made = Expected()
+    made.add_all(found.levels())
+    return made
+
+
+def _take(whole: Expected, earlier: Coordinates) -> None:
+    for key, levels in earlier.levels().items():
+        for level in levels:
+            whole.remove(key, level | Spans())

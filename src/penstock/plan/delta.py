@@ -1,0 +1,63 @@
+"""A table's Delta source: another table of the project, or any by its path."""
+
+from __future__ import annotations
+
+from penstock.plan.model import DeltaSource, Setting, VersionStart
+from penstock.plan.settings import YOURS
+from penstock.plan.stages import table_uri
+from penstock.spec.lake import lake_place
+from penstock.spec.project import Project
+from penstock.spec.upstream import DeltaFrom, TableFrom
+from penstock.spec.upstream import VersionStart as Written
+
+_SKIPS = Setting(
+    "skipChangeCommits",
+    "true",
+    "commits that change rows upstream are skipped, and reported if Penstock did not make them",
+)
+_IGNORES_CHANGES = Setting(
+    "ignoreChanges",
+    "true",
+    "yours: every row of a file that is rewritten upstream comes again, changed or not; de-duplicate them",
+)
+_IGNORES_DELETES = Setting(
+    "ignoreDeletes", "true", "yours: rows that are deleted upstream as whole files stay in this table"
+)
+_STOPS = Setting("upstream changes", "stop this table", "nobody promises that a table that is not ours only grows")
+
+
+def delta_plan(project: Project, source: TableFrom | DeltaFrom, lake: str) -> tuple[DeltaSource, tuple[Setting, ...]]:
+    """The source, and every choice about it with its reason."""
+    settings: list[Setting] = []
+    if isinstance(source, TableFrom):
+        settings.append(_SKIPS)
+    elif source.ignore_changes:
+        settings.append(_IGNORES_CHANGES)
+    elif source.ignore_deletes:
+        settings.append(_IGNORES_DELETES)
+    else:
+        settings.append(_STOPS)
+    if source.max_files is not None:
+        settings.append(Setting("max_files", str(source.max_files), YOURS))
+    elif source.max_bytes is None:
+        settings.append(Setting("max_files", "1000", "Delta's own bound of a batch"))
+    if source.max_bytes is not None:
+        settings.append(Setting("max_bytes", str(source.max_bytes), YOURS))
+    made = DeltaSource(
+        uri=table_uri(lake, source.table) if isinstance(source, TableFrom) else lake_place(source.delta, project.root),
+        table=source.table if isinstance(source, TableFrom) else None,
+        where=source.where,
+        starting=_starting(source.starting),
+        max_files=source.max_files,
+        max_bytes=source.max_bytes,
+        options={setting.name: setting.value for setting in settings if setting.value == "true"},
+    )
+    return made, tuple(settings)
+
+
+def _starting(written: Written) -> VersionStart:
+    if written.version is not None:
+        return VersionStart("version", version=written.version)
+    if written.timestamp is not None:
+        return VersionStart("timestamp", timestamp_ms=round(written.timestamp.timestamp() * 1000))
+    return VersionStart(written.at or "earliest")

@@ -1,0 +1,190 @@
+"""What a table makes of its rows, resolved: schemas read, functions found, defaults filled in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from penstock.spec.aggregate import Aggregate
+from penstock.spec.lake import lake_place
+from penstock.spec.project import Project
+from penstock.spec.routine import find_routine
+from penstock.spec.schema import Struct
+from penstock.spec.schema_file import load_schema
+from penstock.spec.stages import Decode
+from penstock.spec.table import Table
+from penstock.spec.upstream import is_place
+from penstock.spec.write import Write
+
+
+@dataclass(frozen=True)
+class DecodePlan:
+    format: Literal["json", "csv", "text"]
+    column: str
+    schema: Struct | None
+    rescue: bool = False
+    keep: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TransformPlan:
+    """Exactly one of `sql` and `file` is set."""
+
+    sql: str | None = None
+    file: str | None = None
+    function: str | None = None
+    digest: str = ""
+    """Of the function's file: another text may make other rows."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """The static side of a join: read as of one version in a batch."""
+
+    name: str
+    uri: str
+    table: str | None
+    """Its name if it is a table of the project."""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    name: str
+    check: str
+    action: Literal["quarantine", "drop", "warn", "fail"]
+
+
+@dataclass(frozen=True)
+class DedupePlan:
+    keys: tuple[str, ...]
+    within_ms: int | None
+    time: str | None
+
+
+@dataclass(frozen=True)
+class AggregatePlan:
+    """`size_ms` and `every_ms` are those of the window, if there is one."""
+
+    keys: tuple[str, ...]
+    metrics: Mapping[str, str]
+    emit: Literal["updates", "complete", "final"]
+    time: str | None = None
+    size_ms: int | None = None
+    every_ms: int | None = None
+    watermark_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    schema: Literal["strict", "evolve"] = "strict"
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    zorder_by: tuple[str, ...] = ()
+    source: bool = True
+
+
+@dataclass(frozen=True)
+class Stages:
+    """In the order in which they run. `input_name` is what `sql` calls the rows."""
+
+    input_name: str
+    decode: DecodePlan | None = None
+    transform: TransformPlan | None = None
+    lookups: tuple[Lookup, ...] = ()
+    expect: tuple[Expectation, ...] = ()
+    dedupe: DedupePlan | None = None
+    whole_files: bool = False
+    """A file that cannot be read is rejected as one."""
+
+    @property
+    def may_reject(self) -> bool:
+        """Rows can go to quarantine."""
+        return self.whole_files or self.decode is not None or any(one.action == "quarantine" for one in self.expect)
+
+
+def stages_plan(project: Project, table: Table, lake: str) -> Stages | None:
+    if not table.staged:
+        return None
+    dedupe = table.dedupe
+    return Stages(
+        input_name=table.input_name,
+        decode=_decode(table.decode, project.root) if table.decode else None,
+        transform=_transform(table, project.root),
+        lookups=tuple(_lookup(project, name, target, lake) for name, target in table.lookups.items()),
+        expect=tuple(Expectation(one.name, one.check, one.action) for one in table.expect),
+        dedupe=DedupePlan(dedupe.keys, None if dedupe.within is None else round(dedupe.within * 1000), dedupe.time)
+        if dedupe
+        else None,
+    )
+
+
+def dedupe_reads(dedupe: DedupePlan) -> tuple[str, str]:
+    """What of the table a batch is compared with, and why."""
+    keys = ", ".join(dedupe.keys)
+    if dedupe.time is None:
+        return (
+            "the whole table",
+            f"WARNING: without `within`, every file whose {keys} overlap those of a batch is read: all of them, unless "
+            "keys grow with time. `within: 7 days, time: …` reads only the files of that time",
+        )
+    return (
+        f"files within the bound around the batch's {dedupe.time}",
+        f"a row is a duplicate only if its {keys} are there within that time",
+    )
+
+
+def aggregate_plan(aggregate: Aggregate) -> AggregatePlan:
+    window = aggregate.window
+    return AggregatePlan(
+        keys=aggregate.keys,
+        metrics=dict(aggregate.metrics),
+        emit=aggregate.emit,
+        time=window.time if window else None,
+        size_ms=round((window.size or window.every) * 1000) if window else None,
+        every_ms=round(window.every * 1000) if window else None,
+        watermark_ms=None if aggregate.watermark is None else round(aggregate.watermark * 1000),
+    )
+
+
+def write_plan(write: Write) -> WritePlan:
+    return WritePlan(write.schema_, write.partition_by, write.cluster_by, write.zorder_by, write.source)
+
+
+def csv_options(given: Mapping[str, str]) -> dict[str, str]:
+    """A quote within quotes is doubled, as every spreadsheet writes it; Spark would expect a backslash before it."""
+    return {"escape": given.get("quote", '"'), **given} if given.get("quote", '"') else dict(given)
+
+
+def table_uri(lake: str, name: str) -> str:
+    return f"{lake}/{name.replace('.', '/')}"
+
+
+def _decode(decode: Decode, root: Path) -> DecodePlan:
+    return DecodePlan(
+        format="json" if decode.json_ else "csv" if decode.csv else "text",
+        column=decode.column,
+        schema=load_schema(decode.schema_, root) if decode.schema_ else None,
+        rescue=decode.rescue,
+        keep=decode.keep,
+        options=csv_options(decode.options) if decode.csv else dict(decode.options),
+    )
+
+
+def _transform(table: Table, root: Path) -> TransformPlan | None:
+    if table.sql is not None:
+        return TransformPlan(sql=table.sql)
+    if table.transform is None:
+        return None
+    routine = find_routine(table.transform, root)
+    digest = hashlib.sha256(routine.file.read_bytes()).hexdigest()[:16]
+    return TransformPlan(file=str(routine.file), function=routine.name, digest=digest)
+
+
+def _lookup(project: Project, name: str, target: str, lake: str) -> Lookup:
+    if is_place(target):
+        return Lookup(name, lake_place(target, project.root), None)
+    return Lookup(name, table_uri(lake, target), target)

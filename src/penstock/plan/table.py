@@ -1,0 +1,136 @@
+"""One table of the plan: its source, its stages, its place, and the hash of what decides its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from penstock.plan.definition import hashed
+from penstock.plan.delta import delta_plan
+from penstock.plan.files import FilesSource, files_decide, files_input, files_plan, files_stages, files_write
+from penstock.plan.kafka import source_plan
+from penstock.plan.model import DeltaSource, Input, KafkaSource, Setting, TablePlan
+from penstock.plan.properties import property_settings
+from penstock.plan.stages import AggregatePlan, Stages, aggregate_plan, dedupe_reads, stages_plan, table_uri, write_plan
+from penstock.plan.stream import stream_definition, stream_plan
+from penstock.plan.trigger import trigger_plan
+from penstock.spec.columns import table_columns
+from penstock.spec.folder import FilesFrom
+from penstock.spec.graph import upstream_of, waits_for
+from penstock.spec.origin import From
+from penstock.spec.project import Project
+from penstock.spec.source import KafkaFrom
+from penstock.spec.table import Table
+from penstock.spec.upstream import TableFrom
+
+
+def table_plan(project: Project, name: str, lake: str) -> TablePlan:
+    table = project.tables[name]
+    columns = kafka_columns(table)
+    source, source_settings = _source(project, table.source, name, lake)
+    stages = stages_plan(project, table, lake)
+    aggregate = aggregate_plan(table.aggregate) if table.aggregate else None
+    stream = stream_plan(project, table, lake) if table.stream else None
+    write = write_plan(table.write)
+    if isinstance(source, FilesSource):
+        assert stages is not None
+        stages, write = files_stages(source, stages), files_write(source, write)
+    brought = _input(project, table) if stream is None else Input({}, "file", "file", stable=False)
+    one_topic = isinstance(source, KafkaSource) and len(source.topics) == 1
+    properties = property_settings(table.write, {} if stages or aggregate else brought.raw, one_topic=one_topic)
+    return TablePlan(
+        name=name,
+        source=source,
+        payload=table.payload,
+        columns=columns,
+        trigger=trigger_plan(table.trigger, project.defaults.trigger),
+        uri=table_uri(lake, name),
+        checkpoints=f"{lake}/_penstock/checkpoints/{name}",
+        properties={setting.name: setting.value for setting in properties},
+        definition=stream_definition(stream)
+        if stream
+        else _definition(source, table.payload, columns, stages, aggregate, keeps_source=write.source),
+        origin=table.origin,
+        input=brought,
+        stages=stages,
+        aggregate=aggregate,
+        stream=stream,
+        write=write,
+        upstream=upstream_of(table),
+        waits_for=waits_for(project.tables, name),
+        settings=(*source_settings, *_dedupe(stages), *properties),
+    )
+
+
+def _dedupe(stages: Stages | None) -> tuple[Setting, ...]:
+    return () if stages is None or stages.dedupe is None else (Setting("dedupe", *dedupe_reads(stages.dedupe)),)
+
+
+def kafka_columns(table: Table) -> dict[str, str]:
+    return table_columns(table.columns, table.payload) if isinstance(table.source, KafkaFrom) else {}
+
+
+def _source(project: Project, source: From, name: str, lake: str) -> tuple[Any, Any]:
+    if isinstance(source, FilesFrom):
+        return files_plan(project, source, name, lake)
+    return source_plan(project, source) if isinstance(source, KafkaFrom) else delta_plan(project, source, lake)
+
+
+def _input(project: Project, table: Table) -> Input:
+    if isinstance(table.source, KafkaFrom):
+        return Input(kafka_columns(table), "kafka")
+    if isinstance(table.source, FilesFrom):
+        return files_input(table.source)
+    if not isinstance(table.source, TableFrom):
+        return Input({}, "file", "file", stable=False)
+    return brought_by(project, project.tables[table.source.table])
+
+
+def brought_by(project: Project, upstream: Table) -> Input:
+    """What the rows of a table bring to those that read it."""
+    came = _input(project, upstream)
+    if upstream.aggregate is not None or upstream.stream is not None or (upstream.staged and not upstream.write.source):
+        return Input({}, "file", "file", stable=False)
+    return Input({}, "carried", came.origin) if upstream.staged else came
+
+
+def _definition(
+    source: KafkaSource | DeltaSource,
+    payload: str,
+    columns: dict[str, str],
+    stages: Stages | None,
+    aggregate: AggregatePlan | None,
+    *,
+    keeps_source: bool,
+) -> str:
+    """What decides the rows of a batch whose positions are given. So not `starting`, which decides only where a new
+    source begins, nor the addresses of the brokers, which may move."""
+    decides: dict[str, Any] = {"payload": payload, "columns": columns}
+    if isinstance(source, KafkaSource):
+        decides |= {
+            "cluster": source.cluster.name,
+            "topics": sorted(source.topics),
+            "pattern": source.pattern,
+            "isolation": source.options["isolation.level"],
+        }
+    elif isinstance(source, FilesSource):
+        decides |= {"files": files_decide(source)}
+    else:
+        decides |= {"table": source.table or source.uri, "where": source.where, "options": dict(source.options)}
+    if stages is not None:
+        decides |= {"stages": _plain(stages), "source": keeps_source}
+    if aggregate is not None:
+        decides |= {"aggregate": asdict(aggregate)}
+    return hashed(decides)
+
+
+def _plain(stages: Stages) -> Mapping[str, Any]:
+    """Without the paths of this machine: a project that is moved is the same."""
+    document = asdict(stages)
+    del document["whole_files"]
+    if stages.transform is not None:
+        document["transform"]["file"] = None
+    for lookup in document["lookups"]:
+        lookup["uri"] = lookup["uri"] if lookup["table"] is None else None
+    return document

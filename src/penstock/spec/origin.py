@@ -1,0 +1,50 @@
+"""Where the rows of a table come from: the key says which kind of source it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError, ValidationInfo
+
+from penstock.spec.finding import Wrong, did_you_mean, shown, wrong
+from penstock.spec.folder import FilesFrom
+from penstock.spec.source import KafkaFrom
+from penstock.spec.upstream import DeltaFrom, TableFrom
+
+From = KafkaFrom | TableFrom | DeltaFrom | FilesFrom
+_KINDS: dict[str, type[KafkaFrom] | type[TableFrom] | type[DeltaFrom] | type[FilesFrom]] = {
+    "kafka": KafkaFrom,
+    "table": TableFrom,
+    "delta": DeltaFrom,
+    "files": FilesFrom,
+}
+_LATER = {"changes": "this version reads what was added"}
+_SHAPES = "write from: {kafka: topic}, {table: bronze.orders}, {delta: /path} or {files: folder, format: json}"
+
+
+def source_of(value: Any, info: ValidationInfo) -> From:
+    """Raises Wrong."""
+    if isinstance(value, KafkaFrom | TableFrom | DeltaFrom | FilesFrom):
+        return value
+    if not isinstance(value, dict):
+        shown_value = "there is nothing here" if value is None else f"{shown(value)} is not what belongs here"
+        raise wrong(shown_value, _SHAPES, at_key=value is None)
+    kinds = [key for key in _KINDS if key in value]
+    if len(kinds) > 1:
+        raise wrong(f"a table has one source, not {' and '.join(kinds)}", "make a table of each", at_key=True)
+    if not kinds:
+        raise _unknown(value)
+    part = _KINDS[kinds[0]]
+    try:
+        return part.model_validate(value, context=info.context)
+    except ValidationError as error:
+        raise Wrong(part.findings(error)) from None
+
+
+def _unknown(value: dict[str, Any]) -> Wrong:
+    for key, instead in _LATER.items():
+        if key in value:
+            return wrong(f"'{key}' is not in this version of Penstock yet", instead, key, at_key=True)
+    near = [did_you_mean(str(key), list(_KINDS)) for key in value]
+    close = next((hint for hint in near if hint.startswith("did you mean")), None)
+    return wrong("where do the rows come from?", close or _SHAPES, at_key=True)

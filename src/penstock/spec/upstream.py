@@ -1,0 +1,81 @@
+"""Delta tables as sources: another table of the project, or any by its path."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+
+from penstock.spec.finding import shown, wrong
+from penstock.spec.part import Part
+from penstock.spec.quantity import instant, size
+
+_KEYWORDS = ("earliest", "latest")
+
+
+def is_place(name: str) -> bool:
+    """Not a table of the project but a Delta table by its path."""
+    return "/" in name
+
+
+class VersionStart(Part):
+    """Where a reader of a Delta table begins: exactly one of the three is set."""
+
+    at: Literal["earliest", "latest"] | None = None
+    version: int | None = Field(default=None, ge=0, examples=["10"])
+    timestamp: Annotated[datetime, BeforeValidator(instant)] | None = None
+
+    python_only: ClassVar[frozenset[str]] = frozenset({"at"})
+    shape: ClassVar[str] = "earliest, latest, {version: 10} or {timestamp: 2026-01-01T00:00:00Z}"
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        if isinstance(data, str):
+            if data not in _KEYWORDS:
+                raise wrong(f"{shown(data)} is not where a table can start", f"write {cls.shape}")
+            return {"at": str(data)}
+        return data
+
+    @model_validator(mode="after")
+    def _one(self) -> VersionStart:
+        if sum(part is not None for part in (self.at, self.version, self.timestamp)) != 1:
+            raise wrong("'starting' needs exactly one place to start", f"write {self.shape}", at_key=True)
+        return self
+
+
+Bytes = Annotated[int, BeforeValidator(size)]
+
+
+class TableFrom(Part):
+    """Another table of the project. It is read as it grows; what changes rows there is skipped and reported."""
+
+    table: str = Field(min_length=1, examples=["bronze.orders"])
+    where: str | None = Field(default=None, min_length=1, examples=["topic = 'orders'"])
+    starting: VersionStart = VersionStart(at="earliest")
+    max_files: int | None = Field(default=None, ge=1)
+    max_bytes: Bytes | None = None
+
+    shape: ClassVar[str] = "from: {table: bronze.orders}"
+
+    @property
+    def input_name(self) -> str:
+        return self.table.rpartition(".")[2].replace("-", "_")
+
+
+class DeltaFrom(Part):
+    """Any Delta table by its path. Nobody promises that it only grows: without the two switches a change stops us."""
+
+    delta: str = Field(min_length=1, examples=["/data/orders"])
+    where: str | None = Field(default=None, min_length=1, examples=["country = 'DE'"])
+    starting: VersionStart = VersionStart(at="earliest")
+    max_files: int | None = Field(default=None, ge=1)
+    max_bytes: Bytes | None = None
+    ignore_deletes: bool = False
+    ignore_changes: bool = False
+
+    shape: ClassVar[str] = "from: {delta: /path/to/table}"
+
+    @property
+    def input_name(self) -> str:
+        return "input"

@@ -1,0 +1,160 @@
+"""Hostile JSON: every record is either a row or rejected, once, with a reason that a person understands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FLAT = (
+    "id BIGINT NOT NULL, amount DECIMAL(5,2), ts TIMESTAMP, d DATE, name STRING, ok BOOLEAN, x DOUBLE, f FLOAT, n INT"
+)
+NESTED = (
+    f"{FLAT}, c STRUCT<a: STRING, z: DECIMAL(4,1), t: TIMESTAMP>, xs ARRAY<TIMESTAMP>, m MAP<STRING, DECIMAL(4,1)>, "
+    "ss ARRAY<STRUCT<q: INT NOT NULL>>"
+)
+GOOD = [
+    '{"id":1,"amount":1.23,"ts":"2026-01-01T10:00:00Z","d":"2026-01-01","name":"a","ok":true,"x":1.5,"f":2.5,"n":3}',
+    '{"id":1}',
+    '{"id":1,"unknown":5}',
+    '{"id":1,"name":"has } a brace"}',
+    '{"id":1,"name":"\\"id\\":1"}',
+    '{ "id" : 1 , "amount" : 1 }\n',
+    '{"id":1,"amount":"12.5"}',
+    '{"id":1,"name":"[not an array]"}',
+    '{"id":1,"name":12}',
+    '{"id":1,"name":1.5,"unknown":{"a":1}}',
+    '{"id":1,"name":"a\\u0000b"}',
+    '{"id":1,"name":"é中😀"}',
+    '{"id":1,"ts":"0001-01-01T00:00:00Z"}',
+    '{"id":1,"ts":"9999-12-31T23:59:59.999999Z"}',
+    '{"id":-9223372036854775808}',
+    '{"id":1,"name":"' + "x" * 10_000_000 + '"}',
+    '{"id":1,"name":"' + "y" * 17_000_000 + '"}',
+]
+BAD = [
+    (None, "no_value", "value is null"),
+    ("", "empty_value", "value is empty"),
+    ("  ", "empty_value", "value is empty"),
+    ("nope", "malformed_json", "nope"),
+    ("{", "malformed_json", "{"),
+    ("{'id':1}", "malformed_json", "{'id':1}"),
+    ('{"id":1,"name":"a\x00b"}', "malformed_json", "not JSON"),
+    ('{"id":1,"x":NaN}', "malformed_json", "NaN"),
+    ('\ufeff{"id":1}', "malformed_json", "not JSON"),
+    ("null", "not_an_object", "null"),
+    ("[1]", "not_an_object", "[1]"),
+    ("5", "not_an_object", "5"),
+    ('"s"', "not_an_object", '"s"'),
+    ('{"id":"12"}', "wrong_type", 'id: "12" is not of type BIGINT'),
+    ('{"id":1.0}', "out_of_range", "id: 1.0 does not fit BIGINT"),
+    ('{"id":99999999999999999999}', "out_of_range", "id: 99999999999999999999 does not fit BIGINT"),
+    ('{"id":1,"n":2147483648}', "out_of_range", "n: 2147483648 does not fit INT"),
+    ('{"id":1,"amount":1.239}', "out_of_range", "amount: 1.239 does not fit DECIMAL(5,2)"),
+    ('{"id":1,"amount":12345.6}', "out_of_range", "amount: 12345.6 does not fit DECIMAL(5,2)"),
+    ('{"id":1,"amount":"abc"}', "wrong_type", 'amount: "abc" is not of type DECIMAL(5,2)'),
+    ('{"id":1,"x":1e400}', "out_of_range", "does not fit DOUBLE"),
+    ('{"id":1,"f":1e39}', "out_of_range", "does not fit FLOAT"),
+    ('{"id":1,"x":"Infinity"}', "wrong_type", "x:"),
+    ('{"id":1,"ok":"true"}', "wrong_type", 'ok: "true" is not of type BOOLEAN'),
+    ('{"id":1,"ok":1}', "wrong_type", "ok: 1 is not of type BOOLEAN"),
+    ("{}", "missing_field", "id is missing or null"),
+    ('{"ID":1}', "missing_field", "id is missing or null"),
+    ('{"id":null}', "missing_field", "id is missing or null"),
+    ('{"id":1} garbage', "trailing_data", "behind the object"),
+    ('{"id":1}{"id":2}', "trailing_data", "behind the object"),
+    ('{"id":1} x}', "trailing_data", "behind the object"),
+    ('{"id":1},{"id":2}', "trailing_data", "more than one"),
+    ('{"id":1,"id":2}', "duplicate_field", "id is there twice"),
+    ('{"id":1,"name":{"a":1}}', "wrong_type", 'name: {"a":1} is not of type STRING'),
+    ('{"id":1,"name":[1]}', "wrong_type", "name: [1] is not of type STRING"),
+    ('{"id":{"a":1}}', "wrong_type", 'id: {"a":1} is not of type BIGINT'),
+    ('{"id":[1]}', "wrong_type", "id: [1] is not of type BIGINT"),
+    ('{"id":1,"amount":true}', "wrong_type", "amount: true is not of type DECIMAL(5,2)"),
+    ('{"id":1,"ts":"yesterday"}', "wrong_type", 'ts: "yesterday" is not of type TIMESTAMP'),
+    ('{"id":1,"ts":{"a":1}}', "wrong_type", "is not of type TIMESTAMP"),
+    ('{"id":1,"ts":1700000000}', "wrong_type", "ts: 1700000000 is not of type TIMESTAMP"),
+    ('{"id":1,"ts":"12:30"}', "wrong_type", 'ts: "12:30" is not of type TIMESTAMP'),
+    ('{"id":1,"ts":"T12:34-01"}', "wrong_type", "is not of type TIMESTAMP"),
+    ('{"id":1,"ts":"2026"}', "wrong_type", "is not of type TIMESTAMP"),
+    ('{"id":1,"ts":"99999-01-01"}', "out_of_range", "does not fit TIMESTAMP"),
+    ('{"id":1,"ts":"2026-13-45"}', "out_of_range", "does not fit TIMESTAMP"),
+    ('{"id":1,"ts":"9999-12-31T23:59:59-10:00"}', "out_of_range", "does not fit TIMESTAMP"),
+    ('{"id":1,"d":"2026-02-30"}', "out_of_range", "does not fit DATE"),
+    ('{"id":1,"d":"2026-02-01T10:00"}', "out_of_range", "does not fit DATE"),
+]
+BAD_NESTED = [
+    ('{"id":1,"c":{"a":"x","z":1.55}}', "out_of_range", "c.z: 1.55 does not fit DECIMAL(4,1)"),
+    ('{"id":1,"c":{"a":"x","a":"y"}}', "duplicate_field", "a nested field"),
+    ('{"id":1,"c":5}', "wrong_type", "c: 5 is not of type STRUCT"),
+    ('{"id":1,"c":{"t":"nope"}}', "wrong_type", 'c.t: "nope" is not of type TIMESTAMP'),
+    ('{"id":1,"c":{"a":{"b":1}}}', "wrong_type", 'c.a: {"b":1} is not of type STRING'),
+    ('{"id":1,"xs":["2026-01-01T00:00:00Z","bad"]}', "out_of_range", "xs:"),
+    ('{"id":1,"m":{"k":1.55}}', "out_of_range", "m:"),
+    ('{"id":1,"m":{"k":"zz"}}', "wrong_type", "m:"),
+    ('{"id":1,"ss":[{"q":1},{"q":null}]}', "out_of_range", "ss:"),
+    ('{"id":1,"ss":[{"q":"v"}]}', "out_of_range", "ss:"),
+]
+GOOD_NESTED = [
+    '{"id":1,"c":{"a":"x","z":1.5,"t":"2026-01-01T00:00:00Z"}}',
+    '{"id":1,"xs":["2026-01-01T00:00:00Z"],"m":{"k":1.5}}',
+    '{"id":1,"ss":[{"q":1}]}',
+]
+SCHEMA = (
+    "key STRING, key_binary BINARY, value STRING, value_binary BINARY, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, "
+    "topic STRING, partition INT, offset BIGINT, kafka_timestamp TIMESTAMP, ingestion_timestamp TIMESTAMP"
+)
+
+
+def stages(schema: str) -> Any:
+    from penstock.engine.stages.function import StagedTable
+    from penstock.plan.build import build_plan
+    from penstock.spec.project import Project
+
+    tables = {
+        "bronze.t": {"from": {"kafka": "t"}},
+        "silver.t": {"from": {"table": "bronze.t"}, "decode": {"json": "value", "schema": schema}},
+    }
+    project = Project(name="t", lake="/lake", kafka={"bootstrap": "127.0.0.1:1"}, tables=tables)  # type: ignore[arg-type]
+    return StagedTable(build_plan(project).tables[1])
+
+
+def judged(spark: SparkSession, schema: str, values: list[str | None]) -> tuple[set[int], dict[int, tuple[str, str]]]:
+    """Which of the values became rows, and what was said of the others."""
+    from penstock.engine.protocol.entry import Pins
+
+    rows = [(None, None, value, None, None, "t", 0, number, None, None) for number, value in enumerate(values)]
+    staged = stages(schema)
+    made = staged.make(spark.createDataFrame(rows, SCHEMA), Pins(0, "d"), {})
+    good = [row[0] for row in made.rows.select("_source.offset").collect()]
+    explained = staged.explained(made.judged[0].rejected())
+    bad = [
+        (row[0], (row[1], row[2])) for row in explained.select("_source.offset", "why.reason", "why.detail").collect()
+    ]
+    told = made.observed[0].result()
+    assert told is not None
+    assert (told["read"], told["rejected"], told["brought"].size()) == (len(values), len(bad), len(bad))
+    assert len(good) + len(bad) == len(values) == len({*good, *dict(bad)}), "each record once"
+    return set(good), dict(bad)
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [(FLAT, GOOD, BAD), (NESTED, GOOD + GOOD_NESTED, BAD + BAD_NESTED)],
+    ids=["flat", "nested"],
+)
+def test_every_record_is_a_row_or_rejected_with_its_reason(
+    spark: SparkSession, schema: str, good: list[str], bad: list[tuple[str | None, str, str]]
+) -> None:
+    rows, rejected = judged(spark, schema, [*good, *(value for value, _, _ in bad)])
+    assert rows == set(range(len(good)))
+    wrong = []
+    for number, (value, reason, detail) in enumerate(bad, start=len(good)):
+        said = rejected[number]
+        if said[0] != reason or detail not in said[1]:
+            wrong.append((value, (reason, detail), said))
+    assert not wrong

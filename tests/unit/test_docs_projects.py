@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from project_file import HEAD, load
+
+from penstock.plan.build import build_plan
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("page", ["silver.md", "gold.md"])
+def test_every_project_in_the_docs_is_valid(page: str, tmp_path: Path) -> None:
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "orders.ddl").write_text(blocks(page, "sql")[0])
+    (tmp_path / "transforms.py").write_text("\n".join(blocks(page, "python")))
+    found = blocks(page, "yaml")
+    assert len(found) > 2
+    for text in found:
+        plan = build_plan(load(tmp_path, HEAD + text))
+        assert any(table.stages is not None for table in plan.tables)
+
+
+def test_pages_and_examples_that_are_linked_are_there() -> None:
+    for page in [DOCS.parent / "README.md", *DOCS.glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
