@@ -48,7 +48,7 @@ class JsonDecoder:
         missing = tuple(f"{PARSED}.{quote(f.name)} IS NULL" for f in schema.fields if f.required)
         bad = (
             f"{column} IS NULL OR {PARSED} IS NULL OR {PARSED}.{CORRUPT} IS NOT NULL"
-            f" OR {any_of((*missing, *faults))} OR ({_suspicious(column, schema)} AND {_not_exact(column, schema)})"
+            f" OR {any_of((*missing, *faults))} OR {_inexact(column, schema)}"
         )
         # The values are computed before they are judged: Spark would compute those with care twice.
         values = (f"{one.value} AS {one.column}" for one in reads if one.is_held)
@@ -105,10 +105,14 @@ class _Held:
         return cls(field.name, made.value, held, made.faults)
 
 
+def _inexact(column: str, schema: Struct) -> str:
+    """By IF: what stands behind an AND Spark computes for every record if it stands there twice."""
+    if any(not isinstance(field.type, Scalar) for field in schema.fields):
+        return _not_exact(column, schema)
+    return f"IF({_suspicious(column, schema)}, {_not_exact(column, schema)}, false)"
+
+
 def _suspicious(column: str, schema: Struct) -> str:
-    nested = any(not isinstance(field.type, Scalar) for field in schema.fields)
-    if nested:
-        return "true"
     found = " + ".join(f"int({PARSED}.{quote(f.name)} IS NOT NULL)" for f in schema.fields)
     keys = f"octet_length({column}) - octet_length(replace({column}, '\":', ''))"
     texts = [f"{PARSED}.{quote(f.name)}" for f in schema.fields if f.type == Scalar("STRING")]
