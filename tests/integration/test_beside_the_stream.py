@@ -16,7 +16,7 @@ from penstock.ops.verify.table import verify
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROUNDS, PER_ROUND = 25, 12
+ROUNDS, PER_ROUND = 12, 12
 
 
 class Reader:

@@ -77,6 +77,11 @@ def _tasks(parallelism: int, tables: int) -> Iterator[Setting]:
         "consumers are kept between batches; beyond the capacity each batch would connect anew",
     )
     yield Setting(
+        "spark.sql.codegen.hugeMethodLimit",
+        "8000",
+        "a JVM never compiles a method of more bytes: wide tables would be computed by an interpreter",
+    )
+    yield Setting(
         "spark.sql.codegen.cache.maxEntries",
         str(max(_LEAST_COMPILED, _COMPILED_PER_TABLE * tables)),
         "the code that Spark makes of a table's expressions is kept; beyond that each batch would compile it anew",

@@ -15,7 +15,8 @@ class Checks:
     """SQL expressions over the rows."""
 
     failed: str
-    """The names of the expectations that send the row to quarantine, as an array."""
+    """The names of the expectations that send the row to quarantine, as an array. Without a lambda: Spark would compile
+    neither that nor what stands beside it."""
     rejected: str
     dropped: str
     fine: str
@@ -30,10 +31,10 @@ def checks(expectations: Sequence[Expectation], place: str) -> Checks:
         action: [one for one in expectations if one.action == action] for action in ("quarantine", "drop", "fail")
     }
     quarantine, drop, fail = by_action["quarantine"], by_action["drop"], by_action["fail"]
-    names = ", ".join(f"IF({_met(one)}, NULL, {literal(one.name)})" for one in quarantine)
+    names = ", ".join(f"IF({_met(one)}, '', {literal(one.name)})" for one in quarantine)
     fine = " AND ".join(_or_raise(one, place) for one in fail)
     return Checks(
-        failed=f"array_compact(array({names}))" if quarantine else NOTHING_FAILED,
+        failed=f"array_remove(array({names}), '')" if quarantine else NOTHING_FAILED,
         rejected=f"NOT ({_all_met(quarantine)})",
         dropped=f"NOT ({_all_met(drop)})",
         fine=fine or "true",

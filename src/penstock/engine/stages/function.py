@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -133,7 +134,7 @@ class StagedTable:
         place = f"to_json({SOURCE})"
         if stages.decode is None:
             columns = records.columns
-            kept = reject(raw, SOURCE, "__failed")
+            kept = partial(reject, raw, SOURCE)
             return judge(records, columns, expectations, bad="false", place=place, reject=kept, size=size)
         binary = table.input.raw.get("value_binary") if stages.decode.column == table.input.raw.get("value") else None
         decoded = self._decoder(stages.decode, binary).decode(records)
@@ -146,7 +147,7 @@ class StagedTable:
             f"{decoded.bad} AS {BAD}",
             *(f"{value} AS `__raw_{name}`" for name, value in raw.items()),
         )
-        kept = reject({name: f"`__raw_{name}`" for name in raw}, SOURCE, "__failed")
+        kept = partial(reject, {name: f"`__raw_{name}`" for name in raw}, SOURCE)
         size = "octet_length(`__raw_value`)" if "value" in raw else "0"
         return judge(frame, columns, expectations, bad=BAD, place=place, reject=kept, size=size)
 
@@ -155,7 +156,7 @@ class StagedTable:
         has_source = SOURCE in rows.columns
         values = ", ".join(quote(name) for name in rows.columns if name != SOURCE)
         source = SOURCE if has_source else _NO_SOURCE[self._table.input.origin]
-        kept = reject({"value": f"to_json(struct({values}))"}, source, "__failed")
+        kept = partial(reject, {"value": f"to_json(struct({values}))"}, source)
         place = f"to_json({SOURCE})" if has_source else "'an unknown place'"
         return judge(
             rows, rows.columns, _at(self._stages.expect, pins), bad="false", place=place, reject=kept, size="0"

@@ -40,17 +40,20 @@ class JsonDecoder:
         schema, column = self.plan.schema, quote(self.plan.column)
         wanted = ", ".join(f"{quote(f.name)} {parsed_type(f.type)}" for f in schema.fields)
         parsed = F.from_json(F.expr(column), f"{wanted}, {CORRUPT} STRING", {**_OPTIONS, **self.plan.options})
-        reads = [(field, read(field.type, f"{PARSED}.{quote(field.name)}")) for field in schema.fields]
-        columns = [(field.name, made.value) for field, made in reads]
+        reads = [_Held.of(number, field) for number, field in enumerate(schema.fields)]
+        columns = [(one.name, one.column) for one in reads]
         if self.plan.rescue:
             columns.append((RESCUED, _rescued(column, schema)))
-        faults = tuple(fault for _, made in reads for fault in made.faults)
+        faults = tuple(fault for one in reads for fault in one.faults)
         missing = tuple(f"{PARSED}.{quote(f.name)} IS NULL" for f in schema.fields if f.required)
         bad = (
             f"{column} IS NULL OR {PARSED} IS NULL OR {PARSED}.{CORRUPT} IS NOT NULL"
-            f" OR {any_of((*missing, *faults))} OR ({_suspicious(column, schema)} AND {_not_exact(column, schema)})"
+            f" OR {any_of((*missing, *faults))} OR {_inexact(column, schema)}"
         )
-        return Decoded(records.withColumn(PARSED, parsed), tuple(columns), f"({bad})", self._why(column, schema))
+        # The values are computed before they are judged: Spark would compute those with care twice.
+        values = (f"{one.value} AS {one.column}" for one in reads if one.is_held)
+        frame = records.withColumn(PARSED, parsed).selectExpr("*", *values)
+        return Decoded(frame, tuple(columns), f"({bad})", self._why(column, schema))
 
     def _why(self, column: str, schema: Struct) -> str:
         whole = f"json_array_length(concat('[', {column}, ']'))"
@@ -80,10 +83,36 @@ class JsonDecoder:
         return case(conditions, reason("wrong_type", f"concat('does not fit the schema: ', left({column}, {_SHOWN}))"))
 
 
+@dataclass(frozen=True)
+class _Held:
+    """A field of the record, and the column that has its value, where that takes a computation."""
+
+    name: str
+    value: str
+    column: str
+    faults: tuple[str, ...]
+
+    @property
+    def is_held(self) -> bool:
+        return self.column != self.value
+
+    @classmethod
+    def of(cls, number: int, field: Column) -> _Held:
+        found, held = f"{PARSED}.{quote(field.name)}", f"__value_{number}"
+        made = read(field.type, found, held=held)
+        if made.value == found:
+            return cls(field.name, found, found, read(field.type, found).faults)
+        return cls(field.name, made.value, held, made.faults)
+
+
+def _inexact(column: str, schema: Struct) -> str:
+    """By IF: what stands behind an AND Spark computes for every record if it stands there twice."""
+    if any(not isinstance(field.type, Scalar) for field in schema.fields):
+        return _not_exact(column, schema)
+    return f"IF({_suspicious(column, schema)}, {_not_exact(column, schema)}, false)"
+
+
 def _suspicious(column: str, schema: Struct) -> str:
-    nested = any(not isinstance(field.type, Scalar) for field in schema.fields)
-    if nested:
-        return "true"
     found = " + ".join(f"int({PARSED}.{quote(f.name)} IS NOT NULL)" for f in schema.fields)
     keys = f"octet_length({column}) - octet_length(replace({column}, '\":', ''))"
     texts = [f"{PARSED}.{quote(f.name)}" for f in schema.fields if f.type == Scalar("STRING")]

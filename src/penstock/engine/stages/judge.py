@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -62,18 +62,17 @@ def judge(
     *,
     bad: str,
     place: str,
-    reject: str,
+    reject: Callable[[str], str],
     size: str,
 ) -> Judged:
     """`bad` marks rows that are out whatever the expectations say. `place`, `reject` and `size` are expressions: where
-    a row came from, what is kept of it if it is out (what it failed is in `__failed`), and how large that is."""
+    a row came from, what is kept of it if it is out, made of what it failed, and how large that is."""
     found = checks(expectations, place)
     marks = frame.selectExpr(
         "*",
         f"{bad} OR {found.rejected} AS {OUT}",
         f"NOT {bad} AND NOT ({found.rejected}) AND {found.dropped} AS {DROP}",
         f"{bad} OR {found.fine} AS {FINE}",
-        f"IF({bad}, {NOTHING_FAILED}, {found.failed}) AS __failed",
         *(f"NOT {bad} AND {unmet} AS `{UNMET}{name}`" for name, unmet in found.counts),
     )
     # The counter moves only where its branch is taken: it numbers the rejected rows of a task.
@@ -82,10 +81,11 @@ def judge(
     )
     names = tuple(name for name, _ in found.counts)
     kept = [*map(quote, columns), OUT, DROP, FINE, *(f"`{UNMET}{name}`" for name in names)]
+    failed = f"IF({bad}, {NOTHING_FAILED}, {found.failed})"
     large = f"coalesce({size}, 0) > {LARGEST_BROUGHT}"
     whole = numbered.selectExpr(
         *kept,
         f"IF({large}, {MOST_BROUGHT}, {NUMBER}) AS {NUMBER}",
-        f"CASE WHEN {OUT} THEN {reject} END AS {REJECT}",
+        f"CASE WHEN {OUT} THEN {reject(failed)} END AS {REJECT}",
     )
     return Judged(whole, tuple(columns), names)

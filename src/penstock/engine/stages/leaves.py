@@ -41,11 +41,11 @@ def parsed_type(kind: Type) -> str:
             return f"STRUCT<{', '.join(f'{quote(f.name)}: {parsed_type(f.type)}' for f in fields)}>"
 
 
-def read(kind: Type, found: str, depth: int = 0) -> Read:
-    """`found` is the expression of what the parser gave."""
+def read(kind: Type, found: str, depth: int = 0, *, held: str | None = None) -> Read:
+    """`found` is the expression of what the parser gave, `held` a column that will have the value of a scalar."""
     match kind:
         case Scalar():
-            return _scalar(kind, found)
+            return _scalar(kind, found, held)
         case Struct(fields):
             return _struct(fields, found, depth)
         case Array(element):
@@ -59,21 +59,22 @@ def any_of(faults: tuple[str, ...]) -> str:
     return f"coalesce({' OR '.join(f'({fault})' for fault in faults)}, false)" if faults else "false"
 
 
-def _scalar(kind: Scalar, found: str) -> Read:
+def _scalar(kind: Scalar, found: str, held: str | None = None) -> Read:
     match kind.name:
         case "DECIMAL":
             value = f"try_cast({found} AS {kind})"
-            return Read(value, (f"{found} IS NOT NULL AND NOT ({value} <=> {found})",))
+            return Read(value, (f"{found} IS NOT NULL AND NOT ({held or value} <=> {found})",))
         case "FLOAT" | "DOUBLE":
             return Read(found, (f"isnan({found}) OR abs({found}) = double('Infinity')",))
         case "DATE":
             value = f"try_cast({found} AS DATE)"
-            return Read(value, (f"{value} IS NULL AND {found} IS NOT NULL", f"octet_length({found}) <> 10"))
+            return Read(value, (f"{held or value} IS NULL AND {found} IS NOT NULL", f"octet_length({found}) <> 10"))
         case "TIMESTAMP" | "TIMESTAMP_NTZ":
             value = f"try_cast({found} AS {kind.name})"
-            outside = f"{value} NOT BETWEEN {kind.name}'{_FIRST}' AND {kind.name}'{_LAST}'"
+            taken = held or value
+            outside = f"{taken} < {kind.name}'{_FIRST}' OR {taken} > {kind.name}'{_LAST}'"
             no_date = f"substring({found}, 5, 1) <> '-'"
-            return Read(value, (f"{value} IS NULL AND {found} IS NOT NULL", outside, no_date))
+            return Read(value, (f"{taken} IS NULL AND {found} IS NOT NULL", outside, no_date))
     return Read(found)
 
 
