@@ -94,7 +94,7 @@ def test_the_plan_is_printed_and_is_a_document() -> None:
     console = Console(width=300, record=True, file=StringIO())
     console.print(plan_view(plan, ("bronze.orders",)))
     text = console.export_text()
-    assert "csv files in /shop/in, named *.csv, each with a header, escape \", sep ;" in text
+    assert 'csv files in /shop/in, named *.csv, each with a header, escape ", sep ;' in text
     assert "inferred once, kept in /shop/lake/_penstock/schemas/bronze.orders.json" in text
     assert "become columns" in text
     assert "decode" not in text
