@@ -8,13 +8,10 @@ copies, so it does not matter which of them stays. Readers poll meanwhile: no ke
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
-import tempfile
 import threading
-import time
 from collections import Counter, defaultdict
 from decimal import Decimal
 from pathlib import Path
@@ -25,7 +22,7 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 
 from penstock.dev.broker import Broker
-from tests.e2e.kills import KINDS, kill_again_and_again, run_to_the_end
+from tests.e2e.kills import command_line, kill_again_and_again, run_to_the_end
 
 TABLES = ("bronze.orders", "silver.orders", "gold.sales")
 TOPIC = "orders"
@@ -217,20 +214,5 @@ def chaos(
         return {**found, "polls": poller.polls, **counts}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--partitions", type=int, default=3)
-    parser.add_argument("--rate", type=int, default=500, help="records per second")
-    parser.add_argument("--shortest", type=float, default=5.0, help="seconds that a runner lives at least")
-    parser.add_argument("--longest", type=float, default=25.0, help="seconds that a runner lives at most")
-    parser.add_argument("--only", choices=list(KINDS), help="what is killed; by default each in turn at random")
-    chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        found = chaos(**vars(chosen), folder=Path(folder))
-    print(json.dumps({"seed": chosen.seed, **found}, indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    command_line(__doc__, chaos, kills=100, rate=500, shortest=5.0, longest=25.0)

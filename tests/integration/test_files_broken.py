@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.folders import TABLE, Folder
+from tests.integration.folders import TABLE, Folder, quarantine_dies_once
 from tests.integration.runs import run
 
 from penstock.engine.files.unreadable import Trouble
@@ -121,20 +121,10 @@ def test_the_decision_survives_a_crash_before_the_quarantine(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broken file is whole again when the batch is completed: it is not in the table, so it stays in quarantine."""
-    from penstock.engine.quarantine import Quarantine
-
     folder = Folder(spark, tmp_path)
     folder.put("a.json", 4, bad=(1,))
     (folder.path / "b.json.gz").write_bytes(b"no gzip")
-    whole, times = Quarantine.add, []
-
-    def dies_once(self: Quarantine, *given: Any) -> int:
-        times.append(1)
-        if len(times) == 1:
-            raise RuntimeError("killed between the two commits")
-        return whole(self, *given)
-
-    monkeypatch.setattr(Quarantine, "add", dies_once)
+    quarantine_dies_once(monkeypatch)
     run(spark, folder.plan)
     monkeypatch.undo()
     (folder.path / "b.json.gz").write_bytes(gzip.compress(b'{"id": 5}\n'))

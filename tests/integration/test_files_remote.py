@@ -1,0 +1,81 @@
+"""Folders and lakes that are not on this machine's disk: listed by Spark, and by two at once each file once."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.integration.folders import TABLE, Folder, manifest, source_of
+from tests.integration.runs import run_well
+
+from penstock.engine.files.lister import Lister
+from penstock.engine.files.listing import list_files
+from penstock.engine.store import HadoopStore
+from penstock.errors import Transient
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.plan.model import Plan
+
+
+def by_uri(plan: Plan) -> Plan:
+    """The lake reached by a `file:` URI: every step takes the way that an object store takes."""
+
+    def uri(path: str) -> str:
+        return f"file://{path}"
+
+    source = source_of(plan)
+    there = replace(source, uri=uri(source.uri), stored=uri(source.stored), reads=uri(source.reads))
+    tables = tuple(replace(t, uri=uri(t.uri), checkpoints=uri(t.checkpoints), source=there) for t in plan.tables)
+    return replace(plan, lake=uri(plan.lake), tables=tables)
+
+
+@pytest.mark.deep
+def test_on_an_object_store(spark: SparkSession, tmp_path: Path) -> None:
+    folder = Folder(spark, tmp_path, {"max_files": 2})
+    for number in range(3):
+        folder.put(f"{number}.json")
+    run_well(spark, by_uri(folder.plan))
+    folder.put("3.json", bad=(0,))
+    (folder.path / "4.json.gz").write_bytes(b"not gzip")
+    run_well(spark, by_uri(folder.plan))
+    run_well(spark, by_uri(folder.plan))
+    folder.check()
+    assert folder.unreadable() == Counter(["in/4.json.gz"])
+
+
+def test_two_that_list_at_once_list_a_file_once(spark: SparkSession, tmp_path: Path) -> None:
+    folder = Folder(spark, tmp_path, {"max_files": 3})
+    for number in range(7):
+        folder.put(f"{number}.json", 1)
+    source = source_of(by_uri(folder.plan))
+    listers = [Lister(spark, HadoopStore(spark), source, TABLE) for _ in range(3)]
+    threads = [threading.Thread(target=one.look) for one in listers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert manifest(folder) == Counter(f"in/{number}.json" for number in range(7))
+
+
+@pytest.mark.deep
+def test_a_remote_folder_is_listed_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    folder = Folder(spark, tmp_path, {"pattern": "*.json"})
+    for name in ("a b.json", "x/ü.json", "x/_no.json", "_x/no.json", "c.txt"):
+        folder.write(name, "{}\n")
+    there = source_of(folder.plan)
+    remote = replace(there, folder=f"file://{there.folder}")
+    found = list_files(spark, remote, TABLE).files
+    assert sorted(file.name.rpartition("/in/")[2] for file in found) == ["a b.json", "x/ü.json"]
+    by_name = {file.name.rpartition("/in/")[2]: (file.size, file.modified_ms) for file in found}
+    mine = {
+        file.name.removeprefix("in/"): (file.size, file.modified_ms) for file in list_files(spark, there, TABLE).files
+    }
+    assert by_name == mine
+    with pytest.raises(Transient):
+        list_files(spark, replace(remote, folder=f"file://{tmp_path}/nowhere"), TABLE)
