@@ -35,7 +35,7 @@ lock: setup ## renew requirements.lock from pyproject.toml (ARGS=--upgrade: newe
 	    --custom-compile-command "make lock" --output-file requirements.lock pyproject.toml >/dev/null
 	@! grep -n '://' requirements.lock || { echo "requirements.lock must not name a registry" >&2; exit 1; }
 
-jar: setup ## compile the one Java class again (needs a JDK)
+jar: setup ## compile the Java classes again (needs a JDK)
 	@scripts/build-jar
 
 clean: ## remove the virtual environment and all that is built

@@ -61,7 +61,7 @@ def test_rows_in_rows_out(spark: SparkSession, folder: Path) -> None:
         {"order_id": 1, "customer": 1, "amount": Decimal("5.00"), "name": "Ada"},
         {"order_id": 4, "customer": 9, "amount": Decimal("5.00"), "name": None},
     ]
-    assert [row["error_detail"] for row in outcome.quarantined] == ["positive", "not JSON: {"]
+    assert [row["error_detail"] for row in outcome.quarantined] == ["positive", "not JSON, at byte 1: {"]
     assert (outcome.read, outcome.dropped, outcome.duplicates) == (6, 1, 1)
     assert outcome.unmet == {"positive": 1, "known": 1, "no_tests": 1}
     assert [row["order_id"] for row in again.written] == [5]

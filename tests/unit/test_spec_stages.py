@@ -79,6 +79,7 @@ def test_columns_and_payload_are_for_topics(tmp_path: Path) -> None:
         ("{json: value, schema: schemas/x.ddl}", "there is no file 'schemas/x.ddl'"),
         ("{json: value, schema: a BIGNIT}", "BIGNIT is not a type"),
         ("{csv: value, schema: a INT, rescue: true}", "'rescue' keeps the unknown fields of JSON"),
+        ("{json: value, schema: a INT, options: {mode: FAILFAST}}", "'options' are those of CSV lines"),
         ("{avro: value}", "not in this version"),
     ],
 )

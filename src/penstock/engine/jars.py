@@ -47,8 +47,8 @@ def spark_jars() -> tuple[Path, ...]:
 
 
 def own_jar() -> Path:
-    """Penstock's own, one class; it comes with the package."""
-    return Path(str(files("penstock.engine").joinpath("jar_data", "local-files.jar")))
+    """Penstock's own; it comes with the package."""
+    return Path(str(files("penstock.engine").joinpath("jar_data", "penstock.jar")))
 
 
 def broker_jars() -> tuple[Path, ...]:

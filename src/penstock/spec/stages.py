@@ -42,6 +42,8 @@ class Decode(Part):
             raise wrong("'decode' needs a schema", "write schema: a file, or the columns: order_id BIGINT", at_key=True)
         if self.rescue and given != ["json"]:
             raise wrong("'rescue' keeps the unknown fields of JSON objects", "remove it", "rescue", at_key=True)
+        if self.options and given != ["csv"]:
+            raise wrong("'options' are those of CSV lines", "remove it", "options", at_key=True)
         return self
 
     @property

@@ -10,8 +10,6 @@ import org.apache.hadoop.fs.permission.FsPermission;
 /**
  * Hadoop's local file system, checksums included, without its processes: Hadoop runs `chmod` for every file that it
  * makes, eight times in a small batch. Here the mode is set by a call, and only where it is not the wanted one already.
- *
- * Built by `make jar` into local-files.jar beside this file, whose manifest names the hash of this source.
  */
 public class LocalFiles extends LocalFileSystem {
   public LocalFiles() {

@@ -1,0 +1,138 @@
+package penstock.json;
+
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.core.StreamReadConstraints;
+import com.fasterxml.jackson.core.exc.StreamConstraintsException;
+import java.io.IOException;
+import java.io.Serializable;
+import java.time.ZoneId;
+import java.util.List;
+import java.util.Objects;
+import java.util.Set;
+import org.apache.spark.sql.Column;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
+import org.apache.spark.sql.classic.ExpressionUtils;
+import org.apache.spark.sql.types.AbstractDataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.ObjectType;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * A JSON object as typed columns, by one parse, exactly: a value that does not fit its type is a fault of the record,
+ * with a reason, and never another value. Spark's own parser rounds, wraps around, takes the last of two equal fields,
+ * and says nothing of what stands behind the object.
+ *
+ * The columns of the schema are followed by RESCUED, the fields of the object that the schema does not name, as JSON;
+ * UNKNOWN, the first such field, at any depth; and REASON and DETAIL, of a record that has a fault.
+ */
+public final class Decoder implements Serializable {
+  static final String RESCUED = "__rescued", UNKNOWN = "__unknown", REASON = "__reason", DETAIL = "__detail";
+  private static final int DEEPEST = 1000;
+  private static final JsonFactory JSON = JsonFactory.builder()
+      .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
+      .disable(JsonFactory.Feature.FAIL_ON_SYMBOL_HASH_OVERFLOW) // no record may end a stream
+      .streamReadConstraints(StreamReadConstraints.builder().maxNestingDepth(DEEPEST)
+          .maxStringLength(Integer.MAX_VALUE).maxNumberLength(Integer.MAX_VALUE).maxNameLength(Integer.MAX_VALUE).build())
+      .build();
+
+  private final String ddl;
+  private final String zone;
+  private final boolean rescue;
+  private final Set<String> expected;
+  private transient volatile Values.Fields fields;
+
+  private Decoder(String ddl, String zone, boolean rescue, Set<String> expected) {
+    this.ddl = ddl;
+    this.zone = zone;
+    this.rescue = rescue;
+    this.expected = expected;
+  }
+
+  /** `expected` are fields that are not of the schema and yet not unknown. */
+  public static Column column(Column text, String ddl, String zone, boolean rescue, List<String> expected) {
+    Decoder decoder = new Decoder(ddl, zone, rescue, Set.copyOf(expected));
+    StructType columns = StructType.fromDDL(ddl).asNullable();
+    for (String more : List.of(RESCUED, UNKNOWN, REASON, DETAIL)) {
+      columns = columns.add(more, DataTypes.StringType);
+    }
+    Expression self = Literal.fromObject(decoder, new ObjectType(Decoder.class));
+    var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(text))).toSeq();
+    var types = CollectionConverters.asScala(List.<AbstractDataType>of(DataTypes.StringType)).toSeq();
+    return ExpressionUtils.column(new Invoke(self, "decode", columns, arguments, types, false, false, true));
+  }
+
+  /** Never null. */
+  public InternalRow decode(UTF8String text) {
+    if (fields == null) {
+      fields = new Values.Fields(StructType.fromDDL(ddl), ZoneId.of(zone));
+    }
+    int width = fields.width();
+    Object[] row = new Object[width + 4];
+    if (text == null) {
+      return faulty(row, new Fault("no_value", "there is no text"));
+    }
+    byte[] bytes = text.getBytes();
+    try (JsonParser parser = JSON.createParser(bytes)) {
+      Record record = new Record(parser, bytes, rescue, expected);
+      read(record, row);
+      row[width] = record.rescued();
+      row[width + 1] = UTF8String.fromString(record.unknown());
+      return record.fault() == null ? new GenericInternalRow(row) : faulty(row, record.fault());
+    } catch (Fault fault) {
+      return faulty(row, fault);
+    } catch (StreamConstraintsException tooDeep) {
+      return faulty(row, new Fault("malformed_json", "nested deeper than " + DEEPEST + " levels: " + Shown.of(bytes)));
+    } catch (JsonProcessingException error) {
+      long place = error.getLocation() == null ? 0 : error.getLocation().getByteOffset();
+      return faulty(row, new Fault("malformed_json", "not JSON, at byte " + Math.max(place, 0) + ": " + Shown.of(bytes)));
+    } catch (IOException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  private void read(Record record, Object[] row) throws IOException {
+    record.refuseOtherEncodings();
+    JsonToken first = record.parser.nextToken();
+    if (first == null) {
+      throw new Fault("empty_value", "there is no value");
+    }
+    if (first != JsonToken.START_OBJECT) {
+      record.skip();
+      record.refuseMore("value");
+      throw new Fault("not_an_object", "a JSON object is needed, not " + Shown.of(record.bytes));
+    }
+    fields.read(record, row, true);
+    record.refuseMore("object");
+  }
+
+  private static InternalRow faulty(Object[] row, Fault fault) {
+    row[row.length - 2] = UTF8String.fromString(fault.reason);
+    row[row.length - 1] = UTF8String.fromString(fault.detail);
+    return new GenericInternalRow(row);
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof Decoder that && ddl.equals(that.ddl) && zone.equals(that.zone) && rescue == that.rescue
+        && expected.equals(that.expected);
+  }
+
+  @Override
+  public int hashCode() {
+    return Objects.hash(ddl, zone, rescue, expected);
+  }
+
+  @Override
+  public String toString() {
+    return "penstock_json";
+  }
+}

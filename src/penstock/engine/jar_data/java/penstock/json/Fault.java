@@ -1,0 +1,13 @@
+package penstock.json;
+
+/** What is wrong with a record. */
+final class Fault extends RuntimeException {
+  final String reason;
+  final String detail;
+
+  Fault(String reason, String detail) {
+    super(detail, null, false, false); // thrown per record: a stack trace would cost more than the parse
+    this.reason = reason;
+    this.detail = detail;
+  }
+}

@@ -1,0 +1,176 @@
+package penstock.json;
+
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonStreamContext;
+import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.core.io.JsonStringEncoder;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.HashSet;
+import java.util.Set;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * A record on its way through the parser. A fault of one value is kept, the first of them, and the rest is still read:
+ * what is not JSON at all is said first. The latter ends the record, by an exception.
+ */
+final class Record {
+  final JsonParser parser;
+  final byte[] bytes;
+  private final boolean rescue;
+  private final Set<String> expected;
+  private Fault fault;
+  private String unknown;
+  private StringBuilder rescued;
+
+  Record(JsonParser parser, byte[] bytes, boolean rescue, Set<String> expected) {
+    this.parser = parser;
+    this.bytes = bytes;
+    this.rescue = rescue;
+    this.expected = expected;
+  }
+
+  Fault fault() {
+    return fault;
+  }
+
+  String unknown() {
+    return unknown;
+  }
+
+  UTF8String rescued() {
+    return rescued == null ? null : UTF8String.fromString(rescued.append('}').toString());
+  }
+
+  /** The parser would take them for a mark, or for a sign of UTF-16. */
+  void refuseOtherEncodings() {
+    boolean marked = bytes.length >= 3 && bytes[0] == (byte) 0xEF && bytes[1] == (byte) 0xBB && bytes[2] == (byte) 0xBF;
+    boolean zero = false;
+    for (int i = 0; i < Math.min(bytes.length, 4); i++) {
+      zero |= bytes[i] == 0;
+    }
+    if (marked || zero) {
+      throw new Fault("malformed_json", "not JSON, at byte 0: " + Shown.of(bytes));
+    }
+  }
+
+  void refuseMore(String what) throws IOException {
+    parser.finishToken();
+    int end = (int) parser.currentLocation().getByteOffset();
+    for (int i = end; i < bytes.length; i++) {
+      if (bytes[i] != ' ' && bytes[i] != '\n' && bytes[i] != '\r' && bytes[i] != '\t') {
+        throw new Fault(
+            "trailing_data", "there is something behind the " + what + ": " + Shown.of(bytes, i, bytes.length));
+      }
+    }
+  }
+
+  /** The value is one, but of another type. */
+  Object wrong(DataType type) throws IOException {
+    return refuse("wrong_type", " is not of type " + named(type));
+  }
+
+  /** The value is of the kind of the type, which cannot hold it. */
+  Object unfit(DataType type) throws IOException {
+    return refuse("out_of_range", " does not fit " + named(type));
+  }
+
+  private Object refuse(String reason, String what) throws IOException {
+    if (fault != null) {
+      skip();
+      return null;
+    }
+    JsonStreamContext place = parser.getParsingContext();
+    String path = path(parser.currentToken().isStructStart() ? place.getParent() : place);
+    int start = (int) parser.currentTokenLocation().getByteOffset();
+    fault = new Fault(reason, path + ": " + Shown.of(bytes, start, endOfValue()) + what);
+    return null;
+  }
+
+  /** The parser stands at the end of the object that lacks the field. */
+  void missing(String name) {
+    if (fault == null) {
+      String path = path(parser.getParsingContext());
+      fault = new Fault("missing_field", (path.isEmpty() ? name : path + "." + name) + " is missing or null");
+    }
+  }
+
+  void unknown(String name, boolean top) throws IOException {
+    if (unknown == null && !(top && expected.contains(name))) {
+      unknown = name;
+    }
+    if (!rescue || !top) {
+      skip();
+      return;
+    }
+    refuseHalves(name);
+    rescued = rescued == null ? new StringBuilder("{\"") : rescued.append(",\"");
+    rescued.append(JsonStringEncoder.getInstance().quoteAsString(name)).append("\":");
+    int start = (int) parser.currentTokenLocation().getByteOffset();
+    rescued.append(new String(bytes, start, endOfValue() - start, StandardCharsets.UTF_8));
+  }
+
+  Fault twice() {
+    return new Fault("duplicate_field", path(parser.getParsingContext()) + " is there twice");
+  }
+
+  /** A text without halves of characters, which no file could hold. */
+  UTF8String text() throws IOException {
+    String text = parser.getText();
+    refuseHalves(text);
+    return UTF8String.fromString(text);
+  }
+
+  void refuseHalves(String text) {
+    for (int i = 0; i < text.length(); i++) {
+      if (Character.isSurrogate(text.charAt(i))) {
+        if (i + 1 == text.length() || !Character.isSurrogatePair(text.charAt(i), text.charAt(i + 1))) {
+          throw new Fault("malformed_json", path(parser.getParsingContext()) + ": half of a character, \\u"
+              + Integer.toHexString(text.charAt(i)));
+        }
+        i++;
+      }
+    }
+  }
+
+  private int endOfValue() throws IOException {
+    skip();
+    parser.finishToken();
+    return (int) parser.currentLocation().getByteOffset();
+  }
+
+  /** Over a value, to its last token: nowhere may a field be there twice. */
+  void skip() throws IOException {
+    JsonToken token = parser.currentToken();
+    if (token == JsonToken.START_OBJECT) {
+      Set<String> names = new HashSet<>();
+      for (String name; (name = parser.nextFieldName()) != null; ) {
+        if (!names.add(name)) {
+          throw twice();
+        }
+        parser.nextToken();
+        skip();
+      }
+    } else if (token == JsonToken.START_ARRAY) {
+      while (parser.nextToken() != JsonToken.END_ARRAY) {
+        skip();
+      }
+    }
+  }
+
+  private static String path(JsonStreamContext place) {
+    if (place == null || place.inRoot()) {
+      return "";
+    }
+    String before = path(place.getParent());
+    if (place.inArray()) {
+      return before + "[" + place.getCurrentIndex() + "]";
+    }
+    return before.isEmpty() ? place.getCurrentName() : before + "." + place.getCurrentName();
+  }
+
+  private static String named(DataType type) {
+    return type.sql().split("<")[0];
+  }
+}

@@ -1,0 +1,125 @@
+package penstock.json;
+
+import com.fasterxml.jackson.core.JsonToken;
+import java.io.IOException;
+import java.time.ZoneId;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.util.ArrayBasedMapData;
+import org.apache.spark.sql.catalyst.util.GenericArrayData;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** Reads the value at which the parser stands, which is not null. */
+interface Values {
+  /** As Spark holds it; null if it is at fault, which the record then knows. The parser is left at its last token. */
+  Object read(Record record) throws IOException;
+
+  static Values of(DataType type, ZoneId zone) {
+    if (type instanceof StructType struct) {
+      Fields fields = new Fields(struct, zone);
+      return record -> {
+        if (record.parser.currentToken() != JsonToken.START_OBJECT) {
+          return record.wrong(type);
+        }
+        Object[] row = new Object[fields.width()];
+        fields.read(record, row, false);
+        return new GenericInternalRow(row);
+      };
+    }
+    if (type instanceof ArrayType array) {
+      Values element = of(array.elementType(), zone);
+      return record -> record.parser.currentToken() == JsonToken.START_ARRAY ? array(record, element) : record.wrong(type);
+    }
+    if (type instanceof MapType map) {
+      Values value = of(map.valueType(), zone);
+      return record -> record.parser.currentToken() == JsonToken.START_OBJECT ? map(record, value) : record.wrong(type);
+    }
+    return Scalars.of(type, zone);
+  }
+
+  private static Object array(Record record, Values element) throws IOException {
+    List<Object> found = new ArrayList<>();
+    for (JsonToken token; (token = record.parser.nextToken()) != JsonToken.END_ARRAY; ) {
+      found.add(token == JsonToken.VALUE_NULL ? null : element.read(record));
+    }
+    return new GenericArrayData(found.toArray());
+  }
+
+  private static Object map(Record record, Values value) throws IOException {
+    Set<String> names = new HashSet<>();
+    List<Object> keys = new ArrayList<>(), values = new ArrayList<>();
+    for (String name; (name = record.parser.nextFieldName()) != null; ) {
+      if (!names.add(name)) {
+        throw record.twice();
+      }
+      record.refuseHalves(name);
+      keys.add(UTF8String.fromString(name));
+      values.add(record.parser.nextToken() == JsonToken.VALUE_NULL ? null : value.read(record));
+    }
+    return new ArrayBasedMapData(new GenericArrayData(keys.toArray()), new GenericArrayData(values.toArray()));
+  }
+
+  /** The fields of an object, by their names as they are written. */
+  final class Fields {
+    private final String[] names;
+    private final Values[] values;
+    private final boolean[] required;
+    private final Map<String, Integer> places = new HashMap<>();
+
+    Fields(StructType struct, ZoneId zone) {
+      StructField[] fields = struct.fields();
+      names = new String[fields.length];
+      values = new Values[fields.length];
+      required = new boolean[fields.length];
+      for (int i = 0; i < fields.length; i++) {
+        names[i] = fields[i].name();
+        values[i] = of(fields[i].dataType(), zone);
+        required[i] = !fields[i].nullable();
+        places.put(names[i], i);
+      }
+    }
+
+    int width() {
+      return names.length;
+    }
+
+    void read(Record record, Object[] row, boolean top) throws IOException {
+      boolean[] seen = new boolean[names.length];
+      Set<String> others = null;
+      int next = 0; // most objects have their fields in the order of the schema
+      for (String name; (name = record.parser.nextFieldName()) != null; ) {
+        JsonToken token = record.parser.nextToken();
+        int place = next < names.length && names[next].equals(name) ? next : places.getOrDefault(name, -1);
+        if (place < 0) {
+          others = others == null ? new HashSet<>() : others;
+          if (!others.add(name)) {
+            throw record.twice();
+          }
+          record.unknown(name, top);
+          continue;
+        }
+        if (seen[place]) {
+          throw record.twice();
+        }
+        seen[place] = true;
+        next = place + 1;
+        row[place] = token == JsonToken.VALUE_NULL ? null : values[place].read(record);
+      }
+      for (int i = 0; i < names.length; i++) {
+        if (required[i] && row[i] == null) {
+          record.missing(names[i]);
+        }
+      }
+    }
+  }
+}
