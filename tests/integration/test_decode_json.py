@@ -92,6 +92,7 @@ BAD = [
     ('{"id":1,"name":"\\ud800"}', "malformed_json", "name: half of a character"),
     ('{"id":1,"name":"\\udc00\\ud800 "}', "malformed_json", "half of a character"),
     ('{"id":1,"other":{"a":1,"a":2}}', "duplicate_field", "other.a is there twice"),
+    ('{"id":1,"' + "n" * 2000 + '":5,"' + "n" * 2000 + '":5}', "duplicate_field", "n" * 500),
     ('{"id":1,"other":5,"other":5}', "duplicate_field", "other is there twice"),
     ('{"id":1,"other":' + "[" * 2000 + "]" * 2000 + "}", "malformed_json", "nested deeper than 1000 levels"),
     ('{"id":' + "9" * 100_000 + "}", "out_of_range", "does not fit BIGINT"),

@@ -80,6 +80,9 @@ public final class Decoder implements Serializable {
     if (text == null) {
       return faulty(row, new Fault("no_value", "there is no text"));
     }
+    if (!text.isValid()) {
+      return faulty(row, new Fault("not_utf8", "the text is not UTF-8"));
+    }
     byte[] bytes = text.getBytes();
     try (JsonParser parser = JSON.createParser(bytes)) {
       Record record = new Record(parser, bytes, rescue, expected);

@@ -14,9 +14,12 @@ final class Shown {
   }
 
   static String of(byte[] bytes, int from, int to) {
-    String text = new String(bytes, from, Math.min(to - from, LONGEST), StandardCharsets.UTF_8);
-    return text.codePointCount(0, text.length()) <= CHARACTERS
+    return of(new String(bytes, from, Math.min(to - from, LONGEST), StandardCharsets.UTF_8), CHARACTERS);
+  }
+
+  static String of(String text, int characters) {
+    return text.codePointCount(0, text.length()) <= characters
         ? text
-        : text.substring(0, text.offsetByCodePoints(0, CHARACTERS));
+        : text.substring(0, text.offsetByCodePoints(0, characters));
   }
 }
