@@ -10,7 +10,8 @@ from tests.e2e import chaos_layers
 from tests.e2e.chaos import chaos
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(12, marks=pytest.mark.deep)])
+@pytest.mark.deep  # the next one has this layer too
+@pytest.mark.parametrize("kills", [3, 12])
 def test_kills_at_random_moments_neither_lose_nor_double_a_record(kills: int, tmp_path: Path) -> None:
     found = chaos(kills=kills, seed=11, partitions=3, rate=1000, shortest=6.0, longest=18.0, folder=tmp_path)
     assert found["doubled"] == 0

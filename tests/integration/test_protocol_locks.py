@@ -84,6 +84,7 @@ def test_a_run_lock_says_who_holds_it(spark: Any, tmp_path: Path) -> None:
     lock.close()
 
 
+@pytest.mark.deep  # test_run has it as a user sees it
 def test_a_second_runner_of_a_table_in_another_process_is_refused_and_the_first_goes_on(
     spark: Any, broker: Any, topic: Any, project: Any
 ) -> None:
