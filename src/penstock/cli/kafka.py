@@ -46,7 +46,11 @@ def start(
     )
     out.print(f"  data  {broker.data}", soft_wrap=True)
     for wanted in topics:
-        known = f"made, {wanted.partitions} partitions" if wanted.name in started.made else "there already"
+        known = (
+            f"made, {wanted.partitions} partition{'s' * (wanted.partitions != 1)}"
+            if wanted.name in started.made
+            else "there already"
+        )
         out.print(f"  topic {wanted.name}: {known}", soft_wrap=True)
     out.print("  stop it with: penstock kafka stop")
 

@@ -143,9 +143,11 @@ class RunView:
 
     def summary(self, result: Result) -> None:
         fates = _shown_fates(self._rows.values())
-        table = Table(
-            "table", "outcome", "batches", "rows written", *fates.values(), "rows/s", title="run", title_justify="left"
-        )
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column("table", overflow="fold")
+        table.add_column("outcome", no_wrap=True)
+        for title in ("batches", "written", *fates.values(), "rows/s"):
+            table.add_column(title, justify="right", no_wrap=True)
         for name, row in self._rows.items():
             style = "red" if name in result.errors else ""
             outcome = Text(result.outcomes.get(name, "stopped"), style=style)

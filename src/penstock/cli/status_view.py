@@ -38,7 +38,7 @@ def _rows(found: Sequence[Status]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column(Text("table"), overflow="fold")
     table.add_column(Text("state"), no_wrap=True)
-    for title in ("batch", "rows", "behind", "rows/s", "last commit"):
+    for title in ("batch", "written", "behind", "rows/s", "last commit"):
         table.add_column(Text(title), justify="right", no_wrap=True)
     now = time.time() * 1000
     for one in found:

@@ -163,7 +163,7 @@ def _said(report: Report) -> Iterable[tuple[str, Text | str]]:
     known = f"batch {report.generation}.{report.batch}, version {report.version}"
     behind = report.behind
     standing = report.broker_problem or (
-        "position unknown to the broker" if behind is None else f"{_count(behind, _unit(report))} not landed yet"
+        "position unknown to the broker" if behind is None else f"{_count(behind, report.unit)} not landed yet"
     )
     yield "up to", Text(f"{known}; {standing}", style="dim")
     empty = sum(one.empty.size for one in report.partitions)
@@ -176,10 +176,6 @@ def _said(report: Report) -> Iterable[tuple[str, Text | str]]:
         yield "note", Text(note, style="dim")
     if len(report.notes) > SHOWN:
         yield "note", Text(f"and {len(report.notes) - SHOWN:,} more: `--json` has all", style="dim")
-
-
-def _unit(report: Report) -> str:
-    return "version" if report.upstream else "record"
 
 
 def _accepted(report: Report) -> list[Accepted]:

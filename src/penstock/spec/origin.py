@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic import ValidationError, ValidationInfo
@@ -19,6 +20,7 @@ _KINDS: dict[str, type[KafkaFrom] | type[TableFrom] | type[DeltaFrom] | type[Fil
     "files": FilesFrom,
 }
 _LATER = {"changes": "this version reads what was added"}
+_TABLE = re.compile(r"\w+\.\w+")
 _SHAPES = "write from: {kafka: topic}, {table: bronze.orders}, {delta: /path} or {files: folder, format: json}"
 
 
@@ -28,7 +30,8 @@ def source_of(value: Any, info: ValidationInfo) -> From:
         return value
     if not isinstance(value, dict):
         shown_value = "there is nothing here" if value is None else f"{shown(value)} is not what belongs here"
-        raise wrong(shown_value, _SHAPES, at_key=value is None)
+        meant = f"write from: {{table: {value}}}" if isinstance(value, str) and _TABLE.fullmatch(value) else _SHAPES
+        raise wrong(shown_value, meant, at_key=value is None)
     kinds = [key for key in _KINDS if key in value]
     if len(kinds) > 1:
         raise wrong(f"a table has one source, not {' and '.join(kinds)}", "make a table of each", at_key=True)

@@ -75,7 +75,7 @@ class Struct:
     fields: tuple[Column, ...]
 
     def __str__(self) -> str:
-        return f"STRUCT<{', '.join(f'{_quoted(f.name)}: {f.type}' for f in self.fields)}>"
+        return f"STRUCT<{', '.join(f.written(': ') for f in self.fields)}>"
 
     def columns(self) -> str:
         """As the columns of a table are written: `order_id` BIGINT NOT NULL, …"""
@@ -95,7 +95,10 @@ class Column:
     required: bool = False
 
     def __str__(self) -> str:
-        return f"{_quoted(self.name)} {self.type}{' NOT NULL' if self.required else ''}"
+        return self.written(" ")
+
+    def written(self, between: str) -> str:
+        return f"{_quoted(self.name)}{between}{self.type}{' NOT NULL' if self.required else ''}"
 
 
 Type = Scalar | Array | Map | Struct

@@ -15,7 +15,6 @@ from penstock.engine.identifiers import quote
 from penstock.engine.stages.decode import PARSED, Decoded, absent, case
 from penstock.errors import SetupError
 from penstock.plan.stages import DecodePlan
-from penstock.spec.schema import Array, Map, Scalar, Struct, Type
 
 RESCUED = "_rescued"
 UNKNOWN = f"{PARSED}.__unknown"
@@ -55,25 +54,5 @@ class JsonDecoder:
             raise SetupError("this Spark session lacks Penstock's own jar", hint=_HINT.format(jar=own_jar()))
         text = F.expr(quote(self.plan.column))
         zone = spark.conf.get("spark.sql.session.timeZone")
-        made = decoder.column(text._jc, _fields(self.plan.schema, " "), zone, self.plan.rescue, list(self.expected))
+        made = decoder.column(text._jc, self.plan.schema.columns(), zone, self.plan.rescue, list(self.expected))
         return JvmColumn(made)
-
-
-def _fields(struct: Struct, between: str) -> str:
-    """As Spark writes them, with what is required at any depth."""
-    return ", ".join(
-        f"{quote(field.name)}{between}{_type(field.type)}{' NOT NULL' if field.required else ''}"
-        for field in struct.fields
-    )
-
-
-def _type(kind: Type) -> str:
-    match kind:
-        case Struct():
-            return f"STRUCT<{_fields(kind, ': ')}>"
-        case Array(element):
-            return f"ARRAY<{_type(element)}>"
-        case Map(key, value):
-            return f"MAP<{key}, {_type(value)}>"
-        case Scalar():
-            return str(kind)

@@ -73,6 +73,8 @@ class Report:
     """Of a table with stages: what became of the rows that it read."""
     upstream: str | None = None
     """The table that it reads, if that is not a topic."""
+    unit: str = "record"
+    """Of what it reads, and may be behind."""
     quarantined: int = 0
     """Rows in its quarantine."""
     places: list[Place] = field(default_factory=list)

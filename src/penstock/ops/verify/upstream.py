@@ -17,6 +17,7 @@ from penstock.ops.verify.expected import Expected
 from penstock.ops.verify.look import Look
 from penstock.ops.verify.rows import Rows, open_table, read_at
 from penstock.ops.verify.spans import Spans
+from penstock.plan.files import FilesSource
 from penstock.plan.model import DeltaSource, TablePlan
 
 
@@ -67,6 +68,7 @@ def stand_upstream(look: Look) -> None:
     by_name = {one.table or one.uri: one for one in read}
     names = named_streams(entry) or tuple(by_name)
     report.upstream = ", ".join(dict.fromkeys(names))
+    report.unit = "file list" if isinstance(table.source, FilesSource) else "version"
     report.places = []
     for name, position in zip(names, entry.after, strict=False):
         source, at = by_name.get(name, table.source), parse(position)
