@@ -61,6 +61,8 @@ def test_the_stream_never_stops_and_every_record_has_one_place(
     tables = {
         "bronze.t": {"from": {"kafka": name, "max_per_trigger": 60}},
         "silver.nested": {"from": {"table": "bronze.t"}, "decode": {"json": "value", "schema": NESTED}},
+        "bronze.bytes": {"from": {"kafka": name}, "payload": "binary"},
+        "silver.of_bytes": {"from": {"table": "bronze.bytes"}, "decode": {"json": "value", "schema": NESTED}},
         "silver.flat": {
             "from": {"kafka": name, "max_per_trigger": 90},
             "decode": {"json": "value", "schema": FLAT, "rescue": True},
@@ -74,13 +76,13 @@ def test_the_stream_never_stops_and_every_record_has_one_place(
     heard = run_well(spark, plan)
     assert not heard.errors
     assert coordinates(plan, "bronze.t").total() == len(sent) + 5
-    for silver in ("silver.nested", "silver.flat"):
+    for silver in ("silver.nested", "silver.of_bytes", "silver.flat"):
         table = plan.table(silver)
         assert table is not None
         good = Counter(_place(row) for row in rows(plan, silver))
         bad = {_place(row): row for row in rows_at(f"{table.uri}__quarantine")}
         assert good.total() + len(bad) == len(sent) + 5 and max(good.values()) == 1 and not set(good) & set(bad)
-        if silver == "silver.nested":
+        if silver != "silver.flat":
             said = {place: row["error_reason"] for place, row in bad.items()}
             assert said == {place: reason for place, reason in sent.items() if reason}
         assert all(row["error_detail"] for row in bad.values())

@@ -23,7 +23,7 @@ from penstock.engine.stages.decode import Decoder, reason
 from penstock.engine.stages.json import JsonDecoder
 from penstock.engine.stages.judge import BAD, Judged, judge
 from penstock.engine.stages.observed import Observed
-from penstock.engine.stages.rejects import FAILED, RAW, raw_columns, reject
+from penstock.engine.stages.rejects import FAILED, RAW, raw_columns, reject, size_of
 from penstock.engine.stages.transform import Transform, load_transform
 from penstock.errors import Terminal
 from penstock.plan.model import KafkaSource, TablePlan
@@ -34,6 +34,7 @@ _NO_SOURCE = {
     "kafka": "CAST(NULL AS STRUCT<topic: STRING, partition: INT, offset: BIGINT>)",
     "file": "CAST(NULL AS STRUCT<file: STRING, row: BIGINT>)",
 }
+_KEPT = "__kept"
 OpenDecoder = Callable[[DecodePlan, str | None], Decoder]
 
 
@@ -103,8 +104,10 @@ class StagedTable:
         decode = self._stages.decode
         if decode is None:
             return rejected.selectExpr("*", f"{expectation} AS why")
-        decoded = self._decoder(replace(decode, column="value"), "value_binary").decode(rejected)
-        kept = [*RAW, SOURCE, FAILED]
+        text = f"coalesce(value, {_text('value_binary')}) AS value"
+        read = rejected.selectExpr(*(n for n in rejected.columns if n != "value"), f"value AS {_KEPT}", text)
+        decoded = self._decoder(replace(decode, column="value"), "value_binary").decode(read)
+        kept = [*(f"{_KEPT} AS value" if name == "value" else name for name in RAW), SOURCE, FAILED]
         return decoded.frame.selectExpr(*kept, f"IF(size({FAILED}) > 0, {expectation}, {decoded.why}) AS why")
 
     def with_raw(self, batch: DataFrame, pins: Pins, rejected: DataFrame) -> DataFrame:
@@ -130,12 +133,16 @@ class StagedTable:
         records = self._records(batch, pins)
         raw = raw_columns(table, records.columns)
         expectations = () if self._transform is not None else _at(stages.expect, pins)
-        size = f"octet_length({raw['value']})" if raw.get("value", "NULL") != "NULL" else "0"
         place = f"to_json({SOURCE})"
         if stages.decode is None:
             columns = records.columns
             kept = partial(reject, raw, SOURCE)
-            return judge(records, columns, expectations, bad="false", place=place, reject=kept, size=size)
+            return judge(records, columns, expectations, bad="false", place=place, reject=kept, size=size_of(raw))
+        if raw["value"] == "NULL":  # payloads as bytes; the column that is decoded is to be text
+            column = quote(stages.decode.column)
+            others = (quote(name) for name in records.columns if name != stages.decode.column)
+            records = records.selectExpr(*others, f"{column} AS {_KEPT}", f"{_text(column)} AS {column}")
+            raw = {name: _KEPT if expression == column else expression for name, expression in raw.items()}
         binary = table.input.raw.get("value_binary") if stages.decode.column == table.input.raw.get("value") else None
         decoded = self._decoder(stages.decode, binary).decode(records)
         keep = [name for name in stages.decode.keep if name != SOURCE]
@@ -145,22 +152,22 @@ class StagedTable:
             *map(quote, keep),
             SOURCE,
             f"{decoded.bad} AS {BAD}",
-            *(f"{value} AS `__raw_{name}`" for name, value in raw.items()),
+            *(f"{value} AS `__raw_{name}`" for name, value in raw.items() if value != "NULL"),
         )
-        kept = partial(reject, {name: f"`__raw_{name}`" for name in raw}, SOURCE)
-        size = "octet_length(`__raw_value`)" if "value" in raw else "0"
-        return judge(frame, columns, expectations, bad=BAD, place=place, reject=kept, size=size)
+        held = {name: f"`__raw_{name}`" for name, value in raw.items() if value != "NULL"}
+        kept = partial(reject, held, SOURCE)
+        return judge(frame, columns, expectations, bad=BAD, place=place, reject=kept, size=size_of(held))
 
     def _expected(self, rows: DataFrame, pins: Pins) -> Judged:
         """After a transform the record as it came is no longer at hand: it is looked up by its coordinates."""
         has_source = SOURCE in rows.columns
         values = ", ".join(quote(name) for name in rows.columns if name != SOURCE)
         source = SOURCE if has_source else _NO_SOURCE[self._table.input.origin]
-        kept = partial(reject, {"value": f"to_json(struct({values}))"}, source)
+        raw = {"value": f"to_json(struct({values}))"}
+        kept = partial(reject, raw, source)
         place = f"to_json({SOURCE})" if has_source else "'an unknown place'"
-        return judge(
-            rows, rows.columns, _at(self._stages.expect, pins), bad="false", place=place, reject=kept, size="0"
-        )
+        expectations = _at(self._stages.expect, pins)
+        return judge(rows, rows.columns, expectations, bad="false", place=place, reject=kept, size=size_of(raw))
 
     def _require_source(self, rows: DataFrame) -> DataFrame:
         if SOURCE in rows.columns or not self._table.write.source:
@@ -177,6 +184,10 @@ class StagedTable:
 
 def _at(expectations: Sequence[Expectation], pins: Pins) -> list[Expectation]:
     return [replace(one, check=with_batch_time(one.check, pins.time_ms)) for one in expectations]
+
+
+def _text(column: str) -> str:
+    return f"try_validate_utf8(CAST({column} AS STRING))"
 
 
 def _empty_like(frame: DataFrame) -> DataFrame:

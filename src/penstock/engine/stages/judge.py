@@ -82,10 +82,10 @@ def judge(
     names = tuple(name for name, _ in found.counts)
     kept = [*map(quote, columns), OUT, DROP, FINE, *(f"`{UNMET}{name}`" for name in names)]
     failed = f"IF({bad}, {NOTHING_FAILED}, {found.failed})"
-    large = f"coalesce({size}, 0) > {LARGEST_BROUGHT}"
+    large = f"{size} > {LARGEST_BROUGHT}"
     whole = numbered.selectExpr(
         *kept,
-        f"IF({large}, {MOST_BROUGHT}, {NUMBER}) AS {NUMBER}",
+        f"CASE WHEN {OUT} THEN IF({large}, {MOST_BROUGHT}, {NUMBER}) END AS {NUMBER}",
         f"CASE WHEN {OUT} THEN {reject(failed)} END AS {REJECT}",
     )
     return Judged(whole, tuple(columns), names)

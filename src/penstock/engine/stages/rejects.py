@@ -40,3 +40,13 @@ def reject(raw: dict[str, str], source: str, failed: str) -> str:
     """The struct that the write of the good rows brings along."""
     parts = [f"'{name}', CAST({raw.get(name, 'NULL')} AS {kind})" for name, kind in RAW.items()]
     return f"named_struct({', '.join(parts)}, '{SOURCE}', {source}, '{FAILED}', {failed})"
+
+
+def size_of(raw: dict[str, str]) -> str:
+    """How many bytes of a record are kept, roughly."""
+    sizes = [
+        f"coalesce(octet_length({f'to_json({value})' if name == 'headers' else value}), 0)"
+        for name, value in raw.items()
+        if value != "NULL" and not name.endswith("timestamp")
+    ]
+    return " + ".join(sizes) or "0"
