@@ -36,14 +36,14 @@ tables:
   bronze.orders:
     from: {{kafka: orders, max_per_trigger: 2000}}
   silver.orders:
-    from: {{table: bronze.orders}}
+    from: {{table: bronze.orders, max_files: 5}}
     decode: {{json: value, schema: "id BIGINT NOT NULL, who STRING, kind STRING, amount DECIMAL(9,2), ts TIMESTAMP"}}
     expect:
       - {{name: positive, check: amount > 0}}
       - {{name: no_tests, check: kind <> 'test', action: drop}}
     dedupe: {{keys: [id]}}
   gold.sales:
-    from: {{table: silver.orders}}
+    from: {{table: silver.orders, max_files: 3}}
     aggregate:
       keys: [kind]
       window: {{time: ts, every: 1 hour}}
@@ -79,7 +79,7 @@ class Flow:
             "id": self.sent,
             "who": f"c{self._random.randrange(40)}",
             "kind": "test" if chance > 0.97 else self._random.choice("abcd"),
-            "amount": -1 if chance > 0.95 else self._random.randrange(1, 10_000) / 100,
+            "amount": -1 if 0.95 < chance <= 0.97 else self._random.randrange(1, 10_000) / 100,
             "ts": f"2026-01-01T{minute // 60:02d}:{minute % 60:02d}:00Z",
         }
         made = json.dumps(record).encode()

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import random
+import time
+from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -57,3 +60,25 @@ def test_what_is_removed_is_expected_one_time_less() -> None:
         expected.add(("orders", 0), start, end, "id")
     expected.remove(("orders", 0), Spans([(0, 7)]))
     assert [list(level) for level in expected.times["orders", 0]] == [[(5, 15)], [(7, 10)]]
+
+
+def test_multisets_are_added_as_a_whole() -> None:
+    chance = random.Random(4)
+    for _ in range(200):
+        made, counted = Expected(), Counter[int]()
+        for _ in range(chance.randrange(1, 5)):
+            given = [Spans((n, n + chance.randrange(4)) for n in sorted(chance.sample(range(40), 6))) for _ in range(2)]
+            made.add_all({("t", 0): given})
+            counted.update(offset for level in given for span in level for offset in range(*span))
+        found = Counter(offset for level in made.times["t", 0] for span in level for offset in range(*span))
+        assert found == counted
+        assert all(not (later - earlier) for earlier, later in pairwise(made.times["t", 0]))
+
+
+def test_many_spans_cost_no_more_than_their_number() -> None:
+    made = Expected()
+    began = time.process_time()
+    for first in (0, 4):
+        made.add_all({("t", 0): [Spans((n, n + 2) for n in range(first, 1_000_000, 8))]})
+    assert len(made.times["t", 0][0]) == 250_000
+    assert time.process_time() - began < 10

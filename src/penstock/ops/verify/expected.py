@@ -25,20 +25,25 @@ class Expected:
         if not levels[0] or start >= levels[0].end:  # the ordinary case: it goes on where it ended
             levels[0].add(start, end)
         else:
-            added = Spans([(start, end)])
-            for i, level in enumerate(levels):
-                again = level & added
-                levels[i] = level | added
-                added = again
-            if added:
-                levels.append(added)
+            self._join(levels, Spans([(start, end)]))
         self.under.setdefault(key, {}).setdefault(topic_id, Spans()).add(start, end)
 
     def add_all(self, levels: Mapping[Key, list[Spans]], topic_id: str = "") -> None:
         """Each offset as often as it has levels."""
-        for key, spans in levels.items():
-            for start, end in (span for level in spans for span in level):
-                self.add(key, start, end, topic_id)
+        for key, given in levels.items():
+            known, under = self.times.setdefault(key, [Spans()]), self.under.setdefault(key, {})
+            for level in given:
+                self._join(known, level)
+                under[topic_id] = under.get(topic_id, Spans()) | level
+
+    @staticmethod
+    def _join(levels: list[Spans], added: Spans) -> None:
+        """Each of these offsets one time more; as a whole, for there may be many spans."""
+        for i, level in enumerate(levels):
+            levels[i], added = level | added, level & added
+            if not added:
+                return
+        levels.append(added)
 
     def remove(self, key: Key, taken: Spans) -> None:
         """Each of these offsets one time less."""
