@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -44,6 +45,26 @@ def test_another_class_path_or_another_java_has_its_own(java: Java) -> None:
     assert not ClassArchive(java, "a.jar", Path("other spark")).exists
     (java.home / "release").write_text('JAVA_VERSION="17.0.16"')
     assert not ClassArchive(java, "a.jar", Path("spark")).exists
+
+
+def test_another_jar_of_the_same_name_has_its_own(java: Java, tmp_path: Path) -> None:
+    """The JVM would refuse the old one, without a word, at every start."""
+    jar = tmp_path / "penstock.jar"
+    jar.write_text("one")
+    make(java, str(jar))
+    assert ClassArchive(java, str(jar), Path("spark")).exists
+    jar.write_text("other")
+    assert not ClassArchive(java, str(jar), Path("spark")).exists
+
+
+def test_one_that_nobody_has_used_for_long_goes_when_another_comes(java: Java) -> None:
+    old, used = make(java, "a.jar"), make(java, "b.jar")
+    for file in shlex.split(f"{old.use()} {used.use()}"):
+        if file.startswith("-XX:SharedArchiveFile="):
+            os.utime(file.partition("=")[2], (0, 0))
+    used.use()
+    other = make(java, "c.jar")
+    assert (old.exists, used.exists, other.exists) == (False, True, True)
 
 
 def test_what_a_jvm_left_that_did_not_end_by_itself_is_thrown_away(java: Java) -> None:
