@@ -215,4 +215,4 @@ def chaos(
 
 
 if __name__ == "__main__":
-    command_line(__doc__, chaos, kills=100, rate=500, shortest=5.0, longest=25.0)
+    command_line(__doc__, chaos, kills=100, rate=200, shortest=10.0, longest=45.0)

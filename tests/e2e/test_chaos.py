@@ -21,6 +21,6 @@ def test_kills_at_random_moments_neither_lose_nor_double_a_record(kills: int, tm
 @pytest.mark.parametrize("kills", [2, pytest.param(6, marks=pytest.mark.deep)])
 def test_three_layers_equal_one_computation_over_the_topic(kills: int, tmp_path: Path) -> None:
     found = chaos_layers.chaos(
-        kills=kills, seed=3, partitions=3, rate=300, shortest=10.0, longest=25.0, folder=tmp_path
+        kills=kills, seed=3, partitions=3, rate=300, shortest=16.0, longest=28.0, folder=tmp_path
     )
     assert found["silver"] and found["quarantine"] and found["gold"]
