@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from tests.integration.runs import make_plan, rows, rows_at, run_well, whole_chain
 
 from penstock.plan.files import FilesSource
@@ -92,21 +91,6 @@ class Folder:
         found = Counter((row["_source"]["file"], row["_source"]["row"], row["id"]) for row in self.rows())
         assert found == self.there
         whole_chain(self.plan, TABLE)
-
-
-def quarantine_dies_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first write of rejected rows is cut off, after the good ones are in the table; the next ones go well."""
-    from penstock.engine.quarantine import Quarantine
-
-    whole, times = Quarantine.add, []
-
-    def dies_once(self: Quarantine, *given: Any) -> int:
-        times.append(1)
-        if len(times) == 1:
-            raise RuntimeError("killed between the two commits")
-        return whole(self, *given)
-
-    monkeypatch.setattr(Quarantine, "add", dies_once)
 
 
 def source_of(plan: Plan) -> FilesSource:

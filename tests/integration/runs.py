@@ -19,6 +19,7 @@ from penstock.engine.store import LocalStore
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
+    import pytest
     from pyspark.sql import SparkSession
 
     from penstock.engine.protocol.write import Written
@@ -224,3 +225,18 @@ def make_plan(folder: Path, bootstrap: str, tables: dict[str, Any]) -> Plan:
     document = {"name": "test", "lake": "./lake", "kafka": {"bootstrap": bootstrap}, "tables": tables}
     (folder / "penstock.yml").write_text(yaml.safe_dump({**document, "spark": {"master": "local[2]"}}, sort_keys=False))
     return build_plan(load_project(folder))
+
+
+def quarantine_dies_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first write of rejected rows is cut off, after the good ones are in the table; the next ones go well."""
+    from penstock.engine.quarantine import Quarantine
+
+    whole, times = Quarantine.add, []
+
+    def dies_once(self: Quarantine, *given: Any) -> int:
+        times.append(1)
+        if len(times) == 1:
+            raise RuntimeError("killed between the two commits")
+        return whole(self, *given)
+
+    monkeypatch.setattr(Quarantine, "add", dies_once)

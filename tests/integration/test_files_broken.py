@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.folders import TABLE, Folder, quarantine_dies_once
-from tests.integration.runs import run
+from tests.integration.folders import TABLE, Folder
+from tests.integration.runs import quarantine_dies_once, run
 
 from penstock.engine.files.unreadable import Trouble
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.folders import TABLE, Folder, manifest, quarantine_dies_once, source_of
-from tests.integration.runs import checkpoint, commits, make_plan, run, running, wait_for
+from tests.integration.folders import TABLE, Folder, manifest, source_of
+from tests.integration.runs import checkpoint, commits, make_plan, quarantine_dies_once, run, running, wait_for
 
 from penstock.engine.files.lister import Lister
 from penstock.engine.store import LocalStore

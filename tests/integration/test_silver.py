@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import checkpoint, commits, coordinates, produce, rows, rows_at, run, run_well, whole_chain
+from tests.integration.runs import (
+    checkpoint,
+    commits,
+    coordinates,
+    produce,
+    quarantine_dies_once,
+    rows,
+    rows_at,
+    run,
+    run_well,
+    whole_chain,
+)
 
 from penstock.engine.store import LocalStore
 from penstock.ops.verify.table import verify
@@ -157,18 +168,8 @@ def test_a_deleted_checkpoint_changes_nothing(shop: Shop) -> None:
 
 @EVERY_KIND
 def test_what_dies_before_the_quarantine_is_completed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.engine.quarantine import Quarantine
-
     shop.send(60)
-    whole, times = Quarantine.add, []
-
-    def dies_once(self: Quarantine, *given: Any) -> int:
-        times.append(1)
-        if len(times) == 1:
-            raise RuntimeError("killed between the two commits")
-        return whole(self, *given)
-
-    monkeypatch.setattr(Quarantine, "add", dies_once)
+    quarantine_dies_once(monkeypatch)
     run(shop.spark, shop.plan)
     monkeypatch.undo()
     shop.run()

@@ -34,7 +34,7 @@ _NO_SOURCE = {
     "kafka": "CAST(NULL AS STRUCT<topic: STRING, partition: INT, offset: BIGINT>)",
     "file": "CAST(NULL AS STRUCT<file: STRING, row: BIGINT>)",
 }
-_KEPT = "__kept"
+_KEPT, _TEXT = "__kept", "__text"
 OpenDecoder = Callable[[DecodePlan, str | None], Decoder]
 
 
@@ -138,13 +138,12 @@ class StagedTable:
             columns = records.columns
             kept = partial(reject, raw, SOURCE)
             return judge(records, columns, expectations, bad="false", place=place, reject=kept, size=size_of(raw))
-        if raw["value"] == "NULL":  # payloads as bytes; the column that is decoded is to be text
-            column = quote(stages.decode.column)
-            others = (quote(name) for name in records.columns if name != stages.decode.column)
-            records = records.selectExpr(*others, f"{column} AS {_KEPT}", f"{_text(column)} AS {column}")
-            raw = {name: _KEPT if expression == column else expression for name, expression in raw.items()}
+        decode = stages.decode
+        if raw.get("value") == "NULL" and decode.format != "text":  # payloads as bytes: they are decoded as text
+            records = records.withColumn(_TEXT, F.expr(_text(quote(decode.column))))
+            decode = replace(decode, column=_TEXT)
         binary = table.input.raw.get("value_binary") if stages.decode.column == table.input.raw.get("value") else None
-        decoded = self._decoder(stages.decode, binary).decode(records)
+        decoded = self._decoder(decode, binary).decode(records)
         keep = [name for name in stages.decode.keep if name != SOURCE]
         columns = [*(name for name, _ in decoded.columns), *keep, SOURCE]
         frame = decoded.frame.selectExpr(
