@@ -8,65 +8,18 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.records import Record, consume
-from tests.integration.runs import checkpoint, commits, produce, rows, run, run_well, whole_chain
-
-from penstock.errors import Terminal, Transient
+from tests.integration.runs import checkpoint, commits, produce, rows, run_well, whole_chain
+from tests.integration.sinks import SINK, Shop, ids
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.plan.model import Plan
 
-SINK = "out"
-SCHEMA = "id BIGINT, name STRING"
-
-
-class Shop:
-    """A topic, bronze and silver over it, and a sink of silver."""
-
-    def __init__(self, spark: SparkSession, project: Any, broker: Any, topic: Any) -> None:
-        self.spark, self._project, self._broker = spark, project, broker
-        self.came, self.goes = topic(partitions=2), topic(partitions=3, max_message_bytes="1048588")
-        self._next = 0
-
-    def plan(self, source: str = "silver.t", *, silver: dict[str, Any] | None = None, **sink: Any) -> Plan:
-        reads = {"max_files": 1, **sink.pop("reads", {})}
-        reads |= {} if "delta" in reads else {"table": source}
-        target = {"kafka": self.goes, **sink.pop("to", {})}
-        tables = {
-            "bronze.t": {"from": {"kafka": self.came, "max_per_trigger": 20}},
-            "silver.t": {
-                "from": {"table": "bronze.t"},
-                "decode": {"json": "value", "schema": SCHEMA},
-                **(silver or {}),
-            },
-        }
-        made: Plan = self._project(tables, sinks={SINK: {"from": reads, "to": target, **sink}})
-        return made
-
-    def send(self, count: int) -> None:
-        from confluent_kafka import Producer
-
-        producer = Producer({"bootstrap.servers": self._broker.bootstrap})
-        for _ in range(count):
-            value = json.dumps({"id": self._next, "name": f"n{self._next}"})
-            producer.produce(self.came, value, partition=self._next % 2)
-            self._next += 1
-        assert producer.flush(30) == 0
-
-    @property
-    def records(self) -> list[Record]:
-        return consume(self._broker.bootstrap, self.goes)
-
 
 @pytest.fixture
 def shop(spark: SparkSession, project: Any, broker: Any, topic: Any) -> Shop:
     return Shop(spark, project, broker, topic)
-
-
-def ids(records: list[Record]) -> Counter[str]:
-    return Counter(record.id for record in records)
 
 
 def expected_ids(plan: Plan) -> Counter[str]:
@@ -204,66 +157,6 @@ def test_rows_of_a_table_that_is_not_ours_are_told_apart_by_their_files(shop: Sh
     assert Counter(json.loads(record.value or b"")["id"] for record in found) == Counter(range(12))
     assert len(ids(found)) == 12
     assert all(name.startswith(f"{SINK}/part-") for name in ids(found))
-
-
-@pytest.mark.deep
-def test_a_row_that_is_too_large_stops_the_sink_and_is_named(shop: Shop) -> None:
-    plan = shop.plan(value="IF(id = 4, repeat('x', 2000000), name)")
-    shop.send(6)
-    heard = run(shop.spark, plan)
-    error = heard.errors[SINK]
-    assert isinstance(error, Terminal)
-    assert f"{SINK}/{shop.came}/0/2 has 2,000,0" in error.message
-    assert "max.request.size" in (error.hint or "")
-    smaller = shop.plan(reads={"where": "id <> 4"})
-    run_well(shop.spark, smaller)
-    assert len(ids(shop.records)) == 5
-
-
-@pytest.mark.deep
-def test_a_row_that_only_the_broker_finds_too_large_is_named_too(shop: Shop) -> None:
-    larger = {"options": {"max.request.size": "8MB", "buffer.memory": "64MB"}}
-    plan = shop.plan(value="IF(id = 4, repeat('x', 2000000), name)", to=larger)
-    shop.send(6)
-    error = run(shop.spark, plan).errors[SINK]
-    assert isinstance(error, Terminal)
-    assert f"{SINK}/{shop.came}/0/2" in error.message
-
-
-def test_a_topic_that_does_not_exist_is_asked_for_and_not_made(
-    shop: Shop, broker: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from penstock.engine.kafka.admin import Admin
-    from penstock.runtime import table_run
-
-    monkeypatch.setattr(table_run, "TRIES_ONCE", 1)
-    plan = shop.plan(to={"kafka": "nobody-made-it"})
-    assert plan.tables[-1].sink is not None
-    shop.send(1)
-    error = run(shop.spark, plan).errors[SINK]
-    assert isinstance(error, Transient)
-    assert "topic nobody-made-it does not exist" in error.message
-    assert "--create --topic nobody-made-it" in (error.hint or "")
-    assert not Admin(plan.tables[-1].sink.cluster).describe(["nobody-made-it"])
-
-
-@pytest.mark.parametrize(
-    ("sink", "said"),
-    [
-        ({"key": "struct(id)"}, "a record of Kafka holds text or bytes"),
-        ({"value": "explode(array('a', 'b'))"}, "no explode"),
-        ({"value": "uuid()"}, "something else each time"),
-        ({"key": "customer"}, "does not fit its source"),
-        ({"value": "max(id)"}, "no aggregate"),
-    ],
-)
-@pytest.mark.deep
-def test_an_expression_that_cannot_be_part_of_a_record_is_refused(shop: Shop, sink: dict[str, str], said: str) -> None:
-    shop.send(1)
-    error = run(shop.spark, shop.plan(**sink)).errors[SINK]
-    assert isinstance(error, Terminal)
-    assert said in error.message
-    assert shop.records == []
 
 
 @pytest.mark.deep
