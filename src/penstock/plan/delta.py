@@ -7,7 +7,7 @@ from penstock.plan.settings import YOURS
 from penstock.plan.stages import table_uri
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
-from penstock.spec.upstream import DeltaFrom, TableFrom
+from penstock.spec.upstream import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.upstream import VersionStart as Written
 
 _SKIPS = Setting(
@@ -26,10 +26,21 @@ _IGNORES_DELETES = Setting(
 _STOPS = Setting("upstream changes", "stop this table", "nobody promises that a table that is not ours only grows")
 
 
-def delta_plan(project: Project, source: TableFrom | DeltaFrom, lake: str) -> tuple[DeltaSource, tuple[Setting, ...]]:
+_FOLLOWS = Setting(
+    "readChangeFeed",
+    "true",
+    "every insert, update and delete of its rows; those of one commit always come in one batch",
+)
+
+
+def delta_plan(
+    project: Project, source: TableFrom | DeltaFrom | ChangesFrom, lake: str
+) -> tuple[DeltaSource, tuple[Setting, ...]]:
     """The source, and every choice about it with its reason."""
     settings: list[Setting] = []
-    if isinstance(source, TableFrom):
+    if isinstance(source, ChangesFrom):
+        settings.append(_FOLLOWS)
+    elif isinstance(source, TableFrom):
         settings.append(_SKIPS)
     elif source.ignore_changes:
         settings.append(_IGNORES_CHANGES)
@@ -43,16 +54,26 @@ def delta_plan(project: Project, source: TableFrom | DeltaFrom, lake: str) -> tu
         settings.append(Setting("max_files", "1000", "Delta's own bound of a batch"))
     if source.max_bytes is not None:
         settings.append(Setting("max_bytes", str(source.max_bytes), YOURS))
+    table = None if isinstance(source, DeltaFrom) else source.table
+    upstream = project.tables[table] if table is not None else None
     made = DeltaSource(
-        uri=table_uri(lake, source.table) if isinstance(source, TableFrom) else lake_place(source.delta, project.root),
-        table=source.table if isinstance(source, TableFrom) else None,
-        where=source.where,
+        uri=table_uri(lake, table) if table is not None else lake_place(_path(source), project.root),
+        table=table,
+        where=None if isinstance(source, ChangesFrom) else source.where,
         starting=_starting(source.starting),
         max_files=source.max_files,
         max_bytes=source.max_bytes,
         options={setting.name: setting.value for setting in settings if setting.value == "true"},
+        changes=isinstance(source, ChangesFrom),
+        merged=upstream is not None and upstream.write.merge is not None,
     )
     return made, tuple(settings)
+
+
+def _path(source: TableFrom | DeltaFrom | ChangesFrom) -> str:
+    if isinstance(source, ChangesFrom):
+        return source.changes
+    return source.delta if isinstance(source, DeltaFrom) else source.table
 
 
 def _starting(written: Written) -> VersionStart:
