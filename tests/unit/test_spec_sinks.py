@@ -70,7 +70,11 @@ def test_rows_are_named_by_their_record_where_that_names_one_row(
     [
         ("out: {from: {table: silver.ordres}, to: {kafka: x}}", "there is no table", "did you mean 'silver.orders'?"),
         ("out: {from: {kafka: orders}, to: {kafka: x}}", "a sink sends the rows of a table", "land them"),
-        ("out: {from: {table: gold.daily}, to: {kafka: x}}", "recomputes its groups in place", "from: {changes: gold.daily}"),
+        (
+            "out: {from: {table: gold.daily}, to: {kafka: x}}",
+            "recomputes its groups in place",
+            "from: {changes: gold.daily}",
+        ),
         ("out: {from: {table: silver.orders}}", "'to' is missing", "write to: {kafka: alerts}"),
         ("out: {from: {table: silver.orders}, to: {kafka: [a, b]}}", "one topic, not to a list", "a sink for each"),
         ("out: {from: {table: silver.orders}, to: {kafka: 'a b'}}", "'a b' is not the name of a topic", "letters"),

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from penstock.engine import bronze
 from penstock.engine.identifiers import quote
 from penstock.engine.protocol.entry import Pins
+from penstock.engine.stages.audit import audit
 from penstock.engine.stages.batch_time import with_batch_time
 from penstock.engine.stages.coordinates import SOURCE, with_source
 from penstock.engine.stages.csv import CsvDecoder, TextDecoder
@@ -56,9 +57,11 @@ class StagedTable:
         self._table, self._stages = table, table.stages
         self._decoder = decoder or _decoder
         transform = table.stages.transform
-        self._transform: Transform | None = (
-            load_transform(transform, table.stages.input_name, table.name) if transform else None
-        )
+        self._transform: Transform | None = None
+        if table.stages.audit is not None:
+            self._transform = audit(table.stages.audit)
+        elif transform is not None:
+            self._transform = load_transform(transform, table.stages.input_name, table.name)
 
     def make(self, batch: DataFrame, pins: Pins, lookups: Mapping[str, DataFrame]) -> Made:
         first = self._decoded(batch, pins)
@@ -85,8 +88,9 @@ class StagedTable:
         if self._transform is not None:
             plain = spark.createDataFrame([], rows.schema)
             rows = self._transform(plain, {name: _empty_like(frame) for name, frame in lookups.items()}, 0)
-            if not self.depends_on_the_moment and not _deterministic(rows):
-                raise self._chance("sql", self._stages.transform.sql if self._stages.transform else None)
+            plan = self._stages.transform
+            if plan is not None and plan.sql is not None and not _deterministic(rows):
+                raise self._chance("sql", plan.sql)
         for one in self._stages.expect:
             if not _deterministic(spark.createDataFrame([], rows.schema).selectExpr(one.check)):
                 raise self._chance(f"expect {one.name}", one.check)
