@@ -32,7 +32,8 @@ from penstock.engine.java import find_java
 from penstock.errors import SetupError
 
 PATIENCE = 180.0
-"""Seconds until a connector that does not run counts as failed. It takes 10 on an idle machine, a minute on a busy one."""
+"""Seconds until a connector that does not run counts as failed. It takes 8 on an idle machine, a minute on a busy one.
+"""
 
 
 class Connect:
