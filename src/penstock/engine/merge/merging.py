@@ -51,7 +51,9 @@ class Merging:
             exchange = Exchange(session, uri)
             if exchange.done:
                 return
-            found = changes(rows, self._plan, self._table.write.partition_by, entry.pins.time_ms, self._table.name)
+            made = changes(rows, self._plan, self._table.write.partition_by, entry.pins.time_ms, self._table.name)
+            values = self._values(made.columns)
+            found = _with_all_columns(made, exchange.schema)
             if files == 1:  # one task: the changes of a key are together without a shuffle
                 found = found.coalesce(1)
             ranked = self._keep(self._history.ranked(found, keys))
@@ -60,13 +62,15 @@ class Merging:
             few = int(about.getLong(0)) <= _FEW
             scanned = self._look(exchange, newest, about)
             there = _with_keys(exchange.rows(), newest, keys, few=few)
-            turned = self._keep(self._turned(newest, there, found))
+            turned = self._keep(self._turned(newest, there, found, feed=exchange.feeds, few=few))
             counted = exchange.find(by_file(turned), COUNTS)
-            conflicts = int(about.getLong(1)) + self._contradicting(exchange, newest, counted[TIES])
+            conflicts = int(about.getLong(1))
+            if counted[TIES]:
+                conflicts += self._contradicting(exchange.rows(), newest, values, few=few)
         counted[SUPERSEDED] += int(about.getLong(0)) - sum(counted[kind] for kind in COUNTS if kind != TIES)
         changed = {**counted, CONFLICTS: conflicts, SCANNED: scanned, FILES: exchange.files}
         del changed[TIES]
-        feed = self._table.write.change_feed and exchange.goes
+        feed = exchange.feeds and exchange.goes
         with carrying(session, replace(entry, changed=changed), idempotent=idempotent):
             exchange.commit(coming(turned, feed=feed).coalesce(files), _told(changed))
 
@@ -87,32 +91,38 @@ class Merging:
             scanned = exchange.look_closer(closer._jdf.first())
         return scanned
 
-    def _turned(self, newest: DataFrame, there: DataFrame, found: DataFrame) -> DataFrame:
+    def _turned(self, newest: DataFrame, there: DataFrame, found: DataFrame, *, feed: bool, few: bool) -> DataFrame:
         columns = [name for name in found.columns if name != CONTENT]
-        feed = self._table.write.change_feed
         if self._plan.history == "scd1":
-            return scd1.turned(newest, there, self._plan.keys, columns, feed=feed)
-        return scd2.turned(newest, there, self._plan.keys, columns, self._values(columns), feed=feed)
+            return scd1.turned(newest, there, self._plan.keys, columns, feed=feed, few=few)
+        return scd2.turned(newest, there, self._plan.keys, columns, feed=feed)
 
     def _values(self, columns: list[str]) -> list[str]:
-        own = {*self._plan.keys, SEQUENCE, DELETED, DELETED_AT, SOURCE, *VALID}
+        own = {*self._plan.keys, SEQUENCE, DELETED, DELETED_AT, SOURCE, CONTENT}
+        if self._plan.history == "scd2":
+            own |= {*VALID}
         return [name for name in columns if name not in own]
 
-    def _contradicting(self, exchange: Exchange, newest: DataFrame, ties: int) -> int:
+    def _contradicting(self, there: DataFrame, newest: DataFrame, values: list[str], *, few: bool) -> int:
         """Changes with the sequence that the table has for their key, but another content. Rare: so only then the
         contents are read."""
-        if not ties:
-            return 0
-        there, keys = exchange.rows(), self._plan.keys
-        columns = [name for name in newest.columns if name in there.columns]
+        keys = self._plan.keys
         said = there.selectExpr(
             *(f"{quote(key)} AS `__k{index}`" for index, key in enumerate(keys)),
             f"{SEQUENCE} AS __s",
-            f"{content(there.schema, self._values(columns))} AS __said",
+            f"{content(there.schema, values)} AS __said",
         )
         equal = [f"new.{quote(key)} = old.`__k{index}`" for index, key in enumerate(keys)]
         other = [*equal, f"new.{SEQUENCE} = old.__s", f"new.{CONTENT} <> old.__said"]
-        return said.alias("old").join(F.broadcast(newest).alias("new"), F.expr(" AND ".join(other))).count()
+        new = (F.broadcast(newest) if few else newest).alias("new")
+        return said.alias("old").join(new, F.expr(" AND ".join(other))).count()
+
+
+def _with_all_columns(made: DataFrame, table: StructType) -> DataFrame:
+    """Columns that the definition no longer makes are NULL in what is new; rows that are written again keep theirs."""
+    there = {name.casefold() for name in made.columns}
+    gone = [field for field in table.fields if field.name.casefold() not in there]
+    return made.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in gone))
 
 
 def _about(ranked: DataFrame, keys: tuple[str, ...]) -> Any:
