@@ -28,6 +28,7 @@ def merged_plan(folder: Path, keys: Sequence[str] = ("k",), history: str = "scd1
             "write": {"merge": merge, **write},
         }
     }
+    folder.mkdir(exist_ok=True)
     return make_plan(folder, "127.0.0.1:1", tables).tables[0]
 
 

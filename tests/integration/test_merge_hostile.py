@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 VALUES = ["id", "part", "name", "city", "seq", "op"]
 KEYS = {
-    "decimal": "CAST(id AS DECIMAL(38,10)) * 0.0000000001 + 12345678901234567890.5",
+    "decimal": "CAST(concat('12345678901234567890.', lpad(CAST(id AS STRING), 10, '0')) AS DECIMAL(30,10))",
     "long": "9007199254740993 + id",
     "date": "date_add(DATE'1582-09-20', CAST(id AS INT))",  # over the days that the Julian calendar does not have
     "old time": "timestamp_micros(-12219292800000000 - id * 8 * 3600 * 1000000)",
