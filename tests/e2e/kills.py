@@ -104,12 +104,16 @@ def kill_again_and_again(
     longest: float,
     only: str | None,
     after_each: Callable[[int, Counter[str]], None],
+    alive: Callable[[subprocess.Popen[bytes]], None] | None = None,
 ) -> Counter[str]:
-    """Runners that live for a while each; after every other one the checkpoint of a table is damaged."""
+    """Runners that live for a while each; after every other one the checkpoint of a table is damaged. With `alive` that
+    while begins when it returns, but for some that are killed as they start."""
     kinds = [KINDS[only]] if only else list(KINDS.values())
     counts: Counter[str] = Counter()
     for number in range(kills):
         runner = start(folder)
+        if alive is not None and random.random() < 0.8:
+            alive(runner)
         # Some kills hit the start, most of them a running stream.
         time.sleep(random.uniform(shortest, longest))
         how = random.choice(kinds)

@@ -112,7 +112,9 @@ def test_a_truncate_ends_every_row_and_what_comes_late_stays_ended(
     for table in ("silver.c", "silver.n", "silver.copy"):
         assert names(table) == {1: "new", 3: "3!"}, table
     assert versions() == {
-        (1, "one", 10, 30, False),
+        (1, "one", 10, 25, False),
+        (1, "late", 25, 30, False),  # what comes late was valid until then
+        (9, "late", 15, 30, False),
         (2, "two", 11, 20, False),
         (2, "two!", 20, 30, False),
         (3, "three", 12, 30, False),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -153,7 +153,10 @@ def stages_plan(project: Project, table: Table, lake: str, merge: MergePlan | No
         decode=_decode(table.decode, project.root) if table.decode else None,
         transform=_transform(table, project.root),
         lookups=tuple(_lookup(project, name, target, lake) for name, target in table.lookups.items()),
-        expect=(*(Expectation(one.name, one.check, one.action) for one in table.expect), *_mergeable(merge)),
+        expect=(
+            *(Expectation(one.name, one.check, one.action) for one in table.expect),
+            *_mergeable(merge, table.write.partition_by),
+        ),
         dedupe=DedupePlan(dedupe.keys, None if dedupe.within is None else round(dedupe.within * 1000), dedupe.time)
         if dedupe
         else None,
@@ -161,11 +164,14 @@ def stages_plan(project: Project, table: Table, lake: str, merge: MergePlan | No
     )
 
 
-def _mergeable(merge: MergePlan | None) -> tuple[Expectation, ...]:
-    """A change without a key is of no row, one without a sequence nobody can put in order."""
+def _mergeable(merge: MergePlan | None, partition_by: Sequence[str]) -> tuple[Expectation, ...]:
+    """A change without a key is of no row, one without a sequence nobody can put in order. In a partition an empty text
+    becomes NULL, and would not be found again."""
     if merge is None:
         return ()
-    keys = " AND ".join(f"`{key.replace('`', '``')}` IS NOT NULL" for key in merge.keys)
+    parts = {name.casefold() for name in partition_by}
+    names = {f"`{key.replace('`', '``')}`": key.casefold() in parts for key in merge.keys}
+    keys = " AND ".join(f"CAST({n} AS STRING) <> ''" if part else f"{n} IS NOT NULL" for n, part in names.items())
     if merge.truncate is not None:
         keys = f"{keys} OR {merge.truncate}"
     order = " AND ".join(f"({text}) IS NOT NULL" for text in (merge.sequence, merge.time) if text is not None)

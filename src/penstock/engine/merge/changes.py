@@ -59,9 +59,9 @@ def content(found: StructType, values: Sequence[str]) -> str:
     return f"xxhash64({', '.join([*parts, DELETED])})"
 
 
-def values_of(columns: Sequence[str], keys: Sequence[str]) -> list[str]:
+def values_of(columns: Sequence[str], plan: MergePlan) -> list[str]:
     """The columns of a merged table that the changes give: neither its keys nor its own."""
-    own = {*keys, *OWN, SINCE, SOURCE, *VALID, CONTENT, ALL}
+    own = {*plan.keys, *OWN, SINCE, SOURCE, CONTENT, ALL, *(VALID if plan.history == "scd2" else ())}
     return [name for name in columns if name not in own]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 FILE, PLACE = "__file", "__place"
 """Where a row lies: its file, and its number in it."""
@@ -37,6 +39,16 @@ class Exchange:
 
     def look_at_nothing(self) -> None:
         self._inner.lookAtNothing()
+
+    @property
+    def feeds(self) -> bool:
+        """The table keeps a change feed. That was decided when it was made, whatever the project says now: without one
+        Delta would take the rows of a feed for rows of the table."""
+        return bool(self._inner.feeds())
+
+    @property
+    def schema(self) -> StructType:
+        return StructType.fromJson(json.loads(self._inner.schema()))
 
     def look(self, ranges: Any | None) -> int:
         """How many files can hold a row within the ranges: a row of the JVM with an array of first and last values for

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from penstock.engine.identifiers import quote
-from penstock.engine.merge.changes import ALL, CONTENT, CURRENT, FROM, content, values_of
+from penstock.engine.merge.changes import ALL, CONTENT, CURRENT, FROM, content
 from penstock.engine.merge.tombstones import DELETED, DELETED_AT, SEQUENCE
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.decode import literal
@@ -44,23 +44,25 @@ def beyond(changes: DataFrame, horizon: str | None) -> DataFrame:
     return changes if horizon is None else changes.where(f"{ORDER} > {_order(changes.schema, horizon)}")
 
 
-def emptied(changes: DataFrame, there: DataFrame, truncate: str, kept: Sequence[str], time_ms: int) -> DataFrame:
+def emptied(
+    changes: DataFrame, there: DataFrame, truncate: str, kept: Sequence[str], values: Sequence[str], time_ms: int
+) -> DataFrame:
     """The changes, and the deletes of all that the table had before the truncate: `there` has all its rows."""
     had = there.where(f"NOT {DELETED} AND {ORDER} < {_order(changes.schema, truncate)}")
     if CURRENT in changes.columns:
         had = had.where(CURRENT)
     about = had.crossJoin(F.broadcast(_about(changes, truncate)))
-    return changes.unionByName(deletes(about, changes, kept, time_ms))
+    return changes.unionByName(deletes(about, changes, kept, values, time_ms))
 
 
-def ended(changes: DataFrame, horizon: str, keys: Sequence[str], time_ms: int) -> DataFrame:
+def ended(changes: DataFrame, horizon: str, keys: Sequence[str], values: Sequence[str], time_ms: int) -> DataFrame:
     """Of a table that keeps its history: what comes from before the horizon was valid until then."""
     late = changes.where(f"{ORDER} < {_order(changes.schema, horizon)}").select(*map(quote, keys)).distinct()
     about = late.crossJoin(F.broadcast(_about(changes, horizon)))
-    return changes.unionByName(deletes(about, changes, keys, time_ms))
+    return changes.unionByName(deletes(about, changes, keys, values, time_ms))
 
 
-def deletes(had: DataFrame, like: DataFrame, kept: Sequence[str], time_ms: int) -> DataFrame:
+def deletes(had: DataFrame, like: DataFrame, kept: Sequence[str], values: Sequence[str], time_ms: int) -> DataFrame:
     """Rows that are there no longer, as changes: `had` says of each what is `kept` of it, its keys at least, and __s,
     __p and __t: sequence, place and time of its end."""
     made = {
@@ -80,7 +82,7 @@ def deletes(had: DataFrame, like: DataFrame, kept: Sequence[str], time_ms: int) 
             if name != CONTENT
         )
     )
-    return rows.withColumn(CONTENT, F.expr(content(rows.schema, values_of(rows.columns, kept))))
+    return rows.withColumn(CONTENT, F.expr(content(rows.schema, values)))
 
 
 def _order(schema: StructType, text: str) -> str:

@@ -25,7 +25,6 @@ from penstock.engine.protocol.commit import carrying
 from penstock.engine.protocol.entry import APPLIED, Entry
 from penstock.engine.protocol.fates import CONFLICTS
 from penstock.plan.model import TablePlan
-from penstock.spec.merge import SINCE
 
 SCANNED, FILES = "scanned", "files"
 _FEW = 200_000
@@ -40,7 +39,7 @@ def table_schema(table: TablePlan, rows: DataFrame) -> StructType:
     if plan is None:
         return rows.schema
     made = schema(rows, plan, table.write.partition_by, table.name)
-    return patches.with_orders(made, values_of(made.names, plan.keys)) if plan.ignore_nulls else made
+    return patches.with_orders(made, values_of(made.names, plan)) if plan.ignore_nulls else made
 
 
 class Merging:
@@ -63,32 +62,35 @@ class Merging:
             exchange = Exchange(session, uri)
             if exchange.done:
                 return
-            found = changes(rows, self._plan, self._table.write.partition_by, entry.pins.time_ms, self._table.name)
+            made = changes(rows, self._plan, self._table.write.partition_by, entry.pins.time_ms, self._table.name)
+            values = values_of(made.columns, self._plan)
+            found = _with_all_columns(made, exchange.schema)
             if self._plan.snapshot is None and self._plan.history == "scd1":
                 found = beyond(found, entry.horizon)
             if files == 1:  # one task: the changes of a key are together without a shuffle
                 found = found.coalesce(1)
             ranked = self._keep(self._history.ranked(found, self._plan.keys))
             about = _about(ranked, self._plan.keys)
-            columns = [name for name in found.columns if name not in (CONTENT, ALL)]
-            newest = self._decisive(ranked)
+            newest, few = (
+                self._decisive(ranked),
+                about.rows <= _FEW and about.truncate is None and self._plan.snapshot is None,
+            )
             horizon = about.truncate or entry.horizon
             if self._plan.snapshot is not None:
-                newest, horizon = self._extracted(exchange, ranked, newest, entry, rejects)
+                newest, horizon = self._extracted(exchange, ranked, newest, values, entry, rejects)
             elif about.truncate is not None:
-                newest = self._emptied(exchange, ranked, about.truncate, entry)
+                newest = self._emptied(exchange, ranked, about.truncate, values, entry)
             else:
                 self._look(exchange, newest, about)
-                newest = self._ended(newest, entry.horizon, entry)
-            there = _with_keys(exchange.rows(), newest, self._plan.keys, few=about.rows <= _FEW)
-            if self._plan.ignore_nulls:
-                newest = patches.folded(newest, self._plan.keys, values_of(columns, self._plan.keys))
-            turned = self._keep(self._turned(newest, there, columns))
-            counted = exchange.find(by_file(turned), COUNTS)
-            conflicts = about.contradicted + self._contradicting(exchange, newest, counted.pop(TIES))
+                newest = self._ended(newest, entry.horizon, values, entry)
+            there = _with_keys(exchange.rows(), newest, self._plan.keys, few=few)
+            turned = self._keep(self._turned(newest, there, values, feed=exchange.feeds, few=few))
+            counted, conflicts = exchange.find(by_file(turned), COUNTS), about.contradicted
+            if counted.pop(TIES):
+                conflicts += self._contradicting(exchange.rows(), newest, values, few=few)
         counted[SUPERSEDED] = max(0, about.rows - sum(counted[kind] for kind in APPLIED))
         changed = {**counted, CONFLICTS: conflicts, SCANNED: exchange.scanned, FILES: exchange.files}
-        feed = self._table.write.change_feed and exchange.goes
+        feed = exchange.feeds and exchange.goes
         with carrying(session, replace(entry, changed=changed, horizon=horizon), idempotent=idempotent):
             exchange.commit(coming(turned, feed=feed).coalesce(files), _told(changed))
 
@@ -112,27 +114,37 @@ class Merging:
         some = ranked.where(f"NOT {ALL}") if self._plan.ignore_nulls else ranked.where(f"{scd1.RANK} = 1 AND NOT {ALL}")
         return some.drop(scd1.RANK, scd1.CONTRADICTED, ALL)
 
-    def _emptied(self, exchange: Exchange, ranked: DataFrame, truncate: str, entry: Entry) -> DataFrame:
+    def _emptied(
+        self, exchange: Exchange, ranked: DataFrame, truncate: str, values: list[str], entry: Entry
+    ) -> DataFrame:
         """A truncate is about every row: the whole table is read."""
         exchange.look(None)
         kept = [*self._plan.keys, *self._table.write.partition_by]
         changes = ranked.where(f"NOT {ALL}").drop(scd1.RANK, scd1.CONTRADICTED, ALL)
         if self._plan.history == "scd1":
             changes = beyond(changes, truncate)
-        made = self._ended(emptied(changes, exchange.rows(), truncate, kept, entry.pins.time_ms), truncate, entry)
-        return self._keep(self._again(self._ended(made, entry.horizon, entry)))
+        made = emptied(changes, exchange.rows(), truncate, kept, values, entry.pins.time_ms)
+        for horizon in (truncate, entry.horizon):
+            made = self._ended(made, horizon, values, entry)
+        return self._keep(self._again(made))
 
-    def _ended(self, changes: DataFrame, horizon: str | None, entry: Entry) -> DataFrame:
+    def _ended(self, changes: DataFrame, horizon: str | None, values: list[str], entry: Entry) -> DataFrame:
         if horizon is None or self._plan.history == "scd1":
             return changes
-        return self._again(ended(changes, horizon, self._plan.keys, entry.pins.time_ms))
+        return self._again(ended(changes, horizon, self._plan.keys, values, entry.pins.time_ms))
 
     def _again(self, changes: DataFrame) -> DataFrame:
         """Ranked once more, with what was added."""
         return self._decisive(self._history.ranked(changes.withColumn(ALL, F.lit(False)), self._plan.keys))
 
     def _extracted(
-        self, exchange: Exchange, ranked: DataFrame, newest: DataFrame, entry: Entry, rejects: Callable[[], int]
+        self,
+        exchange: Exchange,
+        ranked: DataFrame,
+        newest: DataFrame,
+        values: list[str],
+        entry: Entry,
+        rejects: Callable[[], int],
     ) -> tuple[DataFrame, str | None]:
         """The extracts of the batch as changes: the whole table is compared with them."""
         found = extracts(ranked, entry.horizon, self._table.name, history=self._plan.history == "scd2")
@@ -141,36 +153,39 @@ class Merging:
             return newest.limit(0), found.horizon
         exchange.look(None)
         there = exchange.rows()
-        columns = [name for name in newest.columns if name in there.columns]
-        said = there.withColumn(CONTENT, F.expr(content(there.schema, values_of(columns, self._plan.keys))))
+        said = there.withColumn(CONTENT, F.expr(content(there.schema, values)))
         whole = rejects() == 0  # a row that was rejected is not one that is missing
-        made = as_changes(newest, said, found.files, self._plan.keys, entry.pins.time_ms, whole=whole)
+        made = as_changes(newest, said, found.files, self._plan.keys, values, entry.pins.time_ms, whole=whole)
         return self._keep(made), found.horizon
 
-    def _turned(self, newest: DataFrame, there: DataFrame, columns: list[str]) -> DataFrame:
-        feed = self._table.write.change_feed
+    def _turned(self, newest: DataFrame, there: DataFrame, values: list[str], *, feed: bool, few: bool) -> DataFrame:
+        columns, keys = [name for name in newest.columns if name != CONTENT], self._plan.keys
         if self._plan.ignore_nulls:
-            values = values_of(columns, self._plan.keys)
-            return patches.turned(newest, there, self._plan.keys, [*columns, SINCE], values, feed=feed)
+            return patches.turned(patches.folded(newest, keys, values), there, keys, columns, values, feed=feed)
         if self._plan.history == "scd1":
-            return scd1.turned(newest, there, self._plan.keys, columns, feed=feed)
-        return scd2.turned(newest, there, self._plan.keys, columns, values_of(columns, self._plan.keys), feed=feed)
+            return scd1.turned(newest, there, keys, columns, feed=feed, few=few)
+        return scd2.turned(newest, there, keys, columns, feed=feed)
 
-    def _contradicting(self, exchange: Exchange, newest: DataFrame, ties: int) -> int:
+    def _contradicting(self, there: DataFrame, newest: DataFrame, values: list[str], *, few: bool) -> int:
         """Changes with the sequence that the table has for their key, but another content. Rare: so only then the
         contents are read."""
-        if not ties:
-            return 0
-        there, keys = exchange.rows(), self._plan.keys
-        columns = [name for name in newest.columns if name in there.columns]
+        keys = self._plan.keys
         said = there.selectExpr(
             *(f"{quote(key)} AS `__k{index}`" for index, key in enumerate(keys)),
             f"{SEQUENCE} AS __s",
-            f"{content(there.schema, values_of(columns, self._plan.keys))} AS __said",
+            f"{content(there.schema, values)} AS __said",
         )
         equal = [f"new.{quote(key)} = old.`__k{index}`" for index, key in enumerate(keys)]
         other = [*equal, f"new.{SEQUENCE} = old.__s", f"new.{CONTENT} <> old.__said"]
-        return said.alias("old").join(F.broadcast(newest).alias("new"), F.expr(" AND ".join(other))).count()
+        new = (F.broadcast(newest) if few else newest).alias("new")
+        return said.alias("old").join(new, F.expr(" AND ".join(other))).count()
+
+
+def _with_all_columns(made: DataFrame, table: StructType) -> DataFrame:
+    """Columns that the definition no longer makes are NULL in what is new; rows that are written again keep theirs."""
+    there = {name.casefold() for name in made.columns}
+    gone = [field for field in table.fields if field.name.casefold() not in there]
+    return made.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in gone))
 
 
 @dataclass(frozen=True)

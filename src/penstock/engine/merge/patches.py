@@ -85,6 +85,8 @@ def turned(
             f"'{_ENDED}', IF({DELETED}, NULL, __e)",
         ]
     )
+    kinds = {field.name: field.dataType.simpleString() for field in there.schema.fields}
+    made_here = {*keys, *values, SEQUENCE, DELETED, DELETED_AT, SOURCE, SINCE}
     made = chosen.selectExpr(
         *map(quote, keys),
         *(f"`__is{index}`.v AS {quote(name)}" for index, name in enumerate(values)),
@@ -93,6 +95,7 @@ def turned(
         f"IF({DELETED}, IF(__last <=> __was_ended, __was_at, __at), NULL) AS {DELETED_AT}",
         f"__last.p AS {SOURCE}",
         f"named_struct({since}) AS {SINCE}",
+        *(f"CAST(NULL AS {kinds[name]}) AS {quote(name)}" for name in columns if name not in made_here),
         "__last",
         "coalesce(__was_updated, __was_ended) AS __was_last",
         "__was_since",

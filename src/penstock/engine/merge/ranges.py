@@ -35,7 +35,7 @@ def bounded(kind: DataType) -> bool:
 
 def widest(schema: StructType, keys: Sequence[str]) -> list[str]:
     """For each key from its least to its greatest value, as aggregates."""
-    return [f"{_whole(key)} AS {quote(key)}" for key in keys if bounded(schema[key].dataType)]
+    return [f"{_whole(schema[key].dataType, key)} AS {quote(key)}" for key in keys if bounded(schema[key].dataType)]
 
 
 def narrower(rows: DataFrame, key: str) -> DataFrame | None:
@@ -45,17 +45,26 @@ def narrower(rows: DataFrame, key: str) -> DataFrame | None:
     if not isinstance(kind, _COUNTED):
         return None
     numbered = rows.selectExpr(quote(key), f"{_number(kind, quote(key))} AS {_NUMBER}")
-    ends = numbered.selectExpr(f"min({_NUMBER}) AS least", f"max({_NUMBER}) + 1 AS greatest")
+    ends = numbered.selectExpr(f"min({_NUMBER}) AS __least", f"max({_NUMBER}) + 1 AS __greatest")
     cut = numbered.crossJoin(F.broadcast(ends)).selectExpr(
-        quote(key), f"width_bucket({_NUMBER}, least, greatest, {BUCKETS}) AS bucket"
+        quote(key), f"width_bucket({_NUMBER}, __least, __greatest, {BUCKETS}) AS __bucket"
     )
-    parts = cut.groupBy("bucket").agg(F.min(quote(key)).alias("low"), F.max(quote(key)).alias("high"))
-    return parts.agg(F.collect_list(F.struct("low", "high")).alias(key))
+    parts = cut.groupBy("__bucket").agg(F.min(quote(key)).alias("low"), F.max(quote(key)).alias("high"))
+    found = parts.agg(F.collect_list(F.struct("low", "high")).alias("ranges"), F.min("low").alias("least"))
+    return found.selectExpr(f"IF({_unbounded(kind, 'least')}, NULL, ranges) AS {quote(key)}")
 
 
-def _whole(key: str) -> str:
+def _whole(kind: DataType, key: str) -> str:
     name = quote(key)
-    return f"IF(min({name}) IS NULL, NULL, array(struct(min({name}) AS low, max({name}) AS high)))"
+    return f"IF({_unbounded(kind, f'min({name})')}, NULL, array(struct(min({name}) AS low, max({name}) AS high)))"
+
+
+def _unbounded(kind: DataType, least: str) -> str:
+    """Old times are shifted between two calendars, and to the minute between zones, on their way through Java's own
+    types: no bounds then, so that all files are read."""
+    if isinstance(kind, DateType | TimestampType):
+        return f"({least} IS NULL OR {least} < DATE'1901-01-01')"
+    return f"{least} IS NULL"
 
 
 def _number(kind: DataType, name: str) -> str:

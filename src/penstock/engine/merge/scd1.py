@@ -30,9 +30,10 @@ def ranked(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def turned(
-    newest: DataFrame, there: DataFrame, keys: Sequence[str], columns: Sequence[str], *, feed: bool
+    newest: DataFrame, there: DataFrame, keys: Sequence[str], columns: Sequence[str], *, feed: bool, few: bool
 ) -> DataFrame:
-    """`newest` has one change per key; `there` the rows of the table that have these keys, and their places."""
+    """`newest` has one change per key; `there` the rows of the table that have these keys, and their places: `few`, or
+    more than every task can hold."""
     old = there.selectExpr(
         *(f"{quote(key)} AS `__k{index}`" for index, key in enumerate(keys)),
         f"{SEQUENCE} AS __s",
@@ -43,7 +44,7 @@ def turned(
         *([f"{row(columns)} AS __was"] if feed else []),
     )
     equal = " AND ".join(f"new.{quote(key)} = old.`__k{index}`" for index, key in enumerate(keys))
-    joined = newest.alias("new").join(F.broadcast(old).alias("old"), F.expr(equal), "left")
+    joined = newest.alias("new").join((F.broadcast(old) if few else old).alias("old"), F.expr(equal), "left")
     newer = f"named_struct('s', new.{SEQUENCE}, 'p', new.{SOURCE}) > named_struct('s', old.__s, 'p', old.__p)"
     decided = joined.selectExpr(
         "new.*",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from penstock.engine.identifiers import quote
-from penstock.engine.merge.changes import CONTENT, CURRENT, FROM, TO, content
+from penstock.engine.merge.changes import CONTENT, CURRENT, FROM, TO
 from penstock.engine.merge.exchange import FILE, PLACE
 from penstock.engine.merge.scd1 import CONTRADICTED, RANK
 from penstock.engine.merge.tombstones import DELETED, SEQUENCE
@@ -33,32 +33,32 @@ def turned(
     there: DataFrame,
     keys: Sequence[str],
     columns: Sequence[str],
-    values: Sequence[str],
     *,
     feed: bool,
 ) -> DataFrame:
     """`newest` has one change per key and sequence; `there` every version of these keys, and their places."""
     names = [*map(quote, columns)]
-    old = there.selectExpr(
-        *names, FILE, PLACE, f"{content(there.schema, values)} AS {CONTENT}", f"{TO} AS __to", f"{CURRENT} AS __current"
-    )
+    old = there.selectExpr(*names, FILE, PLACE, f"{TO} AS __to", f"{CURRENT} AS __current")
     new = newest.selectExpr(
         *names,
         f"CAST(NULL AS STRING) AS {FILE}",
         f"CAST(NULL AS BIGINT) AS {PLACE}",
-        CONTENT,
         f"{TO} AS __to",
         f"{CURRENT} AS __current",
     )
     by_key = ", ".join(map(quote, keys))
     same = f"PARTITION BY {by_key}, {SEQUENCE}"
     is_old = f"{PLACE} IS NOT NULL"
-    # A change that says what is there already, under the same sequence, changes nothing: it came again.
-    together = old.unionByName(new).selectExpr("*", f"max(IF({is_old}, {CONTENT}, NULL)) OVER ({same}) AS __there")
-    told = together.selectExpr("*", f"({PLACE} IS NULL AND __there <=> {CONTENT}) AS __again")
-    placed = told.selectExpr(
-        "*", f"row_number() OVER ({same}, __again ORDER BY {SOURCE} DESC, {PLACE} IS NULL) AS {RANK}"
-    ).selectExpr("*", f"(NOT __again AND {RANK} = 1) AS __stands")
+    # One that says the same from a later place stands too: a third one from in between must lose against it.
+    placed = (
+        old.unionByName(new)
+        .selectExpr(
+            "*",
+            f"max({is_old}) OVER ({same}) AS __there",
+            f"row_number() OVER ({same} ORDER BY {SOURCE} DESC, {PLACE} IS NULL) AS {RANK}",
+        )
+        .selectExpr("*", f"({RANK} = 1) AS __stands")
+    )
     following = f"(PARTITION BY {by_key}, __stands ORDER BY {SEQUENCE})"
     next_ = placed.selectExpr(
         "*",
@@ -85,7 +85,7 @@ def turned(
         f"IF(__goes, {FILE}, NULL) AS {FILE}",
         f"IF(__goes, {PLACE}, NULL) AS {PLACE}",
         f"CASE WHEN {is_old} THEN NULL WHEN NOT __stands THEN 'superseded' WHEN {DELETED} THEN 'deleted' "
-        f"WHEN __there IS NOT NULL THEN 'updated' ELSE 'inserted' END AS {KIND}",
-        f"({PLACE} IS NULL AND NOT __again AND __there IS NOT NULL) AS {TIE}",
+        f"WHEN __there THEN 'updated' ELSE 'inserted' END AS {KIND}",
+        f"({PLACE} IS NULL AND __there) AS {TIE}",
         f"IF(__goes OR __comes, array_compact(array({', '.join(rows)})), NULL) AS {ROWS}",
     )

@@ -67,7 +67,14 @@ def extracts(ranked: DataFrame, horizon: str | None, table: str, *, history: boo
 
 
 def as_changes(
-    newest: DataFrame, there: DataFrame, files: Sequence[str], keys: Sequence[str], time_ms: int, *, whole: bool
+    newest: DataFrame,
+    there: DataFrame,
+    files: Sequence[str],
+    keys: Sequence[str],
+    values: Sequence[str],
+    time_ms: int,
+    *,
+    whole: bool,
 ) -> DataFrame:
     """`newest` has one row per key and extract, `there` the rows of the table with CONTENT. What an extract does not
     change is left out. Unless they are `whole`, what they lack may be there all the same."""
@@ -94,7 +101,7 @@ def as_changes(
     if not whole:
         return changed.drop(_INDEX)
     gone = steps.where("__ends").join(F.broadcast(taken), _INDEX)
-    return changed.drop(_INDEX).unionByName(deletes(gone, newest, keys, time_ms))
+    return changed.drop(_INDEX).unionByName(deletes(gone, newest, keys, values, time_ms))
 
 
 def _since(newest: DataFrame) -> str:

@@ -6,22 +6,27 @@ import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.CatalystTypeConverters;
 import org.apache.spark.sql.catalyst.util.TypeUtils;
+import org.apache.spark.sql.delta.DeltaColumnMapping;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.math.Ordering;
 
 /** A column of a table within ranges. Each range has a first and a last value, which belong to it. */
 public final class Bounds {
     final String column;
+    /** Its name in the files and their statistics: with column mapping another one. */
+    final String inFiles;
     final DataType type;
     private final List<Row> ranges;
     private final List<Object[]> values = new ArrayList<>();
     private final Ordering<Object> ordering;
 
-    private Bounds(String column, DataType type, List<Row> ranges) {
-        this.column = column;
-        this.type = type;
+    private Bounds(StructField field, List<Row> ranges) {
+        column = field.name();
+        inFiles = DeltaColumnMapping.getPhysicalName(field);
+        type = field.dataType();
         this.ranges = ranges;
         ordering = TypeUtils.getInterpretedOrdering(type);
         var toInner = CatalystTypeConverters.createToCatalystConverter(type);
@@ -35,8 +40,7 @@ public final class Bounds {
         var bounds = new ArrayList<Bounds>();
         for (int i = 0; i < found.size(); i++) {
             if (!found.isNullAt(i)) {
-                var name = found.schema().fields()[i].name();
-                bounds.add(new Bounds(name, table.apply(name).dataType(), found.getList(i)));
+                bounds.add(new Bounds(table.apply(found.schema().fields()[i].name()), found.getList(i)));
             }
         }
         return bounds;

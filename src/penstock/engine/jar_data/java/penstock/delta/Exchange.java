@@ -19,6 +19,7 @@ import org.apache.spark.sql.delta.actions.DeletionVectorDescriptor;
 import org.apache.spark.sql.delta.commands.DMLWithDeletionVectorsHelper$;
 import org.apache.spark.sql.delta.commands.DeletionVectorWriter$;
 import org.apache.spark.sql.delta.commands.TouchedFileWithDV;
+import org.apache.spark.sql.delta.commands.cdc.CDCReader;
 import org.apache.spark.sql.delta.deletionvectors.RoaringBitmapArray;
 import org.apache.spark.sql.delta.deletionvectors.RoaringBitmapArrayFormat$;
 import org.apache.spark.sql.delta.deletionvectors.StoredBitmap$;
@@ -92,6 +93,16 @@ public final class Exchange {
         return candidates.size();
     }
 
+    /** Whether the table keeps a change feed, whatever was asked for when it was made. */
+    public boolean feeds() {
+        return CDCReader.isCDCEnabledOnTable(transaction.metadata(), spark);
+    }
+
+    /** The columns of the table, as JSON. */
+    public String schema() {
+        return transaction.metadata().schema().json();
+    }
+
     /** How many the table has. */
     public int files() {
         return files.size();
@@ -161,7 +172,7 @@ public final class Exchange {
                 (scala.collection.immutable.Seq<DeltaOperations.MergePredicate>) (Object) none,
                 (scala.collection.immutable.Seq<DeltaOperations.MergePredicate>) (Object) none);
         long version = transaction.commit(CollectionConverters.asScala(actions).toSeq(), merge, NO_TAGS);
-        files.advance(log, version, actions);
+        files.advance(log, transaction.protocol(), version, actions);
         return version;
     }
 

@@ -1,5 +1,6 @@
 package penstock.delta;
 
+import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.ArrayList;
@@ -11,9 +12,11 @@ import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.EvalMode;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.delta.DeltaLog;
+import org.apache.spark.sql.delta.RowTracking;
 import org.apache.spark.sql.delta.Snapshot;
 import org.apache.spark.sql.delta.actions.Action;
 import org.apache.spark.sql.delta.actions.AddFile;
+import org.apache.spark.sql.delta.actions.Protocol;
 import org.apache.spark.sql.delta.actions.RemoveFile;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -26,7 +29,9 @@ import scala.Option;
 final class Files {
     private static final int TABLES = 200;
     private static final long ROUNDED_MICROS = 1000;
-    private static final ObjectMapper JSON = new ObjectMapper();
+    /** Exact: a decimal that became a double would be another bound, and a row beyond it would not be found. */
+    private static final ObjectMapper JSON =
+            new ObjectMapper().enable(DeserializationFeature.USE_BIG_DECIMAL_FOR_FLOATS);
     private static final Map<String, Files> KNOWN = new LinkedHashMap<>(16, 0.75f, true) {
         @Override
         protected boolean removeEldestEntry(Map.Entry<String, Files> eldest) {
@@ -70,12 +75,15 @@ final class Files {
         return new Files(snapshot.metadata().id(), snapshot.version(), files);
     }
 
-    /** After a commit: what is known now, if nobody else has committed in between. */
-    void advance(DeltaLog log, long committed, List<Action> actions) {
+    /**
+     * After a commit: what is known now, if nobody else has committed in between. With row tracking Delta numbers the
+     * rows of new files only as it commits, so that these files have to be read from its log.
+     */
+    void advance(DeltaLog log, Protocol protocol, long committed, List<Action> actions) {
         var path = log.dataPath().toString();
         synchronized (KNOWN) {
             KNOWN.remove(path);
-            if (committed != version + 1) {
+            if (committed != version + 1 || RowTracking.isSupported(protocol)) {
                 return;
             }
             for (var action : actions) {
@@ -96,10 +104,6 @@ final class Files {
         return files.size();
     }
 
-    AddFile file(String path) {
-        return files.get(path).file;
-    }
-
     /** Those that can hold a row within all the bounds. */
     List<AddFile> within(List<Bounds> bounds, String zone) {
         var found = new ArrayList<AddFile>();
@@ -112,7 +116,7 @@ final class Files {
     }
 
     private static boolean mayHold(Known known, Bounds bounds, String zone) {
-        var range = known.bounds.computeIfAbsent(bounds.column, column -> range(known, column, bounds.type, zone));
+        var range = known.bounds.computeIfAbsent(bounds.inFiles, column -> range(known, column, bounds.type, zone));
         return bounds.mayHold(range[0], range[1]);
     }
 

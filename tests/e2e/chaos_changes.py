@@ -1,0 +1,180 @@
+"""The same for changes: merged tables, the replicas that follow them and the audit of every change, killed at random.
+
+Histories of many keys are sent all the while, out of order and some twice. In the end scd1 and scd2 equal what plain
+Python makes of the topic, a replica equals its source at every version that it stopped at, and the audit table has
+every change once. A reader polls meanwhile: no key twice, at any time.
+
+    python -m tests.e2e.chaos_changes --kills 50 --seed 7
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+from confluent_kafka import Producer
+from deltalake.exceptions import TableNotFoundError
+
+from penstock.dev.broker import Broker
+from tests.e2e.changes_checked import check, commits
+from tests.e2e.chaos_layers import ask
+from tests.e2e.kills import command_line, kill_again_and_again, run_to_the_end
+from tests.integration.histories import Change
+
+TOPIC = "changes"
+TABLES = ("silver.c", "silver.h", "silver.copy", "silver.again", "silver.audit")
+PROJECT = """\
+name: chaos
+lake: ./lake
+kafka: {{bootstrap: "{bootstrap}"}}
+spark: {{master: "local[2]", conf: {{spark.driver.memory: 2g}}}}
+defaults: {{trigger: 500ms}}
+tables:
+  silver.c:
+    from: {{kafka: changes, max_per_trigger: {most}}}
+    decode: {{json: value, schema: &schema "id BIGINT, part STRING, name STRING, city STRING, seq BIGINT, op STRING"}}
+    write:
+      merge: {{keys: [id, part], sequence: seq, delete_when: "op = 'd'", columns: {{except: [op]}}}}
+      change_feed: true
+  silver.h:
+    from: {{kafka: changes, max_per_trigger: {most}}}
+    decode: {{json: value, schema: *schema}}
+    write:
+      merge: {{keys: [id, part], sequence: seq, delete_when: "op = 'd'", columns: {{except: [op]}}, history: scd2}}
+  silver.copy: {{from: {{changes: silver.c, max_files: 4}}, write: {{merge: {{}}, change_feed: true}}}}
+  silver.again: {{from: {{changes: silver.copy, max_files: 3}}, write: {{merge: {{}}}}}}
+  silver.audit: {{from: {{changes: silver.c, starting: {{version: 0}}, max_files: 3}}, audit: {{who: name}}}}
+"""
+PATIENCE = 240.0
+_ONE_ROW = "SELECT count(*), count(DISTINCT concat(id, '/', part)) FROM t WHERE NOT _deleted"
+_ONE_CURRENT = f"{_ONE_ROW} AND is_current"
+ONCE = {"silver.c": _ONE_ROW, "silver.copy": _ONE_ROW, "silver.again": _ONE_ROW, "silver.h": _ONE_CURRENT}
+
+
+class Flow:
+    """Inserts, updates, deletes and inserts again; a change may overtake others, or come again much later."""
+
+    KEYS, HOT, HELD = 3000, 40, 300
+
+    def __init__(self, bootstrap: str, partitions: int, rate: int, chance: random.Random) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all"})
+        self._partitions, self._rate, self._chance = partitions, rate, chance
+        self._clock: Counter[int] = Counter()
+        self._held: list[Change] = []
+        self._before: list[Change] = []
+        self._stop = threading.Event()
+        self.sent = 0
+        self._thread = threading.Thread(target=self._send, daemon=True)
+        self._thread.start()
+
+    def _made(self) -> Change:
+        chance = self._chance
+        one = chance.randrange(self.HOT if chance.random() < 0.3 else self.KEYS)
+        self._clock[one] += chance.choice((1, 1, 1, 0))  # sometimes the sequence of the change before
+        op = chance.choices(("u", "c", "d"), (6, 2, 2))[0]
+        city = chance.choice((None, "Köln", "São"))
+        return Change(one, f"p{one % 3}", f"name {self.sent}", city, self._clock[one], op)
+
+    def _next(self) -> Change:
+        if self._before and self._chance.random() < 0.1:
+            return self._chance.choice(self._before)
+        while len(self._held) < self.HELD:
+            self._held.append(self._made())
+            self.sent += 1
+        place = self._chance.randrange(len(self._held))
+        self._held[place], self._held[-1] = self._held[-1], self._held[place]
+        self._before.append(self._held.pop())
+        return self._before[-1]
+
+    def _send(self) -> None:
+        while not self._stop.wait(0.05):
+            for _ in range(max(1, self._rate // 20)):
+                partition = self._chance.randrange(self._partitions)
+                self._producer.produce(TOPIC, value=self._next().value(), partition=partition)
+            self._producer.poll(0)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(30) == 0
+
+
+class Poller:
+    """Another reader than Spark, beside the writers."""
+
+    def __init__(self, lake: Path) -> None:
+        self._lake = lake
+        self._stop = threading.Event()
+        self.polls = 0
+        self.problems: list[str] = []
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+        self._thread.start()
+
+    def _poll(self) -> None:
+        while not self._stop.wait(1.0):
+            for table, query in ONCE.items():
+                try:
+                    ((rows, distinct),) = ask(self._lake / table.replace(".", "/"), query)
+                except TableNotFoundError:
+                    continue
+                except Exception as error:
+                    self.problems.append(f"a reader of {table} failed: {error}")
+                    continue
+                self.polls += 1
+                if rows != distinct:
+                    self.problems.append(f"{table}: {rows} living rows of {distinct} keys")
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def chaos(
+    kills: int,
+    seed: int,
+    partitions: int,
+    rate: int,
+    shortest: float,
+    longest: float,
+    folder: Path,
+    only: str | None = None,
+    most: int = 300,
+) -> dict[str, object]:
+    """`shortest` and `longest` are counted from when every table has committed in this life. `most` changes a batch."""
+    random.seed(seed)
+    with Broker() as broker:
+        broker.create_topic(TOPIC, partitions)
+        (folder / "penstock.yml").write_text(PROJECT.format(bootstrap=broker.bootstrap, most=most))
+        flow = Flow(broker.bootstrap, partitions, rate, random.Random(seed))
+        poller = Poller(folder / "lake")
+
+        def alive(runner: subprocess.Popen[bytes]) -> None:
+            # The commit that makes a table is no batch yet.
+            before, deadline = [max(1, commits(folder, table)) for table in TABLES], time.monotonic() + PATIENCE
+            while any(commits(folder, table) <= then for table, then in zip(TABLES, before, strict=True)):
+                assert runner.poll() is None and time.monotonic() < deadline, (folder / "run.log").read_text()[-5000:]
+                time.sleep(0.1)
+
+        def look_at_it(number: int, counts: Counter[str]) -> None:
+            done = {table: commits(folder, table) for table in TABLES}
+            told = f"kill {number + 1}/{kills}, {poller.polls} polls, {dict(counts)}, commits {done}"
+            print(told, file=sys.stderr, flush=True)
+            assert not poller.problems, poller.problems
+
+        try:
+            counts = kill_again_and_again(folder, TABLES, kills, shortest, longest, only, look_at_it, alive)
+        finally:
+            flow.stop()
+        run_to_the_end(folder)
+        poller.stop()
+        assert not poller.problems, poller.problems
+        return {**check(folder, broker.bootstrap, TOPIC), "polls": poller.polls, **counts}
+
+
+if __name__ == "__main__":
+    command_line(__doc__, chaos, kills=50, rate=60, shortest=0.0, longest=12.0)
