@@ -13,7 +13,7 @@ from penstock.engine.identifiers import quote
 from penstock.engine.stages.coordinates import FILE, SOURCE
 from penstock.engine.stages.decode import literal
 from penstock.errors import Terminal
-from penstock.plan.model import DeltaSource, TablePlan
+from penstock.plan.model import DeltaSource, SinkPlan, TablePlan
 from penstock.spec.sink import ID
 
 _STAR = re.compile(r"(?<=[(,])\s*\*\s*(?=[,)])")
@@ -52,7 +52,7 @@ def message(rows: DataFrame, table: TablePlan) -> Message:
     """`rows` has the columns of the source; none of its rows is read. Raises where an expression cannot be part of a
     record."""
     plan, source = table.sink, table.source
-    assert plan is not None and isinstance(source, DeltaSource)
+    assert isinstance(plan, SinkPlan) and isinstance(source, DeltaSource)
     key = _part(rows, table.name, "key", plan.key) if plan.key is not None else "CAST(NULL AS STRING)"
     value = _part(rows, table.name, "value", plan.value if plan.value is not None else _WHOLE_ROW)
     named = {name: _part(rows, table.name, f"headers: {name}", text) for name, text in plan.headers.items()}

@@ -27,7 +27,7 @@ from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.function import StagedTable
 from penstock.engine.store import Store
 from penstock.engine.streamed import Streamed
-from penstock.plan.model import TablePlan
+from penstock.plan.model import SinkPlan, TablePlan
 from penstock.plan.quarantine import quarantine_of
 
 _BY_FILE = "struct<file:string,row:bigint>"
@@ -47,7 +47,7 @@ class TableFunction:
         """Under the table's commit lock: the quarantine is made if it is not there."""
         if table.stream is not None:
             return Streamed(table.stream)
-        if table.sink is not None:
+        if isinstance(table.sink, SinkPlan):
             assert self.message is not None
             return Sending(table.name, table.sink, self.message)
         quarantine: Quarantine | None = None
@@ -71,7 +71,7 @@ def table_function(spark: SparkSession, table: TablePlan, store: Store, source: 
     """Looks at the source's columns; reads no row."""
     if table.stream is not None:
         return TableFunction(_plain(source.stream(spark).schema))
-    if table.sink is not None:
+    if isinstance(table.sink, SinkPlan):
         return TableFunction(LEDGER, message=message(_empty(spark, source), table))
     if isinstance(source, FilesReader):
         schema, kind = files_schema(table, store, source)

@@ -7,7 +7,7 @@ from penstock.plan.settings import YOURS
 from penstock.plan.stages import table_uri
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
-from penstock.spec.upstream import DeltaFrom, TableFrom
+from penstock.spec.upstream import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.upstream import VersionStart as Written
 
 _SKIPS = Setting(
@@ -23,13 +23,18 @@ _IGNORES_CHANGES = Setting(
 _IGNORES_DELETES = Setting(
     "ignoreDeletes", "true", "yours: rows that are deleted upstream as whole files stay in this table"
 )
+_FOLLOWS = Setting("readChangeFeed", "true", "every change of a row is read, with its version")
 _STOPS = Setting("upstream changes", "stop this table", "nobody promises that a table that is not ours only grows")
 
 
-def delta_plan(project: Project, source: TableFrom | DeltaFrom, lake: str) -> tuple[DeltaSource, tuple[Setting, ...]]:
+def delta_plan(
+    project: Project, source: TableFrom | DeltaFrom | ChangesFrom, lake: str
+) -> tuple[DeltaSource, tuple[Setting, ...]]:
     """The source, and every choice about it with its reason."""
     settings: list[Setting] = []
-    if isinstance(source, TableFrom):
+    if isinstance(source, ChangesFrom):
+        settings.append(_FOLLOWS)
+    elif isinstance(source, TableFrom):
         settings.append(_SKIPS)
     elif source.ignore_changes:
         settings.append(_IGNORES_CHANGES)
@@ -43,14 +48,16 @@ def delta_plan(project: Project, source: TableFrom | DeltaFrom, lake: str) -> tu
         settings.append(Setting("max_files", "1000", "Delta's own bound of a batch"))
     if source.max_bytes is not None:
         settings.append(Setting("max_bytes", str(source.max_bytes), YOURS))
+    table = source.changes if isinstance(source, ChangesFrom) else getattr(source, "table", None)
     made = DeltaSource(
-        uri=table_uri(lake, source.table) if isinstance(source, TableFrom) else lake_place(source.delta, project.root),
-        table=source.table if isinstance(source, TableFrom) else None,
+        uri=lake_place(source.delta, project.root) if isinstance(source, DeltaFrom) else table_uri(lake, str(table)),
+        table=table,
         where=source.where,
         starting=_starting(source.starting),
         max_files=source.max_files,
         max_bytes=source.max_bytes,
         options={setting.name: setting.value for setting in settings if setting.value == "true"},
+        changes=isinstance(source, ChangesFrom),
     )
     return made, tuple(settings)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from penstock.spec.finding import Finding, did_you_mean, shown
 from penstock.spec.sink import Sink
 from penstock.spec.table import Table
-from penstock.spec.upstream import TableFrom, is_place
+from penstock.spec.upstream import ChangesFrom, TableFrom, is_place
 
 
 def upstream_of(table: Table) -> tuple[str, ...]:
@@ -73,16 +73,41 @@ def graph_findings(tables: Mapping[str, Table]) -> list[Finding]:
 def sink_findings(sinks: Mapping[str, Sink], tables: Mapping[str, Table]) -> list[Finding]:
     findings: list[Finding] = []
     for name, sink in sinks.items():
-        if isinstance(sink.source, TableFrom):
+        if isinstance(sink.source, ChangesFrom):
+            findings += [finding.below((name,)) for finding in _followed_findings(sink, sink.source, tables)]
+        elif isinstance(sink.source, TableFrom):
             path = (name, "from", "table")
             upstream = sink.source.table
             if upstream not in tables:
                 hint = _other(upstream, list(tables), "from: {delta: …}")
                 findings.append(Finding(path, f"there is no table {shown(upstream)} in this project", hint))
             elif why := rewrites(tables[upstream]):
-                hint = "send the rows of the table that it reads; `changes` is not in this version of Penstock yet"
+                hint = f"write from: {{changes: {upstream}}}, which sends what becomes of its rows"
                 findings.append(Finding(path, f"{upstream} {why}: a sink sends what is added to a table", hint))
     return findings
+
+
+def _followed_findings(sink: Sink, source: ChangesFrom, tables: Mapping[str, Table]) -> list[Finding]:
+    upstream = tables.get(source.changes)
+    if upstream is None:
+        hint = did_you_mean(source.changes, list(tables))
+        return [Finding(("from", "changes"), f"there is no table {shown(source.changes)} in this project", hint)]
+    findings = []
+    if not upstream.write.change_feed:
+        hint = "write there: write: {change_feed: true}"
+        findings.append(Finding(("from", "changes"), f"{source.changes} keeps no change feed", hint))
+    if not sink.keys and not keys_of(upstream):
+        hint = "write keys: [customer_id], the columns of which no two rows have the same values"
+        findings.append(Finding((), f"which row of {source.changes} is it? 'keys' is missing", hint, at_key=True))
+    return findings
+
+
+def keys_of(table: Table) -> tuple[str, ...]:
+    """The columns that tell the rows of a table apart, where its definition says so."""
+    aggregate = table.aggregate
+    if aggregate is None:
+        return ()
+    return (*aggregate.keys, *(("window_start",) if aggregate.window is not None else ()))
 
 
 def rewrites(table: Table) -> str | None:

@@ -79,3 +79,19 @@ class DeltaFrom(Part):
     @property
     def input_name(self) -> str:
         return "input"
+
+
+class ChangesFrom(Part):
+    """The change feed of another table of the project: what was inserted, updated and deleted, and when."""
+
+    changes: str = Field(min_length=1, examples=["silver.customers"])
+    where: str | None = Field(default=None, min_length=1, examples=["country = 'DE'"])
+    starting: VersionStart = VersionStart(at="earliest")
+    max_files: int | None = Field(default=None, ge=1)
+    max_bytes: Bytes | None = None
+
+    shape: ClassVar[str] = "from: {changes: silver.customers}"
+
+    @property
+    def input_name(self) -> str:
+        return self.changes.rpartition(".")[2].replace("-", "_")
