@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.dev.broker import Broker
+    from penstock.dev.postgres import Postgres
     from penstock.plan.model import Plan
 
 ROOT = Path(__file__).parent
@@ -31,6 +32,20 @@ def broker() -> Iterator[Broker]:
 
     with Broker() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One server for the run. Make a database of your own in it: `postgres.create_database(name)`."""
+    from penstock.dev.postgres import Postgres
+    from penstock.errors import SetupError
+
+    try:
+        server = Postgres().start()
+    except SetupError as error:
+        pytest.skip(f"no PostgreSQL on this machine: {error}")
+    with server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.engine.apt import apt_get, may_install
 from penstock.errors import SetupError
 
 OLDEST = 17
@@ -83,34 +84,20 @@ def ensure_java(say: Callable[[str], None]) -> Java:
     try:
         return find_java()
     except NoJava:
-        if not (os.geteuid() == 0 and Path("/etc/debian_version").exists() and shutil.which("apt-get")):
+        if not may_install():
             raise
     say("Java is missing: installing one with apt-get (about 200 MB, a minute or two)")
-    _apt_get("update")
+    apt_get("update", hint=_INSTALL)
     refusal: SetupError | None = None
     for package in PACKAGES:
         try:
-            _apt_get("install", "-y", "--no-install-recommends", package)
+            apt_get("install", "-y", "--no-install-recommends", package, hint=_INSTALL)
             break
         except SetupError as error:
             refusal = refusal or error
     else:
         raise refusal or NoJava("no Java was found", hint=_INSTALL)
     return find_java()
-
-
-def _apt_get(*arguments: str) -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(
-        ["apt-get", "-q", *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
-    if done.returncode == 0:
-        return
-    reasons = [line for line in done.stderr.splitlines() if line.startswith(("E:", "W:"))][-3:]
-    raise SetupError(
-        f"apt-get {' '.join(arguments)} failed: {' '.join(reasons) or f'exit code {done.returncode}'}",
-        hint=f"check the network and apt's sources, or {_INSTALL}",
-    )
 
 
 def _ask(path: Path) -> Java | None:
