@@ -9,7 +9,7 @@ import typer
 from penstock.cli.console import err, people, print_json
 from penstock.cli.options import AsJson
 
-group = typer.Typer(help="The jars of Spark's connectors and of the development broker.", no_args_is_help=True)
+group = typer.Typer(help="The jars of Spark's connectors, of the development broker and of Debezium.", no_args_is_help=True)
 
 
 @group.command()
@@ -17,15 +17,18 @@ def fetch(
     install_java: Annotated[
         bool, typer.Option("--install-java", help="If Java is missing and this is root on Debian: install it.")
     ] = False,
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Also those of a Connect worker with Debezium: few need them.")
+    ] = False,
 ) -> None:
     """Fetch what is missing into the user's cache, and verify it."""
-    from penstock.engine.jars import fetch
+    from penstock.engine.jars import FIRST, SETS, fetch
     from penstock.engine.java import ensure_java, find_java
 
     java = ensure_java(err.print) if install_java else find_java()
     if java.warning:
         err.print(f"[yellow]warning:[/yellow] {java.warning}", soft_wrap=True)
-    fetch()
+    fetch(SETS if connect else FIRST)
 
 
 @group.command("list")
@@ -40,16 +43,19 @@ def show(as_json: AsJson = False) -> None:
     out = people(as_json)
     for name, path, digest in jars:
         note = "" if path.exists() else "  (not fetched)"
-        out.print(f"{name:6}  {digest}  {path}{note}", soft_wrap=True)
+        out.print(f"{name:7}  {digest}  {path}{note}", soft_wrap=True)
 
 
 @group.command()
 def check() -> None:
     """Hash every jar again and compare it with the list."""
-    from penstock.engine.jars import SETS, jar_folder, listed, verify
+    from penstock.engine.jars import FIRST, SETS, jar_folder, listed, verify
 
     for name in SETS:
         if not jar_folder(name).is_dir():
+            if name not in FIRST:
+                err.print(f"{name}: not fetched; its first use does it, or penstock jars fetch --connect")
+                continue
             err.print(f"{name}: not fetched yet; penstock jars fetch")
             raise typer.Exit(1)
         verify(name, thorough=True)

@@ -70,9 +70,13 @@ def properties(port: int, controller_port: int, storage: Path, overrides: Mappin
 def write_files(folder: Path, settings: Mapping[str, str]) -> None:
     """server.properties and log4j2.properties; the log is broker.log beside them."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
-    (folder / "server.properties").write_text(text)
+    (folder / "server.properties").write_text(properties_text(settings))
     (folder / "log4j2.properties").write_text(_LOG4J.format(log=_escaped(str(folder / "broker.log"))))
+
+
+def properties_text(settings: Mapping[str, str]) -> str:
+    """As Java reads it."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 
 def jvm(java: Path, jars: tuple[Path, ...], folder: Path, heap: str) -> list[str]:

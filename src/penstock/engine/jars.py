@@ -1,7 +1,8 @@
-"""The jars of Spark's connectors and of the development broker: where they lie, and that they are the right ones.
+"""The jars of Spark's connectors, of the development broker and of a Connect worker with Debezium: where they lie, and
+that they are the right ones.
 
 They live in the user's cache, one folder per set, under a name made from the list of their hashes, so that two
-versions of Penstock never share a folder:  <cache>/jars/<list>/{spark,broker}/*.jar
+versions of Penstock never share a folder:  <cache>/jars/<list>/{spark,broker,connect}/*.jar
 The first use fetches them. Each is compared with the SHA-256 in jar_data/jars.sha256; `.verified` then keeps sizes and
 times, so that later starts read no jar unless one of these differs.
 """
@@ -20,7 +21,9 @@ from pathlib import Path
 
 from penstock.errors import SetupError
 
-SETS = ("spark", "broker")
+SETS = ("spark", "broker", "connect")
+FIRST = ("spark", "broker")
+"""What set-up fetches. The rest is fetched by its first use alone: few need it."""
 VERIFIED = ".verified"
 
 
@@ -56,6 +59,11 @@ def broker_jars() -> tuple[Path, ...]:
     return _jars("broker")
 
 
+def connect_jars() -> tuple[Path, ...]:
+    """The class path of a Connect worker with Debezium's connector, verified; fetched on first use."""
+    return _jars("connect")
+
+
 def cache_folder() -> Path:
     """PENSTOCK_CACHE, else penstock in XDG_CACHE_HOME or in ~/.cache."""
     chosen = os.environ.get("PENSTOCK_CACHE")
@@ -79,7 +87,7 @@ def listed() -> Mapping[str, Mapping[str, str]]:
     return sets
 
 
-def fetch(names: Iterable[str] = SETS) -> None:
+def fetch(names: Iterable[str] = FIRST) -> None:
     """Make these sets be there and right. Fetches what is missing, in one go; raises SetupError if that cannot be."""
     from penstock.engine.jar_fetch import fetch_sets
 
