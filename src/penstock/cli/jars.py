@@ -9,7 +9,9 @@ import typer
 from penstock.cli.console import err, people, print_json
 from penstock.cli.options import AsJson
 
-group = typer.Typer(help="The jars of Spark's connectors, of the development broker and of Debezium.", no_args_is_help=True)
+group = typer.Typer(
+    help="The jars of Spark's connectors, of the development broker and of Debezium.", no_args_is_help=True
+)
 
 
 @group.command()
