@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.integration.runs import Heard, rows_at, run, run_well
 
 if TYPE_CHECKING:
@@ -46,7 +47,13 @@ class Followed:
         return run_well(self.spark, plan, SINK)
 
     def error(self, plan: Plan) -> Any:
-        return run(self.spark, plan, SINK).errors[SINK]
+        """What ends the sink; it is not tried again."""
+        from penstock.runtime import table_run
+
+        with pytest.MonkeyPatch.context() as patched:
+            for name in ("TRIES_ONCE", "TRIES_UNEXPLAINED"):
+                patched.setattr(table_run, name, 1)
+            return run(self.spark, plan, SINK).errors[SINK]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -61,3 +68,34 @@ def sink_of(plan: Plan) -> TablePlan:
 
 def quarantined(plan: Plan) -> list[dict[str, Any]]:
     return rows_at(f"{sink_of(plan).uri}__quarantine")
+
+
+def dies(monkeypatch: pytest.MonkeyPatch, what: str, *, after: bool = True) -> None:
+    """The first call ends in a crash: after it did its work, or before."""
+    import penstock.engine.changes.sending as sending
+    from penstock.engine.changes.set_aside import SetAside
+
+    owner: Any = {"SetAside.keep": SetAside, "append": sending}[what]
+    name = what.rpartition(".")[2]
+    whole, times = getattr(owner, name), []
+
+    def once(*given: Any, **named: Any) -> Any:
+        times.append(1)
+        if len(times) > 1:
+            return whole(*given, **named)
+        if after:
+            whole(*given, **named)
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr(owner, name, once)
+
+
+def reset(spark: SparkSession, plan: Plan, to: str) -> None:
+    from penstock.engine.sources import Sources
+    from penstock.engine.store import LocalStore
+    from penstock.ops.reset.carry_out import carry_out
+    from penstock.ops.reset.plan import plan_reset
+
+    table = sink_of(plan)
+    made = plan_reset(table, LocalStore(), to)
+    carry_out(spark, plan, table, made, Sources(lambda _: LocalStore()).open(table))

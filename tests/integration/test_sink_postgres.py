@@ -6,7 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.followed import SINK, Followed, quarantined, sink_of
+from tests.integration.followed import SINK, Followed, dies, quarantined, reset, sink_of
 from tests.integration.runs import whole_chain
 
 from penstock.errors import TableChanged, Terminal
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.dev.postgres import Postgres
-    from penstock.plan.model import Plan
 
 
 class Database:
@@ -157,26 +156,6 @@ def test_rows_that_the_database_refuses_are_set_aside_and_the_rest_goes_on(
     assert len(quarantined(plan)) == len(told) and database("SELECT count(*) FROM penstock_refused") == [(0,)]
 
 
-def dies(monkeypatch: pytest.MonkeyPatch, what: str, *, after: bool = True) -> None:
-    """The first call ends in a crash: after it did its work, or before."""
-    import penstock.engine.changes.sending as sending
-    from penstock.engine.changes.set_aside import SetAside
-
-    owner: Any = {"SetAside.keep": SetAside, "append": sending}[what]
-    name = what.rpartition(".")[2]
-    whole, times = getattr(owner, name), []
-
-    def once(*given: Any, **named: Any) -> Any:
-        times.append(1)
-        if len(times) > 1:
-            return whole(*given, **named)
-        if after:
-            whole(*given, **named)
-        raise RuntimeError("killed")
-
-    monkeypatch.setattr(owner, name, once)
-
-
 @pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.deep)])
 def test_a_batch_that_is_in_the_database_is_not_sent_again(
     followed: Followed, database: Database, monkeypatch: pytest.MonkeyPatch, after: bool
@@ -210,9 +189,7 @@ def test_a_batch_that_is_planned_anew_after_its_checkpoint_was_lost_comes_out_ri
     followed.sql("INSERT INTO T VALUES (NULL, 'first', 1), (100, 'x', 1)")
     with monkeypatch.context() as patched:
         import penstock.engine.changes.sending as sending
-        import penstock.runtime.table_run as table_run
 
-        patched.setattr(table_run, "TRIES_UNEXPLAINED", 1)
         patched.setattr(sending, "append", lambda *_, **__: 1 / 0)
         assert "division" in followed.error(plan).message
     shutil.rmtree(sink_of(plan).checkpoints)
@@ -247,17 +224,6 @@ def test_a_database_that_was_put_back_or_belongs_to_another_is_refused(
     assert agree(followed, database), "a person decided to send all again"
     database("UPDATE penstock_positions SET ledger = 'another'")
     assert "belongs to another sink" in followed.error(plan).message
-
-
-def reset(spark: SparkSession, plan: Plan, to: str) -> None:
-    from penstock.engine.sources import Sources
-    from penstock.engine.store import LocalStore
-    from penstock.ops.reset.carry_out import carry_out
-    from penstock.ops.reset.plan import plan_reset
-
-    table = sink_of(plan)
-    made = plan_reset(table, LocalStore(), to)
-    carry_out(spark, plan, table, made, Sources(lambda _: LocalStore()).open(table))
 
 
 def test_a_table_that_does_not_serve_is_refused_with_what_to_do(followed: Followed, database: Database) -> None:
