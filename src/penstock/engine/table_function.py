@@ -63,7 +63,7 @@ class TableFunction:
             beside_it = quarantine_of(table.name, table.uri)
             refused = Quarantine(spark, store, beside_it, COORDINATES, idempotent=idempotent)
             refused.create(entry)
-            target = open_target(spark, table, self.shape)
+            target = open_target(spark, table, store, self.shape)
             target.ready(entry)
             return Following(table.sink, self.shape, target, SetAside(refused, self.shape))
         quarantine: Quarantine | None = None

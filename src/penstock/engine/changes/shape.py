@@ -16,10 +16,8 @@ from penstock.spec.finding import did_you_mean
 
 _OURS = (CHANGE, VERSION, TIME, SOURCE, "_deleted", "_sequence")
 """Columns that are Penstock's or Delta's: sent only if they are named."""
-_JSON = (
-    "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
-    "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\")"
-)
+TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+_JSON = f"map('timestampFormat', \"{TIMES}\", 'timestampNTZFormat', \"{TIMES.removesuffix('XXX')}\")"
 """Spark's own way of writing a time in JSON ends with its milliseconds."""
 NESTED = (ArrayType, MapType, StructType, VariantType)
 
