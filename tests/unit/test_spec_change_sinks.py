@@ -71,7 +71,7 @@ def test_each_kind_of_target_has_a_plan(tmp_path: Path) -> None:
 
 def test_the_groups_of_an_aggregate_are_its_keys(tmp_path: Path) -> None:
     sink = planned(tmp_path, "out: {from: {changes: gold.daily}, to: {redis: 'redis://h'}}")
-    assert sink.keys == ("id", "window_start")
+    assert sink.keys == ("window_start", "window_end", "id")
 
 
 @pytest.mark.parametrize(

@@ -119,13 +119,6 @@ def test_a_key_of_a_later_version_is_not_called_unknown(key: str, tmp_path: Path
     assert "not in this version" in problem.message
 
 
-@pytest.mark.parametrize("source", ["changes: silver.x"])
-def test_a_source_of_a_later_version_is_not_called_unknown(source: str, tmp_path: Path) -> None:
-    found = problems(tmp_path, table(f"from: {{{source}}}"))
-    assert found
-    assert all("not in this version" in problem.message for problem in found)
-
-
 @pytest.mark.parametrize("key", ["root", "source", "origin"])
 def test_what_only_python_can_give_is_unknown_in_a_file(key: str, tmp_path: Path) -> None:
     text = table("from: {kafka: orders}") + ("root: /\n" if key == "root" else f"    {key}: {{kafka: x}}\n")

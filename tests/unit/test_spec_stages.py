@@ -35,7 +35,7 @@ def test_a_table_reads_another(tmp_path: Path) -> None:
         ("{table: bronze.orders, starting: {version: -1}}", "too small", "0 or more"),
         ("{table: bronze.orders, max_per_trigger: 5}", "unknown key 'max_per_trigger'", ""),
         ("{files: ./in}", "'format' is missing", "write format: json"),
-        ("{changes: bronze.orders}", "not in this version", ""),
+        ("{changes: bronze.orders}", "keeps no change feed", "change_feed: true"),
         ("{delta: ./x, ignore_delets: true}", "unknown key", "did you mean 'ignore_deletes'?"),
     ],
 )
@@ -139,7 +139,15 @@ def test_a_transform_takes_each_lookup_by_its_name(tmp_path: Path) -> None:
         (["dedupe: {keys: [a], within: 7 days}"], "belong together"),
         (["write: {cluster_by: [a], partition_by: [b]}"], "not by both"),
         (["write: {schema: loose}"], "is not a schema mode"),
-        (["write: {merge: {keys: [a]}}"], "not in this version"),
+        (["write: {merge: {keys: [a]}}"], "'sequence' is missing"),
+        (["write: {merge: {sequence: a}}"], "'keys' is missing"),
+        (["write: {merge: {keys: [a, A], sequence: b}}"], "there twice"),
+        (["write: {merge: {keys: [a], sequence: b, history: scd3}}"], "is not a way to keep history"),
+        (["write: {merge: {keys: [a], sequence: b, time: c}}"], "since when a version is valid"),
+        (["write: {merge: {keys: [a], sequence: b, columns: {except: [a]}}}"], "cannot be left out"),
+        (["write: {merge: {keys: [a], sequence: b}, source: false}"], "keep their coordinates"),
+        (["write: {merge: {keys: [a], sequence: b}}", "dedupe: {keys: [a]}"], "no dedupe of its own"),
+        (["audit: {keys: [a]}"], "tells the changes of a table"),
     ],
 )
 def test_stages_that_do_not_fit_are_refused(lines: list[str], said: str, tmp_path: Path) -> None:

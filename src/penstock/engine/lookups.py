@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.engine.merge.tombstones import living
 from penstock.engine.protocol.entry import Pins
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import Store
@@ -15,6 +16,7 @@ class Lookups:
     def __init__(self, table: TablePlan, store: Store) -> None:
         self._table = table.name
         self._places = {one.name: one.uri for one in table.stages.lookups} if table.stages else {}
+        self._merged = {one.name for one in table.stages.lookups if one.merged} if table.stages else set()
         self._logs = {name: DeltaLog(store, uri, name) for name, uri in self._places.items()}
 
     def newest(self) -> dict[str, int]:
@@ -28,7 +30,8 @@ class Lookups:
         return found
 
     def read(self, spark: SparkSession, pins: Pins) -> dict[str, DataFrame]:
-        return {
+        found = {
             name: spark.read.format("delta").option("versionAsOf", pins.lookups[name]).load(uri)
             for name, uri in self._places.items()
         }
+        return {name: living(rows) if name in self._merged else rows for name, rows in found.items()}

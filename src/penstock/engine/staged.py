@@ -11,9 +11,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from penstock.engine.lookups import Lookups
+from penstock.engine.merge.merging import Merging
 from penstock.engine.protocol.commit import append
 from penstock.engine.protocol.entry import Entry, Pins
-from penstock.engine.protocol.fates import BATCHES, DROPPED, DUPLICATES, READ, REJECTED, RESHAPED, UNMET, Fates
+from penstock.engine.protocol.fates import (
+    BATCHES,
+    CONFLICTS,
+    DROPPED,
+    DUPLICATES,
+    READ,
+    REJECTED,
+    RESHAPED,
+    SUPERSEDED,
+    UNMET,
+    Fates,
+)
 from penstock.engine.protocol.function import Pinned
 from penstock.engine.quarantine import Quarantine
 from penstock.engine.stages import judge
@@ -35,6 +47,7 @@ class Staged:
         assert table.stages is not None
         self._table, self._stages, self._lookups, self._quarantine = table, stages, lookups, quarantine
         self._dedupe = table.stages.dedupe
+        self._merging = Merging(table) if table.write.merge is not None else None
         self._made: Made | None = None
         self._kept: DataFrame | None = None
 
@@ -44,6 +57,9 @@ class Staged:
     def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
         self._made = self._make(batch, entry)
         rows = self._made.rows
+        if self._merging is not None:
+            self._merging.write(rows, entry, uri, files=files, idempotent=idempotent)
+            return
         if self._dedupe is not None:
             self._kept = numbered(rows).persist(StorageLevel.MEMORY_AND_DISK)
             rows = without_duplicates(self._kept, self._dedupe, uri)
@@ -55,7 +71,7 @@ class Staged:
         found = [one for one in told if one is not None]
         if made is None or len(found) < len(told):
             return self._again(batch, entry, rows)
-        fates = _fates(found, rows)
+        fates = self._fates(found, entry, rows)
         if fates[REJECTED] and self._quarantine is not None:
             self._quarantine.add(self._stages.explained(self._brought(batch, entry, made, found)), entry)
         return fates
@@ -64,6 +80,8 @@ class Staged:
         kept, self._kept = self._kept, None
         if kept is not None:
             kept.unpersist()
+        if self._merging is not None:
+            self._merging.done()
 
     def _make(self, batch: DataFrame, entry: Entry) -> Made:
         return self._stages.make(batch, entry.pins, self._lookups.read(batch.sparkSession, entry.pins))
@@ -84,16 +102,27 @@ class Staged:
         made = self._make(batch, entry)
         changed = entry.pins.definition != self._table.definition
         if self._quarantine is not None and not self._quarantine.has(entry):
-            if changed and not self._table.input.stable:
+            if changed and (self._merging is not None or not self._table.input.stable):
                 raise _by_another_definition(entry)
             first, *later = (judged.rejected() for judged in made.judged)
             records = (self._stages.with_raw(batch, entry.pins, rejected) for rejected in later)
             explained = self._stages.explained(reduce(DataFrame.unionByName, (first, *records)))
-            known = self._table.write.source and self._table.input.stable
+            known = self._table.write.source and self._table.input.stable and self._merging is None
             if known and (changed or self._stages.depends_on_the_moment):
                 explained = self._left_over(batch, entry, made, explained)
             self._quarantine.add(explained, entry)
-        return {} if changed else _fates([judged.counted() for judged in made.judged], rows)
+        return {} if changed else self._fates([judged.counted() for judged in made.judged], entry, rows)
+
+    def _fates(self, found: Sequence[Told], entry: Entry, rows: int) -> dict[str, int]:
+        fates = _fates(found, rows)
+        if self._merging is None:
+            return fates
+        return {
+            **fates,
+            DUPLICATES: 0,
+            SUPERSEDED: fates[DUPLICATES],
+            CONFLICTS: entry.changed.get(CONFLICTS, 0),
+        }
 
     def _left_over(self, batch: DataFrame, entry: Entry, made: Made, explained: DataFrame) -> DataFrame:
         """The batch was judged by another definition, or at another time, so the table may hold rows that are rejected

@@ -20,6 +20,7 @@ from penstock.engine.files.quarantine import FileQuarantine
 from penstock.engine.files.reader import FilesReader
 from penstock.engine.landing import Landing
 from penstock.engine.lookups import Lookups
+from penstock.engine.merge.merging import Merging
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.function import Function
 from penstock.engine.quarantine import Quarantine
@@ -108,7 +109,8 @@ def table_function(spark: SparkSession, table: TablePlan, store: Store, source: 
     stages.refuse_chance(empty, beside)
     made = stages.make(empty, pins, beside)
     source_type = made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
-    return TableFunction(made.rows.schema, stages, source_type)
+    schema = Merging(table).schema(made.rows) if table.write.merge is not None else made.rows.schema
+    return TableFunction(schema, stages, source_type)
 
 
 def _plain(schema: StructType) -> StructType:

@@ -23,8 +23,14 @@ _IGNORES_CHANGES = Setting(
 _IGNORES_DELETES = Setting(
     "ignoreDeletes", "true", "yours: rows that are deleted upstream as whole files stay in this table"
 )
-_FOLLOWS = Setting("readChangeFeed", "true", "every change of a row is read, with its version")
 _STOPS = Setting("upstream changes", "stop this table", "nobody promises that a table that is not ours only grows")
+
+
+_FOLLOWS = Setting(
+    "readChangeFeed",
+    "true",
+    "every insert, update and delete of its rows; those of one commit always come in one batch",
+)
 
 
 def delta_plan(
@@ -48,18 +54,26 @@ def delta_plan(
         settings.append(Setting("max_files", "1000", "Delta's own bound of a batch"))
     if source.max_bytes is not None:
         settings.append(Setting("max_bytes", str(source.max_bytes), YOURS))
-    table = source.changes if isinstance(source, ChangesFrom) else getattr(source, "table", None)
+    table = None if isinstance(source, DeltaFrom) else source.table
+    upstream = project.tables[table] if table is not None else None
     made = DeltaSource(
-        uri=lake_place(source.delta, project.root) if isinstance(source, DeltaFrom) else table_uri(lake, str(table)),
+        uri=table_uri(lake, table) if table is not None else lake_place(_path(source), project.root),
         table=table,
-        where=source.where,
+        where=None if isinstance(source, ChangesFrom) else source.where,
         starting=_starting(source.starting),
         max_files=source.max_files,
         max_bytes=source.max_bytes,
         options={setting.name: setting.value for setting in settings if setting.value == "true"},
         changes=isinstance(source, ChangesFrom),
+        merged=upstream is not None and upstream.write.merge is not None,
     )
     return made, tuple(settings)
+
+
+def _path(source: TableFrom | DeltaFrom | ChangesFrom) -> str:
+    if isinstance(source, ChangesFrom):
+        return source.changes
+    return source.delta if isinstance(source, DeltaFrom) else source.table
 
 
 def _starting(written: Written) -> VersionStart:

@@ -89,7 +89,9 @@ class DeltaSource:
     options: Mapping[str, str] = field(default_factory=dict)
     """What a change of its rows does to the reader, in Delta's words."""
     changes: bool = False
-    """Its change feed is read."""
+    """Its change feed is read, not what is added to it."""
+    merged: bool = False
+    """It holds tombstones, which nobody else shall see."""
 
 
 @dataclass(frozen=True)

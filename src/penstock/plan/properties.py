@@ -42,6 +42,14 @@ def property_settings(write: Write, raw: Mapping[str, str], *, one_topic: bool =
         )
     if write.auto_compact:
         chosen.append(Setting("delta.autoOptimize.autoCompact", "true", f"{YOURS}: small files become large ones"))
+    if write.merge is not None:
+        chosen.append(
+            Setting(
+                "delta.enableDeletionVectors",
+                "true",
+                "a changed row is marked in its file, which is not written anew for it",
+            )
+        )
     if write.change_feed:
         chosen.append(Setting("delta.enableChangeDataFeed", "true", f"{YOURS}: changes of rows can be followed"))
     return (

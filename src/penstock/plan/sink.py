@@ -13,12 +13,12 @@ from penstock.plan.settings import YOURS
 from penstock.plan.table import brought_by
 from penstock.plan.target import ChangeSink, JdbcTarget, KafkaTarget, RedisTarget, SearchTarget
 from penstock.plan.trigger import trigger_plan
-from penstock.spec.graph import keys_of, multiplies
+from penstock.spec.graph import keys_followed, multiplies
 from penstock.spec.kafka_options import is_producers
 from penstock.spec.project import Project
 from penstock.spec.sink import Sink
 from penstock.spec.target import JdbcTo, KafkaTo, RedisTo, SearchTo
-from penstock.spec.upstream import ChangesFrom, TableFrom
+from penstock.spec.upstream import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.write import Write
 
 PRODUCER = (
@@ -39,9 +39,8 @@ def sink_plan(project: Project, name: str, lake: str) -> TablePlan:
         "options": dict(source.options),
         **_decides(target),
     }
-    upstream: tuple[str, ...] = ()
-    if isinstance(sink.source, TableFrom | ChangesFrom):
-        upstream = (sink.source.table if isinstance(sink.source, TableFrom) else sink.source.changes,)
+    named = None if isinstance(sink.source, DeltaFrom) else sink.source.table
+    upstream = (named,) if named is not None else ()
     return TablePlan(
         name=name,
         source=source,
@@ -121,7 +120,7 @@ def _followed(project: Project, sink: Sink, source: ChangesFrom) -> tuple[Change
         case RedisTo():
             ttl = None if to.ttl is None else round(to.ttl * 1000)
             target = RedisTarget(to.redis, to.prefix, to.as_, ttl, to.user, to.password)
-    keys = sink.keys or keys_of(project.tables[source.changes])
+    keys = sink.keys or keys_followed(source, project.tables)
     return ChangeSink(target, keys, sink.columns), settings
 
 

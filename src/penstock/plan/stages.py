@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.spec.aggregate import Aggregate
+from penstock.spec.graph import keys_of
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
 from penstock.spec.routine import find_routine
@@ -49,6 +50,8 @@ class Lookup:
     uri: str
     table: str | None
     """Its name if it is a table of the project."""
+    merged: bool = False
+    """It holds tombstones."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,37 @@ class AggregatePlan:
 
 
 @dataclass(frozen=True)
+class MergePlan:
+    """`sequence`, `deleted` and `time` are SQL expressions over a change."""
+
+    keys: tuple[str, ...]
+    sequence: str
+    deleted: str
+    history: Literal["scd1", "scd2"]
+    ignore: str | None = None
+    """Changes that are none: they are left out. An expression as well."""
+    time: str | None = None
+    ignore_nulls: bool = False
+    only: tuple[str, ...] = ()
+    but: tuple[str, ...] = ()
+    keep_deleted_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class AuditPlan:
+    keys: tuple[str, ...]
+    who: str | None
+
+
+@dataclass(frozen=True)
 class WritePlan:
     schema: Literal["strict", "evolve"] = "strict"
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
     zorder_by: tuple[str, ...] = ()
     source: bool = True
+    merge: MergePlan | None = None
+    change_feed: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,6 +125,7 @@ class Stages:
     lookups: tuple[Lookup, ...] = ()
     expect: tuple[Expectation, ...] = ()
     dedupe: DedupePlan | None = None
+    audit: AuditPlan | None = None
     whole_files: bool = False
     """A file that cannot be read is rejected as one."""
 
@@ -106,7 +135,11 @@ class Stages:
         return self.whole_files or self.decode is not None or any(one.action == "quarantine" for one in self.expect)
 
 
-def stages_plan(project: Project, table: Table, lake: str) -> Stages | None:
+KEY, SEQUENCE = "merge.key", "merge.sequence"
+"""Expectations that every change of a merged table has to meet; no name of a user's has a dot."""
+
+
+def stages_plan(project: Project, table: Table, lake: str, merge: MergePlan | None = None) -> Stages | None:
     if not table.staged:
         return None
     dedupe = table.dedupe
@@ -115,11 +148,21 @@ def stages_plan(project: Project, table: Table, lake: str) -> Stages | None:
         decode=_decode(table.decode, project.root) if table.decode else None,
         transform=_transform(table, project.root),
         lookups=tuple(_lookup(project, name, target, lake) for name, target in table.lookups.items()),
-        expect=tuple(Expectation(one.name, one.check, one.action) for one in table.expect),
+        expect=(*(Expectation(one.name, one.check, one.action) for one in table.expect), *_mergeable(merge)),
         dedupe=DedupePlan(dedupe.keys, None if dedupe.within is None else round(dedupe.within * 1000), dedupe.time)
         if dedupe
         else None,
+        audit=AuditPlan(keys_of(table, project.tables), table.audit.who) if table.audit else None,
     )
+
+
+def _mergeable(merge: MergePlan | None) -> tuple[Expectation, ...]:
+    """A change without a key is of no row, one without a sequence nobody can put in order."""
+    if merge is None:
+        return ()
+    keys = " AND ".join(f"`{key.replace('`', '``')}` IS NOT NULL" for key in merge.keys)
+    order = " AND ".join(f"({text}) IS NOT NULL" for text in (merge.sequence, merge.time) if text is not None)
+    return Expectation(KEY, keys, "quarantine"), Expectation(SEQUENCE, order, "quarantine")
 
 
 def dedupe_reads(dedupe: DedupePlan) -> tuple[str, str]:
@@ -150,8 +193,16 @@ def aggregate_plan(aggregate: Aggregate) -> AggregatePlan:
     )
 
 
-def write_plan(write: Write) -> WritePlan:
-    return WritePlan(write.schema_, write.partition_by, write.cluster_by, write.zorder_by, write.source)
+def write_plan(write: Write, merge: MergePlan | None = None) -> WritePlan:
+    return WritePlan(
+        write.schema_,
+        write.partition_by,
+        write.cluster_by,
+        write.zorder_by,
+        write.source,
+        merge=merge,
+        change_feed=write.change_feed,
+    )
 
 
 def csv_options(given: Mapping[str, str]) -> dict[str, str]:
@@ -187,4 +238,5 @@ def _transform(table: Table, root: Path) -> TransformPlan | None:
 def _lookup(project: Project, name: str, target: str, lake: str) -> Lookup:
     if is_place(target):
         return Lookup(name, lake_place(target, project.root), None)
-    return Lookup(name, table_uri(lake, target), target)
+    merged = project.tables[target].write.merge is not None
+    return Lookup(name, table_uri(lake, target), target, merged)

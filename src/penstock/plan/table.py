@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from penstock.plan.definition import hashed
 from penstock.plan.delta import delta_plan
 from penstock.plan.files import FilesSource, files_decide, files_input, files_plan, files_stages, files_write
 from penstock.plan.kafka import source_plan
+from penstock.plan.merge import merge_plan, merge_settings
 from penstock.plan.model import DeltaSource, Input, KafkaSource, Setting, TablePlan
 from penstock.plan.properties import property_settings
-from penstock.plan.stages import AggregatePlan, Stages, aggregate_plan, dedupe_reads, stages_plan, table_uri, write_plan
+from penstock.plan.stages import (
+    AggregatePlan,
+    Stages,
+    WritePlan,
+    aggregate_plan,
+    dedupe_reads,
+    stages_plan,
+    table_uri,
+    write_plan,
+)
 from penstock.plan.stream import stream_definition, stream_plan
 from penstock.plan.trigger import trigger_plan
 from penstock.spec.columns import table_columns
@@ -22,17 +32,18 @@ from penstock.spec.origin import From
 from penstock.spec.project import Project
 from penstock.spec.source import KafkaFrom
 from penstock.spec.table import Table
-from penstock.spec.upstream import TableFrom
+from penstock.spec.upstream import ChangesFrom, TableFrom
 
 
 def table_plan(project: Project, name: str, lake: str) -> TablePlan:
     table = project.tables[name]
     columns = kafka_columns(table)
     source, source_settings = _source(project, table.source, name, lake)
-    stages = stages_plan(project, table, lake)
+    merge = merge_plan(project, table)
+    stages = stages_plan(project, table, lake, merge)
     aggregate = aggregate_plan(table.aggregate) if table.aggregate else None
     stream = stream_plan(project, table, lake) if table.stream else None
-    write = write_plan(table.write)
+    write = write_plan(table.write, merge)
     if isinstance(source, FilesSource):
         assert stages is not None
         stages, write = files_stages(source, stages), files_write(source, write)
@@ -50,7 +61,7 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
         properties={setting.name: setting.value for setting in properties},
         definition=stream_definition(stream)
         if stream
-        else _definition(source, table.payload, columns, stages, aggregate, keeps_source=write.source),
+        else _definition(source, table.payload, columns, stages, aggregate, write),
         origin=table.origin,
         input=brought,
         stages=stages,
@@ -59,7 +70,7 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
         write=write,
         upstream=upstream_of(table),
         waits_for=waits_for(project.tables, name),
-        settings=(*source_settings, *_dedupe(stages), *properties),
+        settings=(*source_settings, *_dedupe(stages), *merge_settings(merge), *properties),
     )
 
 
@@ -82,6 +93,8 @@ def _input(project: Project, table: Table) -> Input:
         return Input(kafka_columns(table), "kafka")
     if isinstance(table.source, FilesFrom):
         return files_input(table.source)
+    if isinstance(table.source, ChangesFrom) and table.source.table is not None:
+        return replace(brought_by(project, project.tables[table.source.table]), stable=False)
     if not isinstance(table.source, TableFrom):
         return Input({}, "file", "file", stable=False)
     return brought_by(project, project.tables[table.source.table])
@@ -101,8 +114,7 @@ def _definition(
     columns: dict[str, str],
     stages: Stages | None,
     aggregate: AggregatePlan | None,
-    *,
-    keeps_source: bool,
+    write: WritePlan,
 ) -> str:
     """What decides the rows of a batch whose positions are given. So not `starting`, which decides only where a new
     source begins, nor the addresses of the brokers, which may move."""
@@ -119,7 +131,9 @@ def _definition(
     else:
         decides |= {"table": source.table or source.uri, "where": source.where, "options": dict(source.options)}
     if stages is not None:
-        decides |= {"stages": _plain(stages), "source": keeps_source}
+        decides |= {"stages": _plain(stages), "source": write.source}
+    if write.merge is not None:
+        decides |= {"merge": {**asdict(write.merge), "keep_deleted_ms": None}}
     if aggregate is not None:
         decides |= {"aggregate": asdict(aggregate)}
     return hashed(decides)
@@ -129,8 +143,11 @@ def _plain(stages: Stages) -> Mapping[str, Any]:
     """Without the paths of this machine: a project that is moved is the same."""
     document = asdict(stages)
     del document["whole_files"]
+    if stages.audit is None:  # as before there were such tables: their definition is the same
+        del document["audit"]
     if stages.transform is not None:
         document["transform"]["file"] = None
     for lookup in document["lookups"]:
         lookup["uri"] = lookup["uri"] if lookup["table"] is None else None
+        del lookup["merged"]
     return document

@@ -12,11 +12,12 @@ from penstock.spec.upstream import ChangesFrom, TableFrom, is_place
 
 def upstream_of(table: Table) -> tuple[str, ...]:
     """The tables that this one reads as they grow."""
-    return tuple(dict.fromkeys(read.table for _, read in _tables_read(table)))
+    followed = [table.source.table] if isinstance(table.source, ChangesFrom) and table.source.table else []
+    return tuple(dict.fromkeys([*(read.table for _, read in _tables_read(table)), *followed]))
 
 
 def _tables_read(table: Table) -> Iterator[tuple[tuple[str, ...], TableFrom]]:
-    """With the path where each is written."""
+    """As they grow, with the path where each is written."""
     if isinstance(table.source, TableFrom):
         yield ("from",), table.source
     for name, source in table.streams.items():
@@ -59,9 +60,14 @@ def graph_findings(tables: Mapping[str, Table]) -> list[Finding]:
             elif why := rewrites(tables[source.table]):
                 message = f"{source.table} {why}, and only new rows are read"
                 hint = (
-                    "read the table that it reads; as a lookup it can be used as it is; with emit: final it only grows"
+                    f"follow its changes: from: {{changes: {source.table}}}; as a lookup it can be used as it is; an "
+                    "aggregate with emit: final only grows"
                 )
                 findings.append(Finding((name, *path, "table"), message, hint))
+        findings += [
+            finding.below((name,)) for finding in _followed(table.source, tables, [one for one in known if one != name])
+        ]
+        findings += [finding.below((name,)) for finding in _without_keys(table, tables)]
         for lookup, target in table.lookups.items():
             if not is_place(target) and target not in tables:
                 message = f"there is no table {shown(target)} in this project"
@@ -70,11 +76,57 @@ def graph_findings(tables: Mapping[str, Table]) -> list[Finding]:
     return findings or _cycles(tables)
 
 
+def _followed(source: object, tables: Mapping[str, Table], others: list[str]) -> list[Finding]:
+    """What is wrong with a source of changes."""
+    if not isinstance(source, ChangesFrom) or source.table is None:
+        return []
+    path = ("from", "changes")
+    if source.table not in tables:
+        hint = _other(source.table, others, "from: {changes: /path}")
+        return [Finding(path, f"there is no table {shown(source.table)} in this project", hint)]
+    if not tables[source.table].write.change_feed:
+        hint = f"give {source.table} one: write: {{change_feed: true}}"
+        return [Finding(path, f"{source.table} keeps no change feed", hint)]
+    return []
+
+
+def _without_keys(table: Table, tables: Mapping[str, Table]) -> list[Finding]:
+    """A table that follows changes has the keys of the one that it follows, if that has some."""
+    if not isinstance(table.source, ChangesFrom) or keys_of(table, tables):
+        return []
+    part = ("write", "merge") if table.write.merge is not None else ("audit",) if table.audit is not None else None
+    if part is None:
+        return []
+    hint = "write keys: [customer_id]"
+    return [Finding(part, f"'keys' is missing: {table.source.changes} has none to take them from", hint, at_key=True)]
+
+
+def keys_of(table: Table, tables: Mapping[str, Table]) -> tuple[str, ...]:
+    """What tells the rows of a table apart, of one that merges or audits changes; () if nobody says."""
+    own = table.write.merge or table.audit
+    if own is not None and own.keys:
+        return own.keys
+    return keys_followed(table.source, tables) if own is not None else ()
+
+
+def keys_followed(source: object, tables: Mapping[str, Table]) -> tuple[str, ...]:
+    """The keys of the table whose changes are read. Of one that keeps its history they do not tell rows apart."""
+    upstream = tables.get(source.table or "") if isinstance(source, ChangesFrom) else None
+    if upstream is None:
+        return ()
+    if upstream.aggregate is not None and upstream.aggregate.emit != "final":
+        window = ("window_start", "window_end") if upstream.aggregate.window else ()
+        return (*window, *upstream.aggregate.keys)
+    merge = upstream.write.merge
+    return keys_of(upstream, tables) if merge is not None and merge.history == "scd1" else ()
+
+
 def sink_findings(sinks: Mapping[str, Sink], tables: Mapping[str, Table]) -> list[Finding]:
     findings: list[Finding] = []
     for name, sink in sinks.items():
         if isinstance(sink.source, ChangesFrom):
-            findings += [finding.below((name,)) for finding in _followed_findings(sink, sink.source, tables)]
+            found = _followed(sink.source, tables, list(tables)) or _sink_keys(sink, sink.source, tables)
+            findings += [finding.below((name,)) for finding in found]
         elif isinstance(sink.source, TableFrom):
             path = (name, "from", "table")
             upstream = sink.source.table
@@ -82,32 +134,16 @@ def sink_findings(sinks: Mapping[str, Sink], tables: Mapping[str, Table]) -> lis
                 hint = _other(upstream, list(tables), "from: {delta: …}")
                 findings.append(Finding(path, f"there is no table {shown(upstream)} in this project", hint))
             elif why := rewrites(tables[upstream]):
-                hint = f"write from: {{changes: {upstream}}}, which sends what becomes of its rows"
+                hint = f"follow its changes: from: {{changes: {upstream}}}"
                 findings.append(Finding(path, f"{upstream} {why}: a sink sends what is added to a table", hint))
     return findings
 
 
-def _followed_findings(sink: Sink, source: ChangesFrom, tables: Mapping[str, Table]) -> list[Finding]:
-    upstream = tables.get(source.changes)
-    if upstream is None:
-        hint = did_you_mean(source.changes, list(tables))
-        return [Finding(("from", "changes"), f"there is no table {shown(source.changes)} in this project", hint)]
-    findings = []
-    if not upstream.write.change_feed:
-        hint = "write there: write: {change_feed: true}"
-        findings.append(Finding(("from", "changes"), f"{source.changes} keeps no change feed", hint))
-    if not sink.keys and not keys_of(upstream):
-        hint = "write keys: [customer_id], the columns of which no two rows have the same values"
-        findings.append(Finding((), f"which row of {source.changes} is it? 'keys' is missing", hint, at_key=True))
-    return findings
-
-
-def keys_of(table: Table) -> tuple[str, ...]:
-    """The columns that tell the rows of a table apart, where its definition says so."""
-    aggregate = table.aggregate
-    if aggregate is None:
-        return ()
-    return (*aggregate.keys, *(("window_start",) if aggregate.window is not None else ()))
+def _sink_keys(sink: Sink, source: ChangesFrom, tables: Mapping[str, Table]) -> list[Finding]:
+    if sink.keys or keys_followed(source, tables):
+        return []
+    hint = "write keys: [customer_id], the columns of which no two rows have the same values"
+    return [Finding((), f"which row of {source.changes} is it? 'keys' is missing", hint, at_key=True)]
 
 
 def rewrites(table: Table) -> str | None:
@@ -116,12 +152,16 @@ def rewrites(table: Table) -> str | None:
         return "recomputes its groups in place"
     if table.output == "complete":
         return "writes all its rows anew in every batch"
+    if table.write.merge is not None:
+        return "changes its rows in place"
     return None
 
 
 def multiplies(table: Table, tables: Mapping[str, Table]) -> bool:
     """One record of the topic that the rows come from may have become several of them."""
     if any(step is not None for step in (table.transform, table.sql, table.aggregate, table.stream)):
+        return True
+    if isinstance(table.source, ChangesFrom):
         return True
     return isinstance(table.source, TableFrom) and multiplies(tables[table.source.table], tables)
 
@@ -145,7 +185,7 @@ def _cycles(tables: Mapping[str, Table]) -> list[Finding]:
     for start in tables:
         if start not in done and (around := circle(start, ())):
             hint = "one of them must have another source"
-            return [Finding((around[0], "from", "table"), f"a circle: {' -> '.join(around)}", hint)]
+            return [Finding((around[0], "from"), f"a circle: {' -> '.join(around)}", hint)]
     return []
 
 

@@ -10,23 +10,26 @@ from pydantic import ValidationError, ValidationInfo
 from penstock.spec.finding import Wrong, did_you_mean, shown, wrong
 from penstock.spec.folder import FilesFrom
 from penstock.spec.source import KafkaFrom
-from penstock.spec.upstream import DeltaFrom, TableFrom
+from penstock.spec.upstream import ChangesFrom, DeltaFrom, TableFrom
 
-From = KafkaFrom | TableFrom | DeltaFrom | FilesFrom
-_KINDS: dict[str, type[KafkaFrom] | type[TableFrom] | type[DeltaFrom] | type[FilesFrom]] = {
+From = KafkaFrom | TableFrom | DeltaFrom | FilesFrom | ChangesFrom
+_KINDS: dict[str, type[KafkaFrom] | type[TableFrom] | type[DeltaFrom] | type[FilesFrom] | type[ChangesFrom]] = {
     "kafka": KafkaFrom,
     "table": TableFrom,
     "delta": DeltaFrom,
     "files": FilesFrom,
+    "changes": ChangesFrom,
 }
-_LATER = {"changes": "this version reads what was added"}
 _TABLE = re.compile(r"\w+\.\w+")
-_SHAPES = "write from: {kafka: topic}, {table: bronze.orders}, {delta: /path} or {files: folder, format: json}"
+_SHAPES = (
+    "write from: {kafka: topic}, {table: bronze.orders}, {changes: silver.customers}, {delta: /path} or "
+    "{files: folder, format: json}"
+)
 
 
 def source_of(value: Any, info: ValidationInfo) -> From:
     """Raises Wrong."""
-    if isinstance(value, KafkaFrom | TableFrom | DeltaFrom | FilesFrom):
+    if isinstance(value, KafkaFrom | TableFrom | DeltaFrom | FilesFrom | ChangesFrom):
         return value
     if not isinstance(value, dict):
         shown_value = "there is nothing here" if value is None else f"{shown(value)} is not what belongs here"
@@ -45,9 +48,6 @@ def source_of(value: Any, info: ValidationInfo) -> From:
 
 
 def _unknown(value: dict[str, Any]) -> Wrong:
-    for key, instead in _LATER.items():
-        if key in value:
-            return wrong(f"'{key}' is not in this version of Penstock yet", instead, key, at_key=True)
     near = [did_you_mean(str(key), list(_KINDS)) for key in value]
     close = next((hint for hint in near if hint.startswith("did you mean")), None)
     return wrong("where do the rows come from?", close or _SHAPES, at_key=True)

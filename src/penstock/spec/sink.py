@@ -11,7 +11,6 @@ from pydantic import (
     Field,
     PlainValidator,
     PrivateAttr,
-    ValidationError,
     ValidationInfo,
     model_validator,
 )
@@ -30,15 +29,8 @@ _QUARANTINE = "__quarantine"
 
 
 def _source(value: Any, info: ValidationInfo) -> TableFrom | DeltaFrom | ChangesFrom:
-    if isinstance(value, ChangesFrom):
-        return value
-    if isinstance(value, dict) and "changes" in value:
-        try:
-            return ChangesFrom.model_validate(value, context=info.context)
-        except ValidationError as error:
-            raise Wrong(ChangesFrom.findings(error)) from None
     found = source_of(value, info)
-    if isinstance(found, TableFrom | DeltaFrom):
+    if isinstance(found, TableFrom | DeltaFrom | ChangesFrom):
         return found
     hint = "land them in a table first, and write from: {table: bronze.orders}"
     raise wrong("a sink sends the rows of a table", hint, at_key=True)

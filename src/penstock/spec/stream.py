@@ -67,9 +67,12 @@ def stream_findings(table: Table) -> list[Finding]:
         ]
     findings = [
         Finding((key,), f"a table with 'stream' has no {key} of its own", _HERE, at_key=True)
-        for key in ("decode", "transform", "sql", "expect", "dedupe", "aggregate", "lookups")
+        for key in ("decode", "transform", "sql", "expect", "dedupe", "aggregate", "audit", "lookups")
         if getattr(table, key)
     ]
+    if table.write.merge is not None:
+        hint = "read this table's rows in another one, and merge them there"
+        findings.append(Finding(("write", "merge"), "a table with 'stream' appends its rows", hint, at_key=True))
     if not isinstance(table.source, TableFrom | DeltaFrom):
         what = "topics" if isinstance(table.source, KafkaFrom) else "files"
         hint = f"land the {what} in a table first, and read that: from: {{table: bronze.orders}}"

@@ -9,6 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, PlainValidator, PrivateAttr, SerializeAsAny, model_validator
 
 from penstock.spec.aggregate import Aggregate
+from penstock.spec.audit import Audit
+from penstock.spec.changed import changes_findings, merge_findings
 from penstock.spec.columns import clashes, renamed
 from penstock.spec.finding import Finding, Wrong
 from penstock.spec.folder import FilesFrom
@@ -18,7 +20,7 @@ from penstock.spec.source import KafkaFrom
 from penstock.spec.stages import Decode, Dedupe, Expectation, expectations
 from penstock.spec.stream import output_mode, stream_findings, stream_inputs
 from penstock.spec.trigger import Trigger
-from penstock.spec.upstream import DeltaFrom, TableFrom
+from penstock.spec.upstream import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.write import Write
 
 _SEGMENT = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -54,6 +56,7 @@ class Table(Part):
     expect: Annotated[tuple[Expectation, ...], BeforeValidator(expectations)] = ()
     dedupe: Dedupe | None = None
     aggregate: Aggregate | None = None
+    audit: Audit | None = None
     stream: str | None = Field(default=None, min_length=1, examples=["streams.py:sessions"])
     streams: Annotated[dict[str, TableFrom | DeltaFrom], PlainValidator(stream_inputs)] = Field(default={})
     output: Annotated[Literal["append", "complete"], BeforeValidator(output_mode)] | None = None
@@ -75,7 +78,7 @@ class Table(Part):
     @property
     def staged(self) -> bool:
         """Its rows are more than the record as it came."""
-        stages = (self.decode, self.transform, self.sql, self.dedupe)
+        stages = (self.decode, self.transform, self.sql, self.dedupe, self.audit, self.write.merge)
         return isinstance(self.source, FilesFrom) or bool(self.expect) or any(stage is not None for stage in stages)
 
     @property
@@ -106,6 +109,10 @@ def _stage_findings(table: Table) -> list[Finding]:
         findings += _files_findings(table, table.source)
     if table.aggregate is not None:
         findings += _aggregate_findings(table)
+    if table.write.merge is not None:
+        findings += merge_findings(table)
+    if isinstance(table.source, ChangesFrom) or table.audit is not None:
+        findings += changes_findings(table)
     if table.transform is not None and table.sql is not None:
         findings.append(Finding(("sql",), "there is a transform and sql", "keep one of them", at_key=True))
     if table.lookups and table.transform is None and table.sql is None:

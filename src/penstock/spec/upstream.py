@@ -63,6 +63,30 @@ class TableFrom(Part):
         return self.table.rpartition(".")[2].replace("-", "_")
 
 
+class ChangesFrom(Part):
+    """What changes in a table: inserted, updated and deleted rows, from its change feed. A table of the project, or any
+    by its path."""
+
+    changes: str = Field(min_length=1, examples=["silver.customers"])
+    starting: VersionStart = VersionStart(at="earliest")
+    max_files: int | None = Field(default=None, ge=1)
+    max_bytes: Bytes | None = None
+
+    moved: ClassVar[dict[str, str]] = {
+        "where": "a row that leaves the condition would stay where its changes go: make a table of those rows first"
+    }
+    shape: ClassVar[str] = "from: {changes: silver.customers}"
+
+    @property
+    def table(self) -> str | None:
+        """Its name if it is a table of the project."""
+        return None if is_place(self.changes) else self.changes
+
+    @property
+    def input_name(self) -> str:
+        return self.changes.rpartition(".")[2].replace("-", "_") if self.table else "input"
+
+
 class DeltaFrom(Part):
     """Any Delta table by its path. Nobody promises that it only grows: without the two switches a change stops us."""
 
@@ -79,19 +103,3 @@ class DeltaFrom(Part):
     @property
     def input_name(self) -> str:
         return "input"
-
-
-class ChangesFrom(Part):
-    """The change feed of another table of the project: what was inserted, updated and deleted, and when."""
-
-    changes: str = Field(min_length=1, examples=["silver.customers"])
-    where: str | None = Field(default=None, min_length=1, examples=["country = 'DE'"])
-    starting: VersionStart = VersionStart(at="earliest")
-    max_files: int | None = Field(default=None, ge=1)
-    max_bytes: Bytes | None = None
-
-    shape: ClassVar[str] = "from: {changes: silver.customers}"
-
-    @property
-    def input_name(self) -> str:
-        return self.changes.rpartition(".")[2].replace("-", "_")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from penstock.spec.finding import wrong
+from penstock.spec.merge import Merge
 from penstock.spec.part import Part, one_of
 from penstock.spec.properties import table_properties
 
@@ -26,9 +27,10 @@ class Write(Part):
     change_feed: bool = False
     source: bool = True
     """Each row keeps the coordinates of the record it came from, in the column _source."""
+    merge: Merge | None = None
+    """None: rows are appended."""
     properties: Annotated[dict[str, str], BeforeValidator(table_properties)] = Field(default={})
 
-    later: ClassVar[dict[str, str]] = {"merge": "this version appends rows"}
     shape: ClassVar[str] = "{schema: strict, partition_by: [order_date]}"
 
     @classmethod
@@ -38,7 +40,10 @@ class Write(Part):
         return data
 
     @model_validator(mode="after")
-    def _one_layout(self) -> Write:
+    def _fits(self) -> Write:
+        if self.merge is not None and not self.source:
+            message = "a merged table needs to know which of two changes came later: its rows keep their coordinates"
+            raise wrong(message, "remove source: false", "source", at_key=True)
         if self.cluster_by and (self.partition_by or self.zorder_by):
             other = "partition_by" if self.partition_by else "zorder_by"
             raise wrong(

@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.engine.identifiers import quote
+from penstock.engine.merge.tombstones import living
 from penstock.plan.model import DeltaSource
 from penstock.plan.stages import AggregatePlan
 
@@ -15,6 +16,8 @@ _WINDOW = "__window"
 
 def source_at(session: SparkSession, source: DeltaSource, version: int) -> DataFrame:
     rows = session.read.format("delta").option("versionAsOf", version).load(source.uri)
+    if source.merged:
+        rows = living(rows)
     return rows.where(source.where) if source.where is not None else rows
 
 

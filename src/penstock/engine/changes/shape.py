@@ -14,7 +14,7 @@ from penstock.errors import Terminal
 from penstock.plan.target import ChangeSink
 from penstock.spec.finding import did_you_mean
 
-_OURS = (CHANGE, VERSION, TIME, SOURCE, "_deleted", "_sequence")
+_OURS = (CHANGE, VERSION, TIME, SOURCE)
 """Columns that are Penstock's or Delta's: sent only if they are named."""
 TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 _JSON = f"map('timestampFormat', \"{TIMES}\", 'timestampNTZFormat', \"{TIMES.removesuffix('XXX')}\")"

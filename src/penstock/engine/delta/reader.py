@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.delta.start import refuse_lost, resolve, table_id
 from penstock.engine.delta.version import parse
+from penstock.engine.merge.tombstones import living
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.log import DeltaLog, Origin
 from penstock.engine.source import Move, Position, Start
@@ -96,6 +97,8 @@ class DeltaReader:
         if self._source.max_bytes is not None:
             reader = reader.option("maxBytesPerTrigger", f"{self._source.max_bytes}b")
         rows = reader.load(self._source.uri)
+        if self._source.merged:
+            rows = living(rows)
         if self._source.where is not None:
             rows = rows.where(self._source.where)
         if self._coordinates == "file":

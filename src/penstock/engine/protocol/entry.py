@@ -18,6 +18,10 @@ Kind = Literal["genesis", "batch", "open", "carry"]
 """genesis: the table is made. batch: rows. open: a new generation at a chosen position. carry: the last entry again."""
 
 
+APPLIED = ("inserted", "updated", "deleted")
+"""What a change of a merge can do to the table."""
+
+
 @dataclass(frozen=True)
 class Watermark:
     """In microseconds since 1970; None as long as no time was read."""
@@ -77,13 +81,23 @@ class Entry:
     while the rows were written, and still has to be looked at."""
     sent: int | None = None
     """Of a sink: rows that went out. They are counted before the commit, which itself adds one row about the batch."""
+    changed: Mapping[str, int] = field(default_factory=dict)
+    """Of a merge, which counts before it commits too: inserted, updated and deleted rows, changes that were superseded,
+    those that contradicted another of their sequence, and how many of the table's files were read for it."""
 
     @property
     def key(self) -> tuple[int, int]:
         return (self.generation, self.batch)
 
     def carried(self, counts: Counts, seen: int | None = None) -> Entry:
-        return replace(self, kind="carry", counts=counts, seen=seen, sent=None)
+        return replace(self, kind="carry", counts=counts, seen=seen, sent=None, changed={})
+
+    @property
+    def applied(self) -> int | None:
+        """Of a sink or a merge: the rows that counted; None where the commit itself says it."""
+        if self.sent is not None:
+            return self.sent
+        return sum(self.changed.get(kind, 0) for kind in APPLIED) if self.changed else None
 
 
 def named_streams(entry: Entry) -> tuple[str, ...]:
@@ -134,6 +148,8 @@ def dump(entry: Entry) -> str:
         document["seen"] = entry.seen
     if entry.sent is not None:
         document["sent"] = entry.sent
+    if entry.changed:
+        document["changed"] = dict(entry.changed)
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -169,4 +185,5 @@ def parse(user_metadata: str | None) -> Entry | None:
         parked=document.get("parked", {}),
         seen=document.get("seen"),
         sent=document.get("sent"),
+        changed=document.get("changed", {}),
     )

@@ -1,6 +1,6 @@
 """What became of the rows that a table read: added up over its batches in the ledger, as conservation asks for it:
 
-    read + reshaped = written + rejected + dropped + duplicates
+    read + reshaped = written + rejected + dropped + duplicates + superseded
 
 A batch cannot count itself, so its numbers stand in the next entry; until then in a file beside its offsets.
 """
@@ -22,6 +22,10 @@ REJECTED = "rejected"
 """To quarantine."""
 DROPPED = "dropped"
 DUPLICATES = "duplicates"
+SUPERSEDED = "superseded"
+"""Of a merged table: changes that a newer one of their key had overtaken, or that say what is there already."""
+CONFLICTS = "conflicts"
+"""Among the changes of a merged table: those that had the sequence of another one of their key, and another content."""
 UNMET = "unmet:"
 """Before the name of an expectation: rows that did not meet it, whatever its action."""
 

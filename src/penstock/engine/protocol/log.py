@@ -37,7 +37,8 @@ class Commit:
     origin: Origin
     entry: Entry | None
     rows: int
-    """Rows written, from Delta's own metrics or the files' statistics; of a sink, those that it sent."""
+    """Rows written, from Delta's own metrics or the files' statistics; of a sink those that it sent, of a merge the
+    changes that it applied."""
     bytes: int
     files_added: int
     files_removed: int
@@ -124,8 +125,8 @@ def read_commit(version: int, text: str, table: str) -> Commit:
 
 
 def _rows(entry: Entry | None, written: Any, in_files: int) -> int:
-    if entry is not None and entry.sent is not None:
-        return entry.sent
+    if entry is not None and entry.applied is not None:
+        return entry.applied
     return int(written) if written is not None else in_files
 
 

@@ -19,7 +19,7 @@ from penstock.engine.protocol.entry import Pins
 from penstock.engine.stages.batch_time import with_batch_time
 from penstock.engine.stages.coordinates import SOURCE, with_source
 from penstock.engine.stages.csv import CsvDecoder, TextDecoder
-from penstock.engine.stages.decode import Decoder, reason
+from penstock.engine.stages.decode import Decoder, case, literal, reason
 from penstock.engine.stages.json import JsonDecoder
 from penstock.engine.stages.judge import BAD, Judged, judge
 from penstock.engine.stages.observed import Observed
@@ -27,7 +27,7 @@ from penstock.engine.stages.rejects import FAILED, RAW, raw_columns, reject, siz
 from penstock.engine.stages.transform import Transform, load_transform
 from penstock.errors import Terminal
 from penstock.plan.model import KafkaSource, TablePlan
-from penstock.plan.stages import DecodePlan, Expectation
+from penstock.plan.stages import KEY, SEQUENCE, DecodePlan, Expectation
 
 _NO_PINS = Pins(0, "")
 _NO_SOURCE = {
@@ -100,7 +100,7 @@ class StagedTable:
 
     def explained(self, rejected: DataFrame) -> DataFrame:
         """Rejected rows with `why`, a struct of reason and detail."""
-        expectation = reason("expectation", f"array_join({FAILED}, ', ')")
+        expectation = self._unmet()
         decode = self._stages.decode
         if decode is None:
             return rejected.selectExpr("*", f"{expectation} AS why")
@@ -109,6 +109,22 @@ class StagedTable:
         decoded = self._decoder(replace(decode, column="value"), "value_binary").decode(read)
         kept = [*(f"{_KEPT} AS value" if name == "value" else name for name in RAW), SOURCE, FAILED]
         return decoded.frame.selectExpr(*kept, f"IF(size({FAILED}) > 0, {expectation}, {decoded.why}) AS why")
+
+    def _unmet(self) -> str:
+        """The reason of a row that did not meet what was expected of it."""
+        named = reason("expectation", f"array_join({FAILED}, ', ')")
+        merge = self._table.write.merge
+        if merge is None:
+            return named
+        null_key = reason("null_key", literal(f"a key is null: {', '.join(merge.keys)}"))
+        null_sequence = reason("null_sequence", literal(f"{merge.sequence} is null: it cannot be put in order"))
+        return case(
+            [
+                (f"array_contains({FAILED}, '{KEY}')", null_key),
+                (f"array_contains({FAILED}, '{SEQUENCE}')", null_sequence),
+            ],
+            named,
+        )
 
     def with_raw(self, batch: DataFrame, pins: Pins, rejected: DataFrame) -> DataFrame:
         """Rows that were rejected after a transform, as the record that each came from: once, whatever became of it."""

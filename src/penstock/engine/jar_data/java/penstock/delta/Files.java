@@ -1,0 +1,158 @@
+package penstock.delta;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.EvalMode;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.delta.DeltaLog;
+import org.apache.spark.sql.delta.Snapshot;
+import org.apache.spark.sql.delta.actions.Action;
+import org.apache.spark.sql.delta.actions.AddFile;
+import org.apache.spark.sql.delta.actions.RemoveFile;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import scala.Option;
+
+/**
+ * The files of a table as of one version, with their statistics. Delta rebuilds them by Spark jobs after every commit;
+ * the only writer of a table knows what it has committed itself, and carries them along.
+ */
+final class Files {
+    private static final int TABLES = 200;
+    private static final long ROUNDED_MICROS = 1000;
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final Map<String, Files> KNOWN = new LinkedHashMap<>(16, 0.75f, true) {
+        @Override
+        protected boolean removeEldestEntry(Map.Entry<String, Files> eldest) {
+            return size() > TABLES;
+        }
+    };
+
+    private final String table;
+    private final long version;
+    private final Map<String, Known> files;
+
+    private static final class Known {
+        final AddFile file;
+        final Map<String, Object[]> bounds = new HashMap<>();
+        JsonNode statistics;
+
+        Known(AddFile file) {
+            this.file = file;
+        }
+    }
+
+    private Files(String table, long version, Map<String, Known> files) {
+        this.table = table;
+        this.version = version;
+        this.files = files;
+    }
+
+    /** As of the snapshot: those that were carried along, or read by Spark. */
+    static Files of(DeltaLog log, Snapshot snapshot) {
+        var path = log.dataPath().toString();
+        synchronized (KNOWN) {
+            var known = KNOWN.get(path);
+            if (known != null && known.version == snapshot.version() && known.table.equals(snapshot.metadata().id())) {
+                return known;
+            }
+        }
+        var files = new LinkedHashMap<String, Known>();
+        for (var file : snapshot.allFiles().collectAsList()) {
+            files.put(file.path(), new Known(file));
+        }
+        return new Files(snapshot.metadata().id(), snapshot.version(), files);
+    }
+
+    /** After a commit: what is known now, if nobody else has committed in between. */
+    void advance(DeltaLog log, long committed, List<Action> actions) {
+        var path = log.dataPath().toString();
+        synchronized (KNOWN) {
+            KNOWN.remove(path);
+            if (committed != version + 1) {
+                return;
+            }
+            for (var action : actions) {
+                if (action instanceof RemoveFile gone) {
+                    files.remove(gone.path());
+                }
+            }
+            for (var action : actions) {
+                if (action instanceof AddFile file) {
+                    files.put(file.path(), new Known(file));
+                }
+            }
+            KNOWN.put(path, new Files(table, committed, files));
+        }
+    }
+
+    int size() {
+        return files.size();
+    }
+
+    AddFile file(String path) {
+        return files.get(path).file;
+    }
+
+    /** Those that can hold a row within all the bounds. */
+    List<AddFile> within(List<Bounds> bounds, String zone) {
+        var found = new ArrayList<AddFile>();
+        for (var known : files.values()) {
+            if (bounds.stream().allMatch(one -> mayHold(known, one, zone))) {
+                found.add(known.file);
+            }
+        }
+        return found;
+    }
+
+    private static boolean mayHold(Known known, Bounds bounds, String zone) {
+        var range = known.bounds.computeIfAbsent(bounds.column, column -> range(known, column, bounds.type, zone));
+        return bounds.mayHold(range[0], range[1]);
+    }
+
+    private static Object[] range(Known known, String column, DataType type, String zone) {
+        var partition = known.file.partitionValues().get(column);
+        if (partition.isDefined()) {
+            var value = partition.get() == null ? null : value(partition.get(), type, zone);
+            return new Object[] {value, value};
+        }
+        if (known.statistics == null) {
+            known.statistics = statistics(known.file.stats());
+        }
+        var least = text(known.statistics.path("minValues").path(column));
+        var greatest = text(known.statistics.path("maxValues").path(column));
+        var range = new Object[] {value(least, type, zone), value(greatest, type, zone)};
+        if (range[1] instanceof Long last && isTime(type)) {
+            range[1] = last + ROUNDED_MICROS; // statistics have milliseconds
+        }
+        return range;
+    }
+
+    private static boolean isTime(DataType type) {
+        return type.equals(DataTypes.TimestampType) || type.equals(DataTypes.TimestampNTZType);
+    }
+
+    private static JsonNode statistics(String text) {
+        try {
+            return JSON.readTree(text == null || text.isEmpty() ? "{}" : text);
+        } catch (com.fasterxml.jackson.core.JsonProcessingException unreadable) {
+            return JSON.createObjectNode();
+        }
+    }
+
+    private static String text(JsonNode value) {
+        return value.isValueNode() && !value.isNull() ? value.asText() : null;
+    }
+
+    private static Object value(String text, DataType type, String zone) {
+        return text == null
+                ? null
+                : new Cast(Literal.create(text, DataTypes.StringType), type, Option.apply(zone), EvalMode.TRY()).eval(null);
+    }
+}

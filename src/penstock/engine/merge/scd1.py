@@ -1,0 +1,71 @@
+"""One row per key: the newest change decides. `_sequence` and `_source` say which that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from penstock.engine.identifiers import quote
+from penstock.engine.merge.changes import CONTENT
+from penstock.engine.merge.exchange import FILE, PLACE
+from penstock.engine.merge.tombstones import DELETED, SEQUENCE
+from penstock.engine.merge.turned import KIND, ROWS, TIE, comes, row
+from penstock.engine.stages.coordinates import SOURCE
+
+CONTRADICTED, RANK = "__contradicted", "__rank"
+_ORDER = f"{SEQUENCE} DESC, {SOURCE} DESC, {CONTENT} DESC"
+
+
+def ranked(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """RANK 1 is the newest of its key. CONTRADICTED marks a change that lost against another with its sequence."""
+    window = f"(PARTITION BY {', '.join(map(quote, keys))} ORDER BY {_ORDER})"
+    return changes.selectExpr(
+        "*",
+        f"row_number() OVER {window} AS {RANK}",
+        f"coalesce(lag({SEQUENCE}) OVER {window} = {SEQUENCE} AND lag({CONTENT}) OVER {window} <> {CONTENT}, false) "
+        f"AS {CONTRADICTED}",
+    )
+
+
+def turned(
+    newest: DataFrame, there: DataFrame, keys: Sequence[str], columns: Sequence[str], *, feed: bool
+) -> DataFrame:
+    """`newest` has one change per key; `there` the rows of the table that have these keys, and their places."""
+    old = there.selectExpr(
+        *(f"{quote(key)} AS `__k{index}`" for index, key in enumerate(keys)),
+        f"{SEQUENCE} AS __s",
+        f"{SOURCE} AS __p",
+        f"{DELETED} AS __d",
+        FILE,
+        PLACE,
+        *([f"{row(columns)} AS __was"] if feed else []),
+    )
+    equal = " AND ".join(f"new.{quote(key)} = old.`__k{index}`" for index, key in enumerate(keys))
+    joined = newest.alias("new").join(F.broadcast(old).alias("old"), F.expr(equal), "left")
+    newer = f"named_struct('s', new.{SEQUENCE}, 'p', new.{SOURCE}) > named_struct('s', old.__s, 'p', old.__p)"
+    decided = joined.selectExpr(
+        "new.*",
+        "old.*",
+        f"(old.{FILE} IS NULL OR {newer}) AS __took",
+        f"coalesce(old.__s = new.{SEQUENCE} AND NOT (old.__p <=> new.{SOURCE}), false) AS {TIE}",
+    )
+    was_there, dead = f"({FILE} IS NOT NULL AND NOT __d)", DELETED
+    become = row(columns)
+    rows = [comes(None, become)]
+    if feed:
+        rows += [
+            f"IF({was_there} AND NOT {dead}, {comes('update_preimage', '__was')}, NULL)",
+            f"IF({was_there} AND NOT {dead}, {comes('update_postimage', become)}, NULL)",
+            f"IF({was_there} AND {dead}, {comes('delete', '__was')}, NULL)",
+            f"IF(NOT {was_there} AND NOT {dead}, {comes('insert', become)}, NULL)",
+        ]
+    return decided.selectExpr(
+        f"IF(__took, {FILE}, NULL) AS {FILE}",
+        f"IF(__took, {PLACE}, NULL) AS {PLACE}",
+        f"CASE WHEN NOT __took THEN 'superseded' WHEN {dead} THEN 'deleted' WHEN {was_there} THEN 'updated' "
+        f"ELSE 'inserted' END AS {KIND}",
+        TIE,
+        f"IF(__took, array_compact(array({', '.join(rows)})), NULL) AS {ROWS}",
+    )

@@ -1,0 +1,80 @@
+"""What decides between two changes of a row: what the project says, or what its source knows by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.plan.model import Setting
+from penstock.plan.settings import YOURS
+from penstock.plan.stages import MergePlan
+from penstock.spec.graph import keys_of
+from penstock.spec.merge import Merge
+from penstock.spec.project import Project
+from penstock.spec.table import Table
+from penstock.spec.upstream import ChangesFrom
+
+_PREIMAGE = "_change_type = 'update_preimage'"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a source knows by itself; expressions as in the plan."""
+
+    sequence: str = ""
+    deleted: str = "false"
+    time: str | None = None
+    but: tuple[str, ...] = ()
+
+
+_OF_CHANGES = Known(
+    sequence="named_struct('version', _commit_version, 'kind', IF(_change_type = 'delete', 0, 1))",
+    deleted="_change_type = 'delete'",
+    time="_commit_timestamp",
+    but=("_change_type", "_commit_version", "_commit_timestamp"),
+)
+_OF_DEBEZIUM = Known("_position", "_op = 'd'", "_changed_at", ("_op", "_changed_at", "_position"))
+
+
+def merge_plan(project: Project, table: Table) -> MergePlan | None:
+    merge = table.write.merge
+    if merge is None:
+        return None
+    known = _known(table)
+    return MergePlan(
+        keys=keys_of(table, project.tables),
+        sequence=merge.sequence or known.sequence,
+        deleted=merge.delete_when or known.deleted,
+        history=merge.history,
+        ignore=_PREIMAGE if isinstance(table.source, ChangesFrom) else None,
+        time=_time(merge, known),
+        ignore_nulls=merge.ignore_null_updates,
+        only=merge.columns.only,
+        but=(*merge.columns.but, *known.but),
+        keep_deleted_ms=None if merge.keep_deleted is None else round(merge.keep_deleted * 1000),
+    )
+
+
+def _known(table: Table) -> Known:
+    if isinstance(table.source, ChangesFrom):
+        return _OF_CHANGES
+    debezium = table.decode is not None and getattr(table.decode, "debezium", None) is not None
+    return _OF_DEBEZIUM if debezium else Known()
+
+
+def _time(merge: Merge, known: Known) -> str | None:
+    """Since when a version is valid; None: its sequence says it."""
+    if merge.history != "scd2" or merge.time is not None or merge.sequence is not None:
+        return merge.time
+    return known.time
+
+
+def merge_settings(plan: MergePlan | None) -> tuple[Setting, ...]:
+    if plan is None:
+        return ()
+    settings = [
+        Setting("merge by", ", ".join(plan.keys), f"of several changes the newest by ({plan.sequence}, _source) wins"),
+    ]
+    if plan.keep_deleted_ms is not None:
+        days = f"{plan.keep_deleted_ms / 86_400_000:g} days"
+        settings.append(Setting("keep_deleted", days, f"{YOURS}: a change that comes later brings its row back"))
+    return tuple(settings)

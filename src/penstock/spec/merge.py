@@ -1,0 +1,78 @@
+"""A table whose rows are changed by what arrives: the newest change of a key wins, whatever the order of arrival."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+
+from penstock.spec.finding import wrong
+from penstock.spec.part import Part, one_of
+from penstock.spec.quantity import seconds
+
+OWN = ("_sequence", "_deleted", "_deleted_at")
+"""Columns that a merged table has besides those of its rows."""
+VALID = ("valid_from", "valid_to", "is_current")
+"""And those of one that keeps its history."""
+
+
+def _history(value: Any) -> str:
+    return one_of(value, "way to keep history", ("scd1", "scd2"))
+
+
+class Columns(Part):
+    """Which columns of the changes become columns of the table: these, or all but some."""
+
+    only: tuple[str, ...] = ()
+    but: tuple[str, ...] = Field(default=(), alias="except", examples=["[op, ts_ms]"])
+
+    python_only: ClassVar[frozenset[str]] = frozenset({"only"})
+    shape: ClassVar[str] = "columns: [name, city], or columns: {except: [op]}"
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        if isinstance(data, list | tuple):
+            return {"only": data}
+        if isinstance(data, dict) and isinstance(data.get("except"), str):
+            return {**data, "except": [data["except"]]}
+        return data
+
+
+class Merge(Part):
+    """`sequence`, `delete_when` and `time` are SQL expressions over a change."""
+
+    keys: tuple[str, ...] = Field(default=(), examples=["[customer_id]"])
+    sequence: str | None = Field(default=None, min_length=1, examples=["updated_at"])
+    delete_when: str | None = Field(default=None, min_length=1, examples=["op = 'd'"])
+    history: Annotated[Literal["scd1", "scd2"], BeforeValidator(_history)] = "scd1"
+    ignore_null_updates: bool = False
+    columns: Columns = Columns()
+    time: str | None = Field(default=None, min_length=1, examples=["updated_at"])
+    keep_deleted: Annotated[float, BeforeValidator(seconds)] | None = None
+
+    shape: ClassVar[str] = "{keys: [customer_id], sequence: updated_at, delete_when: \"op = 'd'\"}"
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("keys"), str):
+            return {**data, "keys": [data["keys"]]}
+        return data
+
+    @model_validator(mode="after")
+    def _fits(self) -> Merge:
+        if self.time is not None and self.history != "scd2":
+            raise wrong("'time' says since when a version is valid", "write history: scd2, or remove it", "time")
+        if self.ignore_null_updates and self.history == "scd2":
+            raise wrong(
+                "'ignore_null_updates' is for history: scd1",
+                "fill the gaps in a table with scd1, and keep the history of that: from: {changes: …}",
+                "ignore_null_updates",
+                at_key=True,
+            )
+        folded = [key.casefold() for key in self.keys]
+        if len(set(folded)) < len(folded):
+            raise wrong("a key is there twice", "name each once", "keys")
+        left_out = {name.casefold() for name in self.columns.but}
+        if gone := [key for key in self.keys if key.casefold() in left_out]:
+            raise wrong(f"the key {gone[0]} cannot be left out", "remove it from except", "columns", "except")
+        return self
