@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.followed import SINK, Followed, dies, quarantined, reset, sink_of
-from tests.integration.runs import whole_chain
+from tests.integration.runs import run_well, whole_chain
 
 from penstock.errors import TableChanged, Terminal
 
@@ -248,3 +249,46 @@ def test_a_table_that_does_not_serve_is_refused_with_what_to_do(followed: Follow
     refused("does not exist (3D000)", "make the database", postgres=database.to()["postgres"] + "x")
     error = followed.error(followed.plan(database.to(), keys=["nam"]))
     assert "no column nam" in error.message and error.hint == "did you mean 'name'?"
+
+
+def test_a_merged_table_arrives_under_its_own_keys_and_without_its_tombstones(
+    spark: SparkSession, project: Any, broker: Any, topic: Any, database: Database
+) -> None:
+    from confluent_kafka import Producer
+
+    came, producer = topic(partitions=2), Producer({"bootstrap.servers": broker.bootstrap})
+    schema = "id BIGINT, region STRING, name STRING, seq BIGINT, op STRING"
+    tables = {
+        "silver.c": {
+            "from": {"kafka": came},
+            "decode": {"json": "value", "schema": schema},
+            "write": {
+                "merge": {
+                    "keys": ["id", "region"],
+                    "sequence": "seq",
+                    "delete_when": "op = 'd'",
+                    "columns": {"except": "op"},
+                },
+                "change_feed": True,
+            },
+        }
+    }
+    plan = project(tables, sinks={SINK: {"from": {"changes": "silver.c"}, "to": database.to()}})
+    expected: dict[tuple[int, str], tuple[str, int]] = {}
+    for life in range(3):
+        for number in range(40):
+            key, seq = (number % 20, "eu" if number % 3 else "us"), life * 100 + number
+            op = "d" if (number + life) % 4 == 0 else "u"
+            value = {"id": key[0], "region": key[1], "name": f"n{seq}", "seq": seq, "op": op}
+            producer.produce(came, json.dumps(value), partition=number % 2)
+            expected[key] = (f"n{seq}", seq)
+            if op == "d":
+                del expected[key]
+        assert producer.flush(30) == 0
+        run_well(spark, plan)
+        there = database("SELECT id, region, name, seq FROM c")
+        assert {(row[0], row[1]): (row[2], row[3]) for row in there} == expected
+    columns = database(
+        "SELECT column_name FROM information_schema.columns WHERE table_name = 'c' ORDER BY ordinal_position"
+    )
+    assert [name for (name,) in columns] == ["id", "region", "name", "seq"]

@@ -48,7 +48,11 @@ class Sources:
             self._open_store(source.uri),
             table.name,
             coordinates=table.input.coordinates if table.stages is not None else "carried",
-            changes_are="every group is computed anew" if recomputed else "it was skipped",
+            changes_are="every group is computed anew"
+            if recomputed
+            else "that is followed"
+            if source.changes
+            else "it was skipped",
         )
 
     def _admin(self, cluster: Cluster) -> Admin:

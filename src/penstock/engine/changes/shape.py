@@ -26,6 +26,9 @@ NESTED = (ArrayType, MapType, StructType, VariantType)
 class Shape:
     keys: tuple[StructField, ...]
     columns: tuple[StructField, ...]
+    """Those that are sent."""
+    own: tuple[StructField, ...] = ()
+    """All that the table has."""
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -65,7 +68,7 @@ def shape(schema: StructType, sink: ChangeSink, where: str) -> Shape:
                 where=where,
                 hint="name columns of text, numbers or times",
             )
-    return Shape(tuple(keys), tuple(columns))
+    return Shape(tuple(keys), tuple(columns), tuple(own))
 
 
 def _named(name: str, schema: StructType, key: str, where: str) -> StructField:

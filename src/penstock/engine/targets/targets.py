@@ -5,14 +5,16 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from penstock.engine.changes.shape import Shape
+from penstock.engine.kafka.admin import Admin
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import Store
 from penstock.engine.targets.jdbc import JdbcTable
 from penstock.engine.targets.redis import RedisKeys
 from penstock.engine.targets.search import SearchIndex
 from penstock.engine.targets.target import Target
+from penstock.engine.targets.topic import Topic
 from penstock.plan.model import DeltaSource, TablePlan
-from penstock.plan.target import ChangeSink, JdbcTarget, RedisTarget, SearchTarget
+from penstock.plan.target import ChangeSink, JdbcTarget, KafkaTarget, RedisTarget, SearchTarget
 
 
 def open_target(spark: SparkSession, table: TablePlan, store: Store, shape: Shape) -> Target:
@@ -27,4 +29,5 @@ def open_target(spark: SparkSession, table: TablePlan, store: Store, shape: Shap
             return SearchIndex(table.name, plan, shape, lambda: log.versions()[-1])
         case RedisTarget():
             return RedisKeys(table.name, plan, shape)
-    raise NotImplementedError(plan.said)
+        case KafkaTarget():
+            return Topic(spark, table.name, plan, shape, Admin(plan.cluster))
