@@ -27,6 +27,15 @@ def test_every_project_in_the_docs_is_valid(page: str, tmp_path: Path) -> None:
         assert any(table.stages is not None for table in plan.tables)
 
 
+def test_the_projects_about_changes_are_valid(tmp_path: Path) -> None:
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "customers.ddl").write_text(blocks("cdc.md", "sql")[0])
+    found = blocks("cdc.md", "yaml")
+    assert len(found) >= 2
+    for text in found:
+        build_plan(load(tmp_path, HEAD + text))
+
+
 def test_pages_and_examples_that_are_linked_are_there() -> None:
     for page in [DOCS.parent / "README.md", *DOCS.glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from project_file import HEAD, load, one, place, problems, table
 
+from penstock.plan.build import build_plan
+
 SILVER = HEAD + "tables:\n  bronze.orders: {from: {kafka: orders}}\n  silver.orders:\n"
 
 
@@ -81,12 +83,32 @@ def test_columns_and_payload_are_for_topics(tmp_path: Path) -> None:
         ("{csv: value, schema: a INT, rescue: true}", "'rescue' keeps the unknown fields of JSON"),
         ("{json: value, schema: a INT, options: {mode: FAILFAST}}", "'options' are those of CSV lines"),
         ("{avro: value}", "not in this version"),
+        ("{debezium: value}", "needs a schema"),
+        ("{debezium: value, json: value, schema: a INT}", "exactly one of json, csv, text and debezium"),
+        ("{debezium: value, schema: a INT, times: seconds}", "'seconds'"),
+        ("{debezium: value, schema: a INT, decimals: precise}", "'precise'"),
+        ("{debezium: value, schema: a INT, before: all}", "'all'"),
+        ("{debezium: value, schema: a INT, options: {sep: x}}", "'options' are those of CSV lines"),
+        ("{debezium: value, schema: 'a INT, _OP STRING'}", "the column '_OP' is what decode itself adds"),
+        ("{debezium: value, schema: a INT, keep: [offset, _position]}", "'_position' is what decode itself calls"),
+        ("{json: value, schema: a INT, times: micros}", "'times' is about Debezium's records"),
+        ("{csv: value, schema: a INT, before: full}", "'before' is about Debezium's records"),
     ],
 )
 def test_a_decode_that_cannot_be_is_refused(decode: str, said: str, tmp_path: Path) -> None:
     found = problems(tmp_path, silver("from: {table: bronze.orders}", f"decode: {decode}"))
     assert any(said in problem.message for problem in found), found
     assert all(problem.line == 8 for problem in found)
+
+
+def test_a_decode_of_debezium_is_planned_with_what_was_written(tmp_path: Path) -> None:
+    written = "{debezium: value, schema: a INT, times: millis, before: full, rescue: true, keep: [offset]}"
+    plan = build_plan(load(tmp_path, silver("from: {table: bronze.orders}", f"decode: {written}")))
+    decode = plan.tables[1].stages.decode  # type: ignore[union-attr]
+    assert decode is not None
+    assert (decode.format, decode.column, decode.rescue, decode.keep) == ("debezium", "value", True, ("offset",))
+    assert decode.options == {"times": "millis", "before": "full"}
+    assert plan.tables[1].may_reject
 
 
 def test_a_mistake_in_a_schema_file_is_told_with_its_own_place(tmp_path: Path) -> None:

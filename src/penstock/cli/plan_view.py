@@ -140,7 +140,8 @@ def _version(starting: VersionStart) -> str:
 def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
     if decode := stages.decode:
         schema = decode.schema.columns().replace("`", "") if decode.schema else ""
-        yield "decode", f"{decode.format} in {decode.column}: {schema}"
+        said = "".join(f", {name} {value}" for name, value in decode.options.items() if decode.format == "debezium")
+        yield "decode", f"{decode.format} in {decode.column}{said}: {schema}"
     if transform := stages.transform:
         yield "transform", transform.sql or f"{transform.function} in {transform.file}"
     if stages.lookups:

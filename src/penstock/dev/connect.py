@@ -32,7 +32,8 @@ from penstock.engine.java import find_java
 from penstock.errors import SetupError
 
 PATIENCE = 180.0
-"""Seconds until a connector that does not run counts as failed. It takes 10 on an idle machine, a minute on a busy one."""
+"""Seconds until a connector that does not run counts as failed. It takes 8 on an idle machine, a minute on a busy one.
+"""
 
 
 class Connect:
@@ -55,7 +56,7 @@ class Connect:
         self.tables, self.topic_prefix = tuple(tables), topic_prefix
         self.rest = 0
         self._broker, self._postgres = broker, postgres
-        self._schemas, self._heap = schemas, heap
+        self.schemas, self._heap = schemas, heap
         self._connector = {
             **settings.connector(postgres, database or postgres.database, self.tables, topic_prefix),
             **(overrides or {}),
@@ -86,7 +87,7 @@ class Connect:
             self._broker.create_topic(topic, 1)
         self.rest = free_port()
         command = settings.jvm(find_java().path, connect_jars(), self.folder, self._heap)
-        files = settings.write_files(self.folder, self._broker.bootstrap, self.rest, self._connector, self._schemas)
+        files = settings.write_files(self.folder, self._broker.bootstrap, self.rest, self._connector, self.schemas)
         self._child = Child(
             [*command, settings.STANDALONE, *map(str, files)],
             output=self.folder / "connect.out",

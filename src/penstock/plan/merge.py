@@ -57,7 +57,7 @@ def merge_plan(project: Project, table: Table) -> MergePlan | None:
 def _known(table: Table) -> Known:
     if isinstance(table.source, ChangesFrom):
         return _OF_CHANGES
-    debezium = table.decode is not None and getattr(table.decode, "debezium", None) is not None
+    debezium = table.decode is not None and table.decode.debezium is not None
     return _OF_DEBEZIUM if debezium else Known()
 
 

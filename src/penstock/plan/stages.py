@@ -23,12 +23,13 @@ from penstock.spec.write import Write
 
 @dataclass(frozen=True)
 class DecodePlan:
-    format: Literal["json", "csv", "text"]
+    format: Literal["json", "csv", "text", "debezium"]
     column: str
     schema: Struct | None
     rescue: bool = False
     keep: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+    """Of CSV lines; of Debezium's records: times, decimals and before, as far as they were written."""
 
 
 @dataclass(frozen=True)
@@ -216,12 +217,12 @@ def table_uri(lake: str, name: str) -> str:
 
 def _decode(decode: Decode, root: Path) -> DecodePlan:
     return DecodePlan(
-        format="json" if decode.json_ else "csv" if decode.csv else "text",
+        format=decode.format,
         column=decode.column,
         schema=load_schema(decode.schema_, root) if decode.schema_ else None,
         rescue=decode.rescue,
         keep=decode.keep,
-        options=csv_options(decode.options) if decode.csv else dict(decode.options),
+        options=csv_options(decode.options) if decode.csv else decode.of_debezium,
     )
 
 

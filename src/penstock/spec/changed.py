@@ -34,7 +34,7 @@ def merge_findings(table: Table) -> list[Finding]:
 
 
 def _ordered_by_itself(table: Table) -> bool:
-    return table.decode is not None and getattr(table.decode, "debezium", None) is not None
+    return table.decode is not None and table.decode.debezium is not None
 
 
 def changes_findings(table: Table) -> list[Finding]:

@@ -12,6 +12,7 @@ from penstock.spec.finding import Path as TreePath
 from penstock.spec.folder import FilesFrom, schema_findings
 from penstock.spec.routine import find_routine
 from penstock.spec.schema_file import load_schema
+from penstock.spec.stages import Decode, decode_schema_findings
 from penstock.spec.table import Table
 
 _RELATIVE = "correct the path; a relative one starts at the project folder"
@@ -33,13 +34,19 @@ def jar_findings(jars: tuple[str, ...], root: Path) -> Iterator[Finding]:
 def table_file_findings(name: str, table: Table, root: Path) -> Iterator[Finding]:
     path = ("tables", name)
     if table.decode is not None and table.decode.schema_ is not None:
-        yield from _tried((*path, "decode", "schema"), load_schema, table.decode.schema_, root)
+        yield from _tried((*path, "decode", "schema"), _checked_columns, table.decode, root)
     if isinstance(table.source, FilesFrom) and table.source.schema_ is not None:
         yield from _tried((*path, "from", "schema"), _checked_schema, table.source, root)
     if table.transform is not None:
         yield from _tried((*path, "transform"), _checked_function, table.transform, root, table, "lookup")
     if table.stream is not None:
         yield from _tried((*path, "stream"), _checked_function, table.stream, root, table, "stream")
+
+
+def _checked_columns(decode: Decode, root: Path) -> None:
+    found = decode_schema_findings(decode, load_schema(decode.schema_ or "", root))
+    if found:
+        raise Wrong(found)
 
 
 def _checked_schema(source: FilesFrom, root: Path) -> None:

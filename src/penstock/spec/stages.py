@@ -10,45 +10,93 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 from penstock.spec.finding import Finding, Wrong, shown, wrong
 from penstock.spec.part import Part, one_of
 from penstock.spec.quantity import seconds
+from penstock.spec.schema import Struct
 
 _ACTIONS = ("quarantine", "drop", "warn", "fail")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Duration = Annotated[float, BeforeValidator(seconds)]
 
 
+Format = Literal["json", "csv", "text", "debezium"]
+_FORMATS: tuple[Format, ...] = ("json", "csv", "text", "debezium")
+_TIMES = ("millis", "micros", "nanos")
+_DECIMALS = ("string", "unscaled")
+_BEFORE = ("key", "full")
+_OF_DEBEZIUM = ("times", "decimals", "before")
+CHANGE_COLUMNS = ("_op", "_changed_at", "_position")
+"""What `decode: {debezium: …}` adds to the columns of the schema."""
+
+
 class Decode(Part):
-    """One parse per record. Exactly one of json, csv and text names the column that holds it."""
+    """One parse per record. Exactly one of json, csv, text and debezium names the column that holds it."""
 
     json_: str | None = Field(default=None, alias="json", min_length=1, examples=["value"])
     csv: str | None = Field(default=None, min_length=1, examples=["value"])
     text: str | None = Field(default=None, min_length=1, examples=["value"])
+    debezium: str | None = Field(default=None, min_length=1, examples=["value"])
     schema_: str | None = Field(default=None, alias="schema", min_length=1, examples=["schemas/orders.ddl"])
     rescue: bool = False
     keep: tuple[str, ...] = ()
     options: dict[str, str] = Field(default={})
+    times: Annotated[
+        Literal["millis", "micros", "nanos"] | None, BeforeValidator(lambda v: one_of(v, "times", _TIMES))
+    ] = None
+    decimals: Annotated[
+        Literal["string", "unscaled"] | None, BeforeValidator(lambda v: one_of(v, "decimals", _DECIMALS))
+    ] = None
+    before: Annotated[Literal["key", "full"] | None, BeforeValidator(lambda v: one_of(v, "before", _BEFORE))] = None
 
-    later: ClassVar[dict[str, str]] = {
-        "avro": "this version decodes json, csv and text",
-        "debezium": "this version decodes json, csv and text",
-    }
+    later: ClassVar[dict[str, str]] = {"avro": "this version decodes json, csv, text and debezium"}
     shape: ClassVar[str] = "{json: value, schema: schemas/orders.ddl}"
 
     @model_validator(mode="after")
     def _one_format(self) -> Decode:
-        given = [name for name, column in (("json", self.json_), ("csv", self.csv), ("text", self.text)) if column]
+        given = [name for name in _FORMATS if self._in(name)]
         if len(given) != 1:
-            raise wrong("'decode' needs exactly one of json, csv and text", f"write {self.shape}", at_key=True)
+            raise wrong(
+                "'decode' needs exactly one of json, csv, text and debezium", f"write {self.shape}", at_key=True
+            )
         if self.schema_ is None and given != ["text"]:
             raise wrong("'decode' needs a schema", "write schema: a file, or the columns: order_id BIGINT", at_key=True)
-        if self.rescue and given != ["json"]:
+        if self.rescue and given[0] not in ("json", "debezium"):
             raise wrong("'rescue' keeps the unknown fields of JSON objects", "remove it", "rescue", at_key=True)
         if self.options and given != ["csv"]:
             raise wrong("'options' are those of CSV lines", "remove it", "options", at_key=True)
+        if given != ["debezium"]:
+            for name in _OF_DEBEZIUM:
+                if getattr(self, name) is not None:
+                    raise wrong(f"'{name}' is about Debezium's records", "remove it", name, at_key=True)
+        elif taken := [name for name in self.keep if name.casefold() in CHANGE_COLUMNS]:
+            raise wrong(f"'{taken[0]}' is what decode itself calls a column", "leave it out", "keep")
         return self
+
+    def _in(self, name: str) -> str | None:
+        column: str | None = self.json_ if name == "json" else getattr(self, name)
+        return column
+
+    @property
+    def format(self) -> Format:
+        return next(name for name in _FORMATS if self._in(name))
 
     @property
     def column(self) -> str:
-        return self.json_ or self.csv or self.text or ""
+        return self._in(self.format) or ""
+
+    @property
+    def of_debezium(self) -> dict[str, str]:
+        """What was written about the encoding of Debezium's values."""
+        return {name: getattr(self, name) for name in _OF_DEBEZIUM if getattr(self, name) is not None}
+
+
+def decode_schema_findings(decode: Decode, schema: Struct) -> list[Finding]:
+    """What is wrong with the columns of its schema."""
+    if decode.debezium is None:
+        return []
+    return [
+        Finding((), f"the column '{column.name}' is what decode itself adds", "give it another name")
+        for column in schema.fields
+        if column.name.casefold() in CHANGE_COLUMNS
+    ]
 
 
 def _action(value: Any) -> str:

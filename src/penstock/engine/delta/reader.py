@@ -96,6 +96,9 @@ class DeltaReader:
             reader = reader.option("maxFilesPerTrigger", self._source.max_files)
         if self._source.max_bytes is not None:
             reader = reader.option("maxBytesPerTrigger", f"{self._source.max_bytes}b")
+        if self._source.starting.kind in ("version", "timestamp") and self._versions[:1] == [0]:
+            # Ignored for a position that is known; but Delta asserts that none is before version 0, if nobody asked.
+            reader = reader.option("startingVersion", 0)
         rows = reader.load(self._source.uri)
         if self._source.merged:
             rows = living(rows)

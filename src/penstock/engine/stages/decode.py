@@ -23,6 +23,8 @@ class Decoded:
     """True or false: computed for every record, so it is cheap."""
     why: str
     """A struct of reason and detail: computed for bad records only."""
+    gone: str = "false"
+    """True or false: the record is no row and no fault either, and is counted as dropped."""
 
 
 class Decoder(Protocol):

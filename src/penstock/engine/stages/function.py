@@ -16,18 +16,21 @@ from pyspark.sql import functions as F
 from penstock.engine import bronze
 from penstock.engine.identifiers import quote
 from penstock.engine.protocol.entry import Pins
+from penstock.engine.stages.audit import audit
 from penstock.engine.stages.batch_time import with_batch_time
 from penstock.engine.stages.coordinates import SOURCE, with_source
 from penstock.engine.stages.csv import CsvDecoder, TextDecoder
+from penstock.engine.stages.debezium import KEY, DebeziumDecoder
 from penstock.engine.stages.decode import Decoder, case, literal, reason
 from penstock.engine.stages.json import JsonDecoder
-from penstock.engine.stages.judge import BAD, Judged, judge
+from penstock.engine.stages.judge import BAD, GONE, Judged, judge
 from penstock.engine.stages.observed import Observed
 from penstock.engine.stages.rejects import FAILED, RAW, raw_columns, reject, size_of
 from penstock.engine.stages.transform import Transform, load_transform
 from penstock.errors import Terminal
 from penstock.plan.model import KafkaSource, TablePlan
-from penstock.plan.stages import KEY, SEQUENCE, DecodePlan, Expectation
+from penstock.plan.stages import KEY as MERGE_KEY
+from penstock.plan.stages import SEQUENCE, DecodePlan, Expectation
 
 _NO_PINS = Pins(0, "")
 _NO_SOURCE = {
@@ -56,9 +59,11 @@ class StagedTable:
         self._table, self._stages = table, table.stages
         self._decoder = decoder or _decoder
         transform = table.stages.transform
-        self._transform: Transform | None = (
-            load_transform(transform, table.stages.input_name, table.name) if transform else None
-        )
+        self._transform: Transform | None = None
+        if table.stages.audit is not None:
+            self._transform = audit(table.stages.audit)
+        elif transform is not None:
+            self._transform = load_transform(transform, table.stages.input_name, table.name)
 
     def make(self, batch: DataFrame, pins: Pins, lookups: Mapping[str, DataFrame]) -> Made:
         first = self._decoded(batch, pins)
@@ -85,8 +90,9 @@ class StagedTable:
         if self._transform is not None:
             plain = spark.createDataFrame([], rows.schema)
             rows = self._transform(plain, {name: _empty_like(frame) for name, frame in lookups.items()}, 0)
-            if not self.depends_on_the_moment and not _deterministic(rows):
-                raise self._chance("sql", self._stages.transform.sql if self._stages.transform else None)
+            plan = self._stages.transform
+            if plan is not None and plan.sql is not None and not _deterministic(rows):
+                raise self._chance("sql", plan.sql)
         for one in self._stages.expect:
             if not _deterministic(spark.createDataFrame([], rows.schema).selectExpr(one.check)):
                 raise self._chance(f"expect {one.name}", one.check)
@@ -105,7 +111,8 @@ class StagedTable:
         if decode is None:
             return rejected.selectExpr("*", f"{expectation} AS why")
         text = f"coalesce(value, {_text('value_binary')}) AS value"
-        read = rejected.selectExpr(*(n for n in rejected.columns if n != "value"), f"value AS {_KEPT}", text)
+        key = f"coalesce(key, {_text('key_binary')}) AS {KEY}"
+        read = rejected.selectExpr(*(n for n in rejected.columns if n != "value"), f"value AS {_KEPT}", text, key)
         decoded = self._decoder(replace(decode, column="value"), "value_binary").decode(read)
         kept = [*(f"{_KEPT} AS value" if name == "value" else name for name in RAW), SOURCE, FAILED]
         return decoded.frame.selectExpr(*kept, f"IF(size({FAILED}) > 0, {expectation}, {decoded.why}) AS why")
@@ -120,7 +127,7 @@ class StagedTable:
         null_sequence = reason("null_sequence", literal(f"{merge.sequence} is null: it cannot be put in order"))
         return case(
             [
-                (f"array_contains({FAILED}, '{KEY}')", null_key),
+                (f"array_contains({FAILED}, '{MERGE_KEY}')", null_key),
                 (f"array_contains({FAILED}, '{SEQUENCE}')", null_sequence),
             ],
             named,
@@ -158,7 +165,13 @@ class StagedTable:
         if raw.get("value") == "NULL" and decode.format != "text":  # payloads as bytes: they are decoded as text
             records = records.withColumn(_TEXT, F.expr(_text(quote(decode.column))))
             decode = replace(decode, column=_TEXT)
-        binary = table.input.raw.get("value_binary") if stages.decode.column == table.input.raw.get("value") else None
+            binary: str | None = stages.decode.column
+        else:
+            is_payload = decode.column == table.input.raw.get("value")
+            binary = table.input.raw.get("value_binary") if is_payload else None
+        if decode.format == "debezium":
+            key = f"coalesce(CAST({raw.get('key', 'NULL')} AS STRING), {_text(raw.get('key_binary', 'NULL'))})"
+            records = records.withColumn(KEY, F.expr(key))
         decoded = self._decoder(decode, binary).decode(records)
         keep = [name for name in stages.decode.keep if name != SOURCE]
         columns = [*(name for name, _ in decoded.columns), *keep, SOURCE]
@@ -167,11 +180,12 @@ class StagedTable:
             *map(quote, keep),
             SOURCE,
             f"{decoded.bad} AS {BAD}",
+            f"{decoded.gone} AS {GONE}",
             *(f"{value} AS `__raw_{name}`" for name, value in raw.items() if value != "NULL"),
         )
         held = {name: f"`__raw_{name}`" for name, value in raw.items() if value != "NULL"}
         kept = partial(reject, held, SOURCE)
-        return judge(frame, columns, expectations, bad=BAD, place=place, reject=kept, size=size_of(held))
+        return judge(frame, columns, expectations, bad=BAD, gone=GONE, place=place, reject=kept, size=size_of(held))
 
     def _expected(self, rows: DataFrame, pins: Pins) -> Judged:
         """After a transform the record as it came is no longer at hand: it is looked up by its coordinates."""
@@ -218,5 +232,6 @@ def _decoder(plan: DecodePlan, binary: str | None) -> Decoder:
         "json": JsonDecoder,
         "csv": CsvDecoder,
         "text": TextDecoder,
+        "debezium": DebeziumDecoder,
     }
     return makers[plan.format](plan, binary)

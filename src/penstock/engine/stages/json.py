@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from py4j.java_gateway import JavaClass
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as JvmColumn
 
@@ -45,14 +45,20 @@ class JsonDecoder:
     def _parsed(self, records: DataFrame) -> Column:
         assert self.plan.schema is not None
         spark = records.sparkSession
-        jvm = spark.sparkContext._jvm
-        assert jvm is not None
-        decoder = jvm.penstock.json.Decoder
-        if not isinstance(decoder, JavaClass):
-            from penstock.engine.jars import own_jar
-
-            raise SetupError("this Spark session lacks Penstock's own jar", hint=_HINT.format(jar=own_jar()))
+        decoder = own_class(spark, "Decoder")
         text = F.expr(quote(self.plan.column))
         zone = spark.conf.get("spark.sql.session.timeZone")
         made = decoder.column(text._jc, self.plan.schema.columns(), zone, self.plan.rescue, list(self.expected))
         return JvmColumn(made)
+
+
+def own_class(spark: SparkSession, name: str) -> JavaClass:
+    """A class of penstock.json."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    found = getattr(jvm.penstock.json, name)
+    if not isinstance(found, JavaClass):
+        from penstock.engine.jars import own_jar
+
+        raise SetupError("this Spark session lacks Penstock's own jar", hint=_HINT.format(jar=own_jar()))
+    return found

@@ -14,7 +14,8 @@ from penstock.engine.stages.observed import Observed
 from penstock.engine.stages.rejects import NOTHING_FAILED
 from penstock.plan.stages import Expectation
 
-BAD, OUT, DROP, FINE, NUMBER, REJECT = "__bad", "__out", "__drop", "__fine", "__number", "__reject"
+BAD, GONE, OUT, DROP, FINE = "__bad", "__gone", "__out", "__drop", "__fine"
+NUMBER, REJECT = "__number", "__reject"
 READ, REJECTED, DROPPED, BROUGHT, UNMET = "read", "rejected", "dropped", "brought", "unmet_"
 MOST_BROUGHT = 5_000
 """Rejected rows that a task brings along; with more of them the batch is read again."""
@@ -64,16 +65,18 @@ def judge(
     place: str,
     reject: Callable[[str], str],
     size: str,
+    gone: str = "false",
 ) -> Judged:
-    """`bad` marks rows that are out whatever the expectations say. `place`, `reject` and `size` are expressions: where
-    a row came from, what is kept of it if it is out, made of what it failed, and how large that is."""
+    """`bad` marks rows that are out whatever the expectations say, `gone` those that are dropped so. `place`, `reject`
+    and `size` are expressions: where a row came from, what is kept of it if it is out, made of what it failed, and how
+    large that is."""
     found = checks(expectations, place)
     marks = frame.selectExpr(
         "*",
-        f"{bad} OR {found.rejected} AS {OUT}",
-        f"NOT {bad} AND NOT ({found.rejected}) AND {found.dropped} AS {DROP}",
-        f"{bad} OR {found.fine} AS {FINE}",
-        *(f"NOT {bad} AND {unmet} AS `{UNMET}{name}`" for name, unmet in found.counts),
+        f"{bad} OR (NOT {gone} AND {found.rejected}) AS {OUT}",
+        f"NOT {bad} AND ({gone} OR (NOT ({found.rejected}) AND {found.dropped})) AS {DROP}",
+        f"{bad} OR {gone} OR {found.fine} AS {FINE}",
+        *(f"NOT {bad} AND NOT {gone} AND {unmet} AS `{UNMET}{name}`" for name, unmet in found.counts),
     )
     # The counter moves only where its branch is taken: it numbers the rejected rows of a task.
     numbered = marks.selectExpr(

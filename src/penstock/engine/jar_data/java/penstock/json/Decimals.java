@@ -77,12 +77,15 @@ final class Decimals implements Values {
   }
 
   private Decimal exact(String text) {
-    BigDecimal value;
     try {
-      value = new BigDecimal(text);
+      return exact(new BigDecimal(text));
     } catch (NumberFormatException beyondEveryExponent) {
       return null;
     }
+  }
+
+  /** Null if it does not fit. */
+  Decimal exact(BigDecimal value) {
     if (value.signum() == 0) {
       return Decimal.apply(BigDecimal.ZERO.setScale(scale), precision, scale);
     }

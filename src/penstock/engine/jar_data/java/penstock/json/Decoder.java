@@ -3,7 +3,6 @@ package penstock.json;
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonProcessingException;
-import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.core.StreamReadConstraints;
 import com.fasterxml.jackson.core.exc.StreamConstraintsException;
 import java.io.IOException;
@@ -37,7 +36,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class Decoder implements Serializable {
   static final String RESCUED = "__rescued", UNKNOWN = "__unknown", REASON = "__reason", DETAIL = "__detail";
   private static final int DEEPEST = 1000;
-  private static final JsonFactory JSON = JsonFactory.builder()
+  static final JsonFactory JSON = JsonFactory.builder()
       .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
       .disable(JsonFactory.Feature.FAIL_ON_SYMBOL_HASH_OVERFLOW) // no record may end a stream
       .streamReadConstraints(StreamReadConstraints.builder().maxNestingDepth(DEEPEST)
@@ -92,32 +91,29 @@ public final class Decoder implements Serializable {
       return record.fault() == null ? new GenericInternalRow(row) : faulty(row, record.fault());
     } catch (Fault fault) {
       return faulty(row, fault);
-    } catch (StreamConstraintsException tooDeep) {
-      return faulty(row, new Fault("malformed_json", "nested deeper than " + DEEPEST + " levels: " + Shown.of(bytes)));
-    } catch (JsonProcessingException error) {
-      long place = error.getLocation() == null ? 0 : error.getLocation().getByteOffset();
-      return faulty(row, new Fault("malformed_json", "not JSON, at byte " + Math.max(place, 0) + ": " + Shown.of(bytes)));
     } catch (IOException error) {
-      throw new IllegalStateException(error);
+      return faulty(row, malformed(error, bytes));
     }
   }
 
   private void read(Record record, Object[] row) throws IOException {
-    record.refuseOtherEncodings();
-    JsonToken first = record.parser.nextToken();
-    if (first == null) {
-      throw new Fault("empty_value", "there is no value");
-    }
-    if (first != JsonToken.START_OBJECT) {
-      record.skip();
-      record.refuseMore("value");
-      throw new Fault("not_an_object", "a JSON object is needed, not " + Shown.of(record.bytes));
-    }
+    record.openObject();
     fields.read(record, row, true);
     record.refuseMore("object");
   }
 
-  private static InternalRow faulty(Object[] row, Fault fault) {
+  static Fault malformed(IOException error, byte[] bytes) {
+    if (error instanceof StreamConstraintsException) {
+      return new Fault("malformed_json", "nested deeper than " + DEEPEST + " levels: " + Shown.of(bytes));
+    }
+    if (error instanceof JsonProcessingException where) {
+      long place = where.getLocation() == null ? 0 : where.getLocation().getByteOffset();
+      return new Fault("malformed_json", "not JSON, at byte " + Math.max(place, 0) + ": " + Shown.of(bytes));
+    }
+    throw new IllegalStateException(error);
+  }
+
+  static InternalRow faulty(Object[] row, Fault fault) {
     row[row.length - 2] = UTF8String.fromString(fault.reason);
     row[row.length - 1] = UTF8String.fromString(fault.detail);
     return new GenericInternalRow(row);

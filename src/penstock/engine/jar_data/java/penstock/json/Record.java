@@ -6,6 +6,7 @@ import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.core.io.JsonStringEncoder;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Set;
 import org.apache.spark.sql.types.DataType;
@@ -20,15 +21,28 @@ final class Record {
   final byte[] bytes;
   private final boolean rescue;
   private final Set<String> expected;
+  private final String under;
+  private String hidden = "";
   private Fault fault;
   private String unknown;
   private StringBuilder rescued;
 
   Record(JsonParser parser, byte[] bytes, boolean rescue, Set<String> expected) {
+    this(parser, bytes, rescue, expected, "");
+  }
+
+  /** `under` stands before every path: what is read is a part of something else. */
+  Record(JsonParser parser, byte[] bytes, boolean rescue, Set<String> expected, String under) {
     this.parser = parser;
     this.bytes = bytes;
     this.rescue = rescue;
     this.expected = expected;
+    this.under = under;
+  }
+
+  /** The name of a field that no path begins with. */
+  void hide(String name) {
+    hidden = name;
   }
 
   Fault fault() {
@@ -55,6 +69,20 @@ final class Record {
     }
   }
 
+  /** To the start of the object that the whole text must be. */
+  void openObject() throws IOException {
+    refuseOtherEncodings();
+    JsonToken first = parser.nextToken();
+    if (first == null) {
+      throw new Fault("empty_value", "there is no value");
+    }
+    if (first != JsonToken.START_OBJECT) {
+      skip();
+      refuseMore("value");
+      throw new Fault("not_an_object", "a JSON object is needed, not " + Shown.of(bytes));
+    }
+  }
+
   void refuseMore(String what) throws IOException {
     parser.finishToken();
     int end = (int) parser.currentLocation().getByteOffset();
@@ -76,16 +104,30 @@ final class Record {
     return refuse("out_of_range", " does not fit " + named(type));
   }
 
-  private Object refuse(String reason, String what) throws IOException {
+  Object refuse(String reason, String what) throws IOException {
+    return refuse(reason, what, start());
+  }
+
+  /** Of the value at which the parser stands, or whose last token it is: it began at `start`. */
+  Object refuse(String reason, String what, int start) throws IOException {
     if (fault != null) {
       skip();
       return null;
     }
     JsonStreamContext place = parser.getParsingContext();
     String path = path(parser.currentToken().isStructStart() ? place.getParent() : place);
-    int start = (int) parser.currentTokenLocation().getByteOffset();
     fault = new Fault(reason, path + ": " + Shown.of(bytes, start, endOfValue()) + what);
     return null;
+  }
+
+  int start() {
+    return (int) parser.currentTokenLocation().getByteOffset();
+  }
+
+  /** The value at which the parser stands, which is left at its last token. */
+  byte[] slice() throws IOException {
+    int start = start();
+    return Arrays.copyOfRange(bytes, start, endOfValue());
   }
 
   /** The parser stands at the end of the object that lacks the field. */
@@ -107,7 +149,7 @@ final class Record {
     refuseHalves(name);
     rescued = rescued == null ? new StringBuilder("{\"") : rescued.append(",\"");
     rescued.append(JsonStringEncoder.getInstance().quoteAsString(name)).append("\":");
-    int start = (int) parser.currentTokenLocation().getByteOffset();
+    int start = start();
     rescued.append(new String(bytes, start, endOfValue() - start, StandardCharsets.UTF_8));
   }
 
@@ -159,11 +201,15 @@ final class Record {
     }
   }
 
-  private static String path(JsonStreamContext place) {
-    if (place == null || place.inRoot()) {
+  private String path(JsonStreamContext place) {
+    return under + written(place);
+  }
+
+  private String written(JsonStreamContext place) {
+    if (place == null || place.inRoot() || place.getParent().inRoot() && hidden.equals(place.getCurrentName())) {
       return "";
     }
-    String before = path(place.getParent());
+    String before = written(place.getParent());
     if (place.inArray()) {
       return before + "[" + place.getCurrentIndex() + "]";
     }

@@ -20,8 +20,8 @@ import scala.Option;
 
 /** Values that hold no others. */
 final class Scalars {
-  private static final long FIRST = microseconds(LocalDateTime.of(1, 1, 1, 0, 0));
-  private static final long LAST = microseconds(LocalDateTime.of(10000, 1, 1, 0, 0)) - 1;
+  static final long FIRST = microseconds(LocalDateTime.of(1, 1, 1, 0, 0));
+  static final long LAST = microseconds(LocalDateTime.of(10000, 1, 1, 0, 0)) - 1;
   private static final Pattern A_DATE = Pattern.compile("[+-]?[0-9]{4,}-[0-9]{1,2}.*", Pattern.DOTALL);
   private static final int LENGTH_OF_A_DATE = 10;
 
@@ -109,7 +109,7 @@ final class Scalars {
     };
   }
 
-  private static Object date(UTF8String text) {
+  static Object date(UTF8String text) {
     Option<Object> days = DateTimeUtils.stringToDate(text);
     return days.isEmpty() || text.numBytes() != LENGTH_OF_A_DATE ? null : days.get();
   }

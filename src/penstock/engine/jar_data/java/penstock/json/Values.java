@@ -9,6 +9,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.BiFunction;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.util.ArrayBasedMapData;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
@@ -26,25 +27,34 @@ interface Values {
 
   static Values of(DataType type, ZoneId zone) {
     if (type instanceof StructType struct) {
-      Fields fields = new Fields(struct, zone);
-      return record -> {
-        if (record.parser.currentToken() != JsonToken.START_OBJECT) {
-          return record.wrong(type);
-        }
-        Object[] row = new Object[fields.width()];
-        fields.read(record, row, false);
-        return new GenericInternalRow(row);
-      };
+      return object(struct, new Fields(struct, zone));
     }
     if (type instanceof ArrayType array) {
-      Values element = of(array.elementType(), zone);
-      return record -> record.parser.currentToken() == JsonToken.START_ARRAY ? array(record, element) : record.wrong(type);
+      return array(array, of(array.elementType(), zone));
     }
     if (type instanceof MapType map) {
-      Values value = of(map.valueType(), zone);
-      return record -> record.parser.currentToken() == JsonToken.START_OBJECT ? map(record, value) : record.wrong(type);
+      return map(map, of(map.valueType(), zone));
     }
     return Scalars.of(type, zone);
+  }
+
+  static Values object(StructType type, Fields fields) {
+    return record -> {
+      if (record.parser.currentToken() != JsonToken.START_OBJECT) {
+        return record.wrong(type);
+      }
+      Object[] row = new Object[fields.width()];
+      fields.read(record, row, false);
+      return new GenericInternalRow(row);
+    };
+  }
+
+  static Values array(ArrayType type, Values element) {
+    return record -> record.parser.currentToken() == JsonToken.START_ARRAY ? array(record, element) : record.wrong(type);
+  }
+
+  static Values map(MapType type, Values value) {
+    return record -> record.parser.currentToken() == JsonToken.START_OBJECT ? map(record, value) : record.wrong(type);
   }
 
   private static Object array(Record record, Values element) throws IOException {
@@ -77,14 +87,19 @@ interface Values {
     private final Map<String, Integer> places = new HashMap<>();
 
     Fields(StructType struct, ZoneId zone) {
+      this(struct, (name, type) -> of(type, zone), true);
+    }
+
+    /** `strict`: what the schema calls NOT NULL must be there. */
+    Fields(StructType struct, BiFunction<String, DataType, Values> as, boolean strict) {
       StructField[] fields = struct.fields();
       names = new String[fields.length];
       values = new Values[fields.length];
       required = new boolean[fields.length];
       for (int i = 0; i < fields.length; i++) {
         names[i] = fields[i].name();
-        values[i] = of(fields[i].dataType(), zone);
-        required[i] = !fields[i].nullable();
+        values[i] = as.apply(names[i], fields[i].dataType());
+        required[i] = strict && !fields[i].nullable();
         places.put(names[i], i);
       }
     }

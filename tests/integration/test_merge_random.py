@@ -1,0 +1,88 @@
+"""Whatever the order of arrival, and however it is cut into batches: what a plain Python reference says."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.histories import KEYS, SCHEMA, Change, latest, random_changes, send, versions
+from tests.integration.runs import rows, run_well
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from penstock.dev.broker import Broker
+    from penstock.plan.model import Plan
+
+MERGE = {"keys": list(KEYS), "sequence": "seq", "delete_when": "op = 'd'", "columns": {"except": ["op"]}}
+
+
+def tables(topic: str, most: int) -> dict[str, Any]:
+    source = {"kafka": topic, "max_per_trigger": most}
+    decode = {"json": "value", "schema": SCHEMA}
+    return {
+        "silver.c": {"from": source, "decode": decode, "write": {"merge": MERGE, "change_feed": True}},
+        "silver.h": {
+            "from": source,
+            "decode": decode,
+            "write": {"merge": {**MERGE, "history": "scd2"}, "change_feed": True},
+        },
+        "silver.copy": {"from": {"changes": "silver.c"}, "write": {"merge": {}}},
+        "silver.audit": {"from": {"changes": "silver.c", "starting": {"version": 0}}, "audit": {"who": "name"}},
+    }
+
+
+def living(plan: Plan, name: str) -> dict[tuple[int, str], dict[str, Any]]:
+    found = [row for row in rows(plan, name) if not row["_deleted"]]
+    made = {(row["id"], row["part"]): {key: row[key] for key in ("name", "city", "seq")} for row in found}
+    assert len(made) == len(found)  # no key twice
+    return made
+
+
+def history(plan: Plan, name: str) -> set[tuple[Any, ...]]:
+    columns = ("id", "part", "name", "city", "valid_from", "valid_to", "is_current")
+    found = [tuple(row[column] for column in columns) for row in rows(plan, name) if not row["_deleted"]]
+    assert len(set(found)) == len(found)
+    return set(found)
+
+
+def replayed(plan: Plan) -> dict[tuple[int, str], Any]:
+    """The state that the audit table tells, change by change: each must begin where the last one ended."""
+    state: dict[tuple[int, str], Any] = {}
+    for row in sorted(rows(plan, "silver.audit"), key=lambda one: one["version"]):
+        key = (row["id"], row["part"])
+        assert state.get(key) == row["before"], row
+        assert (row["change_type"] == "insert") == (row["before"] is None)
+        state[key] = row["after"]
+    return {
+        key: {name: after[name] for name in ("name", "city", "seq")}
+        for key, after in state.items()
+        if after is not None
+    }
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_histories_give_what_a_reference_says(
+    seed: int, spark: SparkSession, broker: Broker, topic: Callable[..., str], project: Callable[..., Plan]
+) -> None:
+    chance = random.Random(seed)
+    partitions = chance.choice((1, 3, 5))
+    name = topic(partitions)
+    sent: list[Change] = []
+    for part in range(2):
+        changes = random_changes(chance, keys=chance.choice((5, 400)), count=900)
+        sent += send(broker.bootstrap, name, changes, partitions, chance)
+        plan = project(tables(name, chance.choice((100, 700, 5000))))
+        heard = run_well(spark, plan)
+        assert living(plan, "silver.c") == latest(sent), part
+        assert history(plan, "silver.h") == versions(sent), part
+        assert living(plan, "silver.copy") == latest(sent), part
+        assert replayed(plan) == latest(sent), part
+        for batch in (one for one in heard.batches if one.fates.get("read")):
+            fates = batch.fates
+            assert fates["read"] + fates["reshaped"] == batch.rows + sum(
+                fates[fate] for fate in ("rejected", "dropped", "duplicates", "superseded") if fate in fates
+            )
