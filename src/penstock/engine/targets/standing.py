@@ -82,8 +82,8 @@ def already_there(found: Standing | None, entry: Entry, target: str) -> bool:
         return False
     _refuse_other_ledger(found, entry, target)
     if found.key == entry.key and _same(found.before, entry.before):
-        # With another end it was planned anew after its checkpoint was lost. It holds all that it held before and more,
-        # so the last state of every key comes out right if it is sent over it.
+        # With another end it was planned anew after its checkpoint was lost. Sent over what is there, every key that it
+        # holds comes to its last state; if it has become shorter, the batches after it bring the rest again.
         return _same(found.after, entry.after)
     follows = found.key == (entry.generation, entry.batch - 1) and _same(found.after, entry.before)
     if follows or (found.generation < entry.generation and entry.batch == 1):
