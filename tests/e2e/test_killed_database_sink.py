@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.dev.postgres import Postgres
 
 KEYS = 200
+WRITING = b"SELECT pid FROM pg_stat_activity WHERE state = 'active' AND query ILIKE 'insert into %\"c\"%'"
 PROJECT = """\
 name: killed
 lake: ./lake
@@ -85,16 +86,24 @@ class Changes:
 def wait_for_a_transaction(runner: subprocess.Popen[bytes], server: Postgres, folder: Path, changes: Changes) -> int:
     """Until the sink is among the rows of a batch; there is always something for it to do. The process that serves
     it."""
-    asked = b"SELECT pid FROM pg_stat_activity WHERE state = 'active' AND query ILIKE 'insert into %\"c\"%'"
     deadline, sent = time.monotonic() + 180, time.monotonic()
     with server.connect() as connection:
-        while (found := connection.execute(asked).fetchone()) is None:
+        while (found := connection.execute(WRITING).fetchone()) is None:
             assert runner.poll() is None and time.monotonic() < deadline, (folder / "run.log").read_text()[-3000:]
             if time.monotonic() - sent > 5:
                 changes.send(300)
                 sent = time.monotonic()
             time.sleep(0.02)
     return int(found[0])
+
+
+def wait_for_orphans(server: Postgres) -> None:
+    """The server goes on with the statement of a client that is dead, and finds out when it is done."""
+    deadline = time.monotonic() + 60
+    with server.connect() as connection:
+        while connection.execute(WRITING).fetchone() is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
 
 def batches(folder: Path) -> int:
@@ -113,6 +122,7 @@ def kill_both_sides(broker: Any, topic: Any, server: Postgres, folder: Path, rou
         wait_for_a_transaction(runner, server, folder, changes)
         os.killpg(runner.pid, signal.SIGKILL)
         runner.wait()
+        wait_for_orphans(server)
         runner = start(folder)
         try:
             serving = wait_for_a_transaction(runner, server, folder, changes)
