@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from penstock.dev.broker import Broker
     from penstock.dev.postgres import Postgres
+    from penstock.dev.redis import Redis
+    from penstock.dev.search import Search
     from penstock.plan.model import Plan
 
 ROOT = Path(__file__).parent
@@ -45,6 +47,29 @@ def postgres() -> Iterator[Postgres]:
     except SetupError as error:
         pytest.skip(f"no PostgreSQL on this machine: {error}")
     with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[Redis]:
+    """One server for the run: give your keys a prefix of your own."""
+    from penstock.dev.redis import Redis
+    from penstock.errors import SetupError
+
+    try:
+        server = Redis().start()
+    except SetupError as error:
+        pytest.skip(f"no Redis on this machine: {error}")
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def search() -> Iterator[Search]:
+    """One server for the run: give your index a name of your own."""
+    from penstock.dev.search import Search
+
+    with Search().start() as server:
         yield server
 
 

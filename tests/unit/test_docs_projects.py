@@ -40,3 +40,18 @@ def test_pages_and_examples_that_are_linked_are_there() -> None:
     for page in [DOCS.parent / "README.md", *DOCS.glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_sinks_in_the_docs_are_valid(tmp_path: Path) -> None:
+    tables = """\
+tables:
+  gold.alerts: {from: {kafka: alerts}}
+  silver.customers:
+    from: {kafka: customers}
+    decode: {json: value, schema: "id BIGINT, at TIMESTAMP"}
+    write: {merge: {keys: [id], sequence: at}, change_feed: true}
+"""
+    secrets = dict.fromkeys(("DB_PASSWORD", "SEARCH_KEY", "REDIS_PASSWORD"), "x")
+    (text,) = blocks("sinks.md", "yaml")
+    plan = build_plan(load(tmp_path, HEAD + tables + text, **secrets))
+    assert sum(table.sink is not None for table in plan.tables) == 5

@@ -70,11 +70,7 @@ def test_rows_are_named_by_their_record_where_that_names_one_row(
     [
         ("out: {from: {table: silver.ordres}, to: {kafka: x}}", "there is no table", "did you mean 'silver.orders'?"),
         ("out: {from: {kafka: orders}, to: {kafka: x}}", "a sink sends the rows of a table", "land them"),
-        (
-            "out: {from: {table: gold.daily}, to: {kafka: x}}",
-            "recomputes its groups in place",
-            "from: {changes: gold.daily}",
-        ),
+        ("out: {from: {table: gold.daily}, to: {kafka: x}}", "recomputes its groups in place", "changes: gold.daily"),
         ("out: {from: {table: silver.orders}}", "'to' is missing", "write to: {kafka: alerts}"),
         ("out: {from: {table: silver.orders}, to: {kafka: [a, b]}}", "one topic, not to a list", "a sink for each"),
         ("out: {from: {table: silver.orders}, to: {kafka: 'a b'}}", "'a b' is not the name of a topic", "letters"),
@@ -82,7 +78,7 @@ def test_rows_are_named_by_their_record_where_that_names_one_row(
         ("out: {from: {table: silver.orders}, to: {topic: x}}", "unknown key 'topic'", ""),
         ("out: {from: {table: silver.orders}, to: {kafka: x}, headers: {Penstock-Id: a}}", "sends itself", "another"),
         ("out: {from: {table: silver.orders}, to: {kafka: x}, headers: [a]}", "needs a mapping", ""),
-        ("out: {from: {table: silver.orders}, to: {kafka: x}, keys: a}", "unknown key 'keys'", "did you mean 'key'?"),
+        ("out: {from: {table: silver.orders}, to: {kafka: x}, keys: a}", "'keys' is for", "did you mean 'key'?"),
         ("out: {from: {table: silver.orders}, to: {kafka: x, options: {acks: 1}}}", "at least once", "remove it"),
         ("out: {from: {table: silver.orders}, to: {kafka: x, options: {max.poll.records: 1}}}", "is not a client", ""),
         ("silver.orders: {from: {table: silver.orders}, to: {kafka: x}}", "cannot name a sink", "alerts_out"),

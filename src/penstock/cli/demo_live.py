@@ -16,7 +16,7 @@ from penstock.dev.generate import Faults, Sent, ensure_topic, events, produce
 from penstock.engine.session import logs_folder, spark_session
 from penstock.engine.store import LocalStore
 from penstock.ops.status import Status, status
-from penstock.plan.model import KafkaSource, Plan
+from penstock.plan.model import KafkaSource, Plan, SinkPlan
 from penstock.runtime.causes import explain
 from penstock.runtime.listener import Result
 from penstock.runtime.runner import run_in
@@ -35,7 +35,7 @@ PATIENCE = 120.0
 
 def prepare(example: Example, plan: Plan, bootstrap: str) -> list[Sent]:
     """Makes the topics, and sends what is looked up."""
-    sinks = [table.sink.topic for table in plan.tables if table.sink is not None]
+    sinks = [table.sink.topic for table in plan.tables if isinstance(table.sink, SinkPlan)]
     for topic in (*example.before, *example.topics, *sinks):
         ensure_topic(bootstrap, topic, PARTITIONS)
     now = datetime.now(UTC)

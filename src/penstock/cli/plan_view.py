@@ -11,14 +11,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.plan_sinks import cluster_text, target_facts
 from penstock.plan.files import FilesSource
 from penstock.plan.model import (
-    Cluster,
     DeltaSource,
     KafkaSource,
     Plan,
     Setting,
-    SinkPlan,
     StreamPlan,
     TablePlan,
     Trigger,
@@ -76,7 +75,7 @@ def _table(table: TablePlan, settings: Sequence[Setting]) -> RenderableType:
             *(_stages(_written(table), table.write) if table.stages else ()),
             *(_aggregate(table.aggregate) if table.aggregate else ()),
             *(_stream(table.stream) if table.stream else ()),
-            *(_target(table.sink) if table.sink else ()),
+            *(target_facts(table.sink) if table.sink else ()),
             ("trigger", _trigger(table.trigger)),
             ("table" if table.sink is None else "ledger", table.uri),
             ("checkpoint", f"{table.checkpoints}/<generation>"),
@@ -91,13 +90,17 @@ def _source(source: KafkaSource | DeltaSource) -> list[tuple[str, str | Text]]:
     if isinstance(source, KafkaSource):
         return [
             ("from", _topics(source)),
-            ("cluster", _cluster(source.cluster)),
+            ("cluster", cluster_text(source.cluster)),
             ("starting", _starting(source)),
         ]
     if isinstance(source, FilesSource):
         return list(_files(source))
     where = f" where {source.where}" if source.where else ""
-    named = f"table {source.table}" if source.table else f"the Delta table {source.uri}"
+    named = (
+        f"{'changes of ' if source.changes else ''}table {source.table}"
+        if source.table
+        else f"the Delta table {source.uri}"
+    )
     return [("from", named + where), ("starting", _version(source.starting))]
 
 
@@ -198,26 +201,10 @@ def _stream(stream: StreamPlan) -> Iterable[tuple[str, str]]:
     yield "", "it has as many partitions as spark.sql.shuffle.partitions says when the table begins, and keeps them"
 
 
-def _target(sink: SinkPlan) -> Iterable[tuple[str, str]]:
-    yield "to", f"topic {sink.topic}"
-    yield "cluster", _cluster(sink.cluster)
-    yield "key", sink.key or "none"
-    yield "value", sink.value or "all columns but _source, as a JSON object"
-    for name, expression in sink.headers.items():
-        yield "header", f"{name}: {expression}"
-    by = "place of its record in Kafka" if sink.coordinates else "file of the table and what is sent"
-    yield "promise", f"each row at least once; the header penstock-id, made of the {by}, is the same each time"
-
-
 def _topics(source: KafkaSource) -> str:
     if source.pattern is not None:
         return f"topics that match {source.pattern}"
     return ("topic " if len(source.topics) == 1 else "topics ") + ", ".join(source.topics)
-
-
-def _cluster(cluster: Cluster) -> str:
-    login = f" as {cluster.username}, {cluster.mechanism}" if cluster.mechanism else ""
-    return f"{cluster.name}: {cluster.bootstrap} ({cluster.protocol}{login})"
 
 
 def _starting(source: KafkaSource) -> str:

@@ -2,7 +2,7 @@
 that they are the right ones.
 
 They live in the user's cache, one folder per set, under a name made from the list of their hashes, so that two
-versions of Penstock never share a folder:  <cache>/jars/<list>/{spark,broker,connect}/*.jar
+versions of Penstock never share a folder:  <cache>/jars/<list>/{spark,broker,…}/*.jar
 The first use fetches them. Each is compared with the SHA-256 in jar_data/jars.sha256; `.verified` then keeps sizes and
 times, so that later starts read no jar unless one of these differs.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from penstock.errors import SetupError
 
-SETS = ("spark", "broker", "connect")
+SETS = ("spark", "broker", "connect", "postgres", "search")
 FIRST = ("spark", "broker")
 """What set-up fetches. The rest is fetched by its first use alone: few need it."""
 VERIFIED = ".verified"
@@ -62,6 +62,16 @@ def broker_jars() -> tuple[Path, ...]:
 def connect_jars() -> tuple[Path, ...]:
     """The class path of a Connect worker with Debezium's connector, verified; fetched on first use."""
     return _jars("connect")
+
+
+def postgres_jars() -> tuple[Path, ...]:
+    """PostgreSQL's driver, for sinks; verified, fetched on first use."""
+    return _jars("postgres")
+
+
+def search_jars() -> tuple[Path, ...]:
+    """The class path of a search server for tests, verified; fetched on first use."""
+    return _jars("search")
 
 
 def cache_folder() -> Path:

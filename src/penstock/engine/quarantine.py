@@ -71,6 +71,14 @@ class Quarantine:
         self._tail = advance(self._tail, self._log)
         return self._tail.entry.key >= entry.key
 
+    def of(self, entry: Entry) -> Entry | None:
+        """Its own entry for the entry's batch, or for a later one; None if it has none of them."""
+        return self._tail.entry if self.has(entry) and self._tail is not None else None
+
+    def rows_of(self, entry: Entry) -> DataFrame:
+        rows = self._spark.read.format("delta").load(self._place.uri)
+        return rows.where(f"generation = {entry.generation} AND batch = {entry.batch}")
+
     def add(self, explained: DataFrame, entry: Entry) -> int:
         """Appends the rejected rows of a batch; how many that were."""
         assert self._tail is not None

@@ -13,7 +13,7 @@ from penstock.engine.identifiers import quote
 from penstock.engine.stages.coordinates import FILE, SOURCE
 from penstock.engine.stages.decode import literal
 from penstock.errors import Terminal
-from penstock.plan.model import DeltaSource, TablePlan
+from penstock.plan.model import DeltaSource, SinkPlan, TablePlan
 from penstock.spec.sink import ID
 
 _STAR = re.compile(r"(?<=[(,])\s*\*\s*(?=[,)])")
@@ -45,20 +45,20 @@ class Message:
             number = f"row_number() OVER (PARTITION BY {FILE}, {_HASH} ORDER BY {_HASH})"
         numbered = hashed.selectExpr("*", f"CAST({number} AS STRING) AS {_NUMBER}")
         named = f"concat({literal(f'{self.sink}/')}, coalesce({_PLACE}, concat_ws('/', {FILE}, {_HASH}, {_NUMBER})))"
-        return numbered.selectExpr("key", "value", f"concat(array({_header(ID, named)}), headers) AS headers")
+        return numbered.selectExpr("key", "value", f"concat(array({header(ID, named)}), headers) AS headers")
 
 
 def message(rows: DataFrame, table: TablePlan) -> Message:
     """`rows` has the columns of the source; none of its rows is read. Raises where an expression cannot be part of a
     record."""
     plan, source = table.sink, table.source
-    assert plan is not None and isinstance(source, DeltaSource)
-    key = _part(rows, table.name, "key", plan.key) if plan.key is not None else "CAST(NULL AS STRING)"
-    value = _part(rows, table.name, "value", plan.value if plan.value is not None else _WHOLE_ROW)
-    named = {name: _part(rows, table.name, f"headers: {name}", text) for name, text in plan.headers.items()}
-    headers = ", ".join(_header(name, text) for name, text in named.items())
+    assert isinstance(plan, SinkPlan) and isinstance(source, DeltaSource)
+    key = part(rows, table.name, "key", plan.key) if plan.key is not None else "CAST(NULL AS STRING)"
+    value = part(rows, table.name, "value", plan.value if plan.value is not None else _WHOLE_ROW)
+    named = {name: part(rows, table.name, f"headers: {name}", text) for name, text in plan.headers.items()}
+    headers = ", ".join(header(name, text) for name, text in named.items())
     parts = (f"{key} AS key", f"{value} AS value", f"CAST(array({headers}) AS {_HEADERS}) AS headers")
-    _refuse_other_rows(rows, parts, table.name)
+    refuse_other_rows(rows, parts, table.name)
     place = None
     if plan.coordinates is not None:
         place = ", '/', ".join(f"CAST({'.'.join(map(quote, path))} AS STRING)" for path in plan.coordinates)
@@ -68,7 +68,7 @@ def message(rows: DataFrame, table: TablePlan) -> Message:
     return Message(table.name, parts, place, f"substring_index({FILE}, {within}, -1)")
 
 
-def _part(rows: DataFrame, sink: str, name: str, text: str) -> str:
+def part(rows: DataFrame, sink: str, name: str, text: str) -> str:
     columns = [column for column in rows.columns if column not in (FILE, SOURCE)]
     whole = _STAR.sub(lambda _: ", ".join(map(quote, columns)), text)
     kind: DataType = rows.selectExpr(f"({whole}) AS part").schema["part"].dataType
@@ -83,11 +83,11 @@ def _part(rows: DataFrame, sink: str, name: str, text: str) -> str:
     return "CAST(NULL AS STRING)" if isinstance(kind, NullType) else f"CAST(({whole}) AS STRING)"
 
 
-def _header(name: str, value: str) -> str:
+def header(name: str, value: str) -> str:
     return f"named_struct('key', {literal(name)}, 'value', CAST({value} AS BINARY))"
 
 
-def _refuse_other_rows(rows: DataFrame, parts: tuple[str, ...], sink: str) -> None:
+def refuse_other_rows(rows: DataFrame, parts: tuple[str, ...], sink: str) -> None:
     """explode, window functions, aggregates and the like make other rows than those of the table."""
     before = rows._jdf.queryExecution().analyzed()
     after = rows.selectExpr(*parts)._jdf.queryExecution().analyzed()

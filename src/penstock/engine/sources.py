@@ -16,7 +16,7 @@ from penstock.engine.source import Source
 from penstock.engine.store import Store
 from penstock.engine.stream_reader import StreamReader
 from penstock.plan.files import FilesSource
-from penstock.plan.model import Cluster, KafkaSource, TablePlan
+from penstock.plan.model import Cluster, KafkaSource, SinkPlan, TablePlan
 
 
 class Sources:
@@ -39,7 +39,7 @@ class Sources:
         if isinstance(source, FilesSource):
             assert self._spark is not None
             return FilesReader(self._spark, source, self._open_store(source.uri), table.name)
-        if table.sink is not None:
+        if isinstance(table.sink, SinkPlan):
             admin = self._admin(table.sink.cluster)
             return SinkReader(source, self._open_store(source.uri), table.name, table.sink, admin)
         recomputed = table.aggregate is not None and table.aggregate.emit != "final"
@@ -48,7 +48,11 @@ class Sources:
             self._open_store(source.uri),
             table.name,
             coordinates=table.input.coordinates if table.stages is not None else "carried",
-            changes_are="every group is computed anew" if recomputed else "it was skipped",
+            changes_are="every group is computed anew"
+            if recomputed
+            else "that is followed"
+            if source.changes
+            else "it was skipped",
         )
 
     def _admin(self, cluster: Cluster) -> Admin:

@@ -11,6 +11,10 @@ from penstock.engine import bronze
 from penstock.engine.aggregate.final import Final
 from penstock.engine.aggregate.groups import computed
 from penstock.engine.aggregate.recomputed import Recomputed
+from penstock.engine.changes.sending import LEDGER as CHANGES_LEDGER
+from penstock.engine.changes.sending import Following
+from penstock.engine.changes.set_aside import COORDINATES, SetAside
+from penstock.engine.changes.shape import Shape, shape
 from penstock.engine.files.function import FilesFunction, files_schema
 from penstock.engine.files.quarantine import FileQuarantine
 from penstock.engine.files.reader import FilesReader
@@ -28,8 +32,10 @@ from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.function import StagedTable
 from penstock.engine.store import Store
 from penstock.engine.streamed import Streamed
-from penstock.plan.model import TablePlan
+from penstock.engine.targets.targets import open_target
+from penstock.plan.model import SinkPlan, TablePlan
 from penstock.plan.quarantine import quarantine_of
+from penstock.plan.target import ChangeSink
 
 _BY_FILE = "struct<file:string,row:bigint>"
 
@@ -42,15 +48,25 @@ class TableFunction:
     """The type of the rows' coordinates."""
     message: Message | None = None
     """Of a sink: what a row becomes."""
+    shape: Shape | None = None
+    """Of a sink that follows changes: what of a row is sent."""
     files: FilesReader | None = None
 
     def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
         """Under the table's commit lock: the quarantine is made if it is not there."""
         if table.stream is not None:
             return Streamed(table.stream)
-        if table.sink is not None:
+        if isinstance(table.sink, SinkPlan):
             assert self.message is not None
             return Sending(table.name, table.sink, self.message)
+        if isinstance(table.sink, ChangeSink):
+            assert self.shape is not None
+            beside_it = quarantine_of(table.name, table.uri)
+            refused = Quarantine(spark, store, beside_it, COORDINATES, idempotent=idempotent)
+            refused.create(entry)
+            target = open_target(spark, table, store, self.shape)
+            target.ready(entry)
+            return Following(table.sink, self.shape, target, SetAside(refused, self.shape))
         quarantine: Quarantine | None = None
         if self.files is not None:
             place = quarantine_of(table.name, table.uri)
@@ -72,8 +88,10 @@ def table_function(spark: SparkSession, table: TablePlan, store: Store, source: 
     """Looks at the source's columns; reads no row."""
     if table.stream is not None:
         return TableFunction(_plain(source.stream(spark).schema))
-    if table.sink is not None:
+    if isinstance(table.sink, SinkPlan):
         return TableFunction(LEDGER, message=message(_empty(spark, source), table))
+    if isinstance(table.sink, ChangeSink):
+        return TableFunction(CHANGES_LEDGER, shape=shape(_empty(spark, source).schema, table.sink, table.name))
     if isinstance(source, FilesReader):
         schema, kind = files_schema(table, store, source)
         return TableFunction(schema, source_type=kind, files=source)

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import SecretStr
 
 from penstock.plan.stages import AggregatePlan, Stages, WritePlan
+from penstock.plan.target import ChangeSink
 
 EXTRA_JARS = "penstock.extra.jars"
 """Not a conf of Spark: the session puts these jars beside its own."""
@@ -142,6 +143,10 @@ class SinkPlan:
     options: Mapping[str, str] = field(default_factory=dict)
     """Properties of the producer, without those of the login."""
 
+    @property
+    def said(self) -> str:
+        return f"topic {self.topic}"
+
 
 @dataclass(frozen=True)
 class TablePlan:
@@ -166,8 +171,8 @@ class TablePlan:
     """None: the record as it came."""
     aggregate: AggregatePlan | None = None
     stream: StreamPlan | None = None
-    sink: SinkPlan | None = None
-    """Set: its rows are sent there, and the table itself holds one row per batch."""
+    sink: SinkPlan | ChangeSink | None = None
+    """Set: its rows, or what becomes of them, are sent there, and the table itself holds one row per batch."""
     write: WritePlan = field(default_factory=WritePlan)
     upstream: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
@@ -177,6 +182,8 @@ class TablePlan:
     @property
     def may_reject(self) -> bool:
         """It has a quarantine."""
+        if isinstance(self.sink, ChangeSink):
+            return True
         late = self.aggregate is not None and self.aggregate.emit == "final"
         return late or (self.stages is not None and self.stages.may_reject)
 

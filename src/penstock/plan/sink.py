@@ -1,20 +1,24 @@
-"""One sink of the plan: a table of the protocol whose rows go to Kafka; what it keeps in the lake is its ledger."""
+"""One sink of the plan: a table of the protocol whose rows go elsewhere; what it keeps in the lake is its ledger."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from penstock.plan.definition import hashed
 from penstock.plan.delta import delta_plan
 from penstock.plan.kafka import cluster_plan
-from penstock.plan.model import Input, Setting, SinkPlan, TablePlan
+from penstock.plan.model import Cluster, Input, Setting, SinkPlan, TablePlan
 from penstock.plan.properties import property_settings
 from penstock.plan.settings import YOURS
 from penstock.plan.table import brought_by
+from penstock.plan.target import ChangeSink, JdbcTarget, KafkaTarget, RedisTarget, SearchTarget
 from penstock.plan.trigger import trigger_plan
-from penstock.spec.graph import multiplies
+from penstock.spec.graph import keys_followed, multiplies
 from penstock.spec.kafka_options import is_producers
 from penstock.spec.project import Project
 from penstock.spec.sink import Sink
-from penstock.spec.upstream import TableFrom
+from penstock.spec.target import JdbcTo, KafkaTo, RedisTo, SearchTo
+from penstock.spec.upstream import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.write import Write
 
 PRODUCER = (
@@ -33,13 +37,10 @@ def sink_plan(project: Project, name: str, lake: str) -> TablePlan:
         "table": source.table or source.uri,
         "where": source.where,
         "options": dict(source.options),
-        "cluster": target.cluster.name,
-        "topic": target.topic,
-        "key": target.key,
-        "value": target.value,
-        "headers": dict(target.headers),
+        **_decides(target),
     }
-    upstream = (sink.source.table,) if isinstance(sink.source, TableFrom) else ()
+    named = None if isinstance(sink.source, DeltaFrom) else sink.source.table
+    upstream = (named,) if named is not None else ()
     return TablePlan(
         name=name,
         source=source,
@@ -59,11 +60,31 @@ def sink_plan(project: Project, name: str, lake: str) -> TablePlan:
     )
 
 
-def _target(project: Project, sink: Sink) -> tuple[SinkPlan, tuple[Setting, ...]]:
-    cluster = cluster_plan(sink.to.cluster, project.cluster(sink.to.cluster), project.root)
-    users = {name: value for name, value in cluster.options.items() if is_producers(name)} | sink.to.options
-    settings = [setting for setting in PRODUCER if setting.name not in users]
-    settings += [Setting(name, value, YOURS) for name, value in users.items()]
+def _decides(target: SinkPlan | ChangeSink) -> dict[str, Any]:
+    if isinstance(target, SinkPlan):
+        return _record(target.cluster, target.topic, target.value, target.headers) | {"key": target.key}
+    to = target.target
+    match to:  # not the address, which may move
+        case KafkaTarget():
+            place = _record(to.cluster, to.topic, to.value, to.headers)
+        case JdbcTarget():
+            place = {"database table": to.table}
+        case SearchTarget():
+            place = {"index": to.index}
+        case RedisTarget():
+            place = {"prefix": to.prefix, "as": to.form}
+    return {"keys": target.keys, "columns": target.columns, **place}
+
+
+def _record(cluster: Cluster, topic: str, value: str | None, headers: Any) -> dict[str, Any]:
+    return {"cluster": cluster.name, "topic": topic, "value": value, "headers": dict(headers)}
+
+
+def _target(project: Project, sink: Sink) -> tuple[SinkPlan | ChangeSink, tuple[Setting, ...]]:
+    if isinstance(sink.source, ChangesFrom):
+        return _followed(project, sink, sink.source)
+    assert isinstance(sink.to, KafkaTo)
+    cluster, options, settings = _producer(project, sink.to)
     made = SinkPlan(
         cluster=cluster,
         topic=sink.to.kafka,
@@ -71,9 +92,36 @@ def _target(project: Project, sink: Sink) -> tuple[SinkPlan, tuple[Setting, ...]
         value=sink.value,
         headers=dict(sink.headers),
         coordinates=_coordinates(project, sink),
-        options={setting.name: setting.value for setting in settings},
+        options=options,
     )
-    return made, tuple(settings)
+    return made, settings
+
+
+def _producer(project: Project, to: KafkaTo) -> tuple[Cluster, dict[str, str], tuple[Setting, ...]]:
+    cluster = cluster_plan(to.cluster, project.cluster(to.cluster), project.root)
+    users = {name: value for name, value in cluster.options.items() if is_producers(name)} | to.options
+    settings = [setting for setting in PRODUCER if setting.name not in users]
+    settings += [Setting(name, value, YOURS) for name, value in users.items()]
+    return cluster, {setting.name: setting.value for setting in settings}, tuple(settings)
+
+
+def _followed(project: Project, sink: Sink, source: ChangesFrom) -> tuple[ChangeSink, tuple[Setting, ...]]:
+    to = sink.to
+    settings: tuple[Setting, ...] = ()
+    target: KafkaTarget | JdbcTarget | SearchTarget | RedisTarget
+    match to:
+        case KafkaTo():
+            cluster, options, settings = _producer(project, to)
+            target = KafkaTarget(cluster, to.kafka, sink.value, dict(sink.headers), options)
+        case JdbcTo():
+            target = JdbcTarget(to.jdbc, to.table, to.user, to.password, to.create, dict(to.options))
+        case SearchTo():
+            target = SearchTarget(to.search, to.index, to.user, to.password, to.api_key)
+        case RedisTo():
+            ttl = None if to.ttl is None else round(to.ttl * 1000)
+            target = RedisTarget(to.redis, to.prefix, to.as_, ttl, to.user, to.password)
+    keys = sink.keys or keys_followed(source, project.tables)
+    return ChangeSink(target, keys, sink.columns), settings
 
 
 def _coordinates(project: Project, sink: Sink) -> tuple[tuple[str, ...], ...] | None:

@@ -21,6 +21,7 @@ def cautions(tree: Any) -> Iterator[Finding]:
         yield from _options(("tables", name, "from", "options"), _get(table, "from", "options"))
     for name, sink in _items(_get(tree, "sinks")):
         yield from _options(("sinks", name, "to", "options"), _get(sink, "to", "options"))
+        yield from _target(("sinks", name, "to"), _get(sink, "to"))
 
 
 def _literal_secrets(path: Path, cluster: Any) -> Iterator[Finding]:
@@ -28,6 +29,13 @@ def _literal_secrets(path: Path, cluster: Any) -> Iterator[Finding]:
         value = _get(cluster, "security", key)
         if value is not None and not isinstance(value, Referenced):
             yield _in_clear((*path, "security", key), key)
+
+
+def _target(path: Path, target: Any) -> Iterator[Finding]:
+    for key in ("password", "api_key"):
+        value = _get(target, key)
+        if value is not None and not isinstance(value, Referenced):
+            yield _in_clear((*path, key), key, prefix="SINK_")
 
 
 def _options(path: Path, options: Any) -> Iterator[Finding]:
@@ -39,8 +47,8 @@ def _options(path: Path, options: Any) -> Iterator[Finding]:
             yield Finding((*path, name), message, "remove the line: read_committed is the default")
 
 
-def _in_clear(path: Path, key: str) -> Finding:
-    variable = "KAFKA_" + key.upper() if "." not in key else "NAME"
+def _in_clear(path: Path, key: str, prefix: str = "KAFKA_") -> Finding:
+    variable = prefix + key.upper() if "." not in key else "NAME"
     hint = f"write ${{env:{variable}}} or ${{file:path}}, so that it is not kept with the project"
     return Finding(path, f"'{key}' is written in the file in clear", hint)
 

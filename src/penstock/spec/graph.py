@@ -124,7 +124,10 @@ def keys_followed(source: object, tables: Mapping[str, Table]) -> tuple[str, ...
 def sink_findings(sinks: Mapping[str, Sink], tables: Mapping[str, Table]) -> list[Finding]:
     findings: list[Finding] = []
     for name, sink in sinks.items():
-        if isinstance(sink.source, TableFrom):
+        if isinstance(sink.source, ChangesFrom):
+            found = _followed(sink.source, tables, list(tables)) or _sink_keys(sink, sink.source, tables)
+            findings += [finding.below((name,)) for finding in found]
+        elif isinstance(sink.source, TableFrom):
             path = (name, "from", "table")
             upstream = sink.source.table
             if upstream not in tables:
@@ -134,6 +137,13 @@ def sink_findings(sinks: Mapping[str, Sink], tables: Mapping[str, Table]) -> lis
                 hint = f"follow its changes: from: {{changes: {upstream}}}"
                 findings.append(Finding(path, f"{upstream} {why}: a sink sends what is added to a table", hint))
     return findings
+
+
+def _sink_keys(sink: Sink, source: ChangesFrom, tables: Mapping[str, Table]) -> list[Finding]:
+    if sink.keys or keys_followed(source, tables):
+        return []
+    hint = "write keys: [customer_id], the columns of which no two rows have the same values"
+    return [Finding((), f"which row of {source.changes} is it? 'keys' is missing", hint, at_key=True)]
 
 
 def rewrites(table: Table) -> str | None:

@@ -16,10 +16,11 @@ from penstock.spec.finding import Path as TreePath
 from penstock.spec.graph import graph_findings, sink_findings
 from penstock.spec.lake import lake_place, lake_uri
 from penstock.spec.part import Part
-from penstock.spec.sink import KafkaTo, Sink, sink_name_findings
+from penstock.spec.sink import Sink, sink_name_findings
 from penstock.spec.source import KafkaFrom, MaxPerTrigger
 from penstock.spec.spark import Spark
 from penstock.spec.table import Table, name_findings
+from penstock.spec.target import KafkaTo
 from penstock.spec.trigger import Trigger
 
 DEFAULT_CLUSTER = "default"

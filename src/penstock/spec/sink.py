@@ -1,4 +1,4 @@
-"""A sink: the rows of a table, sent to a Kafka topic as they are added."""
+"""A sink: the rows of a table, sent to a topic as they are added; or its changes, followed into another system."""
 
 from __future__ import annotations
 
@@ -6,33 +6,34 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field, PlainValidator, PrivateAttr, ValidationInfo
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    ValidationInfo,
+    model_validator,
+)
 
 from penstock.spec.finding import Finding, Wrong, shown, wrong
-from penstock.spec.kafka_options import producer_options
 from penstock.spec.origin import source_of
 from penstock.spec.part import Part, caller, text_values
-from penstock.spec.topics import topic_names
+from penstock.spec.target import KafkaTo, To, target_of
 from penstock.spec.trigger import Trigger
-from penstock.spec.upstream import DeltaFrom, TableFrom
+from penstock.spec.upstream import ChangesFrom, DeltaFrom, TableFrom
 
 ID = "penstock-id"
 """The header by which a consumer tells a record that was sent again."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_QUARANTINE = "__quarantine"
 
 
-def _source(value: Any, info: ValidationInfo) -> TableFrom | DeltaFrom:
+def _source(value: Any, info: ValidationInfo) -> TableFrom | DeltaFrom | ChangesFrom:
     found = source_of(value, info)
-    if isinstance(found, TableFrom | DeltaFrom):
+    if isinstance(found, TableFrom | DeltaFrom | ChangesFrom):
         return found
     hint = "land them in a table first, and write from: {table: bronze.orders}"
     raise wrong("a sink sends the rows of a table", hint, at_key=True)
-
-
-def _topic(value: Any) -> str:
-    if isinstance(value, list | tuple | dict):
-        raise wrong(f"a sink sends to one topic, not to {shown(value)}", "make a sink for each topic")
-    return topic_names([value], single=True)[0]
 
 
 def _headers(value: Any) -> dict[str, str]:
@@ -48,23 +49,28 @@ def _headers(value: Any) -> dict[str, str]:
     return named
 
 
-class KafkaTo(Part):
-    """A topic of a cluster; without `cluster` the one under the top-level `kafka:`."""
-
-    kafka: Annotated[str, BeforeValidator(_topic)] = Field(examples=["alerts"])
-    cluster: str | None = Field(default=None, examples=["eu"])
-    options: Annotated[dict[str, str], BeforeValidator(producer_options)] = Field(default={})
-
-    shape: ClassVar[str] = "to: {kafka: topic}"
+def _names(value: Any) -> tuple[str, ...]:
+    """One column or several, each once."""
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not given or not all(isinstance(one, str) and one for one in given):
+        raise wrong(f"{shown(value)} does not name columns", "write [customer_id]")
+    folded = [one.casefold() for one in given]
+    twice = next((one for index, one in enumerate(given) if folded.index(one.casefold()) < index), None)
+    if twice is not None:
+        raise wrong(f"{shown(twice)} is there twice", "name each column once")
+    return tuple(given)
 
 
 class Sink(Part):
-    """`key`, `value` and `headers` are SQL expressions over a row of the source."""
+    """`key`, `value` and `headers` are SQL expressions over a row of the source. What follows changes has `keys`
+    instead of `key`: the columns that name a row."""
 
-    source: Annotated[TableFrom | DeltaFrom, PlainValidator(_source)] = Field(
+    source: Annotated[TableFrom | DeltaFrom | ChangesFrom, PlainValidator(_source)] = Field(
         alias="from", examples=["{table: gold.alerts}"]
     )
-    to: KafkaTo = Field(examples=["{kafka: alerts}"])
+    to: Annotated[To, PlainValidator(target_of)] = Field(examples=["{kafka: alerts}"])
+    keys: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(default=(), examples=["[customer_id]"])
+    columns: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(default=(), examples=["[customer_id, name]"])
     key: str | None = Field(default=None, min_length=1, examples=["customer_id"])
     value: str | None = Field(default=None, min_length=1, examples=["to_json(struct(*))"])
     headers: Annotated[dict[str, str], BeforeValidator(_headers)] = Field(default={}, examples=["{kind: \"'alert'\"}"])
@@ -79,6 +85,38 @@ class Sink(Part):
         """file:line of the definition."""
         return self._origin
 
+    @model_validator(mode="after")
+    def _fits(self) -> Sink:
+        findings = _changes_findings(self) if isinstance(self.source, ChangesFrom) else _added_findings(self)
+        if findings:
+            raise Wrong(findings)
+        return self
+
+
+def _added_findings(sink: Sink) -> list[Finding]:
+    findings = []
+    if not isinstance(sink.to, KafkaTo):
+        hint = "write from: {changes: silver.customers}; what is only added is a change too"
+        findings.append(Finding(("from",), "another system than Kafka follows the changes of a table", hint))
+    for key in (key for key in ("keys", "columns") if getattr(sink, key)):
+        hint = "did you mean 'key'? it is an SQL expression" if key == "keys" else "write value: to_json(struct(a, b))"
+        findings.append(Finding((key,), f"'{key}' is for sinks that follow changes", hint, at_key=True))
+    return findings
+
+
+def _changes_findings(sink: Sink) -> list[Finding]:
+    findings = []
+    if sink.key is not None:
+        hint = "write keys: [customer_id], the columns that name a row"
+        findings.append(Finding(("key",), "the key of a change is that of its row", hint, at_key=True))
+    for key in ("value", "headers"):
+        if getattr(sink, key) and not isinstance(sink.to, KafkaTo):
+            hint = "remove it; `columns` chooses what is sent"
+            findings.append(Finding((key,), f"'{key}' is a part of a record of Kafka", hint, at_key=True))
+    if sink.value is not None and sink.columns:
+        findings.append(Finding(("columns",), "there are columns and a value", "keep one of them", at_key=True))
+    return findings
+
 
 def sink_name_findings(names: Iterable[str], tables: Iterable[str]) -> list[Finding]:
     """A sink is named where a table is: in `run`, in `status`, in the lake. So it has a name of its own."""
@@ -90,6 +128,9 @@ def sink_name_findings(names: Iterable[str], tables: Iterable[str]) -> list[Find
         if not _NAME.fullmatch(name):
             hint = "write letters, digits, _ and -, beginning with a letter: alerts_out"
             findings.append(Finding((name,), f"'{name}' cannot name a sink", hint, at_key=True))
+        elif fold.endswith(_QUARANTINE):
+            hint = "choose another ending: that name belongs to what a sink cannot send"
+            findings.append(Finding((name,), f"'{name}' ends in {_QUARANTINE}", hint, at_key=True))
         elif fold in taken:
             findings.append(Finding((name,), f"{taken[fold]} already", "give the sink another name", at_key=True))
         elif fold in seen:

@@ -16,14 +16,28 @@ from penstock.engine.stages.coordinates import FILE
 from penstock.engine.store import Store
 from penstock.errors import Transient
 from penstock.plan.model import DeltaSource, SinkPlan
+from penstock.plan.target import KafkaTarget
 
 
-def producer_options(target: SinkPlan) -> dict[str, str]:
+def producer_options(target: SinkPlan | KafkaTarget) -> dict[str, str]:
     """The cluster's own options are in the plan's, as far as a producer knows them."""
     from dataclasses import replace
 
     found = java(replace(target.cluster, options={}), target.options)
     return {**{f"kafka.{name}": value for name, value in found.items()}, "topic": target.topic}
+
+
+def require_topic(admin: Admin, target: SinkPlan | KafkaTarget, sink: str) -> None:
+    """Raises Transient while the topic is not there."""
+    topic, bootstrap = target.topic, target.cluster.bootstrap
+    if topic not in admin.describe([topic]):
+        raise Transient(
+            f"topic {topic} does not exist on {bootstrap}",
+            where=sink,
+            hint="create it with as many partitions as its consumers need: "
+            f"`kafka-topics.sh --bootstrap-server {bootstrap} --create --topic {topic} --partitions 4`, at the "
+            f"development broker `penstock kafka start --topic {topic}:4`",
+        )
 
 
 class SinkReader(DeltaReader):
@@ -51,12 +65,4 @@ class SinkReader(DeltaReader):
         return super().stream(spark, more).selectExpr("*", f"input_file_name() AS {FILE}")
 
     def _require_topic(self) -> None:
-        topic, bootstrap = self._target.topic, self._target.cluster.bootstrap
-        if topic not in self._admin.describe([topic]):
-            raise Transient(
-                f"topic {topic} does not exist on {bootstrap}",
-                where=self._sink,
-                hint="create it with as many partitions as its consumers need: "
-                f"`kafka-topics.sh --bootstrap-server {bootstrap} --create --topic {topic} --partitions 4`, at the "
-                f"development broker `penstock kafka start --topic {topic}:4`",
-            )
+        require_topic(self._admin, self._target, self._sink)

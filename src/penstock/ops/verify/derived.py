@@ -21,6 +21,7 @@ from penstock.ops.verify.spans import Spans
 from penstock.ops.verify.upstream import changed_upstream, columns_upstream, read_upstream, stand_upstream
 from penstock.plan.model import DeltaSource, TablePlan
 from penstock.plan.quarantine import quarantine_of
+from penstock.plan.target import ChangeSink
 
 
 def verify_derived(look: Look, held: Held | None) -> None:
@@ -49,9 +50,8 @@ def _verify(look: Look, held: Held | None) -> None:
         return
     if table.sink is not None:
         report.rows = look.tail.counts.total
-        report.notes.append(
-            f"rows sent to {table.sink.topic}, as its ledger counts them: each at least once. The topic is not read"
-        )
+        sent = "changes" if isinstance(table.sink, ChangeSink) else "rows"
+        report.notes.append(f"{sent} sent to {table.sink.said}, as its ledger counts them; what is there is not read")
         return
     if table.aggregate is not None:
         report.rows = count_at(table.uri, look.tail.version)
