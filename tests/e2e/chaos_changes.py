@@ -126,7 +126,7 @@ class Poller:
         self._thread.start()
 
     def _poll(self) -> None:
-        while not self._stop.wait(1.0):
+        while not self._stop.wait(2.0):
             for table, query in ONCE.items():
                 try:
                     ((rows, distinct),) = ask(self._lake / table.replace(".", "/"), query)
@@ -159,7 +159,7 @@ def chaos(
     only: str | None = None,
     most: int = 300,
 ) -> dict[str, object]:
-    """`shortest` and `longest` are counted from when every table has written batches in this life. `most` changes a batch."""
+    """`shortest` and `longest` begin when every table has written batches in this life. `most` changes make a batch."""
     random.seed(seed)
     with Broker() as broker:
         broker.create_topic(TOPIC, partitions)
