@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from tests.integration.merged import Merged, merged_plan
 from tests.integration.runs import log
 
 from penstock.engine.merge import merging
+from penstock.engine.schema import settle_columns
+from penstock.errors import TableChanged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -175,3 +178,20 @@ def test_the_table_decides_whether_there_is_a_change_feed(spark: SparkSession, t
     reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", version)
     told = [(row["_change_type"], row["id"]) for row in reader.load(table.table.uri).where("NOT _deleted").collect()]
     assert sorted(told) == [("delete", 3), ("update_postimage", 1), ("update_preimage", 1)]
+
+
+def test_a_table_is_merged_as_it_was_made(spark: SparkSession, tmp_path: Path) -> None:
+    """By fewer keys two rows of the table would be one, and each change would double it."""
+    evolve: dict[str, Any] = {"schema": "evolve"}
+    table = Merged(spark, merged_plan(tmp_path, ["id", "part"], **evolve), VALUES)
+    table.write(firsts()[0])
+    first = table.table
+    for keys, history in ((["id"], "scd1"), (["id", "part"], "scd2")):
+        with pytest.raises(TableChanged, match=r"was merged scd1 by id, part|its definition makes other columns"):
+            table.evolved(merged_plan(tmp_path, keys, history, **evolve), VALUES)
+            table.write(firsts()[1])
+    wanted = spark.createDataFrame([], "id BIGINT, part STRING, name STRING, city STRING, seq BIGINT").schema
+    appended = replace(first, write=replace(first.write, merge=None))
+    with pytest.raises(TableChanged, match="its definition makes other columns"):
+        settle_columns(spark, appended, wanted)
+    assert table.living() == latest(firsts()[0])
