@@ -15,6 +15,8 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -50,18 +52,24 @@ tables:
   silver.again: {{from: {{changes: silver.copy, max_files: 3}}, write: {{merge: {{}}}}}}
   silver.audit: {{from: {{changes: silver.c, starting: {{version: 0}}, max_files: 3}}, audit: {{who: name}}}}
 """
-PATIENCE = 240.0
+BATCHES = 2
+"""So many of every table a life lasts at least, but for those that are killed as they start."""
+PATIENCE = 400.0
 _ONE_ROW = "SELECT count(*), count(DISTINCT concat(id, '/', part)) FROM t WHERE NOT _deleted"
 _ONE_CURRENT = f"{_ONE_ROW} AND is_current"
 ONCE = {"silver.c": _ONE_ROW, "silver.copy": _ONE_ROW, "silver.again": _ONE_ROW, "silver.h": _ONE_CURRENT}
 
 
 class Flow:
-    """Inserts, updates, deletes and inserts again; a change may overtake others, or come again much later."""
+    """Inserts, updates, deletes and inserts again; a change may overtake others, or come again much later. It waits for
+    a slow machine: `taken` says how many the tables can have read at most."""
 
-    KEYS, HOT, HELD = 3000, 40, 300
+    KEYS, HOT, HELD, AHEAD = 3000, 40, 300, 3000
 
-    def __init__(self, bootstrap: str, partitions: int, rate: int, chance: random.Random) -> None:
+    def __init__(
+        self, bootstrap: str, partitions: int, rate: int, chance: random.Random, taken: Callable[[], int]
+    ) -> None:
+        self._taken = taken
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all"})
         self._partitions, self._rate, self._chance = partitions, rate, chance
         self._clock: Counter[int] = Counter()
@@ -93,6 +101,8 @@ class Flow:
 
     def _send(self) -> None:
         while not self._stop.wait(0.05):
+            while self.sent > self._taken() + self.AHEAD and not self._stop.wait(0.5):
+                pass
             for _ in range(max(1, self._rate // 20)):
                 partition = self._chance.randrange(self._partitions)
                 self._producer.produce(TOPIC, value=self._next().value(), partition=partition)
@@ -116,7 +126,7 @@ class Poller:
         self._thread.start()
 
     def _poll(self) -> None:
-        while not self._stop.wait(1.0):
+        while not self._stop.wait(2.0):
             for table, query in ONCE.items():
                 try:
                     ((rows, distinct),) = ask(self._lake / table.replace(".", "/"), query)
@@ -134,6 +144,10 @@ class Poller:
         self._thread.join()
 
 
+def _taken(folder: Path, most: int) -> int:
+    return commits(folder, TABLES[0]) * most
+
+
 def chaos(
     kills: int,
     seed: int,
@@ -145,18 +159,20 @@ def chaos(
     only: str | None = None,
     most: int = 300,
 ) -> dict[str, object]:
-    """`shortest` and `longest` are counted from when every table has committed in this life. `most` changes a batch."""
+    """`shortest` and `longest` begin when every table has written batches in this life. `most` changes make a batch."""
     random.seed(seed)
     with Broker() as broker:
         broker.create_topic(TOPIC, partitions)
         (folder / "penstock.yml").write_text(PROJECT.format(bootstrap=broker.bootstrap, most=most))
-        flow = Flow(broker.bootstrap, partitions, rate, random.Random(seed))
+        taken = partial(_taken, folder, most)
+        flow = Flow(broker.bootstrap, partitions, rate, random.Random(seed), taken)
         poller = Poller(folder / "lake")
 
         def alive(runner: subprocess.Popen[bytes]) -> None:
             # The commit that makes a table is no batch yet.
-            before, deadline = [max(1, commits(folder, table)) for table in TABLES], time.monotonic() + PATIENCE
-            while any(commits(folder, table) <= then for table, then in zip(TABLES, before, strict=True)):
+            wanted = {table: max(1, commits(folder, table)) + BATCHES for table in TABLES}
+            deadline = time.monotonic() + PATIENCE
+            while any(commits(folder, table) < count for table, count in wanted.items()):
                 assert runner.poll() is None and time.monotonic() < deadline, (folder / "run.log").read_text()[-5000:]
                 time.sleep(0.1)
 
@@ -177,4 +193,4 @@ def chaos(
 
 
 if __name__ == "__main__":
-    command_line(__doc__, chaos, kills=50, rate=60, shortest=0.0, longest=12.0)
+    command_line(__doc__, chaos, kills=50, rate=200, shortest=0.0, longest=12.0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import chaos_layers
+from tests.e2e import chaos_changes, chaos_layers
 from tests.e2e.chaos import chaos
 
 
@@ -24,3 +24,11 @@ def test_three_layers_equal_one_computation_over_the_topic(kills: int, tmp_path:
         kills=kills, seed=3, partitions=3, rate=300, shortest=16.0, longest=28.0, folder=tmp_path
     )
     assert found["silver"] and found["quarantine"] and found["gold"]
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(12, marks=pytest.mark.deep)])
+def test_merged_tables_their_replicas_and_their_audit_equal_a_reference(kills: int, tmp_path: Path) -> None:
+    found = chaos_changes.chaos(
+        kills=kills, seed=kills, partitions=3, rate=200, shortest=0.0, longest=5.0, folder=tmp_path
+    )
+    assert found["living"] and found["versions"] and found["matching versions"] and found["audited"] and found["polls"]

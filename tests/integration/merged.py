@@ -101,4 +101,4 @@ class Merged:
 
     def history(self) -> list[tuple[Any, ...]]:
         columns = ("id", "part", "name", "city", "valid_from", "valid_to", "is_current")
-        return sorted(tuple(row[column] for column in columns) for row in self.alive())
+        return [tuple(row[column] for column in columns) for row in self.alive()]

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 from penstock.engine.identifiers import quote
 from penstock.errors import TableChanged
 from penstock.plan.model import TablePlan
+from penstock.spec.merge import OWN, VALID
 
 _DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 20}
 _WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
@@ -59,7 +60,7 @@ def settle_columns(spark: SparkSession, table: TablePlan, wanted: StructType) ->
     landed = table.stages is None and table.aggregate is None
     if not found or (landed and not (found.new or found.wider or found.other)):
         return None
-    if table.write.schema == "strict" or found.other:
+    if table.write.schema == "strict" or found.other or _of_another_kind(table, found):
         raise _refused(table, there, wanted, found)
     if not (found.new or found.wider):
         return None
@@ -71,6 +72,14 @@ def settle_columns(spark: SparkSession, table: TablePlan, wanted: StructType) ->
     said = [f"new {name} {kind}" for name, kind in found.new.items()]
     said += [f"{name} {old} is {new} now" for name, (old, new) in found.wider.items()]
     return f"columns evolved: {', '.join(said)}"
+
+
+def _of_another_kind(table: TablePlan, found: Differences) -> bool:
+    """Rows that were appended have no sequence, and tombstones would become rows again."""
+    merge = table.write.merge
+    if merge is None:
+        return {*OWN} <= {*found.gone}
+    return not {*OWN, *(VALID if merge.history == "scd2" else ())}.isdisjoint(found.new)
 
 
 def differences(there: StructType, wanted: StructType) -> Differences:
@@ -125,8 +134,8 @@ def _refused(table: TablePlan, there: StructType, wanted: StructType, found: Dif
     ]
     back = "write the definition as it was"
     on = "`write: {schema: evolve}` adds columns and widens types"
-    if found.other:
-        on = "make a new table of another name: a type cannot be changed so in place"
+    if found.other or _of_another_kind(table, found):
+        on = "make a new table of another name: this cannot be changed in place"
     return TableChanged("\n".join(lines), where=table.name, hint=f"{back}; or {on}")
 
 

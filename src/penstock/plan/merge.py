@@ -71,6 +71,22 @@ def _time(merge: Merge, known: Known) -> str | None:
     return known.time
 
 
+PROPERTY = "penstock.merge"
+
+
+def merged_by(plan: MergePlan) -> str:
+    """What must never change in a table: rows that were merged by other keys could not be told apart by these."""
+    nulls = ", nulls ignored" if plan.ignore_nulls else ""
+    return f"{plan.history} by {', '.join(key.casefold() for key in plan.keys)}{nulls}"
+
+
+def merge_properties(plan: MergePlan | None) -> tuple[Setting, ...]:
+    if plan is None:
+        return ()
+    why = "kept with the table: by other keys, or with another history, its rows would be others"
+    return (Setting(PROPERTY, merged_by(plan), why),)
+
+
 def merge_settings(plan: MergePlan | None) -> tuple[Setting, ...]:
     if plan is None:
         return ()

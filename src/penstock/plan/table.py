@@ -10,7 +10,7 @@ from penstock.plan.definition import hashed
 from penstock.plan.delta import delta_plan
 from penstock.plan.files import FilesSource, files_decide, files_input, files_plan, files_stages, files_write
 from penstock.plan.kafka import source_plan
-from penstock.plan.merge import merge_plan, merge_settings
+from penstock.plan.merge import merge_plan, merge_properties, merge_settings
 from penstock.plan.model import DeltaSource, Input, KafkaSource, Setting, TablePlan
 from penstock.plan.properties import property_settings
 from penstock.plan.stages import (
@@ -49,7 +49,10 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
         stages, write = files_stages(source, stages), files_write(source, write)
     brought = _input(project, table) if stream is None else Input({}, "file", "file", stable=False)
     one_topic = isinstance(source, KafkaSource) and len(source.topics) == 1
-    properties = property_settings(table.write, {} if stages or aggregate else brought.raw, one_topic=one_topic)
+    properties = (
+        *property_settings(table.write, {} if stages or aggregate else brought.raw, one_topic=one_topic),
+        *merge_properties(merge),
+    )
     return TablePlan(
         name=name,
         source=source,

@@ -46,6 +46,10 @@ class Exchange:
         Delta would take the rows of a feed for rows of the table."""
         return bool(self._inner.feeds())
 
+    def setting(self, name: str) -> str | None:
+        found = self._inner.property(name)
+        return None if found is None else str(found)
+
     @property
     def schema(self) -> StructType:
         return StructType.fromJson(json.loads(self._inner.schema()))

@@ -24,6 +24,8 @@ from penstock.engine.merge.turned import DELETED as DELETES
 from penstock.engine.protocol.commit import carrying
 from penstock.engine.protocol.entry import APPLIED, Entry
 from penstock.engine.protocol.fates import CONFLICTS
+from penstock.errors import TableChanged
+from penstock.plan.merge import PROPERTY, merged_by
 from penstock.plan.model import TablePlan
 
 SCANNED, FILES = "scanned", "files"
@@ -60,6 +62,7 @@ class Merging:
         session = rows.sparkSession
         with carrying(session, entry, idempotent=idempotent):
             exchange = Exchange(session, uri)
+            self._refuse_another(exchange.setting(PROPERTY))
             if exchange.done:
                 return
             made = changes(rows, self._plan, self._table.write.partition_by, entry.pins.time_ms, self._table.name)
@@ -98,6 +101,17 @@ class Merging:
         kept, self._kept = self._kept, []
         for frame in kept:
             frame.unpersist()
+
+    def _refuse_another(self, was: str | None) -> None:
+        now = merged_by(self._plan)
+        if was != now:
+            raise TableChanged(
+                f"the table was merged {was}, its definition merges {now}"
+                if was
+                else "the table was not made by merges",
+                where=self._table.name,
+                hint="write it as it was, or make a table of another name: these rows cannot be told apart so",
+            )
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         self._kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))

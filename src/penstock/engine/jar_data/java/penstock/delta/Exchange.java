@@ -98,6 +98,11 @@ public final class Exchange {
         return CDCReader.isCDCEnabledOnTable(transaction.metadata(), spark);
     }
 
+    /** A property of the table, or null. */
+    public String property(String name) {
+        return transaction.metadata().configuration().get(name).getOrElse(() -> null);
+    }
+
     /** The columns of the table, as JSON. */
     public String schema() {
         return transaction.metadata().schema().json();
