@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from rich.console import RenderableType
@@ -55,9 +55,19 @@ def _read(line: Line) -> Text:
     if line.kind == "genesis":
         return Text(f"starts at {', '.join(line.position)}", style="dim")
     text = Text(_compact(line.read))
+    if line.changed:
+        text.append(f"; {_changed(line.changed)}", style="dim")
     if line.note:
         text.append(("; " if text.plain else "") + line.note, style="yellow" if line.kind is None else "")
     return text
+
+
+def _changed(numbers: Mapping[str, int]) -> str:
+    """`3 inserted, 5 updated; 2 of 40 files looked at`."""
+    kinds = ("inserted", "updated", "deleted", "superseded", "conflicts")
+    parts = [f"{numbers[kind]:,} {kind}" for kind in kinds if numbers.get(kind)]
+    looked = f"{numbers.get('scanned', 0):,} of {numbers.get('files', 0):,} files looked at"
+    return "; ".join(filter(None, (", ".join(parts), looked)))
 
 
 def _compact(read: Sequence[Range]) -> str:

@@ -23,7 +23,7 @@ from penstock.plan.model import (
     Trigger,
     VersionStart,
 )
-from penstock.plan.stages import AggregatePlan, Stages, WritePlan
+from penstock.plan.stages import AggregatePlan, MergePlan, Stages, WritePlan
 from penstock.spec.quantity import duration_text
 
 _INDENT = 2
@@ -151,11 +151,32 @@ def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
     if stages.dedupe:
         bound = f" within {duration_text(stages.dedupe.within_ms / 1000)}" if stages.dedupe.within_ms else ""
         yield "dedupe", f"by {', '.join(stages.dedupe.keys)}{bound}"
+    if stages.audit:
+        who = f", by {stages.audit.who}" if stages.audit.who else ""
+        yield "audit", f"a row per change of {', '.join(stages.audit.keys)}{who}, with what was before and after"
     if stages.may_reject:
         yield "rejected", "rows go to its quarantine, with the reason"
     layout = [f"partitioned by {', '.join(write.partition_by)}"] if write.partition_by else []
     layout += [f"clustered by {', '.join(write.cluster_by)}"] if write.cluster_by else []
-    yield "write", ", ".join([f"schema {write.schema}", *layout])
+    yield (
+        "write",
+        ", ".join([f"schema {write.schema}", *layout, *(["keeps a change feed"] if write.change_feed else [])]),
+    )
+    if write.merge:
+        yield from _merge(write.merge)
+
+
+def _merge(merge: MergePlan) -> Iterable[tuple[str, str]]:
+    kept = "one row per key" if merge.history == "scd1" else "a row per version: valid_from, valid_to, is_current"
+    yield "merge", f"{merge.history} by {', '.join(merge.keys)}: {kept}"
+    if merge.snapshot:
+        yield "extracts", f"each file is one, taken at {merge.snapshot}: what it lacks is deleted"
+        return
+    yield "newest", f"by {merge.sequence}, then by its place in the source"
+    if merge.deleted != "false":
+        yield "deleted", f"when {merge.deleted}: a tombstone stays, so that a late change does not bring the row back"
+    if merge.ignore_nulls:
+        yield "nulls", "keep the value that is there"
 
 
 def _aggregate(plan: AggregatePlan) -> Iterable[tuple[str, str]]:

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.engine.protocol.fates import DROPPED, DUPLICATES, REJECTED, UNMET, Fates, added
+from penstock.engine.protocol.fates import CONFLICTS, DROPPED, DUPLICATES, REJECTED, SUPERSEDED, UNMET, Fates, added
 from penstock.engine.protocol.write import Written
 from penstock.errors import PenstockError
 from penstock.runtime.listener import Outcome, Result
@@ -45,7 +45,13 @@ class _Row:
         return self.rows / max(0.001, self.last - self.first)
 
 
-_FATES = {REJECTED: "quarantined", DUPLICATES: "duplicates", DROPPED: "dropped"}
+_FATES = {
+    REJECTED: "quarantined",
+    DUPLICATES: "duplicates",
+    SUPERSEDED: "superseded",
+    CONFLICTS: "contradicting",
+    DROPPED: "dropped",
+}
 
 
 def _shown_fates(rows: Iterable[_Row]) -> dict[str, str]:

@@ -77,9 +77,11 @@ def _balance(one: Conserved) -> str:
     parts = [f"{one.written:,} written"]
     parts += [f"{one.rejected:,} in quarantine"] if one.rejected else []
     parts += [f"{one.duplicates:,} duplicates"] if one.duplicates else []
+    parts += [f"{one.superseded:,} superseded"] if one.superseded else []
     parts += [f"{one.dropped:,} dropped"] if one.dropped else []
     parts += [f"{-one.reshaped:,} left out by the transform"] if one.reshaped < 0 else []
-    return f"{one.read:,} read{made} = {' + '.join(parts)}"
+    said = f"{one.read:,} read{made} = {' + '.join(parts)}"
+    return f"{said}; {one.conflicts:,} contradicted another of their sequence" if one.conflicts else said
 
 
 def _once(report: Report) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from pyspark import StorageLevel
@@ -58,7 +58,9 @@ class Staged:
         self._made = self._make(batch, entry)
         rows = self._made.rows
         if self._merging is not None:
-            self._merging.write(rows, entry, uri, files=files, idempotent=idempotent)
+            self._merging.write(
+                rows, entry, uri, files=files, idempotent=idempotent, rejects=partial(_rejects, self._made)
+            )
             return
         if self._dedupe is not None:
             self._kept = numbered(rows).persist(StorageLevel.MEMORY_AND_DISK)
@@ -136,6 +138,10 @@ class Staged:
         why = reason("judged_anew", literal(_JUDGED_ANEW))
         records = self._stages.records_of(batch, entry.pins, good).selectExpr("*", f"{why} AS why")
         return explained.unionByName(records).join(there, SOURCE, "left_anti")
+
+
+def _rejects(made: Made) -> int:
+    return sum(judged.counted()[judge.REJECTED] for judged in made.judged)
 
 
 def _by_another_definition(entry: Entry) -> Terminal:

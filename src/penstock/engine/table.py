@@ -6,9 +6,11 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.sql import SparkSession
 
+from penstock.engine.merge.purge import purge
 from penstock.engine.protocol.checkpoint import MARKER, folder_of, read_checkpoint, why_rebuild
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.fates import read_fates
@@ -81,7 +83,7 @@ def prepare(
                 say(evolved)
                 tail = advance(tail, log)
         function = made.ready(spark, table, store, tail.entry, idempotent=idempotent)
-        tail = carry_forward(spark, log, tail, table.uri)
+        tail = purge(spark, table, log, carry_forward(spark, log, tail, table.uri))
         if idempotent:
             tail = _take_over(spark, table, log, tail, own)
         folder = folder_of(table.checkpoints, tail.entry)
@@ -103,8 +105,13 @@ def prepare(
         log=log,
         lock=lock,
         idempotent=idempotent,
+        purge=partial(purge, spark, table, log) if _purges(table) else None,
     )
     return Ready(target, tail, function)
+
+
+def _purges(table: TablePlan) -> bool:
+    return table.write.merge is not None and table.write.merge.keep_deleted_ms is not None
 
 
 def _read_tail(log: DeltaLog, store: Store, table: TablePlan) -> Tail | None:

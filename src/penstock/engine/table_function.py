@@ -20,7 +20,7 @@ from penstock.engine.files.quarantine import FileQuarantine
 from penstock.engine.files.reader import FilesReader
 from penstock.engine.landing import Landing
 from penstock.engine.lookups import Lookups
-from penstock.engine.merge.merging import Merging
+from penstock.engine.merge.merging import table_schema
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.function import Function
 from penstock.engine.quarantine import Quarantine
@@ -109,8 +109,7 @@ def table_function(spark: SparkSession, table: TablePlan, store: Store, source: 
     stages.refuse_chance(empty, beside)
     made = stages.make(empty, pins, beside)
     source_type = made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
-    schema = Merging(table).schema(made.rows) if table.write.merge is not None else made.rows.schema
-    return TableFunction(schema, stages, source_type)
+    return TableFunction(table_schema(table, made.rows), stages, source_type)
 
 
 def _plain(schema: StructType) -> StructType:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -33,6 +34,8 @@ class Line:
     position: tuple[str, ...]
     """After the commit, as Spark writes it."""
     note: str | None
+    changed: Mapping[str, int] = field(default_factory=dict)
+    """Of a merge: what its changes did, and how many of the table's files it read."""
 
 
 def history(table: TablePlan, store: Store, limit: int | None = None) -> list[Line]:
@@ -62,6 +65,7 @@ def _line(commit: Commit) -> Line:
         read=tuple(one for before, after in pairs for one in ranges(before, after)),
         position=entry.after if entry else (),
         note=note,
+        changed=entry.changed if entry else {},
     )
 
 

@@ -24,6 +24,7 @@ class Known:
     deleted: str = "false"
     time: str | None = None
     but: tuple[str, ...] = ()
+    truncate: str | None = None
 
 
 _OF_CHANGES = Known(
@@ -32,7 +33,7 @@ _OF_CHANGES = Known(
     time="_commit_timestamp",
     but=("_change_type", "_commit_version", "_commit_timestamp"),
 )
-_OF_DEBEZIUM = Known("_position", "_op = 'd'", "_changed_at", ("_op", "_changed_at", "_position"))
+_OF_DEBEZIUM = Known("_position", "_op = 'd'", "_changed_at", ("_op", "_changed_at", "_position"), "_op = 't'")
 
 
 def merge_plan(project: Project, table: Table) -> MergePlan | None:
@@ -42,11 +43,13 @@ def merge_plan(project: Project, table: Table) -> MergePlan | None:
     known = _known(table)
     return MergePlan(
         keys=keys_of(table, project.tables),
-        sequence=merge.sequence or known.sequence,
+        sequence=merge.sequence or merge.from_snapshot or known.sequence,
         deleted=merge.delete_when or known.deleted,
         history=merge.history,
         ignore=_PREIMAGE if isinstance(table.source, ChangesFrom) else None,
         time=_time(merge, known),
+        truncate=known.truncate,
+        snapshot=merge.from_snapshot,
         ignore_nulls=merge.ignore_null_updates,
         only=merge.columns.only,
         but=(*merge.columns.but, *known.but),

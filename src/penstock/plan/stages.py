@@ -93,6 +93,10 @@ class MergePlan:
     ignore: str | None = None
     """Changes that are none: they are left out. An expression as well."""
     time: str | None = None
+    truncate: str | None = None
+    """Changes that are about all rows."""
+    snapshot: str | None = None
+    """Rows are those of full extracts, each a file: when it was taken."""
     ignore_nulls: bool = False
     only: tuple[str, ...] = ()
     but: tuple[str, ...] = ()
@@ -162,6 +166,8 @@ def _mergeable(merge: MergePlan | None) -> tuple[Expectation, ...]:
     if merge is None:
         return ()
     keys = " AND ".join(f"`{key.replace('`', '``')}` IS NOT NULL" for key in merge.keys)
+    if merge.truncate is not None:
+        keys = f"{keys} OR {merge.truncate}"
     order = " AND ".join(f"({text}) IS NOT NULL" for text in (merge.sequence, merge.time) if text is not None)
     return Expectation(KEY, keys, "quarantine"), Expectation(SEQUENCE, order, "quarantine")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.spec.finding import Finding
+from penstock.spec.folder import FilesFrom
 from penstock.spec.upstream import ChangesFrom
 
 if TYPE_CHECKING:
@@ -27,7 +28,11 @@ def merge_findings(table: Table) -> list[Finding]:
     follows = isinstance(table.source, ChangesFrom)
     if not merge.keys and not follows:
         findings.append(Finding(path, "'keys' is missing", "write keys: [customer_id]", at_key=True))
-    if merge.sequence is None and not follows and not _ordered_by_itself(table):
+    if merge.from_snapshot is not None and not isinstance(table.source, FilesFrom):
+        hint = "an extract is one file: from: {files: extracts, format: csv}"
+        findings.append(Finding((*path, "from_snapshot"), "'from_snapshot' reads files", hint, at_key=True))
+    ordered = merge.sequence is not None or merge.from_snapshot is not None
+    if not ordered and not follows and not _ordered_by_itself(table):
         hint = "write sequence: updated_at, or another column that grows with each change of a row"
         findings.append(Finding(path, "'sequence' is missing: which of two changes is the newer?", hint, at_key=True))
     return findings

@@ -12,6 +12,8 @@ from penstock.spec.quantity import seconds
 
 OWN = ("_sequence", "_deleted", "_deleted_at")
 """Columns that a merged table has besides those of its rows."""
+SINCE = "_since"
+"""And that of one that ignores nulls."""
 VALID = ("valid_from", "valid_to", "is_current")
 """And those of one that keeps its history."""
 
@@ -48,6 +50,8 @@ class Merge(Part):
     ignore_null_updates: bool = False
     columns: Columns = Columns()
     time: str | None = Field(default=None, min_length=1, examples=["updated_at"])
+    from_snapshot: str | None = Field(default=None, min_length=1, examples=["extract_date"])
+    """Rows are full extracts, each a file, and this says when each was taken."""
     keep_deleted: Annotated[float, BeforeValidator(seconds)] | None = None
 
     shape: ClassVar[str] = "{keys: [customer_id], sequence: updated_at, delete_when: \"op = 'd'\"}"
@@ -69,6 +73,14 @@ class Merge(Part):
                 "ignore_null_updates",
                 at_key=True,
             )
+        for name in ("sequence", "delete_when", "ignore_null_updates"):
+            if self.from_snapshot is not None and getattr(self, name):
+                raise wrong(
+                    f"'{name}' is for changes: an extract says by itself what is new, and what is gone",
+                    "remove it",
+                    name,
+                    at_key=True,
+                )
         folded = [key.casefold() for key in self.keys]
         if len(set(folded)) < len(folded):
             raise wrong("a key is there twice", "name each once", "keys")

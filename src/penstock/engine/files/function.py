@@ -20,6 +20,7 @@ from penstock.engine.files.reading import Reading, read_reading, store_reading
 from penstock.engine.files.types import decoder_schema
 from penstock.engine.files.unreadable import find_unreadable, is_about_files
 from penstock.engine.lookups import Lookups
+from penstock.engine.merge.merging import table_schema
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import READ, REJECTED, Fates
 from penstock.engine.protocol.function import Pinned
@@ -69,7 +70,7 @@ def files_schema(table: TablePlan, store: Store, reader: FilesReader) -> tuple[S
     beside = lookups.read(empty.sparkSession, pins)
     stages.refuse_chance(empty, beside)
     made = stages.make(empty, pins, beside)
-    return made.rows.schema, made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
+    return table_schema(table, made.rows), made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
 
 
 def with_schema(table: TablePlan, look: Look) -> TablePlan:
@@ -150,7 +151,7 @@ class FilesFunction:
         self._rows = self._format.rows(names, look, survey, _tasks(listed))
         if self._source.new_fields == "add" and self._settled != look:
             made = stages.make(self._rows, entry.pins, self._lookups.read(self._rows.sparkSession, entry.pins))
-            if evolved := settle_columns(self._spark, self._table, made.rows.schema):
+            if evolved := settle_columns(self._spark, self._table, table_schema(self._table, made.rows)):
                 self._reader.note(evolved)
             self._settled = look
         self._inner = Staged(with_schema(self._table, look), stages, self._lookups, self._quarantine)

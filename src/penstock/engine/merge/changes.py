@@ -13,9 +13,11 @@ from penstock.engine.stages.batch_time import with_batch_time
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.errors import Terminal
 from penstock.plan.stages import MergePlan
-from penstock.spec.merge import OWN, VALID
+from penstock.spec.merge import OWN, SINCE, VALID
 
 FROM, TO, CURRENT = VALID
+ALL = "__all"
+"""Marks a change that is about all rows: a truncate."""
 CONTENT = "__content"
 """A hash of what a change says: two with the same sequence and other contents contradict each other."""
 
@@ -34,6 +36,7 @@ def changes(rows: DataFrame, plan: MergePlan, partition_by: Sequence[str], time_
         f"coalesce({dead}, false) AS {DELETED}",
         SOURCE,
         *([f"({since}) AS {FROM}"] if since is not None else []),
+        f"{f'coalesce({plan.truncate}, false)' if plan.truncate is not None else 'false'} AS {ALL}",
     )
     stays = {name.casefold() for name in partition_by}
     made = decided.selectExpr(
@@ -45,6 +48,7 @@ def changes(rows: DataFrame, plan: MergePlan, partition_by: Sequence[str], time_
         f"IF({DELETED}, get(array(timestamp_millis({time_ms}L)), CAST({DELETED} AS INT) & 0), NULL) AS {DELETED_AT}",
         SOURCE,
         *_validity(plan),
+        ALL,
     )
     return made.selectExpr("*", f"{content(decided.schema, values)} AS {CONTENT}")
 
@@ -55,9 +59,15 @@ def content(found: StructType, values: Sequence[str]) -> str:
     return f"xxhash64({', '.join([*parts, DELETED])})"
 
 
+def values_of(columns: Sequence[str], keys: Sequence[str]) -> list[str]:
+    """The columns of a merged table that the changes give: neither its keys nor its own."""
+    own = {*keys, *OWN, SINCE, SOURCE, *VALID, CONTENT, ALL}
+    return [name for name in columns if name not in own]
+
+
 def schema(rows: DataFrame, plan: MergePlan, partition_by: Sequence[str], table: str) -> StructType:
     """The columns of the table. Raises where a key or the sequence is of a type that cannot serve."""
-    made = changes(rows.limit(0), plan, partition_by, 0, table).drop(CONTENT)
+    made = changes(rows.limit(0), plan, partition_by, 0, table).drop(CONTENT, ALL)
     for name in (*plan.keys, SEQUENCE):
         kind = made.schema[name].dataType
         if _holds(kind, MapType) or _holds(kind, VariantType):

@@ -30,6 +30,14 @@ class Exchange:
         """Delta's own record says that what this session names is in the table; only where it names something."""
         return bool(self._inner.done())
 
+    @property
+    def scanned(self) -> int:
+        """How many files the last look has left."""
+        return int(self._inner.candidates())
+
+    def look_at_nothing(self) -> None:
+        self._inner.lookAtNothing()
+
     def look(self, ranges: Any | None) -> int:
         """How many files can hold a row within the ranges: a row of the JVM with an array of first and last values for
         each column that has bounds. None: all of them."""

@@ -51,6 +51,12 @@ def turned(
         f"(old.{FILE} IS NULL OR {newer}) AS __took",
         f"coalesce(old.__s = new.{SEQUENCE} AND NOT (old.__p <=> new.{SOURCE}), false) AS {TIE}",
     )
+    return outcome(decided, columns, feed=feed)
+
+
+def outcome(decided: DataFrame, columns: Sequence[str], *, feed: bool) -> DataFrame:
+    """`decided` has the row as it is to be, __took: whether that changes something, and of the row that is there its
+    place, __d: whether it is a tombstone, and with a feed __was: the whole row."""
     was_there, dead = f"({FILE} IS NOT NULL AND NOT __d)", DELETED
     become = row(columns)
     rows = [comes(None, become)]

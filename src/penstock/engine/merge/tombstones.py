@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from penstock.spec.merge import OWN
+from penstock.spec.merge import OWN, SINCE
 
 SEQUENCE, DELETED, DELETED_AT = OWN
 
 
 def living(rows: DataFrame) -> DataFrame:
     """The rows of a merged table as everybody but its own writer sees them."""
-    return rows.where(f"NOT {DELETED}").drop(*OWN)
+    return rows.where(f"NOT {DELETED}").drop(*OWN, SINCE)

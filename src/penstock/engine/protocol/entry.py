@@ -85,6 +85,9 @@ class Entry:
     """Of a merge, which counts before it commits too: inserted, updated and deleted rows, changes that were superseded,
     those that contradicted another of their sequence, and how many of the table's files were read for it."""
 
+    horizon: str | None = None
+    """Of a merge: before it nothing counts any more. In words of its own, carried from entry to entry."""
+
     @property
     def key(self) -> tuple[int, int]:
         return (self.generation, self.batch)
@@ -150,6 +153,8 @@ def dump(entry: Entry) -> str:
         document["sent"] = entry.sent
     if entry.changed:
         document["changed"] = dict(entry.changed)
+    if entry.horizon is not None:
+        document["horizon"] = entry.horizon
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -186,4 +191,5 @@ def parse(user_metadata: str | None) -> Entry | None:
         seen=document.get("seen"),
         sent=document.get("sent"),
         changed=document.get("changed", {}),
+        horizon=document.get("horizon"),
     )

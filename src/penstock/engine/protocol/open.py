@@ -52,6 +52,7 @@ def open_generation(
         note=note,
         parked=last.parked if parked is None else parked,
         seen=tail.version,
+        horizon=None if emptied else last.horizon,
     )
     if emptied:
         overwrite_by_nothing(spark, uri, entry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +41,8 @@ class Target:
     lock: Lock
     idempotent: bool
     """On stores without our locks: every write carries Delta's transaction options."""
+    purge: Callable[[Tail], Tail] | None = None
+    """Of a table that does not keep all of its tombstones: called now and then, under the lock."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +110,16 @@ class BatchWriter:
             function.done()
 
     def keep(self, spark: SparkSession) -> None:
-        """For tables that have been idle: says the last entry again before log retention takes it."""
+        """Called now and then. Says the last entry of an idle table again before log retention takes it, and lets old
+        tombstones go."""
         target = self._target
-        if not is_old(self._tail):
+        if not is_old(self._tail) and target.purge is None:
             return
         acquire_commit(target.lock, target.table)
         try:
             self._tail = carry_forward(spark, target.log, advance(self._tail, target.log), target.uri)
+            if target.purge is not None:
+                self._tail = target.purge(self._tail)
         finally:
             target.lock.release()
 
@@ -165,6 +170,7 @@ class BatchWriter:
             counts=tail.counts,
             parked=tail.entry.parked,
             seen=tail.version,
+            horizon=tail.entry.horizon,
         )
 
     def _commit(self, batch: DataFrame, entry: Entry, function: Function) -> Tail:

@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from penstock.engine.protocol.checkpoint import folder_of
-from penstock.engine.protocol.fates import BATCHES, DROPPED, DUPLICATES, READ, REJECTED, RESHAPED, read_fates
+from penstock.engine.protocol.fates import (
+    BATCHES,
+    CONFLICTS,
+    DROPPED,
+    DUPLICATES,
+    READ,
+    REJECTED,
+    RESHAPED,
+    SUPERSEDED,
+    read_fates,
+)
 from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.conserved import Conserved
 from penstock.ops.verify.look import Look
@@ -24,6 +34,8 @@ def conserved(look: Look, chain: Chain) -> Conserved:
         rejected=fates.get(REJECTED, 0),
         dropped=fates.get(DROPPED, 0),
         duplicates=fates.get(DUPLICATES, 0),
+        superseded=fates.get(SUPERSEDED, 0),
+        conflicts=fates.get(CONFLICTS, 0),
         uncounted=max(0, chain.batches - fates.get(BATCHES, 0)) if chain.from_genesis else 0,
     )
 
@@ -35,9 +47,9 @@ def unbalanced(look: Look, one: Conserved, rows: int, quarantined: int) -> Itera
         return
     if stages.dedupe is None and one.duplicates:
         yield f"{one.read:,} rows were read, and {one.duplicates:,} of those that passed were not written"
-    if one.duplicates < 0:
-        yield f"{-one.duplicates:,} rows more were written than had passed"
+    if one.duplicates < 0 or one.superseded < 0:
+        yield f"{-min(one.duplicates, one.superseded):,} rows more were written than had passed"
     if quarantined > one.rejected or (stages.transform is None and quarantined < one.rejected):
         yield f"{one.rejected:,} rows were rejected, the quarantine holds {quarantined:,}"
-    if rows < one.written:
+    if rows < one.written and look.table.write.merge is None:
         yield f"{one.written:,} rows were written, the table holds {rows:,}"

@@ -1,4 +1,7 @@
-"""What became of the rows that a table read: read + reshaped = written + rejected + dropped + duplicates."""
+"""What became of the rows that a table read.
+
+read + reshaped = written + rejected + dropped + duplicates + superseded
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,10 @@ class Conserved:
     rejected: int
     dropped: int
     duplicates: int
+    superseded: int = 0
+    """Of a merged table: changes that a newer one of their key had overtaken."""
+    conflicts: int = 0
+    """Among its changes those that had the sequence of another one, and another content."""
     uncounted: int = 0
     """Batches whose numbers a crash took."""
 

@@ -82,6 +82,16 @@ public final class Exchange {
         return candidates.size();
     }
 
+    /** No file is read. */
+    public void lookAtNothing() {
+        candidates = List.of();
+    }
+
+    /** How many files are read. */
+    public int candidates() {
+        return candidates.size();
+    }
+
     /** How many the table has. */
     public int files() {
         return files.size();
