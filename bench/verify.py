@@ -119,6 +119,8 @@ _UNCHANGED = """
 def check_merged(table: Path, rows: int, changes: int) -> str | None:
     """None if the living rows are those that the changes leave of the `rows` that were there, column by column: so the
     tables of all contenders agree."""
+    if not DeltaTable.is_deltatable(str(table)):
+        return "no table"
     expected = Changes(rows)
     landed = DeltaTable(table)
     engine = QueryBuilder().register("merged", landed)
