@@ -29,7 +29,7 @@ class Sizes:
     """Of the tables that changes are merged into."""
     merge_per_file: int = 500_000
     merge_batch: int = 10_000
-    merge_batches: int = 12
+    merge_batches: int = 9
     merge_warm: int = 4
     """The first of them, which do not count."""
     many_tables: int = 100

@@ -153,7 +153,13 @@ def _cpu(run: Figures, sizes: Sizes) -> float:
 
 
 def _as_json(run: Figures, sizes: Sizes) -> dict[str, object]:
-    return {**run.as_json(), "batch_seconds": batch_seconds(run, sizes), "batch_cpu_seconds": _cpu(run, sizes)}
+    return {
+        **run.as_json(),
+        "batch_seconds": batch_seconds(run, sizes),
+        "batch_cpu_seconds": _cpu(run, sizes),
+        "gaps": run.gaps,
+        "gap_cpu": run.gap_cpu,
+    }
 
 
 def _setting(sizes: Sizes) -> str:
