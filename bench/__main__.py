@@ -63,6 +63,9 @@ def bench(
     small_records: Annotated[
         int | None, typer.Option(min=1, help="Records of small.", show_default="1,000,000")
     ] = None,
+    merge_rows: Annotated[
+        list[int] | None, typer.Option(min=100, help="Rows of a table of merge.", show_default="three tables")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Minutes of many.", show_default="10")] = None,
     tables: Annotated[int | None, typer.Option(min=1, help="Tables of many.", show_default="100")] = None,
     seed: Annotated[int, typer.Option(help="Decides the order within the rounds.")] = 1,
@@ -82,6 +85,7 @@ def bench(
         rounds=rounds,
         bronze_records=records,
         small_records=small_records,
+        merge_rows=tuple(sorted(merge_rows)) if merge_rows else None,
         many_minutes=minutes,
         many_tables=tables,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.contenders import CONTENDERS, Task
+from bench.filled import Filled
 from bench.load import Records, TypedRecords, fill
 from bench.measure import Figures, run
 from bench.outcome import Series
@@ -58,17 +59,27 @@ class Arena:
             return Series(series.name, series.runs, str(failure))
         return Series(series.name, [*series.runs, figures])
 
-    def run(self, name: str, topic: str, per_batch: int, label: str, *, folder: Path | None = None) -> Figures:
-        """One run. With `folder` it goes on in what an earlier run left there, and leaves it too."""
+    def run(
+        self,
+        name: str,
+        topic: str,
+        per_batch: int,
+        label: str,
+        *,
+        folder: Path | None = None,
+        filled: Filled | None = None,
+    ) -> Figures:
+        """One run. With `folder` it goes on in what an earlier run left there, and leaves it too; with `filled` it
+        begins with a copy of these tables."""
         expected = broker_offsets(self.bootstrap, [topic])
         count = records(expected)
-        # A slow contender may take 3 s a batch and 2,000 rows/s; beyond that it hangs.
-        patience = 180 + count / 2_000 + 5 * count / per_batch
+        # A slow contender may take 3 s a batch and 2,000 rows/s, a minute in a large table; beyond that it hangs.
+        patience = 180 + count / 2_000 + (60 if filled else 5) * count / per_batch
         os.sync()  # what the contender before has written must not cost this one
         with self.screen.step(f"{label}: {name}", count) as landed:
             figures = run(
                 CONTENDERS[name],
-                Task(folder or self.folder / "run", self.bootstrap, topic, per_batch),
+                Task(folder or self.folder / "run", self.bootstrap, topic, per_batch, filled),
                 expected,
                 patience=patience,
                 landed=landed,

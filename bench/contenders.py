@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench.filled import TABLE as MERGED
+from bench.filled import Filled
 from bench.jobs.job import FIELDS, JobFile
 from bench.product import Chosen, penstock, read_plan, write_project
 from bench.progress import DeltaProgress, Marks, Offsets, ParquetProgress, Progress
 from bench.stock import stock_conf, tuned_conf
 from bench.verify import Offsets as Expected
-from bench.verify import check_delta, check_parquet, check_typed, records
+from bench.verify import check_delta, check_merged, check_parquet, check_typed, records
 
 TABLE = "bronze.events"
 TYPED = {
@@ -30,6 +32,8 @@ class Task:
     bootstrap: str
     topic: str
     per_batch: int
+    filled: Filled | None = None
+    """The tables that a merge begins with."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,35 @@ def _discard(task: Task) -> Entry:
     return Entry(_command(task, "discard_job", job), progress, check)
 
 
+def _merge(task: Task) -> Entry:
+    assert task.filled is not None
+    project = task.folder / "project"
+    task.filled.copy("project", project)
+    chosen = read_plan(project)
+    return _merged(task.filled, penstock(project, "run", "--once"), chosen.tables[MERGED], chosen.checkpoints[MERGED])
+
+
+def _merge_by_hand(task: Task) -> Entry:
+    assert task.filled is not None
+    chosen = read_plan(task.filled.folder / "project")
+    job = replace(_job(task), master=chosen.master, conf=tuned_conf(dict(chosen.conf)), kafka=dict(chosen.kafka))
+    task.filled.copy("tuned", Path(job.table))
+    return _merged(task.filled, _command(task, "merge_job", job), Path(job.table), Path(job.checkpoint))
+
+
+def _merge_stock(task: Task) -> Entry:
+    assert task.filled is not None
+    job = replace(_job(task), conf=stock_conf())
+    task.filled.copy("stock", Path(job.table))
+    return _merged(task.filled, _command(task, "merge_job", job), Path(job.table), Path(job.checkpoint))
+
+
+def _merged(filled: Filled, command: list[str], table: Path, checkpoint: Path) -> Entry:
+    # Only the gaps between commits count here, so it does not matter which folder of offsets is looked at.
+    progress = DeltaProgress(table, Offsets(checkpoint / "offsets"))
+    return Entry(command, progress, lambda expected: check_merged(table, filled.rows, records(expected)))
+
+
 _ALL = (
     Contender("P", "penstock run --once", _penstock),
     Contender("a", "PySpark by hand, native Delta sink, Penstock's own settings", _by_hand),
@@ -172,6 +205,9 @@ _ALL = (
     Contender("t", "PySpark by hand, from_json, nothing validated, Penstock's own settings", _typed_by_hand),
     Contender("t'", "the same with stock settings", _typed_stock),
     Contender("g'", "one get_json_object per field, stock settings", _by_field),
+    Contender("M", "penstock run --once, typed, merged by key into a table that is full", _merge),
+    Contender("h", "PySpark by hand: foreachBatch and Delta's MERGE; Penstock's own settings", _merge_by_hand),
+    Contender("h'", "the same with stock settings", _merge_stock),
     Contender("parquet", "PySpark by hand, plain Parquet sink, Penstock's own settings", _parquet),
 )
 CONTENDERS: Mapping[str, Contender] = {contender.name: contender for contender in _ALL}

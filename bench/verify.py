@@ -8,12 +8,14 @@ offsets, lowest and highest. If rows = distinct = highest - lowest + 1 and both 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable, QueryBuilder, convert_to_deltalake
 
+from bench.changes import Changes
 from bench.load import BAD_EVERY, ERRORS_ONLY
 
 Offsets = Mapping[tuple[str, int], tuple[int, int]]
@@ -101,3 +103,37 @@ def _committed_files(log: Path) -> set[str]:
             lines = file.read_text().splitlines()[1:]
             files |= {Path(json.loads(line)["path"]).name for line in lines}
     return files
+
+
+_MERGED = """
+    SELECT id, seq, customer, status, CAST(changed_at AS BIGINT) / 1000000 AS seconds, CAST(quantity AS BIGINT) AS n,
+           CAST(amount * 100 AS BIGINT) AS hundredths, note
+    FROM merged WHERE id >= {oldest} AND {living}
+"""
+_UNCHANGED = """
+    SELECT count(*) AS n, count(DISTINCT id) AS d, min(id) AS low, max(id) AS high, sum(abs(seq - id)) AS other
+    FROM merged WHERE id < {oldest} AND {living}
+"""
+
+
+def check_merged(table: Path, rows: int, changes: int) -> str | None:
+    """None if the living rows are those that the changes leave of the `rows` that were there, column by column: so the
+    tables of all contenders agree."""
+    if not DeltaTable.is_deltatable(str(table)):
+        return "no table"
+    expected = Changes(rows)
+    landed = DeltaTable(table)
+    engine = QueryBuilder().register("merged", landed)
+    names = [field.name for field in landed.schema().fields]
+    asked = {"oldest": expected.oldest, "living": "NOT _deleted" if "_deleted" in names else "true"}
+    below = engine.execute(_UNCHANGED.format(**asked)).read_all()
+    found = [below.column(name)[0].as_py() for name in ("n", "d", "low", "high", "other")]
+    if found != [expected.oldest, expected.oldest, 0, expected.oldest - 1, 0]:
+        return f"rows that no change is about: {found[0]} of {expected.oldest}, {found[1]} distinct"
+    above = engine.execute(_MERGED.format(**asked)).read_all()
+    there = Counter(zip(*(above.column(name).to_pylist() for name in above.schema.names), strict=True))
+    wanted = Counter(expected.after(changes))
+    missing, surplus = wanted - there, there - wanted
+    if missing or surplus:
+        return f"{missing.total()} rows are missing, {surplus.total()} should not be there"
+    return None

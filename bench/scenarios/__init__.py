@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bench.arena import Arena
 from bench.outcome import Outcome
-from bench.scenarios import cli, floor, growth, many, rates, start
+from bench.scenarios import cli, floor, growth, many, merge, rates, start
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "small": Scenario(rates.small, rates.SMALL),
     "typed": Scenario(rates.typed, rates.TYPED),
     "growth": Scenario(growth.growth, ()),
+    "merge": Scenario(merge.merge, ()),
     "floor": Scenario(floor.floor, floor.NAMES),
     "many": Scenario(many.many, ("P",)),
     "start": Scenario(start.start, start.NAMES),
