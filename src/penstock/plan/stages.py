@@ -140,6 +140,7 @@ class Stages:
         return self.whole_files or self.decode is not None or any(one.action == "quarantine" for one in self.expect)
 
 
+_NO_PARTITION = "'', '__HIVE_DEFAULT_PARTITION__'"
 KEY, SEQUENCE = "merge.key", "merge.sequence"
 """Expectations that every change of a merged table has to meet; no name of a user's has a dot."""
 
@@ -165,15 +166,17 @@ def stages_plan(project: Project, table: Table, lake: str, merge: MergePlan | No
 
 
 def _mergeable(merge: MergePlan | None, partition_by: Sequence[str]) -> tuple[Expectation, ...]:
-    """A change without a key is of no row, one without a sequence nobody can put in order. In a partition an empty text
-    becomes NULL, and would not be found again."""
+    """A change without a key is of no row, one without a sequence nobody can put in order. As a partition
+    some texts are NULL to Delta, and their rows would not be found again."""
     if merge is None:
         return ()
     parts = {name.casefold() for name in partition_by}
     names = {f"`{key.replace('`', '``')}`": key.casefold() in parts for key in merge.keys}
-    keys = " AND ".join(f"CAST({n} AS STRING) <> ''" if part else f"{n} IS NOT NULL" for n, part in names.items())
+    keys = " AND ".join(
+        f"CAST({n} AS STRING) NOT IN ({_NO_PARTITION})" if part else f"{n} IS NOT NULL" for n, part in names.items()
+    )
     if merge.truncate is not None:
-        keys = f"{keys} OR {merge.truncate}"
+        keys = f"({keys}) OR {merge.truncate}"
     order = " AND ".join(f"({text}) IS NOT NULL" for text in (merge.sequence, merge.time) if text is not None)
     return Expectation(KEY, keys, "quarantine"), Expectation(SEQUENCE, order, "quarantine")
 

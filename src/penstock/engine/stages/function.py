@@ -123,7 +123,7 @@ class StagedTable:
         merge = self._table.write.merge
         if merge is None:
             return named
-        null_key = reason("null_key", literal(f"a key is null: {', '.join(merge.keys)}"))
+        null_key = reason("null_key", literal(f"a key is null, or would be as a partition: {', '.join(merge.keys)}"))
         null_sequence = reason("null_sequence", literal(f"{merge.sequence} is null: it cannot be put in order"))
         return case(
             [
