@@ -186,7 +186,7 @@ def chaos(
             counts = kill_again_and_again(folder, TABLES, kills, shortest, longest, only, look_at_it, alive)
         finally:
             flow.stop()
-        run_to_the_end(folder)
+        run_to_the_end(folder, verified=False)  # it looks for every record, where a merge keeps the newest of each key
         poller.stop()
         assert not poller.problems, poller.problems
         return {**check(folder, broker.bootstrap, TOPIC), "polls": poller.polls, **counts}
