@@ -158,6 +158,7 @@ def chaos(
     folder: Path,
     only: str | None = None,
     most: int = 300,
+    batches: int = BATCHES,
 ) -> dict[str, object]:
     """`shortest` and `longest` begin when every table has written batches in this life. `most` changes make a batch."""
     random.seed(seed)
@@ -170,7 +171,7 @@ def chaos(
 
         def alive(runner: subprocess.Popen[bytes]) -> None:
             # The commit that makes a table is no batch yet.
-            wanted = {table: max(1, commits(folder, table)) + BATCHES for table in TABLES}
+            wanted = {table: max(1, commits(folder, table)) + batches for table in TABLES}
             deadline = time.monotonic() + PATIENCE
             while any(commits(folder, table) < count for table, count in wanted.items()):
                 assert runner.poll() is None and time.monotonic() < deadline, (folder / "run.log").read_text()[-5000:]
