@@ -36,7 +36,7 @@ class Merged:
     """`select` are the columns of a change; `_source` is added."""
 
     def __init__(self, spark: SparkSession, table: TablePlan, select: Sequence[str]) -> None:
-        from penstock.engine.merge.merging import Merging
+        from penstock.engine.merge.merging import Merging, table_schema
         from penstock.engine.protocol.genesis import genesis
 
         self._spark, self.table, self.select = spark, table, list(select)
@@ -46,7 +46,7 @@ class Merged:
             log(table),
             table=table.name,
             uri=table.uri,
-            schema=self._merging.schema(self._rows([])),
+            schema=table_schema(table, self._rows([])),
             partition_by=table.write.partition_by,
             cluster_by=table.write.cluster_by,
             properties=table.properties,
@@ -78,17 +78,17 @@ class Merged:
         session = rows.sparkSession
         assert session is self._spark
         try:
-            self._merging.write(rows, self._entry, self.table.uri, files=1, idempotent=False)
+            self._merging.write(rows, self._entry, self.table.uri, files=1, idempotent=False, rejects=lambda: 0)
         finally:
             self._merging.done()
 
     def evolved(self, table: TablePlan, select: Sequence[str]) -> None:
         """The same table under another definition."""
-        from penstock.engine.merge.merging import Merging
+        from penstock.engine.merge.merging import Merging, table_schema
         from penstock.engine.schema import settle_columns
 
         self.table, self.select, self._merging = table, list(select), Merging(table)
-        settle_columns(self._spark, table, self._merging.schema(self._rows([])))
+        settle_columns(self._spark, table, table_schema(table, self._rows([])))
 
     def alive(self) -> list[dict[str, Any]]:
         return [row for row in rows_at(self.table.uri) if not row["_deleted"]]
