@@ -187,7 +187,7 @@ def chaos(
             counts = kill_again_and_again(folder, TABLES, kills, shortest, longest, only, look_at_it, alive)
         finally:
             flow.stop()
-        run_to_the_end(folder, verified=False)  # it looks for every record, where a merge keeps the newest of each key
+        run_to_the_end(folder)
         poller.stop()
         assert not poller.problems, poller.problems
         return {**check(folder, broker.bootstrap, TOPIC), "polls": poller.polls, **counts}

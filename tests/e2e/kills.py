@@ -136,12 +136,10 @@ def kill_again_and_again(
     return counts
 
 
-def run_to_the_end(folder: Path, patience: float = 1800, *, verified: bool = True) -> None:
+def run_to_the_end(folder: Path, patience: float = 1800) -> None:
     """`run --once`, and then `verify`."""
     last = start(folder, "--once")
     assert last.wait(patience) == 0, (folder / "run.log").read_text()[-3000:]
-    if not verified:
-        return
     verify = [sys.executable, "-m", "penstock", "-C", str(folder), "verify", "--json"]
     said = subprocess.run(verify, capture_output=True, text=True)
     assert said.returncode == 0, said.stdout + said.stderr

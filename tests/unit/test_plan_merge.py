@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from penstock.plan.build import build_plan
 from penstock.plan.model import TablePlan
 from penstock.spec.load import load_project
+from penstock.spec.merge import Merge
 
 
 @pytest.fixture
@@ -54,3 +56,8 @@ def test_a_key_that_is_a_partition_must_not_be_a_text_that_delta_takes_for_null(
 
 def test_keys_and_history_are_kept_with_the_table(merged: Callable[..., TablePlan]) -> None:
     assert merged().properties["penstock.merge"] == "scd1 by id, part"
+
+
+def test_a_history_keeps_its_tombstones() -> None:
+    with pytest.raises(ValidationError, match="tombstone says when a version ended"):
+        Merge.model_validate({"keys": ["id"], "sequence": "seq", "history": "scd2", "keep_deleted": "30 days"})

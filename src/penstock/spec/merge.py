@@ -73,6 +73,14 @@ class Merge(Part):
                 "ignore_null_updates",
                 at_key=True,
             )
+        if self.keep_deleted is not None and self.history == "scd2":
+            # Without it the version before the delete would last until the next change of its key.
+            raise wrong(
+                "'keep_deleted' is for history: scd1; here the tombstone says when a version ended",
+                "remove it: a history keeps its deletes",
+                "keep_deleted",
+                at_key=True,
+            )
         for name in ("sequence", "delete_when", "ignore_null_updates"):
             if self.from_snapshot is not None and getattr(self, name):
                 raise wrong(
