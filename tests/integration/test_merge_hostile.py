@@ -16,6 +16,7 @@ from tests.integration.merged import Merged, merged_plan
 from tests.integration.runs import log
 
 from penstock.engine.merge import merging
+from penstock.engine.merge.horizon import exactly, read
 from penstock.engine.schema import settle_columns
 from penstock.errors import TableChanged
 
@@ -201,3 +202,18 @@ def test_a_table_is_merged_as_it_was_made(spark: SparkSession, tmp_path: Path) -
     with pytest.raises(TableChanged, match="its definition makes other columns"):
         settle_columns(spark, appended, wanted)
     assert table.living() == latest(firsts()[0])
+
+
+def test_a_horizon_is_read_as_it_was_written(spark: SparkSession) -> None:
+    """It stands in the ledger as text: rounded, it would be before the change that it is of."""
+    values = {
+        "s": ("TIMESTAMP_NTZ'2026-01-02 03:04:05.123456'", "timestamp_ntz"),
+        "t": ("TIMESTAMP'1789-07-14 03:04:05.000001Z'", "timestamp"),
+        "d": ("12345678901234567890.0123456789BD", "decimal(30,10)"),
+        "b": ("X'00FF'", "binary"),
+    }
+    whole = ", ".join(f"'{name}', {value}" for name, (value, _) in values.items())
+    ((text,),) = spark.sql(f"SELECT {exactly(f'named_struct({whole})')}").collect()
+    back = read(text, {name: kind for name, (_, kind) in values.items()})
+    same = ", ".join(f"{back}.{name} = {value}" for name, (value, _) in values.items())
+    assert tuple(spark.sql(f"SELECT {same}").first() or ()) == (True,) * len(values), text

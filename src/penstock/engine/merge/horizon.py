@@ -17,7 +17,10 @@ from penstock.engine.merge.tombstones import DELETED, DELETED_AT, SEQUENCE
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.decode import literal
 
-_EXACTLY = "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")"
+_EXACTLY = (
+    "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
+    "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\")"
+)
 ORDER = f"named_struct('s', {SEQUENCE}, 'p', {SOURCE})"
 
 
