@@ -23,6 +23,19 @@ ROOT = Path(__file__).parent
 FOLDERS = ("unit", "integration", "e2e")
 
 
+def started(server: Any) -> Any:
+    """A server that root installs where it is missing. Nobody else can, so without root its tests are left out; with
+    root they fail."""
+    from penstock.errors import SetupError
+
+    try:
+        return server.start()
+    except SetupError as error:
+        if os.geteuid() == 0:
+            raise
+        pytest.skip(f"it is not there, and only root may install it: {error}")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Unit tests first: what is wrong in a function should not wait for a JVM."""
     items.sort(key=lambda item: next((i for i, name in enumerate(FOLDERS) if name in item.path.parts), 0))
@@ -40,12 +53,8 @@ def broker() -> Iterator[Broker]:
 def postgres() -> Iterator[Postgres]:
     """One server for the run. Make a database of your own in it: `postgres.create_database(name)`."""
     from penstock.dev.postgres import Postgres
-    from penstock.errors import SetupError
 
-    try:
-        server = Postgres().start()
-    except SetupError as error:
-        pytest.skip(f"no PostgreSQL on this machine: {error}")
+    server = started(Postgres())
     with server:
         yield server
 
@@ -54,12 +63,8 @@ def postgres() -> Iterator[Postgres]:
 def redis() -> Iterator[Redis]:
     """One server for the run: give your keys a prefix of your own."""
     from penstock.dev.redis import Redis
-    from penstock.errors import SetupError
 
-    try:
-        server = Redis().start()
-    except SetupError as error:
-        pytest.skip(f"no Redis on this machine: {error}")
+    server = started(Redis())
     with server:
         yield server
 

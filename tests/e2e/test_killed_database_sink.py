@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
+from tests.conftest import started
 from tests.e2e.kills import start
 
 if TYPE_CHECKING:
@@ -53,13 +54,8 @@ CREATE TRIGGER slow AFTER INSERT OR UPDATE ON c FOR EACH ROW EXECUTE FUNCTION sl
 def server() -> Iterator[Postgres]:
     """One that may be killed."""
     from penstock.dev.postgres import Postgres
-    from penstock.errors import SetupError
 
-    try:
-        found = Postgres().start()
-    except SetupError as error:
-        pytest.skip(f"no PostgreSQL on this machine: {error}")
-    with found:
+    with started(Postgres()) as found:
         yield found
 
 

@@ -130,13 +130,6 @@ class Shop:
 
 @pytest.fixture
 def shop(postgres: Postgres) -> Iterator[Connection[Any]]:
-    from penstock.engine.jars import connect_jars
-    from penstock.errors import SetupError
-
-    try:
-        connect_jars()
-    except SetupError as error:
-        pytest.skip(f"no jars of Connect on this machine: {error}")
     database = postgres.create_database("debezium")
     with postgres.connect(database) as connection:
         connection.execute(TABLE)

@@ -128,6 +128,15 @@ def _second(time: Any) -> int | None:
     return None if time is None else round(time.timestamp())
 
 
+EXTRACTS = {
+    "files": "in",
+    "format": "csv",
+    "schema": "day DATE, id BIGINT NOT NULL, name STRING",
+    "options": {"header": True},
+}
+EXTRACTED = {"keys": ["id"], "from_snapshot": "day", "columns": ["id", "name"]}
+
+
 def extract(folder: Path, day: int, *found: tuple[int, str], name: str | None = None) -> None:
     lines = ["day,id,name", *(f"2026-05-{day:02d},{number},{text}" for number, text in found)]
     folder.mkdir(exist_ok=True)
@@ -138,17 +147,10 @@ def test_what_an_extract_lacks_is_deleted_and_what_it_repeats_is_no_change(
     spark: SparkSession, tmp_path: Path, project: Callable[..., Plan]
 ) -> None:
     folder = tmp_path / "in"
-    source = {
-        "files": "in",
-        "format": "csv",
-        "schema": "day DATE, id BIGINT NOT NULL, name STRING",
-        "options": {"header": True},
-    }
-    merge = {"keys": ["id"], "from_snapshot": "day", "columns": ["id", "name"]}
     plan = project(
         {
-            "silver.c": {"from": source, "write": {"merge": merge, "change_feed": True}},
-            "silver.h": {"from": source, "write": {"merge": {**merge, "history": "scd2"}}},
+            "silver.c": {"from": EXTRACTS, "write": {"merge": EXTRACTED, "change_feed": True}},
+            "silver.h": {"from": EXTRACTS, "write": {"merge": {**EXTRACTED, "history": "scd2"}}},
             "silver.audit": {"from": {"changes": "silver.c", "starting": {"version": 0}}, "audit": True},
         }
     )
@@ -197,19 +199,12 @@ def test_a_row_that_was_rejected_is_not_one_that_is_missing(
     spark: SparkSession, tmp_path: Path, project: Callable[..., Plan]
 ) -> None:
     folder = tmp_path / "in"
-    source = {
-        "files": "in",
-        "format": "csv",
-        "schema": "day DATE, id BIGINT NOT NULL, name STRING",
-        "options": {"header": True},
-    }
-    merge = {"keys": ["id"], "from_snapshot": "day", "columns": ["id", "name"]}
     plan = project(
         {
             "silver.c": {
-                "from": source,
+                "from": EXTRACTS,
                 "expect": [{"name": "named", "check": "name <> 'bad'"}],
-                "write": {"merge": merge},
+                "write": {"merge": EXTRACTED},
             }
         }
     )
