@@ -21,7 +21,6 @@ from penstock.plan.model import (
     StreamPlan,
     TablePlan,
     Trigger,
-    VersionStart,
 )
 from penstock.plan.stages import AggregatePlan, MergePlan, Stages, WritePlan
 from penstock.spec.quantity import duration_text
@@ -101,7 +100,7 @@ def _source(source: KafkaSource | DeltaSource) -> list[tuple[str, str | Text]]:
         if source.table
         else f"the Delta table {source.uri}"
     )
-    return [("from", named + where), ("starting", _version(source.starting))]
+    return [("from", named + where), ("starting", _version(source))]
 
 
 def _files(source: FilesSource) -> Iterable[tuple[str, str]]:
@@ -127,12 +126,13 @@ def _written(table: TablePlan) -> Stages:
     return replace(table.stages, decode=None) if by_line else table.stages
 
 
-def _version(starting: VersionStart) -> str:
+def _version(source: DeltaSource) -> str:
+    starting, comes = source.starting, "what changes" if source.changes else "what is added"
     if starting.timestamp_ms is not None:
         return f"the first version at or after {_time(starting.timestamp_ms)}"
     if starting.version is not None:
         return f"version {starting.version}"
-    return {"earliest": "earliest: the whole table, then what is added", "latest": "latest: what is added from now on"}[
+    return {"earliest": f"earliest: the whole table, then {comes}", "latest": f"latest: {comes} from now on"}[
         starting.kind
     ]
 
@@ -194,7 +194,7 @@ def _stream(stream: StreamPlan) -> Iterable[tuple[str, str]]:
     yield "stream", f"{stream.function}({', '.join(stream.inputs)}) in {stream.file}"
     for name, one in list(stream.inputs.items())[1:]:
         where = f" where {one.where}" if one.where else ""
-        yield name, f"{one.table or one.uri}{where}, starting {_version(one.starting)}"
+        yield name, f"{one.table or one.uri}{where}, starting {_version(one)}"
     how = {"append": "rows are added once Spark says they are final", "complete": "the whole table anew in every batch"}
     yield "output", f"{stream.output}: {how[stream.output]}"
     yield "state", "Spark's, in the checkpoint: if that is lost, the table begins anew from its sources"
