@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,8 @@ def _demonstrate(example: Example, project: Path, count: int) -> int:
     from penstock.plan.build import build_plan
     from penstock.spec.load import load_project
 
+    if example.database:
+        return _demonstrate_database(example, project, count)
     _step("1/4", "start Kafka")
     with err.status("starting a Kafka broker …"):
         broker = Broker().start()
@@ -89,6 +92,23 @@ def _demonstrate(example: Example, project: Path, count: int) -> int:
         return max(code, _verify(plan))
 
 
+def _demonstrate_database(example: Example, project: Path, count: int) -> int:
+    """A database is changed, and what comes out in the end is compared with it."""
+    from penstock.cli.demo_customers import compare, parts, run
+    from penstock.cli.demo_tables import show_tables
+    from penstock.plan.build import build_plan
+    from penstock.spec.load import load_project
+
+    _step("1/4", "start Kafka, PostgreSQL and Debezium")
+    with parts(project) as beside:
+        plan = _quick(build_plan(load_project(project)))
+        _step("2/4", f"make the tables: penstock -C {example.name} run --once")
+        code = run(beside, plan, count)
+        show_tables(plan)
+        _step("4/4", f"prove it: penstock -C {example.name} verify, and the copy against its source")
+        return max(code, _verify(plan), compare(beside))
+
+
 def _quick(plan: Plan) -> Plan:
     """Without it a third of the CPU time of so short a run goes into compiling code for a speed that it never needs."""
     options = f"-XX:TieredStopAtLevel=1 {plan.conf.get('spark.driver.extraJavaOptions', '')}".strip()
@@ -97,7 +117,7 @@ def _quick(plan: Plan) -> Plan:
 
 def _run(example: Example, plan: Plan, bootstrap: str, count: int) -> int:
     from penstock.cli.console import err, out
-    from penstock.cli.demo_live import Live, prepare
+    from penstock.cli.demo_live import Feed, Live, prepare
     from penstock.cli.run_view import RunView
 
     _step("2/4", f"make the tables: penstock -C {example.name} run --once")
@@ -106,7 +126,8 @@ def _run(example: Example, plan: Plan, bootstrap: str, count: int) -> int:
         result = live.make()
         if live.whole:
             _step("3/4", f"send {count:,} events while all tables run: penstock -C {example.name} run")
-            result = live.run(example, bootstrap, count)
+            stop = threading.Event()
+            result = live.run(Feed(example, bootstrap, count, stop), stop)
     _say_sent(live.sent)
     view.summary(result)
     if not live.whole:

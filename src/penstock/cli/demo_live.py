@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
+from typing import Protocol
 
 from penstock.cli.run_view import RunView
 from penstock.dev.examples import Example
@@ -46,6 +47,14 @@ def prepare(example: Example, plan: Plan, bootstrap: str) -> list[Sent]:
     ]
 
 
+class Fed(Protocol):
+    """What fills the topics while the tables run: it has ended when its thread has."""
+
+    thread: threading.Thread
+    sent: list[Sent]
+    error: Exception | None
+
+
 class Live:
     """A session in which the tables of an example are made and then run; used as a context manager."""
 
@@ -75,12 +84,10 @@ class Live:
         self.whole = set(result.outcomes.values()) == {"finished"}
         return result
 
-    def run(self, example: Example, bootstrap: str, count: int) -> Result:
-        """All tables at once while the events are sent, and on until the last of them has read everything."""
+    def run(self, feed: Fed, stop: threading.Event) -> Result:
+        """All tables at once while the feed works, and on until the last of them has read everything."""
         self.whole = False
         self._view.again()
-        stop = threading.Event()
-        feed = Feed(example, bootstrap, count, stop)
         watch = threading.Thread(target=self._watch, args=(feed, stop), name="watch", daemon=True)
         feed.thread.start()
         watch.start()
@@ -95,7 +102,7 @@ class Live:
             raise feed.error
         return result
 
-    def _watch(self, feed: Feed, stop: threading.Event) -> None:
+    def _watch(self, feed: Fed, stop: threading.Event) -> None:
         """Tells the view who is behind, and ends the run once nobody is, or if a table has failed."""
         ends: float | None = None
         try:

@@ -12,12 +12,13 @@ from rich.text import Text
 from penstock.cli.console import out
 from penstock.plan.model import Plan, TablePlan
 from penstock.plan.quarantine import quarantine_of
+from penstock.spec.merge import OWN
 
 ROWS = 4
 MOST_COLUMNS = 8
 WIDEST = 48
 _RECORD = ("topic", "partition", "offset", "key", "value")
-_HIDDEN = ("_source", "window_end")
+_HIDDEN = ("_source", "window_end", *OWN)
 _EACH_REASON = (
     "SELECT error_reason, records, error_detail, value FROM (SELECT error_reason, error_detail, value, "
     "count(*) OVER (PARTITION BY error_reason) AS records, "
@@ -48,8 +49,9 @@ def _rows(table: TablePlan) -> Table:
     names = [field.name for field in DeltaTable(table.uri).schema().fields]
     chosen = _chosen(table, names)
     columns = ", ".join(map(_quoted, chosen))
-    found = _query(table.uri, f"SELECT {columns} FROM t {_order(table)} LIMIT {ROWS}")
-    total = int(str(_query(table.uri, "SELECT count(*) FROM t")[0][0]))
+    living = "" if table.write.merge is None else "WHERE NOT _deleted"
+    found = _query(table.uri, f"SELECT {columns} FROM t {living} {_order(table)} LIMIT {ROWS}")
+    total = int(str(_query(table.uri, f"SELECT count(*) FROM t {living}")[0][0]))
     return _view(f"{table.name}: {len(found)} of {total:,} rows", chosen, found)
 
 

@@ -24,6 +24,8 @@ class Example:
     """The event times are spread over so long: a demonstration of a minute has several windows."""
     before: dict[str, str] = field(default_factory=dict)
     """Sent and landed before the rest: what others look up."""
+    database: bool = False
+    """Its topics are filled by a database, which its own script changes."""
 
 
 EXAMPLES = {
@@ -53,6 +55,13 @@ EXAMPLES = {
             "sensor readings: a raw zone that takes all, strict types behind it, windows per sensor",
             {"sensors": "sensors"},
             timedelta(hours=2),
+        ),
+        Example(
+            "customers",
+            "a PostgreSQL table by Debezium: as it is, as it was, who changed what, and a copy in PostgreSQL again",
+            {},
+            timedelta(),
+            database=True,
         ),
     )
 }
