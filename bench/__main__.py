@@ -68,6 +68,7 @@ def bench(
     ] = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Minutes of many.", show_default="10")] = None,
     tables: Annotated[int | None, typer.Option(min=1, help="Tables of many.", show_default="100")] = None,
+    leave_out: Annotated[list[str] | None, typer.Option(help="A contender that is not to run, by its name.")] = None,
     seed: Annotated[int, typer.Option(help="Decides the order within the rounds.")] = 1,
     work: Annotated[
         Path | None, typer.Option(help="A folder for topics and tables.", show_default="a temporary one")
@@ -88,6 +89,7 @@ def bench(
         merge_rows=tuple(sorted(merge_rows)) if merge_rows else None,
         many_minutes=minutes,
         many_tables=tables,
+        leave_out=frozenset(leave_out) if leave_out else None,
     )
     for number in (signal.SIGTERM, signal.SIGINT):  # SIGINT too: a shell starts what runs behind with it ignored
         signal.signal(number, _end)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.e2e.batch_query import Lake
@@ -14,15 +15,15 @@ MALFORMED = DUPLICATES = COUNT // 100
 """So many of them are sent."""
 
 
-def demonstrate(name: str, folder: Path) -> Lake:
+def demonstrate(name: str, folder: Path, *, count: int = COUNT, proof: str = "complete") -> Lake:
     """Runs the demo, which must say that every table is complete, and leave nothing but the project."""
-    temporary = folder / "tmp"
-    temporary.mkdir()
-    command = [sys.executable, "-m", "penstock", "demo", name, "--count", str(COUNT), "--keep", str(folder)]
-    environment = {**os.environ, "TMPDIR": str(temporary)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    proof = done.stdout.partition("prove it")[2]
-    assert "complete" in proof and "NOT complete" not in proof and "unverifiable" not in proof, proof
-    assert [path.name for path in temporary.iterdir() if path.name.startswith("penstock")] == []
+    command = [sys.executable, "-m", "penstock", "demo", name, "--count", str(count), "--keep", str(folder)]
+    with tempfile.TemporaryDirectory() as temporary:
+        Path(temporary).chmod(0o755)  # PostgreSQL does not run as root, but another user
+        environment = {**os.environ, "TMPDIR": temporary}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert [path.name for path in Path(temporary).iterdir() if path.name.startswith("penstock")] == []
+    proven = done.stdout.partition("prove it")[2]
+    assert proof in proven and "NOT complete" not in proven and "unverifiable" not in proven, proven
     return Lake(folder / name)

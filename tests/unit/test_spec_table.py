@@ -115,6 +115,21 @@ def test_a_property_that_breaks_a_promise_is_refused(properties: str, said: str,
     assert said in str(one(problems(tmp_path, table(f"from: {{kafka: t}}\nwrite: {{properties: {{{properties}}}}}"))))
 
 
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "from: {kafka: t}\ndecode: {json: value, schema: 'id INT, s INT'}\n"
+        "write: {merge: {keys: [id], sequence: s}, properties: {delta.appendOnly: true}}",
+        "from: {table: silver.t}\naggregate: {keys: [id], metrics: {n: count(*)}}\n"
+        "write: {properties: {delta.appendOnly: 'TRUE'}}",
+    ],
+    ids=["merge", "aggregate"],
+)
+def test_rows_of_an_append_only_table_are_not_replaced(definition: str, tmp_path: Path) -> None:
+    found = [str(problem) for problem in problems(tmp_path, table(definition))]
+    assert any("delta.appendOnly forbids" in problem for problem in found), found
+
+
 def test_other_properties_are_taken(tmp_path: Path) -> None:
     text = table(
         "from: {kafka: t}\nwrite: {properties: {delta.appendOnly: true, owner: sales, delta.checkpointInterval: 50}}"

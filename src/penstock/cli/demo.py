@@ -24,7 +24,9 @@ PIPED_WIDTH = 140
 
 def command(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Which example; --list shows them.")] = "orders",
-    count: Annotated[int, typer.Option("--count", min=1, help="How many events.")] = 30_000,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, help="How many events.", show_default="30,000; customers: 3,000")
+    ] = None,
     keep: Annotated[
         Path | None,
         typer.Option("--keep", metavar="DIR", help="Leave the project and its lake there.", show_default=False),
@@ -49,11 +51,12 @@ def command(
         out.width = PIPED_WIDTH
     folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     try:
-        code = _demonstrate(example, _copied(example, keep or folder), count)
+        code = _demonstrate(example, _copied(example, keep or folder), count or example.count)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     out.print(
-        "\nThe broker is stopped and its data removed." + (f" The project stays in {keep / name}." if keep else "")
+        "\nWhat was started is stopped and its data removed."
+        + (f" The project stays in {keep / name}." if keep else "")
     )
     raise typer.Exit(code)
 

@@ -17,6 +17,7 @@ from penstock.spec.merge import OWN
 ROWS = 4
 MOST_COLUMNS = 8
 WIDEST = 48
+NARROWEST = 10
 _RECORD = ("topic", "partition", "offset", "key", "value")
 _HIDDEN = ("_source", "window_end", *OWN)
 _EACH_REASON = (
@@ -39,7 +40,8 @@ def _views(table: TablePlan) -> Iterator[Table]:
         yield _rows(table)
     place = quarantine_of(table.name, table.uri)
     if DeltaTable.is_deltatable(place.uri):
-        found = _query(place.uri, _EACH_REASON)
+        if not (found := _query(place.uri, _EACH_REASON)):
+            return
         many = sum(int(str(row[1])) for row in found)
         title = f"{place.table}: {many:,} records, one of each reason"
         yield _view(title, ("error_reason", "records", "error_detail", "value"), found)
@@ -77,7 +79,7 @@ def _order(table: TablePlan) -> str:
 def _view(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     view = Table(title=Text(title), title_justify="left")
     for column in columns:
-        view.add_column(Text(column), no_wrap=True, overflow="ellipsis")
+        view.add_column(Text(column), no_wrap=True, overflow="ellipsis", min_width=min(len(column), NARROWEST))
     for row in rows:
         view.add_row(*(Text(_short(value)) for value in row))
     return view
@@ -99,6 +101,8 @@ def _short(value: object) -> str:
             text = "NULL"
         case list():
             text = ", ".join(map(str, value))
+        case dict():
+            text = ", ".join(map(_short, value.values()))
         case datetime():
             text = str(value)[:19]
         case _:

@@ -73,13 +73,13 @@ def _head(report: Report) -> Text:
 
 def _balance(one: Conserved) -> str:
     """`1,000 read = 980 written + 15 in quarantine + 5 duplicates`."""
-    made = f" + {one.reshaped:,} by the transform" if one.reshaped > 0 else ""
+    made = f" + {one.reshaped:,} made by its stages" if one.reshaped > 0 else ""
     parts = [f"{one.written:,} written"]
     parts += [f"{one.rejected:,} in quarantine"] if one.rejected else []
     parts += [f"{one.duplicates:,} duplicates"] if one.duplicates else []
     parts += [f"{one.superseded:,} superseded"] if one.superseded else []
     parts += [f"{one.dropped:,} dropped"] if one.dropped else []
-    parts += [f"{-one.reshaped:,} left out by the transform"] if one.reshaped < 0 else []
+    parts += [f"{-one.reshaped:,} left out or joined by its stages"] if one.reshaped < 0 else []
     said = f"{one.read:,} read{made} = {' + '.join(parts)}"
     return f"{said}; {one.conflicts:,} contradicted another of their sequence" if one.conflicts else said
 

@@ -24,6 +24,8 @@ class Example:
     """The event times are spread over so long: a demonstration of a minute has several windows."""
     before: dict[str, str] = field(default_factory=dict)
     """Sent and landed before the rest: what others look up."""
+    count: int = 30_000
+    """How many events a demonstration sends."""
     database: bool = False
     """Its topics are filled by a database, which its own script changes."""
 
@@ -61,6 +63,7 @@ EXAMPLES = {
             "a PostgreSQL table by Debezium: as it is, as it was, who changed what, and a copy in PostgreSQL again",
             {},
             timedelta(),
+            count=3_000,
             database=True,
         ),
     )

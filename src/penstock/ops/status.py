@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from penstock.engine.delta import version
 from penstock.engine.files.unread import unread
 from penstock.engine.protocol.entry import named_streams
 from penstock.engine.protocol.ledger import Tail, read_tail
@@ -94,6 +95,8 @@ def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
         state = known.state if said is not None and known.state != "stopped" else NOT_CREATED
         return replace(known, state=state, hint=known.hint or "`penstock run` makes it")
     landed = _landed(known, tail, rate)
+    if isinstance(table.source, DeltaSource) and table.source.changes:
+        landed = replace(landed, places=_after_changes(landed.places, tail))
     return _unread_files(table.source, landed, tail, store) if isinstance(table.source, FilesSource) else landed
 
 
@@ -138,6 +141,15 @@ def _landed(status: Status, tail: Tail, rate: float | None) -> Status:
         last_commit_ms=tail.commit.timestamp_ms,
         places=tuple(at),
         foreign=tuple(commit for commit in tail.later if commit.origin in foreign),
+    )
+
+
+def _after_changes(places: tuple[Place, ...], tail: Tail) -> tuple[Place, ...]:
+    """The changes of a version are read all at once, so a position within one is at its end."""
+    at = [version.parse(position) for position in tail.entry.after]
+    return tuple(
+        place if one.whole or one.snapshot else replace(place, position=one.version + 1)
+        for place, one in zip(places, at, strict=True)
     )
 
 

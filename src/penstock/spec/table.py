@@ -21,7 +21,7 @@ from penstock.spec.stages import Decode, Dedupe, Expectation, expectations
 from penstock.spec.stream import output_mode, stream_findings, stream_inputs
 from penstock.spec.trigger import Trigger
 from penstock.spec.upstream import ChangesFrom, DeltaFrom, TableFrom
-from penstock.spec.write import Write
+from penstock.spec.write import NOT_APPEND_ONLY, Write
 
 _SEGMENT = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _QUARANTINE = "__quarantine"
@@ -140,6 +140,8 @@ def _aggregate_findings(table: Table) -> list[Finding]:
         what = "topic" if isinstance(table.source, KafkaFrom) else "folder"
         hint = f"land the {what} in a table first, and aggregate that: from: {{table: bronze.orders}}"
         return [Finding(("aggregate",), f"groups are recomputed from a table, not from a {what}", hint, at_key=True)]
+    if table.write.append_only:
+        return [Finding(("write", "properties", "delta.appendOnly"), *NOT_APPEND_ONLY, at_key=True)]
     given = {
         "decode": table.decode,
         "transform": table.transform,

@@ -11,6 +11,7 @@ from penstock.spec.merge import Merge
 from penstock.spec.part import Part, one_of
 from penstock.spec.properties import table_properties
 
+NOT_APPEND_ONLY = ("rows of this table are replaced by others, which delta.appendOnly forbids", "remove it")
 _LISTS = ("partition_by", "cluster_by", "zorder_by")
 
 
@@ -39,11 +40,17 @@ class Write(Part):
             return {key: [value] if key in _LISTS and isinstance(value, str) else value for key, value in data.items()}
         return data
 
+    @property
+    def append_only(self) -> bool:
+        return self.properties.get("delta.appendOnly", "").casefold() == "true"
+
     @model_validator(mode="after")
     def _fits(self) -> Write:
         if self.merge is not None and not self.source:
             message = "a merged table needs to know which of two changes came later: its rows keep their coordinates"
             raise wrong(message, "remove source: false", "source", at_key=True)
+        if self.merge is not None and self.append_only:
+            raise wrong(*NOT_APPEND_ONLY, "properties", "delta.appendOnly", at_key=True)
         if self.cluster_by and (self.partition_by or self.zorder_by):
             other = "partition_by" if self.partition_by else "zorder_by"
             raise wrong(

@@ -77,9 +77,10 @@ class Exchange:
         found = self._inner.find(turned._jdf)
         return {name: int(found[index]) for index, name in enumerate(counts)}
 
-    def commit(self, come: DataFrame | None, told: Mapping[str, int]) -> int:
-        """The version. `told` goes into the table's history, by Delta's names."""
+    def commit(self, come: DataFrame | None, told: Mapping[str, int], *, seen: bool = True) -> int:
+        """The version. `told` goes into the table's history, by Delta's names. `seen`: whether those who follow the
+        table are to see what goes."""
         numbers = self._jvm.java.util.HashMap()
         for name, number in told.items():
             numbers.put(name, number)
-        return int(self._inner.commit(come._jdf if come is not None else None, numbers))
+        return int(self._inner.commit(come._jdf if come is not None else None, numbers, seen))

@@ -5,6 +5,7 @@ of batches goes on over it. Nobody sees a difference; but a change from before t
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -26,13 +27,12 @@ def purge(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail, *, n
     if merge is None or merge.keep_deleted_ms is None:
         return tail
     now = now_ms if now_ms is not None else time.time_ns() // 1_000_000
-    until = f"timestamp_millis({now - merge.keep_deleted_ms}L)"
+    last = now - merge.keep_deleted_ms
     session = spark.newSession()  # what goes with its commits is of nobody else's
     exchange = Exchange(session, table.uri)
-    ranges = session.range(1).selectExpr(f"array(struct({_LONG_AGO} AS low, {until} AS high)) AS {DELETED_AT}")
-    if not exchange.look(ranges._jdf.first()):
+    if not exchange.look(until(session, last)):
         return tail
-    old = exchange.rows().where(f"{DELETED} AND {DELETED_AT} <= {until}")
+    old = exchange.rows().where(f"{DELETED} AND {DELETED_AT} <= timestamp_millis({last}L)")
     found = old.groupBy(FILE).agg(F.collect_list(PLACE).alias("places"), F.count(F.lit(1)).alias(_ENDED))
     ended = exchange.find(found, (_ENDED,))[_ENDED]
     if not ended:
@@ -45,5 +45,13 @@ def purge(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail, *, n
         "operationNumSourceRows": 0,
     }
     with carrying(session, entry, idempotent=False):
-        exchange.commit(None, {**told, "numTargetRowsDeleted": ended})
+        exchange.commit(None, {**told, "numTargetRowsDeleted": ended}, seen=False)
     return advance(tail, log)
+
+
+def until(session: SparkSession, millis: int) -> Any:
+    """Deleted by then: ranges for a look."""
+    last = f"timestamp_millis({millis}L)"
+    return (
+        session.range(1).selectExpr(f"array(struct({_LONG_AGO} AS low, {last} AS high)) AS {DELETED_AT}")._jdf.first()
+    )

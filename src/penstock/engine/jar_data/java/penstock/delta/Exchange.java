@@ -149,8 +149,9 @@ public final class Exchange {
     /**
      * @param come the rows to append; with a column _change_type those where it is not null are changes for the feed
      * @param told numbers for the table's history, by Delta's names
+     * @param seen whether readers of changes are to see what goes
      */
-    public long commit(Dataset<Row> come, Map<String, Number> told) throws IOException {
+    public long commit(Dataset<Row> come, Map<String, Number> told, boolean seen) throws IOException {
         var actions = new ArrayList<Action>();
         var mark = DMLWithDeletionVectorsHelper$.MODULE$.createSetTransaction(spark, log, Option.empty());
         if (mark.isDefined()) {
@@ -160,7 +161,7 @@ public final class Exchange {
             actions.addAll(CollectionConverters.asJava(transaction.writeFiles(come)));
         }
         if (!go.isEmpty()) {
-            actions.addAll(marked());
+            actions.addAll(marked(seen));
         }
         var metrics = new HashMap<String, SQLMetric>();
         told.forEach((name, value) -> {
@@ -182,7 +183,7 @@ public final class Exchange {
     }
 
     /** The files of the rows that go, with these marked. */
-    private List<Action> marked() throws IOException {
+    private List<Action> marked(boolean seen) throws IOException {
         var read = new HashMap<String, AddFile>();
         for (var file : candidates) {
             read.put(SparkPath.fromPath(file.absolutePath(log)).urlEncoded(), file);
@@ -214,9 +215,9 @@ public final class Exchange {
                 if (file.numPhysicalRecords().isEmpty() || (file.deletionVector() != null && isTight(file))) {
                     odd.add(touched);
                 } else if (touched.isFullyReplaced()) {
-                    actions.add(file.remove());
+                    actions.add(file.removeWithTimestamp(System.currentTimeMillis(), seen));
                 } else {
-                    var changed = file.removeRows(vector, true, true);
+                    var changed = file.removeRows(vector, true, seen);
                     actions.add(changed._1());
                     actions.add(changed._2());
                 }

@@ -29,6 +29,8 @@ import scala.Option;
 final class Files {
     private static final int TABLES = 200;
     private static final long ROUNDED_MICROS = 1000;
+    /** The range of a column that has no value in a file. */
+    private static final Object[] NOTHING = {};
     /** Exact: a decimal that became a double would be another bound, and a row beyond it would not be found. */
     private static final ObjectMapper JSON =
             new ObjectMapper().enable(DeserializationFeature.USE_BIG_DECIMAL_FOR_FLOATS);
@@ -117,17 +119,24 @@ final class Files {
 
     private static boolean mayHold(Known known, Bounds bounds, String zone) {
         var range = known.bounds.computeIfAbsent(bounds.inFiles, column -> range(known, column, bounds.type, zone));
-        return bounds.mayHold(range[0], range[1]);
+        return range != NOTHING && bounds.mayHold(range[0], range[1]);
     }
 
     private static Object[] range(Known known, String column, DataType type, String zone) {
         var partition = known.file.partitionValues().get(column);
         if (partition.isDefined()) {
-            var value = partition.get() == null ? null : value(partition.get(), type, zone);
+            if (partition.get() == null) {
+                return NOTHING;
+            }
+            var value = value(partition.get(), type, zone);
             return new Object[] {value, value};
         }
         if (known.statistics == null) {
             known.statistics = statistics(known.file.stats());
+        }
+        var nulls = known.statistics.path("nullCount").path(column);
+        if (nulls.isIntegralNumber() && nulls.equals(known.statistics.path("numRecords"))) {
+            return NOTHING; // deletion vectors leave such a count as it is
         }
         var least = text(known.statistics.path("minValues").path(column));
         var greatest = text(known.statistics.path("maxValues").path(column));
