@@ -4,6 +4,8 @@
 .PHONY: help setup demo test deep check bench lock jar clean
 PYTHON ?=
 ARGS ?=
+# The tests of the engine in one process, those of the command in another; in the order in which they were found.
+PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
 BIN := .venv/bin
 
 help: ## this list
@@ -16,10 +18,10 @@ demo: setup ## orders from Kafka through bronze, silver and gold, live, and the 
 	@$(BIN)/penstock demo $(ARGS)
 
 test: setup ## every test
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 deep: setup ## more tests of the same things, half an hour
-	@$(BIN)/pytest -m deep $(ARGS)
+	@$(BIN)/pytest $(PARALLEL) -m deep $(ARGS)
 
 check: setup ## format, lint, types, layers: seconds
 	@$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""One Spark session and one broker for the whole run; a folder, topics and a project of its own for each test."""
+"""One Spark session and one broker for all tests of a folder; each test has a folder, topics and a project of its own."""
 
 from __future__ import annotations
 
@@ -37,8 +37,13 @@ def started(server: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Unit tests first: what is wrong in a function should not wait for a JVM."""
+    """Unit tests first: what is wrong in a function should not wait for a JVM. Then, in `make test`, those that share a
+    session in one process, and beside it those that call the command: each waits half of its time."""
     items.sort(key=lambda item: next((i for i, name in enumerate(FOLDERS) if name in item.path.parts), 0))
+    for item in items:
+        for name in FOLDERS[1:]:
+            if name in item.path.parts:
+                item.add_marker(pytest.mark.xdist_group(name))
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.batch_query import (
     decimal,
     distinct,
@@ -24,6 +26,7 @@ from tests.e2e.demonstrated import COUNT, DUPLICATES, MALFORMED, demonstrate
 DAY = timedelta(days=1)
 
 
+@pytest.mark.deep  # the demonstration of customers has all of this but the sums
 def test_daily_sales_are_those_of_a_batch_query(tmp_path: Path) -> None:
     lake = demonstrate("orders", tmp_path)
     records = lake.records("bronze.orders")

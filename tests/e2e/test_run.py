@@ -135,6 +135,7 @@ def test_an_unknown_table_is_wrong_use(broker: Any, tmp_path: Path) -> None:
     assert "did you mean 'bronze.orders'?" in done.stderr
 
 
+@pytest.mark.deep  # the refusal and the reset are also tested without the command
 def test_a_lost_range_is_refused_until_a_person_resets_the_table(broker: Any, topic: Any, tmp_path: Path) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient

@@ -39,6 +39,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[bytes]:
     return values
 
 
+@pytest.mark.deep
 def test_records_survive_a_crash_and_a_restart_on_the_same_port() -> None:
     values = [f"record {n}".encode() for n in range(500)] + [b"x" * 31_000_000]
     with Broker() as broker:

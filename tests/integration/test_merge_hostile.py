@@ -59,7 +59,7 @@ def _deep_but(names: Iterable[str], *always: str) -> list[Any]:
     return [name if name in always else pytest.param(name, marks=pytest.mark.deep) for name in names]
 
 
-@pytest.mark.parametrize("kind", _deep_but(KEYS, "decimal", "date", "close times", "long text"))
+@pytest.mark.parametrize("kind", _deep_but(KEYS, "decimal", "close times", "long text"))
 def test_a_key_of_any_type_is_found_again(
     kind: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ def test_a_null_keeps_the_value_that_is_there_whatever_the_order_of_arrival(
     chance = random.Random(7)
     name = topic(3)
     merge = {**MERGE, "ignore_null_updates": True}
-    table = {"from": {"kafka": name, "max_per_trigger": 300}, "decode": {"json": "value", "schema": SCHEMA}}
+    table = {"from": {"kafka": name, "max_per_trigger": 500}, "decode": {"json": "value", "schema": SCHEMA}}
     plan = project(
         {
             "silver.c": {**table, "write": {"merge": merge, "change_feed": True}},
@@ -237,7 +237,7 @@ def test_numbers_follow_updates_and_deletes(
         }
     )
     for _ in range(2):
-        send(broker.bootstrap, name, random_changes(chance, 60, 500), 2, chance)
+        send(broker.bootstrap, name, random_changes(chance, 60, 300), 2, chance)
         run_well(spark, plan)
         expected: dict[str | None, list[int]] = {}
         for one in living(plan, "silver.c").values():

@@ -73,7 +73,7 @@ def test_random_histories_give_what_a_reference_says(
     name = topic(partitions)
     sent: list[Change] = []
     for part in range(2):
-        changes = random_changes(chance, keys=chance.choice((5, 400)), count=900)
+        changes = random_changes(chance, keys=chance.choice((5, 400)), count=600)
         sent += send(broker.bootstrap, name, changes, partitions, chance)
         plan = project(tables(name, chance.choice((100, 700, 5000))))
         heard = run_well(spark, plan)

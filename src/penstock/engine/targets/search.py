@@ -40,6 +40,10 @@ class _Action:
     document: str | None
     """None: it is deleted."""
 
+    @property
+    def has_good_id(self) -> bool:
+        return 0 < len(self.id.encode()) <= _LONGEST_ID
+
     def lines(self) -> bytes:
         what = {"_id": self.id, "version": self.version, "version_type": "external_gte"}
         name = "delete" if self.document is None else "index"
@@ -65,9 +69,8 @@ class SearchIndex:
         refused: list[Refused] = []
         with self._client() as client:
             for actions, left_out in _chunks(rows):
-                good = [one for one in actions if 0 < len(one.id.encode()) <= _LONGEST_ID]
-                refused += [_bad_id(one) for one in actions if one not in good]
-                refused += self._bulk(client, good)
+                refused += [_bad_id(one) for one in actions if not one.has_good_id]
+                refused += self._bulk(client, [one for one in actions if one.has_good_id])
                 sent, aside = sent + len(actions), aside + left_out
                 if len(refused) > _MOST_REFUSED:
                     raise Terminal(

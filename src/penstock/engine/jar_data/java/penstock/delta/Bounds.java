@@ -1,7 +1,13 @@
 package penstock.delta;
 
+import java.time.Instant;
+import java.time.LocalDate;
+import java.time.LocalDateTime;
+import java.time.ZoneOffset;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.CatalystTypeConverters;
@@ -9,12 +15,15 @@ import org.apache.spark.sql.catalyst.util.TypeUtils;
 import org.apache.spark.sql.delta.DeltaColumnMapping;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.math.Ordering;
 
 /** A column of a table within ranges. Each range has a first and a last value, which belong to it. */
 public final class Bounds {
+    private static final int MOST_RANGES = 8;
+    private static final long FARTHEST = 1L << 61;
     final String column;
     /** Its name in the files and their statistics: with column mapping another one. */
     final String inFiles;
@@ -59,14 +68,76 @@ public final class Bounds {
         return false;
     }
 
-    /** The same for the rows: Parquet skips what it can by it. */
+    /**
+     * The same for the rows: Parquet skips what it can by it. Numbers and times become part of the code that Spark
+     * compiles, and new code is slow at first; so the ranges are widened to round numbers, which the next batches have
+     * too.
+     */
     Column condition() {
         var value = functions.col("`" + column.replace("`", "``") + "`");
+        var wide = new TreeMap<Long, Long>();
         Column any = null;
-        for (var range : ranges) {
-            var within = value.geq(functions.lit(range.get(0))).and(value.leq(functions.lit(range.get(1))));
-            any = any == null ? within : any.or(within);
+        for (int i = 0; i < ranges.size(); i++) {
+            var first = values.get(i)[0];
+            var last = values.get(i)[1];
+            if (isCounted() && first instanceof Number least && last instanceof Number greatest) {
+                widen(least.longValue(), greatest.longValue(), wide);
+            } else {
+                any = or(any, value, ranges.get(i).get(0), ranges.get(i).get(1));
+            }
+        }
+        if (wide.size() > MOST_RANGES) {
+            var all = Map.entry(wide.firstKey(), wide.values().stream().max(Long::compare).orElseThrow());
+            wide.clear();
+            wide.put(all.getKey(), all.getValue());
+        }
+        for (var range : wide.entrySet()) {
+            any = or(any, value, counted(range.getKey()), counted(range.getValue()));
         }
         return any;
+    }
+
+    private static Column or(Column any, Column value, Object first, Object last) {
+        var within = value.geq(functions.lit(first)).and(value.leq(functions.lit(last)));
+        return any == null ? within : any.or(within);
+    }
+
+    private boolean isCounted() {
+        return type.equals(DataTypes.LongType) || type.equals(DataTypes.IntegerType) || type.equals(DataTypes.DateType)
+                || type.equals(DataTypes.TimestampType) || type.equals(DataTypes.TimestampNTZType);
+    }
+
+    /** To the ends of the blocks that hold the two ends, of a size of which one or two do; those that touch are one. */
+    private static void widen(long least, long greatest, TreeMap<Long, Long> into) {
+        long low = least;
+        long high = greatest;
+        if (greatest - least >= 0 && greatest - least < FARTHEST && Math.abs(least) < FARTHEST) {
+            long block = 2 * Long.highestOneBit(Math.max(greatest - least, 1));
+            low = Math.floorDiv(least, block) * block;
+            high = Math.floorDiv(greatest, block) * block + block - 1;
+        }
+        var before = into.floorEntry(low);
+        if (before != null && before.getValue() >= low - 1) {
+            low = before.getKey();
+            high = Math.max(high, before.getValue());
+        }
+        into.merge(low, high, Math::max);
+    }
+
+    private Object counted(long number) {
+        if (type.equals(DataTypes.IntegerType)) {
+            return (int) Math.max(Integer.MIN_VALUE, Math.min(Integer.MAX_VALUE, number));
+        }
+        if (type.equals(DataTypes.DateType)) {
+            return LocalDate.ofEpochDay(number);
+        }
+        if (type.equals(DataTypes.LongType)) {
+            return number;
+        }
+        long seconds = Math.floorDiv(number, 1_000_000L);
+        int nanos = (int) Math.floorMod(number, 1_000_000L) * 1000;
+        return type.equals(DataTypes.TimestampType)
+                ? Instant.ofEpochSecond(seconds, nanos)
+                : LocalDateTime.ofEpochSecond(seconds, nanos, ZoneOffset.UTC);
     }
 }
