@@ -1,4 +1,4 @@
-"""One Spark session and one broker for all tests of a folder; each test has a folder, topics and a project of its own."""
+"""One Spark session and one broker for all tests of a folder; each has topics, tables and a project of its own."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def started(server: Any) -> Any:
         pytest.skip(f"it is not there, and only root may install it: {error}")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Unit tests first: what is wrong in a function should not wait for a JVM. Then, in `make test`, those that share a
     session in one process, and beside it those that call the command: each waits half of its time."""
