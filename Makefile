@@ -5,7 +5,7 @@
 PYTHON ?=
 ARGS ?=
 # The tests of the engine in one process, those of the command in another; in the order in which they were found.
-PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
+PARALLEL := -n 2 --no-loadscope-reorder
 BIN := .venv/bin
 
 help: ## this list

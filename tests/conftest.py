@@ -36,15 +36,22 @@ def started(server: Any) -> Any:
         pytest.skip(f"it is not there, and only root may install it: {error}")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Unit tests first: what is wrong in a function should not wait for a JVM. Then, in `make test`, those that share a
-    session in one process, and beside it those that call the command: each waits half of its time."""
+    """Unit tests first: what is wrong in a function should not wait for a JVM."""
     items.sort(key=lambda item: next((i for i, name in enumerate(FOLDERS) if name in item.path.parts), 0))
-    for item in items:
-        for name in FOLDERS[1:]:
-            if name in item.path.parts:
-                item.add_marker(pytest.mark.xdist_group(name))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`make test` has two processes: those tests that share a session are in one, and beside it those that call the
+    command. Each waits half of its time."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFolder(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folder = Path(nodeid.partition("::")[0]).parent.name
+            return folder if folder in FOLDERS[1:] else nodeid
+
+    return ByFolder(config, log)
 
 
 @pytest.fixture(scope="session")

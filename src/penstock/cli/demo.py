@@ -44,7 +44,7 @@ def command(
 
     if listing:
         for example in EXAMPLES.values():
-            out.print(f"{example.name:<12} {example.about}", markup=False)
+            out.print(f"{example.name:<12} {example.about}", markup=False, soft_wrap=True)
         return
     example = find_example(name)
     if not out.is_terminal:
