@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 
 from penstock.engine.lookups import Lookups
 from penstock.engine.merge.merging import Merging
-from penstock.engine.protocol.commit import append
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import (
     BATCHES,
@@ -27,6 +26,7 @@ from penstock.engine.protocol.fates import (
     Fates,
 )
 from penstock.engine.protocol.function import Pinned
+from penstock.engine.protocol.into import Into, in_files
 from penstock.engine.quarantine import Quarantine
 from penstock.engine.stages import judge
 from penstock.engine.stages.coordinates import SOURCE
@@ -54,18 +54,16 @@ class Staged:
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
         return Pinned(self._lookups.newest())
 
-    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         self._made = self._make(batch, entry)
         rows = self._made.rows
         if self._merging is not None:
-            self._merging.write(
-                rows, entry, uri, files=files, idempotent=idempotent, rejects=partial(_rejects, self._made)
-            )
+            self._merging.write(rows, entry, into, files=files, rejects=partial(_rejects, self._made))
             return
         if self._dedupe is not None:
             self._kept = numbered(rows).persist(StorageLevel.MEMORY_AND_DISK)
-            rows = without_duplicates(self._kept, self._dedupe, uri)
-        append(rows.coalesce(files), uri, entry, idempotent=idempotent)
+            rows = without_duplicates(self._kept, self._dedupe, into.there(rows.sparkSession))
+        into.append(in_files(rows, files), entry)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
         made, self._made = self._made, None
@@ -130,14 +128,14 @@ class Staged:
         """The batch was judged by another definition, or at another time, so the table may hold rows that are rejected
         now, and lack some that were rejected then: whatever is not in the table goes to quarantine, and nothing is
         lost."""
-        there = batch.sparkSession.read.format("delta").load(self._table.uri).select(SOURCE)
+        there = batch.sparkSession.read.format("delta").load(self._table.uri)
         rows = made.rows
         if self._dedupe is not None:  # what was left out as a duplicate has its keys in the table
-            rows = without_duplicates(numbered(rows), self._dedupe, self._table.uri)
+            rows = without_duplicates(numbered(rows), self._dedupe, there)
         good = rows.selectExpr(SOURCE, f"{NOTHING_FAILED} AS failed")
         why = reason("judged_anew", literal(_JUDGED_ANEW))
         records = self._stages.records_of(batch, entry.pins, good).selectExpr("*", f"{why} AS why")
-        return explained.unionByName(records).join(there, SOURCE, "left_anti")
+        return explained.unionByName(records).join(there.select(SOURCE), SOURCE, "left_anti")
 
 
 def _rejects(made: Made) -> int:

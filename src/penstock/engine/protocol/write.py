@@ -14,6 +14,7 @@ from penstock.engine.protocol.commit import append_nothing, confirm, must_confir
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import Fates, store_fates
 from penstock.engine.protocol.function import Function
+from penstock.engine.protocol.into import Table
 from penstock.engine.protocol.ledger import Tail, advance, refuse_foreign_changes
 from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import Commit, DeltaLog
@@ -175,7 +176,8 @@ class BatchWriter:
 
     def _commit(self, batch: DataFrame, entry: Entry, function: Function) -> Tail:
         target, log = self._target, self._target.log
-        function.write(batch, entry, target.uri, files=self._files(entry, batch), idempotent=target.idempotent)
+        into = Table(target.uri, target.idempotent)
+        function.write(batch, entry, into, files=self._files(entry, batch))
         written = confirm(self._tail, log, entry)
         if written is not None:
             return written
