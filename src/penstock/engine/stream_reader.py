@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.engine.covered import Asked, Covered
 from penstock.engine.delta.reader import DeltaReader
 from penstock.engine.delta.version import parse
 from penstock.engine.protocol.entry import Entry
@@ -91,6 +92,11 @@ class StreamReader:
         if not made.isStreaming:
             raise Terminal("the function gave rows that are not of a stream", where=self._where)
         return made
+
+    def covered(self, spark: SparkSession, asked: Asked) -> Covered:
+        raise Terminal(
+            "it rests on Spark's state, which a replay does not have", where=self._table, hint=begin_anew(self._table)
+        )
 
     def size(self, before: Position, after: Position) -> int | None:
         return None

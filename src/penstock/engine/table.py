@@ -10,6 +10,7 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from penstock.engine.delta.version import base_of
 from penstock.engine.merge.purge import purge
 from penstock.engine.protocol.checkpoint import MARKER, folder_of, read_checkpoint, why_rebuild
 from penstock.engine.protocol.entry import Entry
@@ -20,14 +21,17 @@ from penstock.engine.protocol.ledger import Tail, advance, read_tail, refuse_for
 from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import carry_forward, open_generation
+from penstock.engine.protocol.position import dump, parse
 from penstock.engine.protocol.write import Target
+from penstock.engine.replay.pending import pending_replay
+from penstock.engine.replay.settle import settle_quarantine
 from penstock.engine.schema import settle_columns
-from penstock.engine.source import Source
+from penstock.engine.source import Move, Source
 from penstock.engine.state import rebuild, state_lost
 from penstock.engine.store import Store
 from penstock.engine.table_function import TableFunction, table_function
-from penstock.errors import TableChanged
-from penstock.plan.model import TablePlan
+from penstock.errors import TableChanged, Transient
+from penstock.plan.model import DeltaSource, TablePlan
 
 Say = Callable[[str], None]
 
@@ -66,6 +70,9 @@ def prepare(
         else:
             refuse_foreign_changes(tail, log)
             refuse_gap(tail, log)
+        if pending_replay(tail.entry) is not None:
+            raise Transient("a replay of it is not done yet", where=table.name)
+        settle_quarantine(spark, table, store, tail, idempotent=idempotent)
         refuse_ahead(store, table, tail.entry)
         folder = folder_of(table.checkpoints, tail.entry)
         stateful = table.stream is not None
@@ -169,6 +176,7 @@ def _create(
         definition=table.definition,
         topics=start.ids,
         subscription=source.subscription,
+        base=base_of(start.position[0]) if isinstance(table.source, DeltaSource) and table.stream is None else None,
     )
     say(f"table created, starting at {start.said or ', '.join(start.position)}")
     return made, tail
@@ -189,16 +197,25 @@ def _follow(spark: SparkSession, table: TablePlan, source: Source, log: DeltaLog
         definition=table.definition,
         note=move.note,
         parked=move.parked,
+        began=_began(tail.entry, move),
     )
     say(f"generation {tail.entry.generation} opened: {move.note}")
     return tail
+
+
+def _began(entry: Entry, move: Move) -> tuple[str, ...]:
+    """Topics that are new begin where they are read from now. Of another table nobody could say what was read."""
+    if not entry.began or "table" in entry.subscription or "streams" in entry.subscription:
+        return ()
+    known, now = parse(entry.began[0]), parse(move.position[0])
+    return (dump({**{topic: parts for topic, parts in now.items() if topic not in known}, **known}),)
 
 
 def _take_over(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail, own: int | None) -> Tail:
     """Without our locks each runner opens a generation of its own, with a checkpoint of its own: two that shared one
     could each commit its rows under the other's offsets. The newest goes on, at its next batch the other one ends."""
     entry = tail.entry
-    if own is not None and entry.generation > own:
+    if own is not None and entry.generation > own and entry.generation != (tail.filled or (0, 0))[0]:
         raise TableChanged(
             f"the table was taken over by another process: generation {entry.generation}, {entry.note or entry.kind}",
             where=table.name,

@@ -15,6 +15,7 @@ from penstock.engine.protocol.chain import Verdict
 from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.locks import JvmLock, Lock, NoLock, acquire_run, lock_path
 from penstock.engine.protocol.write import BatchWriter
+from penstock.engine.replay.fill import Work
 from penstock.engine.source import Source
 from penstock.engine.state import state_lost
 from penstock.engine.store import Store
@@ -26,6 +27,7 @@ from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, 
 from penstock.runtime.delay import Backoff, slot_delay
 from penstock.runtime.listener import Listener, Outcome
 from penstock.runtime.looking import look, looking
+from penstock.runtime.replaying import finish_replay
 
 TRIES_ONCE = 6
 """`run --once` is called by a scheduler: it gives up after about half a minute of trying again."""
@@ -174,6 +176,8 @@ class TableRun:
                 return
             source = self._open_source()
             look(source, self._say)
+            work = Work(around.spark, table, around.store, source, commit_lock, idempotent=not around.plan.local)
+            finish_replay(work, around.plan.system, around.stopping, self._say)
             ready = prepare(
                 around.spark,
                 table,

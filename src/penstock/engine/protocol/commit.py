@@ -46,8 +46,8 @@ def carrying(session: SparkSession, entry: Entry, *, idempotent: bool) -> Iterat
 def append_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
     """An entry without rows. Delta makes a commit of an empty append only if it carries the transaction options."""
     empty = spark.read.format("delta").load(uri).limit(0)
-    if entry.kind == "carry":  # it repeats a number that is taken, so it counts by the clock, under a name of its own
-        options = {"txnAppId": f"penstock:{entry.table}:carry", "txnVersion": time.time_ns() // 1_000_000}
+    if entry.kind in ("carry", "fill"):  # its number is taken already: it counts by the clock, under a name of its own
+        options = {"txnAppId": f"penstock:{entry.table}:{entry.kind}", "txnVersion": time.time_ns() // 1_000_000}
     else:
         options = _transaction(entry)
     _write(empty, uri, entry, options)

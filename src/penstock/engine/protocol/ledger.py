@@ -30,10 +30,20 @@ class Tail:
     @property
     def counts(self) -> Counts:
         """For the next entry: rows of the last batch and of all so far."""
-        rows = self.commit.rows if self.entry.kind == "batch" else self.entry.counts.rows
-        landed = self.commit.rows if self.entry.kind == "batch" else 0
-        fates = added(self.entry.counts.fates, self.fates) if self.entry.kind == "batch" else self.entry.counts.fates
-        return Counts(rows, self.entry.counts.total + landed, fates)
+        before = self.entry.counts
+        if self.entry.kind not in ("batch", "fill"):
+            return before
+        return Counts(self.commit.rows, before.total + self.commit.rows, added(before.fates, self.fates))
+
+    @property
+    def filled(self) -> tuple[int, int] | None:
+        """Generation and version of the last fill."""
+        return (self.entry.generation, self.commit.version) if self.entry.kind == "fill" else self.entry.filled
+
+    @property
+    def carried(self) -> Entry:
+        """The last entry said again."""
+        return replace(self.entry.carried(self.counts, self.version), filled=self.filled)
 
 
 def read_tail(log: DeltaLog) -> Tail | None:
@@ -65,7 +75,7 @@ def advance(tail: Tail, log: DeltaLog) -> Tail:
         )
     for commit in log.since(tail.version):
         entry = commit.entry if commit.origin is Origin.LEDGER else None
-        if entry is not None and (entry.key != tail.entry.key or entry.kind == "carry"):
+        if entry is not None and (entry.key != tail.entry.key or entry.kind in ("carry", "fill")):
             tail = Tail(entry, commit, (), _unseen(log, commit))
         else:
             tail = replace(tail, later=(*tail.later, commit))

@@ -157,10 +157,8 @@ class BatchWriter:
         self, number: int, before: tuple[str, ...], after: tuple[str, ...], pins: Pins, ids: Mapping[str, str]
     ) -> Entry:
         target, tail = self._target, self._tail
-        return Entry(
-            kind="batch",
-            table=target.table,
-            ledger=tail.entry.ledger,
+        return tail.entry.followed(
+            "batch",
             generation=self._generation,
             batch=number,
             before=before,
@@ -169,9 +167,8 @@ class BatchWriter:
             topics=ids,
             subscription=target.source.subscription,
             counts=tail.counts,
-            parked=tail.entry.parked,
             seen=tail.version,
-            horizon=tail.entry.horizon,
+            filled=tail.filled,
         )
 
     def _commit(self, batch: DataFrame, entry: Entry, function: Function) -> Tail:

@@ -94,8 +94,7 @@ def _start(look: Look, chain: Chain) -> Version | None:
     """Where the table began to read; None if that is no longer known, or a person moved its position."""
     if not chain.from_genesis or any(one.skipped or one.again for one in chain.accepted):
         return None
-    first = DeltaLog(look.store, look.table.uri, look.table.name).commit(chain.known_from)
-    return parse(first.entry.after[0]) if first is not None and first.entry is not None else None
+    return parse(chain.began[0]) if chain.began else None
 
 
 def _to_its_end(at: Version, log: DeltaLog, uri: str) -> bool:
