@@ -92,6 +92,12 @@ def _reasons(found: Sequence[Status]) -> Iterable[Text]:
         for commit in one.foreign:
             what = f"version {commit.version} ({commit.operation}): {commit.origin.value} of {commit.rows:,} rows"
             texts.append(Text.assemble((f"{one.table}: ", "bold"), (what, "yellow")))
+        if one.replaying:
+            texts.append(Text.assemble((f"{one.table}: ", "bold"), (one.replaying, "yellow")))
+        if one.stale:
+            what = f"stale: {one.stale.upstream} was made anew in its version {one.stale.version}"
+            said = Text.assemble((f"{one.table}: ", "bold"), (what, "yellow"))
+            texts.append(said.append(f"\n  -> {one.stale.hint}"))
         if one.reason:
             said = Text.assemble((f"{one.table}: ", "bold"), (one.reason, _STYLES.get(one.state, "")))
             texts.append(said.append(f"\n  -> {one.hint}" if one.hint else ""))

@@ -18,6 +18,7 @@ VERBS = {
     "validate": (START, "Check the project file, and say all that is wrong."),
     "plan": (START, "Show what run will do: tables, sources, settings and why."),
     "run": (RUN, "Run the tables: until stopped, or --once up to what is there now."),
+    "replay": (RUN, "Make a table anew from its source, by its definition of now."),
     "checkpoints": (RUN, "Choose where a table goes on from."),
     "status": (WATCH, "Per table: state, last batch, rows, position and lag."),
     "history": (WATCH, "The commits of a table with their ledger entries."),

@@ -76,6 +76,16 @@ class Staged:
             self._quarantine.add(self._stages.explained(self._brought(batch, entry, made, found)), entry)
         return fates
 
+    def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame:
+        """The rows that would go to quarantine, with the reasons; after `write`."""
+        assert self._made is not None
+        return self._explained(batch, entry, self._made)
+
+    def _explained(self, batch: DataFrame, entry: Entry, made: Made) -> DataFrame:
+        first, *later = (judged.rejected() for judged in made.judged)
+        records = (self._stages.with_raw(batch, entry.pins, rejected) for rejected in later)
+        return self._stages.explained(reduce(DataFrame.unionByName, (first, *records)))
+
     def done(self) -> None:
         kept, self._kept = self._kept, None
         if kept is not None:
@@ -104,9 +114,7 @@ class Staged:
         if self._quarantine is not None and not self._quarantine.has(entry):
             if changed and (self._merging is not None or not self._table.input.stable):
                 raise _by_another_definition(entry)
-            first, *later = (judged.rejected() for judged in made.judged)
-            records = (self._stages.with_raw(batch, entry.pins, rejected) for rejected in later)
-            explained = self._stages.explained(reduce(DataFrame.unionByName, (first, *records)))
+            explained = self._explained(batch, entry, made)
             known = self._table.write.source and self._table.input.stable and self._merging is None
             if known and (changed or self._stages.depends_on_the_moment):
                 explained = self._left_over(batch, entry, made, explained)

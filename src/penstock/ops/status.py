@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -26,6 +26,7 @@ from penstock.errors import PenstockError
 from penstock.observe.state import State, read_state
 from penstock.ops.place import Place
 from penstock.ops.recent import RecentLog
+from penstock.ops.stale import Stale, replaying, stale_against
 from penstock.plan.files import FilesSource
 from penstock.plan.model import DeltaSource, KafkaSource, Plan, TablePlan
 
@@ -65,6 +66,9 @@ class Status:
     """Why."""
     foreign: tuple[Commit, ...] = field(default=())
     """Commits by others since the last entry that added or changed rows."""
+    stale: Stale | None = None
+    replaying: str | None = None
+    """A replay of it is not done: who is at it, or that nobody is."""
 
     def age(self, now_ms: float) -> float | None:
         return None if self.last_commit_ms is None else max(0.0, (now_ms - self.last_commit_ms) / 1000)
@@ -94,7 +98,11 @@ def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
     if tail is None:
         state = known.state if said is not None and known.state != "stopped" else NOT_CREATED
         return replace(known, state=state, hint=known.hint or "`penstock run` makes it")
-    landed = _landed(known, tail, rate)
+    landed = replace(
+        _landed(known, tail, rate),
+        stale=stale_against(table, tail, store),
+        replaying=replaying(plan, table, tail),
+    )
     if isinstance(table.source, DeltaSource) and table.source.changes:
         landed = replace(landed, places=_after_changes(landed.places, tail))
     return _unread_files(table.source, landed, tail, store) if isinstance(table.source, FilesSource) else landed
@@ -258,6 +266,8 @@ def document(status: Status) -> dict[str, Any]:
             {"topic": p.topic, "partition": p.partition, "position": p.position, "end": p.end, "lag": p.lag}
             for p in status.places
         ],
+        "stale": asdict(status.stale) if status.stale else None,
+        "replaying": status.replaying,
         "foreign": [
             {"version": c.version, "operation": c.operation, "origin": c.origin.value, "rows": c.rows}
             for c in status.foreign

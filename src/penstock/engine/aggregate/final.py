@@ -28,7 +28,7 @@ LATE, NO_TIME = "late", "no_time"
 
 
 class Final:
-    def __init__(self, table: TablePlan, quarantine: Quarantine) -> None:
+    def __init__(self, table: TablePlan, quarantine: Quarantine | None) -> None:
         assert table.aggregate is not None and isinstance(table.source, DeltaSource)
         self._table, self._plan, self._source, self._quarantine = table, table.aggregate, table.source, quarantine
 
@@ -54,7 +54,7 @@ class Final:
         ).first()
         assert counted is not None
         read, late = int(counted[0]), int(counted[1])
-        if late and not self._quarantine.has(entry):
+        if late and self._quarantine is not None and not self._quarantine.has(entry):
             self._quarantine.add(self._kept_aside(batch, entry.pins), entry)
         return {BATCHES: 1, READ: read, REJECTED: late}
 

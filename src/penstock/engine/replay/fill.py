@@ -72,7 +72,7 @@ def fill(work: Work, opened: Tail, say: Say = lambda _: None) -> Filled:
     asked = asked_of(table, opened.entry, replay)
     covered = work.source.covered(session, asked)
     kept = kept_rows(table, covered)
-    entry = _entry(table, opened, replay, function, covered.rows)
+    entry = fill_entry(table, opened, replay, function, covered.rows)
     there = session.read.format("delta").load(table.uri).where(kept) if kept is not None else None
     refill = Refill(session, table.uri, idempotent=work.idempotent, kept=there)
     if differences(session.read.format("delta").load(table.uri).schema, made.schema):
@@ -97,7 +97,7 @@ def asked_of(table: TablePlan, entry: Entry, replay: Replay) -> Asked:
     return Asked(entry.after, entry.began, entry.topics, replay.at, as_state)
 
 
-def _entry(table: TablePlan, opened: Tail, replay: Replay, function: Function, batch: DataFrame) -> Entry:
+def fill_entry(table: TablePlan, opened: Tail, replay: Replay, function: Function, batch: DataFrame) -> Entry:
     last, base = opened.entry, replay.at
     if base is None and isinstance(table.source, DeltaSource):
         base = parse(last.after[0]).read_up_to
