@@ -1,8 +1,12 @@
-"""Replays in this process, as the command does them."""
+"""Replays in this process, as the command does them, and what tables hold before and after."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
+
+from tests.integration.runs import rows_at
 
 from penstock.engine.store import LocalStore
 
@@ -11,6 +15,9 @@ if TYPE_CHECKING:
 
     from penstock.engine.replay.fill import Work
     from penstock.plan.model import Plan
+
+OF_THE_BATCH = ("generation", "batch", "error_timestamp", "definition", "ingestion_timestamp", "_deleted_at")
+"""Columns that say when, and in which batch, a row was written."""
 
 
 def work_on(spark: SparkSession, plan: Plan, name: str) -> Work:
@@ -28,4 +35,28 @@ def work_on(spark: SparkSession, plan: Plan, name: str) -> Work:
 def replayed(spark: SparkSession, plan: Plan, name: str, at: int | None = None) -> Any:
     from penstock.engine.replay.resume import replay
 
-    return replay(work_on(spark, plan, name), at, "test")
+    work = work_on(spark, plan, name)
+    try:
+        return replay(work, at, "test")
+    finally:
+        work.lock.close()
+
+
+def content(plan: Plan, name: str) -> Counter[str]:
+    """As a multiset, without what says when a row was written."""
+    table = plan.table(name)
+    assert table is not None
+    return _counted(table.uri)
+
+
+def rejected(plan: Plan, name: str) -> Counter[str]:
+    table = plan.table(name)
+    assert table is not None
+    return _counted(f"{table.uri}__quarantine")
+
+
+def _counted(uri: str) -> Counter[str]:
+    return Counter(
+        json.dumps({name: str(value) for name, value in row.items() if name not in OF_THE_BATCH}, sort_keys=True)
+        for row in rows_at(uri)
+    )

@@ -40,6 +40,8 @@ def _lines(planned: Planned) -> Iterator[Text]:
         yield Text("  note         a replay of it was cut off: this one takes its place")
     if planned.running is not None:
         yield Text(f"  note         process {planned.running} runs it: its stream waits until the replay is done")
+    if planned.outdated:
+        yield Text("  note         that process has another definition of it: start it again after the replay")
     for topic, count in planned.lost.items():
         yield Text(
             f"  note         Kafka no longer has {count:,} offsets of {topic}: rows made of those stay as they are"

@@ -72,6 +72,8 @@ def prepare(
             refuse_gap(tail, log)
         if pending_replay(tail.entry) is not None:
             raise Transient("a replay of it is not done yet", where=table.name)
+        if own is not None:
+            _refuse_outdated(table, tail, own)
         settle_quarantine(spark, table, store, tail, idempotent=idempotent)
         refuse_ahead(store, table, tail.entry)
         folder = folder_of(table.checkpoints, tail.entry)
@@ -201,6 +203,17 @@ def _follow(spark: SparkSession, table: TablePlan, source: Source, log: DeltaLog
     )
     say(f"generation {tail.entry.generation} opened: {move.note}")
     return tail
+
+
+def _refuse_outdated(table: TablePlan, tail: Tail, own: int) -> None:
+    """Rows of two definitions would be in one table, and nobody would see it."""
+    entry = tail.entry
+    if entry.kind == "fill" and entry.generation > own and entry.pins.definition != table.definition:
+        raise TableChanged(
+            "it was replayed by another definition than this process has: the project file was changed since it began",
+            where=table.name,
+            hint="nothing was written by the old one. Start the runner again: it reads the project file anew",
+        )
 
 
 def _began(entry: Entry, move: Move) -> tuple[str, ...]:

@@ -64,8 +64,5 @@ def replaying(plan: Plan, table: TablePlan, tail: Tail) -> str | None:
     process = holder(lock_path(plan.system, table.name, "replay")) if plan.local else None
     if process is not None:
         return f"process {process} replays it"
-    return (
-        "a replay of it was cut off: `penstock run` finishes it, `penstock replay TABLE --abort` gives it up".replace(
-            "TABLE", table.name
-        )
-    )
+    give_up = f"`penstock replay {table.name} --abort` gives it up"
+    return f"a replay of it was cut off: `penstock run` finishes it, {give_up}"

@@ -25,6 +25,8 @@ class Planned:
     """In the table now, as its ledger counts them."""
     running: int | None
     """The process that runs the table meanwhile."""
+    outdated: bool
+    """That process began by another definition."""
     owed: bool
     """A replay of it was cut off: this one takes its place."""
     readers: tuple[Reader, ...]
@@ -53,6 +55,7 @@ def document(planned: Planned) -> dict[str, Any]:
         "after": planned.after,
         "rows": planned.rows,
         "running": planned.running,
+        "runner_is_outdated": planned.outdated,
         "resumes": planned.owed,
         "lost": dict(planned.lost),
         "cascade": [one.table.name for one in planned.cascade],

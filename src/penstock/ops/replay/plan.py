@@ -37,6 +37,7 @@ def plan_replay(
     at = _version(table, store, version, as_of)
     after = now if at is None else str(Version(parse(now).table_id, at + 1))
     readers = tuple(readers_of(plan, table.name))
+    running = holder(lock_path(plan.system, table.name, "run")) if plan.local else None
     planned = Planned(
         table=table,
         source=_said(table, now, at),
@@ -44,7 +45,8 @@ def plan_replay(
         position=now,
         after=after,
         rows=tail.counts.total,
-        running=holder(lock_path(plan.system, table.name, "run")) if plan.local else None,
+        running=running,
+        outdated=running is not None and tail.entry.pins.definition != table.definition,
         owed=owed is not None,
         readers=readers,
         cascade=tuple(made_of(plan, table.name)) if cascade else (),

@@ -23,7 +23,7 @@ public final class Covered {
 
     /** The first files, up to `index`, of the snapshot that a stream begins with. */
     public static Dataset<Row> ofSnapshot(SparkSession spark, String path, long version, long index) {
-        var log = DeltaLog.forTable(spark, path);
+        var log = open(spark, path);
         var snapshot = at(log, version);
         var files = new ArrayList<>(snapshot.allFiles().collectAsList());
         files.sort(Comparator.comparingLong(AddFile::modificationTime).thenComparing(AddFile::path));
@@ -32,7 +32,7 @@ public final class Covered {
 
     /** All rows as of the version before, and the first files, up to `index`, that the version added. */
     public static Dataset<Row> upTo(SparkSession spark, String path, long version, long index) {
-        var log = DeltaLog.forTable(spark, path);
+        var log = open(spark, path);
         var files = new ArrayList<AddFile>();
         if (version > 0) {
             files.addAll(at(log, version - 1).allFiles().collectAsList());
@@ -44,7 +44,7 @@ public final class Covered {
 
     /** What the versions from `first` on have added: all of those before `version`, and of that one up to `index`. */
     public static Dataset<Row> between(SparkSession spark, String path, long first, long version, long index) {
-        var log = DeltaLog.forTable(spark, path);
+        var log = open(spark, path);
         var files = new ArrayList<AddFile>();
         if (version > first) {
             files.addAll(added(log, first, version - 1));
@@ -56,6 +56,12 @@ public final class Covered {
             last = version;
         }
         return rows(log, at(log, Math.max(last, 0)), files);
+    }
+
+    /** Delta makes its rows in the session that is active, whichever it was given. */
+    private static DeltaLog open(SparkSession spark, String path) {
+        SparkSession.setActiveSession(spark);
+        return DeltaLog.forTable(spark, path);
     }
 
     /** Commits that change rows are not read by a stream. */
