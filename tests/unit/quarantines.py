@@ -12,7 +12,7 @@ from typing import Any
 from arro3.core import Array, DataType, Field, Table, list_array, struct_array
 from ledgers import HandLog, at, entry
 
-from penstock.engine.protocol.fates import READ
+from penstock.engine.protocol.fates import BATCHES, READ
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan, TablePlan
 from penstock.plan.quarantine import quarantine_of
@@ -117,5 +117,5 @@ def read_by(plan: TablePlan, *, read: int, batch: int = 1) -> HandLog:
         log.batch(entry(number, at(number - 1), at(number), table=plan.name))
     fates = Path(plan.checkpoints) / "1" / "fates" / str(batch)
     fates.parent.mkdir(parents=True)
-    fates.write_text(json.dumps({READ: read}))
+    fates.write_text(json.dumps({READ: read, BATCHES: batch}))
     return log

@@ -319,3 +319,27 @@ def test_a_marker_that_a_stranger_wrote_cannot_touch_the_terminal(plan: Plan) ->
 def test_an_unknown_table_gets_a_did_you_mean(plan: Plan, verb: str) -> None:
     error = call(plan, verb, "silver.order").exception
     assert isinstance(error, UsageError) and error.hint == "did you mean 'silver.orders'?"
+
+
+ODD = [
+    *("", "{}", "[]", "7", '"x"', "null", "\x00\x01", "v1\n", "v1\n{}\n{}", '{"id":[]}', '{"id":7}', "[" * 5000),
+    'v1\n{"batchTimestampMs":1}\n{"reservoirVersion":3}',
+    'v1\n{"batchTimestampMs":-99999999999999999}\n{"orders":{"0":1}}',
+    'v1\n{"batchTimestampMs":5}\n{"orders":{"0":"x"}}\n{"orders":{"0":1}}',
+    '{"time":1,"definition":"d","lookups":[],"watermark":{"now":"x"}}',
+    '{"time":"x","definition":[],"lookups":{"a":{}},"watermark":{"other":1}}',
+    '{"read":"many","unmet:x":null,"rejected":[1]}',
+    '{"table":{},"ledger":[],"generation":"x"}',
+]
+
+
+@pytest.mark.parametrize("file", ["metadata", MARKER, "offsets/3", "offsets/2", "commits/3", "pins/3", "fates/3"])
+def test_whatever_a_file_of_it_holds_something_is_said(plan: Plan, file: str) -> None:
+    Held(plan, BRONZE)
+    silver = Held(plan, SILVER)
+    for text in ODD:
+        STORE.write(f"{silver.folder}/{file}", text)
+        for words in (("list",), ("show", SILVER), ("show", SILVER, "--json")):
+            done = call(plan, *words)
+            assert done.exception is None, (text, done.exception)
+            assert SILVER in done.stdout

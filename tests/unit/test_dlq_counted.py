@@ -90,8 +90,19 @@ def test_the_share_is_that_of_the_rows_that_the_ledger_counted_as_read(silver: T
 def test_without_a_ledger_that_counts_there_is_no_share(silver: TablePlan) -> None:
     write(silver, rejected("a", "x"), rejected("a", "x"))
     assert count_kinds(silver, STORE).share is None
-    read_by(silver, read=1)  # fewer than were rejected: the numbers of some batches were lost
-    assert count_kinds(silver, STORE).share is None
+    read_by(silver, read=400)
+    assert count_kinds(silver, STORE).share == 2 / 400
+    fates = Path(silver.checkpoints) / "1" / "fates" / "1"
+    fates.unlink()  # the checkpoint was made anew: its last batch is not counted yet
+    assert count_kinds(silver, STORE).read is None
+
+
+def test_a_share_of_only_some_batches_is_not_shown(silver: TablePlan) -> None:
+    read_by(silver, read=400, batch=3)
+    write(silver, rejected("a", "x"))
+    fates = Path(silver.checkpoints) / "1" / "fates" / "3"
+    fates.write_text('{"batches": 2, "read": 300}')
+    assert count_kinds(silver, STORE).read is None
 
 
 def test_rows_of_batches_that_the_table_does_not_have_are_counted_apart(silver: TablePlan) -> None:

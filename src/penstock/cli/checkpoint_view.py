@@ -133,19 +133,20 @@ def _read(one: Batch) -> str:
 def _pins(one: Batch, definition: str) -> str:
     if one.pins is None:
         return ""
-    parts = [] if one.pins.definition == definition else [f"definition {one.pins.definition}"]
-    parts += [f"{name} at version {version}" for name, version in one.pins.lookups.items()]
+    parts = [] if one.pins.definition == definition else [visible(f"definition {one.pins.definition}")]
+    parts += [visible(f"{name} at version {version}") for name, version in one.pins.lookups.items()]
     if one.pins.watermark is not None and one.pins.watermark.now is not None:
         parts.append(f"watermark {_time(one.pins.watermark.now // 1000)}")
     return ", ".join(parts) or "today's definition"
 
 
 def _fates(fates: Mapping[str, int]) -> str:
-    counted = [(name, count) for name, count in fates.items() if count and name != BATCHES]
-    return ", ".join(
-        f"{count:,} {name.removeprefix(UNMET) + ' not met' if name.startswith(UNMET) else name}"
-        for name, count in counted
-    )
+    told = {name: count for name, count in fates.items() if count and name != BATCHES}
+    return visible(", ".join(f"{count:,} {_fate(name)}" for name, count in told.items()))
+
+
+def _fate(name: str) -> str:
+    return f"{name.removeprefix(UNMET)} not met" if name.startswith(UNMET) else name
 
 
 def _state(found: Shown) -> RenderableType:
@@ -160,4 +161,7 @@ def _state(found: Shown) -> RenderableType:
 
 
 def _time(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):  # no time that a clock would give
+        return str(timestamp_ms)

@@ -23,21 +23,20 @@ def list_(tables: Tables = None, directory: Directory = None, as_json: AsJson = 
     No Spark is started and nothing is changed. Folders that are left over of earlier generations are listed too.
     """
     from penstock.engine.stores import open_store
-    from penstock.ops.checkpoints.look import look
-    from penstock.ops.checkpoints.weight import leftovers, strangers, weigh
+    from penstock.ops.checkpoints.listed import document, standings
+    from penstock.ops.checkpoints.weight import strangers
     from penstock.plan.select import choose
 
     plan = load_plan(directory)
     store = open_store(plan)
-    seen = [look(table, store) for table in choose(plan, tables or [])]
-    found = [(one, weigh(one, store), tuple(leftovers(one, store))) for one in seen]
+    found = standings(plan, choose(plan, tables or []), store)
     others = [] if tables else list(strangers(plan, store))
     if as_json:
         from penstock.cli.console import print_json
-        from penstock.ops.checkpoints.document import leftover_document, standing_document
+        from penstock.ops.checkpoints.document import leftover_document
 
-        told = [standing_document(*one) for one in found]
-        print_json({"project": plan.name, "tables": told, "others": [leftover_document(one) for one in others]})
+        told = {"tables": [document(one) for one in found], "others": [leftover_document(one) for one in others]}
+        print_json({"project": plan.name, **told})
         return
     from penstock.cli.checkpoints_view import list_view
     from penstock.cli.console import print_view

@@ -12,18 +12,18 @@ from penstock.cli.visible import visible
 from penstock.engine.protocol.beside import KEPT
 from penstock.engine.store import Size
 from penstock.ops.checkpoints.heal import Healing
+from penstock.ops.checkpoints.listed import Standing
 from penstock.ops.checkpoints.look import Look
-from penstock.ops.checkpoints.weight import Leftover, Weight
+from penstock.ops.checkpoints.weight import Leftover
 from penstock.ops.checkpoints.words import at
 
 LEFTOVERS_SHOWN = 8
-Standing = tuple[Look, Weight, Sequence[Leftover]]
 
 
 def list_view(found: Sequence[Standing], strangers: Sequence[Leftover]) -> RenderableType:
     if not found:
         return Text("the project has no tables")
-    left = [one for _, _, some in found for one in some] + list(strangers)
+    left = [*(one for standing in found for one in standing.left), *strangers]
     return Group(_rows(found), *_reasons(found), *_leftovers(left))
 
 
@@ -36,7 +36,8 @@ def _rows(found: Sequence[Standing]) -> Table:
     grid.add_column(Text("state"), justify="right", no_wrap=True)
     for title in ("size", "files", "per batch", "kept"):
         grid.add_column(Text(title), justify="right", no_wrap=True)
-    for seen, weight, _ in found:
+    for standing in found:
+        seen, weight = standing.seen, standing.weight
         entry, stateful = seen.entry, seen.table.stream is not None
         grid.add_row(
             Text(seen.table.name, style="bold"),
@@ -64,7 +65,7 @@ def in_step(seen: Look) -> Text:
 
 def _reasons(found: Sequence[Standing]) -> Iterator[Text]:
     texts = []
-    for seen, _, _ in found:
+    for seen in (standing.seen for standing in found):
         name = (f"{seen.table.name}: ", "bold")
         if seen.refusal is not None:
             hint = f"\n  -> {seen.refusal.hint}" if seen.refusal.hint else ""

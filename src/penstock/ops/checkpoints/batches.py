@@ -40,8 +40,8 @@ def last_batches(store: Store, folder: str, most: int) -> list[Batch]:
                 now.time_ms if now is not None else None,
                 between(before, now.after) if now is not None else (),
                 number in committed,
-                read_pins(store, folder, number),
-                read_fates(store, folder, number),
+                _pins(store, folder, number),
+                _fates(store, folder, number),
                 now.after if now is not None else (),
             )
         )
@@ -54,6 +54,23 @@ def open_batches(store: Store, folder: str) -> list[int]:
     committed = set(_numbers(store, f"{folder}/commits"))
     last = max(committed, default=-1)
     return [number for number in _numbers(store, f"{folder}/offsets") if number > last]
+
+
+def _pins(store: Store, folder: str, number: int) -> Pins | None:
+    """None also for a file that Penstock would not write so."""
+    try:
+        pins = read_pins(store, folder, number)
+    except TypeError:
+        return None
+    if pins is None or not isinstance(pins.definition, str) or not isinstance(pins.lookups, dict):
+        return None
+    now = pins.watermark.now if pins.watermark is not None else None
+    return pins if now is None or isinstance(now, int) else None
+
+
+def _fates(store: Store, folder: str, number: int) -> Fates:
+    found = read_fates(store, folder, number)
+    return {name: count for name, count in found.items() if isinstance(count, int)}
 
 
 def _numbers(store: Store, folder: str) -> list[int]:

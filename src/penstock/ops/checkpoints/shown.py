@@ -67,7 +67,7 @@ def show(plan: Plan, table: TablePlan, store: Store, most: int) -> Shown:
 def _query(store: Store, folder: str) -> str | None:
     try:
         return str(json.loads(store.read(f"{folder}/metadata") or "{}")["id"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -76,6 +76,6 @@ def strangers(plan: Plan, store: Store) -> Iterator[Leftover]:
 def _ledger(store: Store, folder: str) -> str | None:
     try:
         marker = json.loads(store.read(f"{folder}/{MARKER}") or "null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return marker.get("ledger") if isinstance(marker, dict) else None

@@ -14,6 +14,13 @@ def at(places: Sequence[str]) -> str:
 
 
 def _at(text: str) -> str:
+    try:
+        return _place(text)
+    except (KeyError, TypeError, ValueError):  # no position that Spark would write
+        return text
+
+
+def _place(text: str) -> str:
     if not _of_table(text):
         found = position.parse(text)
         return (
@@ -26,7 +33,10 @@ def _at(text: str) -> str:
 
 def between(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
     """What lies between two positions, per source; () if the first is not known."""
-    return tuple(map(_between, before, after)) if len(before) == len(after) else ()
+    try:
+        return tuple(map(_between, before, after)) if len(before) == len(after) else ()
+    except (KeyError, TypeError, ValueError):
+        return ()
 
 
 def _between(before: str, after: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.entry import Entry
-from penstock.engine.protocol.fates import READ, read_fates
+from penstock.engine.protocol.fates import BATCHES, READ, read_fates
 from penstock.engine.protocol.ledger import read_tail
 from penstock.engine.store import Store
 from penstock.errors import PenstockError, UsageError
@@ -138,7 +138,7 @@ def _sample(quarantine: Quarantine, kind: Mapping[str, Any]) -> Row | None:
 
 
 def _ledger(table: TablePlan, store: Store) -> tuple[Entry | None, int | None]:
-    """The table's last entry, and how many rows it has read; None where its ledger cannot tell."""
+    """The table's last entry, and how many rows it has read; None where nobody can tell, or not of all batches."""
     try:
         tail = read_tail(RecentLog(store, table.uri, table.name))
     except (PenstockError, ValueError, KeyError, OSError):
@@ -146,8 +146,10 @@ def _ledger(table: TablePlan, store: Store) -> tuple[Entry | None, int | None]:
     if tail is None:
         return None, None
     fates = read_fates(store, folder_of(table.checkpoints, tail.entry), tail.entry.batch)
-    counted = replace(tail, fates=fates).counts.fates
-    return tail.entry, counted.get(READ)
+    counted, entry = replace(tail, fates=fates).counts.fates, tail.entry
+    lost = entry.kind == "batch" and not fates  # the checkpoint was made anew: the batch is counted when it runs again
+    lost |= entry.generation == 1 and counted.get(BATCHES, 0) < entry.batch
+    return entry, None if lost else counted.get(READ)
 
 
 def _ahead(quarantine: Quarantine, last: Entry) -> int:

@@ -16,6 +16,9 @@ from penstock.ops.quoting import identifier, literal
 SHORT = 300
 """Characters of a text, and bytes of what is none, that are read where not all of it is asked for."""
 
+_TIMES = ("kafka_timestamp", "ingestion_timestamp")
+_AS_THEY_ARE = (REASON, DETAIL, WHEN, "generation", "batch", "definition", SOURCE, *_TIMES, "headers")
+
 
 @dataclass(frozen=True)
 class Payload:
@@ -60,8 +63,7 @@ def read_rows(quarantine: Quarantine, wanted: Filter, limit: int, *, whole: bool
 
 
 def _columns(quarantine: Quarantine, *, whole: bool) -> Iterator[str]:
-    for name in (REASON, DETAIL, WHEN, "generation", "batch", "definition", SOURCE, "kafka_timestamp",
-                 "ingestion_timestamp", "headers"):  # fmt: skip
+    for name in _AS_THEY_ARE:
         yield identifier(name) if name in quarantine.columns else f"NULL AS {identifier(name)}"
     for name in ("key", "value"):
         text, data = (
