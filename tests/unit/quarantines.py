@@ -34,6 +34,7 @@ tables:
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 _KAFKA = {"topic": DataType.string(), "partition": DataType.int32(), "offset": DataType.int64()}
 _FILE = {"file": DataType.string(), "row": DataType.int64()}
+_CHANGE = {"version": DataType.int64(), "deleted": DataType.bool()}
 _TEXTS = ("key", "value", "error_reason", "error_detail", "definition")
 _NUMBERS = ("generation", "batch")
 _TIMES = ("kafka_timestamp", "ingestion_timestamp", "error_timestamp")
@@ -89,7 +90,9 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
         elif name == "headers":
             columns[name] = _headers(values)
         elif name == "_source":
-            columns[name] = _struct(values, _FILE if "file" in values[0] else _KAFKA)
+            columns[name] = _struct(
+                values, next(kind for kind in (_KAFKA, _FILE, _CHANGE) if set(kind) == set(values[0]))
+            )
         else:
             columns[name] = Array(values, type=DataType.binary())
     return Table.from_pydict(columns)

@@ -266,6 +266,7 @@ def test_list_has_a_row_per_table_and_says_what_is_wrong(plan: Plan) -> None:
         [SILVER, "1", "3", "3", "3", "no"],
     ]
     assert lines[3].split() == [GOLD, "not", "created"]
+    assert lines[4] == f"in {plan.system}/checkpoints/<table>/<generation>"
     assert f"{SILVER}: its metadata file is missing or empty" in lines
     assert any("penstock checkpoints heal silver.orders" in line for line in lines)
 

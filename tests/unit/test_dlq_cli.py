@@ -152,6 +152,14 @@ def test_files_are_shown_by_name(plan: Plan) -> None:
     assert "in/b.json" not in only and "1 rejected row" in only
 
 
+def test_changes_that_a_sink_could_not_send_are_shown_by_version(plan: Plan, silver: TablePlan) -> None:
+    change = rejected("null_key", "a column of its key is NULL", kafka_timestamp=None)
+    write(silver, {**change, "_source": {"version": 12, "deleted": True}})
+    assert "version 12 (deleted)  null_key" in call(plan, "show", "silver.orders").stdout
+    error = call(plan, "show", "silver.orders", "--topic", "orders").exception
+    assert isinstance(error, UsageError) and error.hint == "they have version, deleted"
+
+
 def test_nothing_found_is_said(plan: Plan, silver: TablePlan) -> None:
     assert "no such row" in call(plan, "show", "silver.orders").stdout  # it was never made
     write(silver, rejected("a", "x"))

@@ -99,12 +99,12 @@ def _outlook(one: Outlook) -> Text:
 
 def _batches(found: Shown) -> Table:
     definition = found.seen.table.definition
-    counted = any(one.fates for one in found.batches)
+    pinned, counted = any(one.pins for one in found.batches), any(one.fates for one in found.batches)
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column(Text("  batch"), justify="right", no_wrap=True)
     for title in ("planned (UTC)", "committed"):
         grid.add_column(Text(title), no_wrap=True)
-    for title in ("reads", "pins", *(["what became of its rows"] if counted else [])):
+    for title in ("reads", *["pins"] * pinned, *["what became of its rows"] * counted):
         grid.add_column(Text(title), overflow="fold")
     for one in found.batches:
         grid.add_row(
@@ -112,8 +112,8 @@ def _batches(found: Shown) -> Table:
             Text("unreadable", style="red") if one.time_ms is None else Text(_time(one.time_ms)),
             Text("yes") if one.committed else Text("no", style="yellow"),
             Text(_read(one)),
-            Text(_pins(one, definition)),
-            *([Text(_fates(one.fates))] if counted else []),
+            *[Text(_pins(one, definition))] * pinned,
+            *[Text(_fates(one.fates))] * counted,
         )
     return grid
 

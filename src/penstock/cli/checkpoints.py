@@ -41,7 +41,7 @@ def list_(tables: Tables = None, directory: Directory = None, as_json: AsJson = 
     from penstock.cli.checkpoints_view import list_view
     from penstock.cli.console import print_view
 
-    print_view(list_view(found, others), piped=200)
+    print_view(list_view(found, others, plan.system), piped=200)
 
 
 @group.command("show")

@@ -20,11 +20,13 @@ from penstock.ops.checkpoints.words import at
 LEFTOVERS_SHOWN = 8
 
 
-def list_view(found: Sequence[Standing], strangers: Sequence[Leftover]) -> RenderableType:
+def list_view(found: Sequence[Standing], strangers: Sequence[Leftover], system: str) -> RenderableType:
+    """`system` is where Penstock keeps its own files."""
     if not found:
         return Text("the project has no tables")
     left = [*(one for standing in found for one in standing.left), *strangers]
-    return Group(_rows(found), *_reasons(found), *_leftovers(left))
+    place = Text(f"in {system}/checkpoints/<table>/<generation>", style="dim")
+    return Group(_rows(found), place, *_reasons(found), *_leftovers(left))
 
 
 def _rows(found: Sequence[Standing]) -> Table:
