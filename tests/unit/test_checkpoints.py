@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -344,3 +346,10 @@ def test_whatever_a_file_of_it_holds_something_is_said(plan: Plan, file: str) ->
             done = call(plan, *words)
             assert done.exception is None, (text, done.exception)
             assert SILVER in done.stdout
+
+
+def test_none_of_it_loads_spark() -> None:
+    modules = ("checkpoints.shown", "checkpoints.heal", "checkpoints.listed", "fit", "dlq.counted", "dlq.rows")
+    code = f"import sys, {', '.join(f'penstock.ops.{name}' for name in modules)}; print('pyspark' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\n", done.stderr
