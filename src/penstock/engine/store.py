@@ -9,8 +9,19 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Size:
+    files: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Size) -> Size:
+        return Size(self.files + other.files, self.bytes + other.bytes)
 
 
 class Store(Protocol):
@@ -28,6 +39,9 @@ class Store(Protocol):
 
     def delete(self, path: str) -> None:
         """A file or a whole folder; nothing happens if it is not there."""
+
+    def size(self, path: str) -> Size:
+        """Of a folder with all that is in it."""
 
 
 class LocalStore:
@@ -62,6 +76,15 @@ class LocalStore:
             shutil.rmtree(target, ignore_errors=True)
         else:
             target.unlink(missing_ok=True)
+
+    def size(self, path: str) -> Size:
+        files = total = 0
+        for folder, _, names in os.walk(path):
+            for name in names:
+                with suppress(FileNotFoundError):  # a query is running there
+                    total += (Path(folder) / name).lstat().st_size
+                    files += 1
+        return Size(files, total)
 
 
 class HadoopStore:
@@ -109,3 +132,10 @@ class HadoopStore:
     def delete(self, path: str) -> None:
         files, location = self._open(path)
         files.delete(location, True)
+
+    def size(self, path: str) -> Size:
+        files, location = self._open(path)
+        if not files.exists(location):
+            return Size()
+        summary = files.getContentSummary(location)
+        return Size(int(summary.getFileCount()), int(summary.getLength()))

@@ -21,6 +21,7 @@ from penstock.engine.source import Move, Position, Start
 from penstock.engine.stages.transform import load_transform
 from penstock.engine.state import begin_anew
 from penstock.engine.store import Store
+from penstock.engine.subscription import of_streams
 from penstock.errors import Terminal
 from penstock.plan.model import TablePlan
 from penstock.plan.stages import TransformPlan
@@ -37,7 +38,7 @@ class StreamReader:
         self._readers = {
             name: DeltaReader(source, open_store(source.uri), table.name) for name, source in plan.inputs.items()
         }
-        self._tables = {name: source.table or source.uri for name, source in plan.inputs.items()}
+        self._tables = of_streams(plan.inputs)
         self._where = f"{table.name} ({plan.file})"
         first = next(iter(plan.inputs))
         self._function = load_transform(TransformPlan(file=plan.file, function=plan.function), first, table.name)

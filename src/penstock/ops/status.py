@@ -113,21 +113,33 @@ def _standing(status: Status, plan: Plan, table: TablePlan, said: State | None) 
     if said is not None:
         status = replace(status, state=said.state, since=said.since, reason=said.reason, hint=said.hint)
     if plan.local:
-        from penstock.engine.protocol.locks import holder, lock_path
-
-        process = holder(lock_path(plan.system, table.name, "run"))
+        process = runner(plan, table)
         if process is not None:
             state = said.state if said is not None and said.state != "stopped" else "starting"
             return replace(status, state=state, process=process)
         gone = True
     else:
-        gone = said is not None and said.host == socket.gethostname() and not _alive(said.process)
+        gone = said is not None and is_gone(said)
     if said is not None and said.state in ALIVE and gone:
         reason = (
             f"it was {said.state}, and its process {said.process} is gone without a word: killed, or the machine went"
         )
         return replace(status, state=CRASHED, reason=reason, hint="`penstock run` goes on where the ledger ends")
     return status
+
+
+def runner(plan: Plan, table: TablePlan) -> int | None:
+    """The process that holds the table's run lock; None if nobody does, or there are no locks."""
+    if not plan.local:
+        return None
+    from penstock.engine.protocol.locks import holder, lock_path
+
+    return holder(lock_path(plan.system, table.name, "run"))
+
+
+def is_gone(said: State) -> bool:
+    """Its process ran on this machine, and runs no more. Of another machine nothing is known."""
+    return said.host == socket.gethostname() and not _alive(said.process)
 
 
 def _landed(status: Status, tail: Tail, rate: float | None) -> Status:

@@ -18,6 +18,7 @@ from penstock.engine.protocol.log import DeltaLog, Origin
 from penstock.engine.source import Move, Position, Start
 from penstock.engine.stages.coordinates import FILE
 from penstock.engine.store import Store
+from penstock.engine.subscription import of_table
 from penstock.errors import Terminal, Transient
 from penstock.plan.model import DeltaSource
 
@@ -46,7 +47,7 @@ class DeltaReader:
 
     @property
     def subscription(self) -> dict[str, Any]:
-        return {"table": self._name}
+        return of_table(self._source)
 
     @property
     def newest(self) -> int:

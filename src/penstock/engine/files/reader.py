@@ -18,6 +18,7 @@ from penstock.engine.files.schema import FileSchema
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.source import Move, Position, Start
 from penstock.engine.store import Store
+from penstock.engine.subscription import of_files
 from penstock.errors import DataLoss, Terminal
 from penstock.plan.files import FilesSource
 
@@ -37,8 +38,7 @@ class FilesReader(DeltaReader):
 
     @property
     def subscription(self) -> dict[str, str]:
-        """Not the folder: what comes from another one is listed like the rest, and read after it."""
-        return {"files": self._table}
+        return of_files(self._table)
 
     @property
     def table(self) -> str:

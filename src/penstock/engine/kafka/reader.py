@@ -15,6 +15,7 @@ from penstock.engine.kafka.start import reads_committed, refuse_lost, refuse_rec
 from penstock.engine.protocol import position
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.source import Move, Position, Start
+from penstock.engine.subscription import of_topics
 from penstock.plan.model import KafkaSource
 
 
@@ -28,7 +29,7 @@ class KafkaReader:
 
     @property
     def subscription(self) -> dict[str, Any]:
-        return subscription_of(self._source)
+        return of_topics(self._source)
 
     def start(self) -> Start:
         require_topics(self._source, self._topics, self._table)
@@ -102,7 +103,3 @@ class KafkaReader:
 
     def remarks(self, before: Position, after: Position) -> tuple[str, ...]:
         return ()
-
-
-def subscription_of(source: KafkaSource) -> dict[str, Any]:
-    return {"pattern": source.pattern} if source.pattern is not None else {"topics": sorted(source.topics)}

@@ -35,6 +35,11 @@ class Lock(Protocol):
     def close(self) -> None: ...
 
 
+class RunLock(Lock, Protocol):
+    def sign(self) -> None:
+        """Writes who holds it, for the message that another process shows."""
+
+
 class NoLock:
     """For stores that tell two writers apart themselves."""
 
@@ -107,6 +112,11 @@ class ProcessLock:
             return False
         return True
 
+    def sign(self) -> None:
+        """By the file that holds the lock: to close another one of it would give the lock up."""
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, json.dumps(_owner(os.getpid())).encode(), 0)
+
     def release(self) -> None:
         fcntl.lockf(self._file, fcntl.LOCK_UN)
 
@@ -153,7 +163,7 @@ def owner(path: str) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def acquire_run(lock: JvmLock, path: str, table: str, *, patience: float = 20.0) -> None:
+def acquire_run(lock: RunLock, path: str, table: str, *, patience: float = 20.0) -> None:
     """Takes the run lock, or says who has it. Waits only for a JVM whose Python is dead: it is about to end."""
     deadline = time.monotonic() + patience
     while not lock.try_acquire():
