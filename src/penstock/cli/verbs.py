@@ -22,6 +22,7 @@ VERBS = {
     "status": (WATCH, "Per table: state, last batch, rows, position and lag."),
     "history": (WATCH, "The commits of a table with their ledger entries."),
     "verify": (WATCH, "Prove that every record is in its table exactly once."),
+    "doctor": (WATCH, "What breaks in production, found before it does, with what to do."),
     "demo": (DEV, "All of this in a minute: a broker, events, tables, a proof."),
     "kafka": (DEV, "A Kafka broker for development, on this machine only."),
     "generate": (DEV, "Realistic events into a topic."),
