@@ -22,8 +22,8 @@ class Reader:
     due: float = 0.0
     """Seconds until what comes now has to be read: its trigger, or its SLA."""
     due_said: str = ""
-    growing: bool = False
-    """Its lag grows, or nobody runs it."""
+    worse: str = ""
+    """Why time alone will not help: its lag grows, or nobody runs it. Empty: it keeps up."""
     pause: Pause | None = None
     merges: bool = False
     """Only the newest record of a key counts."""
@@ -64,9 +64,9 @@ def _left(about: About, reader: Reader, behind: list[Unread], kept: Mapping[str,
     assert one.oldest_ms is not None
     age = (now_ms - one.oldest_ms) / 1000
     keeps = (kept[one.topic].retention_ms or 0) / 1000
-    grows = ", and they become more" if reader.growing else ""
+    worse = f", and {reader.worse}" if reader.worse else ""
     said = (
-        f"{count(waits, 'record')} not read yet{grows}; the oldest, in {one.name}, is {span(age)} old and kept for "
+        f"{count(waits, 'record')} not read yet{worse}; the oldest, in {one.name}, is {span(age)} old and kept for "
         f"{span(keeps)}: "
     )
     longer = _longer(one.topic, max(7 * DAY, 2 * keeps))
@@ -76,9 +76,9 @@ def _left(about: About, reader: Reader, behind: list[Unread], kept: Mapping[str,
     said += f"at the earliest in {span(left)} it is deleted"
     if left < reader.due:
         return about.red(f"{said}, before {reader.due_said}", run)
-    if left < HOUR and reader.growing:
+    if left < HOUR and reader.worse:
         return about.red(said, run)
-    if left < min(DAY, keeps / 2) and reader.growing:
+    if left < min(DAY, keeps / 2) and reader.worse:
         return about.warn(said, run)
     return about.ok(said)
 
@@ -118,7 +118,7 @@ def _by_size(about: About, reader: Reader, sized: list[Unread], kept: Mapping[st
         f"; before the table's position in {one.name} lie {count(held, 'record')}, {rate(per_second or 0)} come: if "
         f"the partition is full, that is {span(left)}"
     )
-    if one.lag and (left < reader.due or (left < HOUR and reader.growing)):
+    if one.lag and (left < reader.due or (left < HOUR and reader.worse)):
         return about.red(said, f"`penstock run {reader.table}`; or give the topic more room (retention.bytes)")
     return about.note(said)
 

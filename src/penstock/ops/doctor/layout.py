@@ -69,7 +69,7 @@ def _rebuilt(uri: str) -> Layout:
     from penstock.ops.verify.rows import open_table
 
     table = open_table(uri)
-    sizes = table.get_add_actions(flatten=True).column("size").to_pylist()
+    sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
     return Layout(len(sizes), sum(int(one) for one in sizes), dict(table.metadata().configuration))
 
 

@@ -108,20 +108,27 @@ def _kafka(seen: Seen, asked: Asked | None, backlog: Backlog, context: Context) 
 
 
 def _reader(seen: Seen, backlog: Backlog, context: Context) -> Reader:
-    trigger, state = seen.table.trigger, seen.status.state
+    trigger = seen.table.trigger
     due = trigger.sla or trigger.seconds or 0.0
     what = "the SLA" if trigger.sla else "the trigger"
-    age = backlog.age(context.now_ms) or 0.0
-    pause = seen.pause.seconds if seen.pause is not None else 0.0
-    rests = state == "finished" and age <= pause  # called by a scheduler, as it was before
     return Reader(
         table=seen.table.name,
         due=due,
         due_said=f"{what} of {span(due)}",
-        growing=(backlog.trend is not None and backlog.trend.grows) or (state not in ALIVE and not rests),
+        worse=_worse(seen, backlog, context),
         pause=seen.pause,
         merges=seen.table.write.merge is not None,
     )
+
+
+def _worse(seen: Seen, backlog: Backlog, context: Context) -> str:
+    if backlog.trend is not None and backlog.trend.grows:
+        return "they become more"
+    if seen.status.state in ALIVE:
+        return ""
+    pause = seen.pause.seconds if seen.pause is not None else 0.0
+    rests = seen.status.state == "finished" and (backlog.age(context.now_ms) or 0.0) <= pause
+    return "" if rests else "nobody runs the table"  # called by a scheduler, it rests as it did before
 
 
 def _quiet(seen: Seen, asked: Asked | None) -> symptoms.Quiet:
