@@ -68,6 +68,8 @@ def test_red_is_what_goes_before_it_can_be_read(age: float, growing: bool, due: 
 
 def test_an_unread_record_of_unknown_age_is_unknown() -> None:
     assert found(unread(age=None), for_seconds(DAY)).level == "unknown"
+    partly = found([unread(age=60), unread(age=None, partition=1)], for_seconds(7 * DAY))
+    assert (partly.level, partly.found.endswith("of 1 of 2 partitions it is not known")) == ("note", True)
 
 
 @pytest.mark.parametrize(("keeps", "level"), [(10, "red"), (HOUR, "warn"), (12 * HOUR, "note"), (7 * DAY, "ok")])

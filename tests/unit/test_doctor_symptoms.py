@@ -87,7 +87,11 @@ def test_a_stopped_table_is_worse_the_longer_it_stands() -> None:
 
 
 def test_a_crashed_table_with_records_waiting_is_warned_of_at_once() -> None:
-    assert quiet_check(status("crashed"), waits(9, 5)).level == "warn"
+    check = quiet_check(status("crashed"), waits(9, 5), pause=Pause(60, 3))
+    assert (check.level, check.found) == (
+        "warn",
+        "9 records wait, the oldest for 5 s; nobody runs the table: it is crashed",
+    )
 
 
 def test_an_empty_table_says_why() -> None:

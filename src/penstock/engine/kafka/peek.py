@@ -82,7 +82,7 @@ def _settings(source: KafkaSource) -> dict[str, Any]:
         "enable.partition.eof": "true",
         "fetch.wait.max.ms": "50",
         "max.partition.fetch.bytes": "65536",
-        "queued.min.messages": "1",
+        "fetch.queue.backoff.ms": "5",  # by default it waits for a second before it fetches of the next partition
         "logger": Silent(),
         "log_level": 0,
     }

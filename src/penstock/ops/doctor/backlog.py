@@ -16,7 +16,7 @@ from penstock.ops.doctor.trend import Point, Trend, chosen, trend_of
 from penstock.ops.place import Place
 from penstock.plan.model import KafkaSource
 
-MOST_PEEKED = 64
+MOST_PEEKED = 256
 """Partitions of a table whose oldest unread record is looked at: those with the most unread ones."""
 
 
@@ -109,7 +109,8 @@ def _trend(
     except PenstockError:
         return None, {}
     keys = [(one.topic, one.partition) for one in partitions]
-    trend = trend_of([point(batch, keys, end) for batch, end in zip(batches, ends, strict=True)])
+    points = [point(batch, keys, end) for batch, end in zip(batches, ends, strict=True)]
+    trend = trend_of(points, recent.usual_seconds or 0.0, 1)
     if trend is None:
         return None, {}
     came = {(t, p): max(0, ends[-1][t][p] - ends[0][t][p]) for t, p in keys}

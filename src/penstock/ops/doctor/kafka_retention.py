@@ -80,6 +80,8 @@ def _left(about: About, reader: Reader, behind: list[Unread], kept: Mapping[str,
         return about.red(said, run)
     if left < min(DAY, keeps / 2) and reader.worse:
         return about.warn(said, run)
+    if len(dated) < len(behind):
+        return about.note(f"{said}; of {len(behind) - len(dated)} of {len(behind)} partitions it is not known")
     return about.ok(said)
 
 

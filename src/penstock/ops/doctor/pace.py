@@ -95,7 +95,7 @@ def behind(runner: Runner, backlog: Backlog) -> Check:
     if trend.grows:
         return about.warn(
             f"{said}; after a batch {count(first.lag, backlog.unit)} were left then, and now {last.lag:,}",
-            _quicker(runner),
+            _quicker(runner) + (f"; raise {runner.most} if batches are full" if runner.most else ""),
         )
     if trend.read > trend.came and last.lag > 1:
         return about.ok(f"{said}: caught up in about {span(last.lag / (trend.read - trend.came))}")
@@ -103,8 +103,7 @@ def behind(runner: Runner, backlog: Backlog) -> Check:
 
 
 def _quicker(runner: Runner) -> str:
-    bound = f"; a batch is bounded by {runner.most}: raise that if batches are full" if runner.most else ""
-    return f"give Spark more cores (spark: {{master: …}}), or run {runner.table} in a process of its own{bound}"
+    return f"give Spark more cores (spark: {{master: …}}), or run {runner.table} in a process of its own"
 
 
 def _rounded(seconds: float) -> str:

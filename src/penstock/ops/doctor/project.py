@@ -66,5 +66,5 @@ def _document(file: Path) -> Document | None:
 
 
 def _readable(file: Path) -> bool:
-    """By others than its owner."""
-    return bool(file.stat().st_mode & (stat.S_IROTH | stat.S_IRGRP))
+    """By every user of the machine."""
+    return bool(file.stat().st_mode & stat.S_IROTH)

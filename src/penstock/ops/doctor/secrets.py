@@ -54,7 +54,7 @@ def named_files(document: Document, root: Path) -> list[Path]:
 
 
 def plain(found: list[InClear], *, readable: bool) -> Check:
-    """`readable` by more than the owner of the file."""
+    """`readable` by every user of this machine."""
     about = About("secrets.plain")
     if not found:
         return about.ok("no secret stands in the project file")

@@ -64,7 +64,7 @@ def silent(status: Status, quiet: Quiet, backlog: Backlog, recent: Lately, pause
         usual = max(_FRESH, pause.seconds if pause is not None else 0.0)
         if age is not None and age <= usual and status.state in ("finished", "stopped"):
             return about.note(f"{waits}; nobody runs the table: it {_ended(status)}", run)
-        longer = f", longer than any pause before ({span(usual)})" if age is not None and pause is not None else ""
+        longer = f", longer than any pause before ({span(pause.seconds)})" if pause and (age or 0) > usual else ""
         return about.warn(f"{waits}{longer}; nobody runs the table: it {_ended(status)}", run)
     patience = max(_LEAST_STUCK, _STUCK * (quiet.trigger.seconds or 0), _STUCK * (recent.usual_seconds or 0))
     quiet_for = status.age(now_ms)

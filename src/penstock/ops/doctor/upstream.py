@@ -22,6 +22,9 @@ from penstock.plan.model import DeltaSource, TablePlan
 _MOST_LOOKS = 500
 """Commits that are looked through for the first that brings rows: compaction brings none."""
 
+_FEW = 10
+"""Commits that one batch reads along with another: to be so far behind means nothing."""
+
 
 @dataclass(frozen=True)
 class Upstream:
@@ -97,7 +100,7 @@ def delta_backlog(found: Iterable[Upstream], open_readings: Iterable[Reading], r
         unit="commit",
         unknown=unknown,
         oldest_ms=min(times, default=None),
-        trend=trend_of(points),
+        trend=trend_of(points, recent.usual_seconds or 0.0, _FEW),
     )
 
 
