@@ -25,7 +25,7 @@ def unread(lag: int = 100, age: float | None = 60, **more: Any) -> Unread:
 
 
 def found(one: Unread | list[Unread], keeps: Kept, **reader: Any) -> Check:
-    reads = Reader("bronze.orders", **{"due": 30, "due_said": "the trigger of 30 s", **reader})
+    reads = Reader("bronze.orders", **{"due": 30, "due_said": "the trigger of 30 s", "bootstrap": "b:9092", **reader})
     return retention(reads, one if isinstance(one, list) else [one], {"orders": keeps}, NOW)
 
 
@@ -78,7 +78,8 @@ def test_what_comes_next_has_the_whole_time(keeps: float, level: str) -> None:
     assert check.level == level
     if level == "warn":
         assert "longest pause of the table, 2 h (before version 17)" in check.found
-        assert "retention.ms=604800000" in check.fix
+        change = "--alter --topic orders --add-config retention.ms=604800000"
+        assert check.fix == f"`kafka-configs.sh --bootstrap-server b:9092 {change}`"
 
 
 def test_a_topic_without_limits_is_fine() -> None:

@@ -25,6 +25,8 @@ class Reader:
     worse: str = ""
     """Why time alone will not help: its lag grows, or nobody runs it. Empty: it keeps up."""
     pause: Pause | None = None
+    bootstrap: str = ""
+    """Of its cluster."""
     merges: bool = False
     """Only the newest record of a key counts."""
 
@@ -69,7 +71,7 @@ def _left(about: About, reader: Reader, behind: list[Unread], kept: Mapping[str,
         f"{count(waits, 'record')} not read yet{worse}; the oldest, in {one.name}, is {span(age)} old and kept for "
         f"{span(keeps)}: "
     )
-    longer = _longer(one.topic, max(7 * DAY, 2 * keeps))
+    longer = _longer(reader, one.topic, max(7 * DAY, 2 * keeps))
     run = f"`penstock run {reader.table}` reads them; else keep the topic longer: {longer}"
     if left <= 0:
         return about.red(f"{said}Kafka may delete it at any moment", run)
@@ -90,7 +92,7 @@ def _next(about: About, reader: Reader, limited: list[Unread], kept: Mapping[str
     one = min(limited, key=lambda unread: kept[unread.topic].retention_ms or 0)
     keeps = (kept[one.topic].retention_ms or 0) / 1000
     said = f"{one.topic} keeps a record for {span(keeps)}"
-    longer = _longer(one.topic, max(7 * DAY, 2 * (reader.pause.seconds if reader.pause else 0), 2 * reader.due))
+    longer = _longer(reader, one.topic, max(7 * DAY, 2 * (reader.pause.seconds if reader.pause else 0), 2 * reader.due))
     if keeps < reader.due:
         return about.red(f"{said}, less than {reader.due_said}: records go between two batches", longer)
     if reader.pause is not None and keeps < reader.pause.seconds:
@@ -136,11 +138,12 @@ def compaction(reader: Reader, unread: Sequence[Unread], kept: Mapping[str, Kept
     ages = [(now_ms - one.oldest_ms) / 1000 for one in compacted if one.lag and one.oldest_ms is not None]
     late = max(ages, default=0.0)
     if late > tombstones:
+        longer = _set(reader, compacted[0].topic, "delete.retention.ms", 7 * DAY)
         return [
             about.warn(
                 f"{names}: the oldest unread record is {span(late)} old, and that a key was deleted is kept for "
                 f"{span(tombstones)}: deletes may be gone before they were read",
-                f"read them in time, or keep them longer: {_set(compacted[0].topic, 'delete.retention.ms', 7 * DAY)}",
+                f"read them in time, or keep them longer: {longer}",
             )
         ]
     if reader.merges:
@@ -163,10 +166,10 @@ def _kept(unread: Sequence[Unread], kept: Mapping[str, Kept]) -> str:
     return span(min(kept[one.topic].retention_ms or 0 for one in unread) / 1000)
 
 
-def _longer(topic: str, seconds: float) -> str:
-    return _set(topic, "retention.ms", seconds)
+def _longer(reader: Reader, topic: str, seconds: float) -> str:
+    return _set(reader, topic, "retention.ms", seconds)
 
 
-def _set(topic: str, name: str, seconds: float) -> str:
+def _set(reader: Reader, topic: str, name: str, seconds: float) -> str:
     change = f"{name}={round(seconds * 1000)}"
-    return f"`kafka-configs --alter --topic {topic} --add-config {change}`"
+    return f"`kafka-configs.sh --bootstrap-server {reader.bootstrap} --alter --topic {topic} --add-config {change}`"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.engine.protocol.ledger import read_tail
 from penstock.engine.store import Store
@@ -102,7 +102,7 @@ def _kafka(seen: Seen, asked: Asked | None, backlog: Backlog, context: Context) 
     unread = [one for one in backlog.partitions if one.topic in asked.kept]
     if not unread:  # its topics are gone, which kafka.topics says
         return
-    reader = _reader(seen, backlog, context)
+    reader = replace(_reader(seen, backlog, context), bootstrap=source.cluster.bootstrap)
     yield retention(reader, unread, asked.kept, context.now_ms)
     yield from compaction(reader, unread, asked.kept, context.now_ms)
 
