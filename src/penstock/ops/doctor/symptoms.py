@@ -58,7 +58,8 @@ def silent(status: Status, quiet: Quiet, backlog: Backlog, recent: Lately, pause
     if not backlog.lag:
         return _nothing_waits(about, status, quiet, now_ms)
     age = backlog.age(now_ms)
-    waits = f"{count(backlog.lag, backlog.unit)} wait" + (f", the oldest for {span(age)}" if age is not None else "")
+    waits = f"{count(backlog.lag, backlog.unit)} {'waits' if backlog.lag == 1 else 'wait'}"
+    waits += f", the oldest for {span(age)}" if age is not None else ""
     if status.state not in ALIVE:
         run = f"`penstock run {status.table}`"
         usual = max(_FRESH, pause.seconds if pause is not None else 0.0)
