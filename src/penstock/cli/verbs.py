@@ -24,6 +24,7 @@ VERBS = {
     "history": (WATCH, "The commits of a table with their ledger entries."),
     "dlq": (WATCH, "What was rejected, and why: the quarantines of the tables."),
     "verify": (WATCH, "Prove that every record is in its table exactly once."),
+    "doctor": (WATCH, "What breaks in production, found before it does, with what to do."),
     "demo": (DEV, "All of this in a minute: a broker, events, tables, a proof."),
     "kafka": (DEV, "A Kafka broker for development, on this machine only."),
     "generate": (DEV, "Realistic events into a topic."),

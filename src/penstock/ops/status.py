@@ -76,12 +76,17 @@ class Status:
 
 def status(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Status]:
     """One per table, in their order. A table or a broker that cannot be read is said in its place, not raised."""
+    return _with_lag(tables, standing(plan, tables, store))
+
+
+def standing(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Status]:
+    """The same without a question to a broker: of what reads topics, `places` have no end and the lag is unknown."""
     if plan.local:
         found = [_table(plan, table, store) for table in tables]
     else:
         with ThreadPoolExecutor(16) as threads:
             found = list(threads.map(lambda table: _table(plan, table, store), tables))
-    return _with_lag(tables, [_behind_upstream(table, one, store) for table, one in zip(tables, found, strict=True)])
+    return [_behind_upstream(table, one, store) for table, one in zip(tables, found, strict=True)]
 
 
 def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
@@ -230,15 +235,19 @@ def _with_lag(tables: Sequence[TablePlan], found: list[Status]) -> list[Status]:
             if held.problem:
                 found[index] = replace(one, lag_unknown=held.problem)
                 continue
-            now = tuple(places(_position(one), held))
-            gone = sorted({place.topic for place in now if place.end is None})
-            total = None if gone else sum(place.lag or 0 for place in now)
-            unknown = f"the broker does not know {', '.join(gone)}" if gone else None
-            found[index] = replace(one, places=now, lag=total, lag_unknown=unknown)
+            found[index] = at_broker(one, places(position_of(one), held))
     return found
 
 
-def _position(status: Status) -> Offsets:
+def at_broker(status: Status, now: Sequence[Place]) -> Status:
+    """With the places of a table as a broker knows them."""
+    gone = sorted({place.topic for place in now if place.end is None})
+    total = None if gone else sum(place.lag or 0 for place in now)
+    unknown = f"the broker does not know {', '.join(gone)}" if gone else None
+    return replace(status, places=tuple(now), lag=total, lag_unknown=unknown)
+
+
+def position_of(status: Status) -> Offsets:
     found: Offsets = {}
     for place in status.places:
         found.setdefault(place.topic, {})[place.partition] = place.position

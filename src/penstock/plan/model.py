@@ -113,6 +113,8 @@ class Trigger:
     kind: Literal["interval", "available-now", "once"]
     seconds: float | None = None
     why: str = ""
+    sla: float | None = None
+    """Seconds that data may be old, where the interval was taken from that."""
 
 
 @dataclass(frozen=True)
