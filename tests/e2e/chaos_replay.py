@@ -1,9 +1,9 @@
 """Replays that are killed at random, beside a runner that is killed at random, while records arrive.
 
-In every round the rule of the silver table is another, and a replay makes it anew by that rule. A reader polls: a row is
-never there twice, and no row of an older rule comes after one of a newer one, so that nobody has seen a replay half
-done. In the end a last replay is let through; then silver, its quarantine and gold equal what plain Python makes of the
-records.
+In every round the rule of the silver table is another, and a replay makes it anew by that rule. A reader polls: a row
+is never there twice, and no row of an older rule comes after one of a newer one, so that nobody has seen a replay half
+done. In the end a last replay is let through; then silver, its quarantine and gold equal what plain Python makes of
+the records.
 
     python -m tests.e2e.chaos_replay --kills 20 --seed 7
 """
