@@ -6,11 +6,34 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import AsJson, Directory, Tables, load_plan
+from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, load_plan
 
 group = typer.Typer(help="What was rejected, and why: the quarantines of the tables.", no_args_is_help=True)
 MOST = 10_000
 """Rows that are shown at once; of more, the quarantine is a Delta table like any other."""
+
+
+@group.command("redrive")
+def redrive(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)],
+    reason: Annotated[str | None, typer.Option("--reason", help="Only rows with this error_reason.")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", metavar="SQL", help="Only rows that meet a condition: error_detail LIKE 'amount%'."),
+    ] = None,
+    directory: Directory = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run rejected rows once more, by the table's definition of now.
+
+    Those that pass land in the table, once, and leave the quarantine; what reads the table sees them as new rows. The
+    others stay, with their new reason. Works beside a running table; killed anywhere, the next redrive finishes it.
+    """
+    from penstock.cli.dlq_redrive import redrive_in_steps
+
+    redrive_in_steps(load_plan(directory), table, reason, where, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @group.callback()

@@ -66,10 +66,9 @@ class Staged:
         into.append(in_files(rows, files), entry)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+        found = self.told() if written else None
         made, self._made = self._made, None
-        told = [observed.result() for observed in made.observed] if written and made is not None else [None]
-        found = [one for one in told if one is not None]
-        if made is None or len(found) < len(told):
+        if made is None or found is None:
             return self._again(batch, entry, rows)
         fates = self._fates(found, entry, rows)
         if fates[REJECTED] and self._quarantine is not None:
@@ -85,6 +84,23 @@ class Staged:
         first, *later = (judged.rejected() for judged in made.judged)
         records = (self._stages.with_raw(batch, entry.pins, rejected) for rejected in later)
         return self._stages.explained(reduce(DataFrame.unionByName, (first, *records)))
+
+    def look(self, batch: DataFrame, entry: Entry) -> None:
+        """In place of `write`, where the rows are in the table already."""
+        self._made = self._make(batch, entry)
+
+    def counted(self, entry: Entry, rows: int) -> Fates:
+        """What became of the rows that `write` was given, of which so many are in the table now."""
+        found = self.told()
+        if found is None:
+            assert self._made is not None
+            found = [judged.counted() for judged in self._made.judged]
+        return self._fates(found, entry, rows)
+
+    def told(self) -> Sequence[Told] | None:
+        """What the write counted; None if that is not known."""
+        found = [observed.result() for observed in self._made.observed] if self._made is not None else [None]
+        return None if None in found else [one for one in found if one is not None]
 
     def done(self) -> None:
         kept, self._kept = self._kept, None

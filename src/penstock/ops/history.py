@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
+from penstock.engine.protocol.entry import BESIDE
 from penstock.engine.protocol.log import Commit
 from penstock.engine.protocol.position import Range, ranges
 from penstock.engine.store import Store
@@ -46,7 +47,7 @@ def history(table: TablePlan, store: Store, limit: int | None = None) -> list[Li
 
 def _line(commit: Commit) -> Line:
     entry = commit.entry
-    pairs = zip(entry.before, entry.after, strict=False) if entry is not None and entry.kind != "carry" else ()
+    pairs = zip(entry.before, entry.after, strict=False) if entry is not None and entry.kind not in BESIDE else ()
     note = entry.note if entry is not None else None
     if commit.restored_to is not None:
         note = f"back to version {commit.restored_to}"

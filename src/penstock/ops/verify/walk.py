@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from penstock.engine.protocol import position
-from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.entry import BESIDE, Entry
 from penstock.engine.protocol.log import Commit, DeltaLog, Origin
 from penstock.engine.protocol.position import Range
 from penstock.engine.replay.pending import held_of, pending_replay
@@ -85,7 +85,7 @@ class _Walk:
             if version > chain.first_version:
                 self._take_over(version - 1)
         else:
-            chain.assumed = offsets_of(entry.after if entry.kind == "carry" else entry.before)
+            chain.assumed = offsets_of(entry.after if entry.kind in BESIDE else entry.before)
             for topic, partitions in chain.assumed.items():
                 for partition, offset in partitions.items():
                     chain.expected.add((topic, partition), 0, offset, entry.topics.get(topic, ""))
