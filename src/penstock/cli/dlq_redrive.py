@@ -43,6 +43,7 @@ def redrive_in_steps(
                         f"  {one.rows:,} rows: {one.landed:,} landed, {one.left:,} left the quarantine, "
                         f"{one.rows - one.left:,} stay" + _reasons(one.reasons),
                         markup=False,
+                        soft_wrap=True,
                     )
                 answer |= {"done": True, "redrives": [asdict(one) for one in done]}
     except typer.Abort:

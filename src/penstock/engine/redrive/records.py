@@ -24,6 +24,10 @@ _OF_KAFKA = {
 
 def refuse_kind(table: TablePlan) -> None:
     """UsageError where rejected rows cannot be run again."""
+    if not table.may_reject:
+        raise UsageError(
+            f"{table.name} rejects nothing, so it has no quarantine", hint="`penstock dlq list` names them"
+        )
     why = None
     if table.sink is not None:
         why = "what could not be sent is of a state of the table that may have changed since"

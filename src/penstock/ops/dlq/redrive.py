@@ -29,7 +29,7 @@ def chosen_rows(spark: SparkSession, plan: Plan, table: TablePlan, condition: st
     try:
         found = (rows.where(condition) if condition else rows).groupBy("error_reason").count().collect()
     except (AnalysisException, ParseException) as error:
-        said = str(error).partition("\n")[0]
+        said = next((line.strip() for line in str(error).splitlines() if line.strip()), "it cannot be read")
         raise UsageError(
             f"--where is no condition upon these rows: {said}", hint=f"columns: {', '.join(rows.columns)}"
         ) from None
