@@ -20,22 +20,23 @@ OF_THE_BATCH = ("generation", "batch", "error_timestamp", "definition", "ingesti
 """Columns that say when, and in which batch, a row was written."""
 
 
-def work_on(spark: SparkSession, plan: Plan, name: str) -> Work:
-    from penstock.engine.protocol.locks import JvmLock, lock_path
+def work_on(spark: SparkSession, plan: Plan, name: str, *, remote: bool = False) -> Work:
+    """`remote`: as on a store that has none of our locks."""
+    from penstock.engine.protocol.locks import JvmLock, Lock, NoLock, lock_path
     from penstock.engine.replay.fill import Work
     from penstock.engine.sources import Sources
 
     table = plan.table(name)
     assert table is not None
     store = LocalStore()
-    lock = JvmLock(spark, lock_path(plan.system, name, "commit"))
-    return Work(spark, table, store, Sources(lambda _: store, spark).open(table), lock, idempotent=False)
+    lock: Lock = NoLock() if remote else JvmLock(spark, lock_path(plan.system, name, "commit"))
+    return Work(spark, table, store, Sources(lambda _: store, spark).open(table), lock, idempotent=remote)
 
 
-def replayed(spark: SparkSession, plan: Plan, name: str, at: int | None = None) -> Any:
+def replayed(spark: SparkSession, plan: Plan, name: str, at: int | None = None, *, remote: bool = False) -> Any:
     from penstock.engine.replay.resume import replay
 
-    work = work_on(spark, plan, name)
+    work = work_on(spark, plan, name, remote=remote)
     try:
         return replay(work, at, "test")
     finally:

@@ -262,6 +262,25 @@ def test_a_runner_with_an_outdated_definition_writes_nothing_after_a_replay(spar
     assert_silver(new, shop, 20)
 
 
+def test_without_our_locks_a_table_is_replayed_again_and_again(spark: SparkSession, shop: Shop) -> None:
+    from penstock.engine.redrive.redrive import redrive
+
+    shop.send(60)
+    run_well(spark, shop.plan(), *TWO)
+    for least in (5, 30):
+        plan = shop.plan(rule=f"amount > {least}")
+        replayed(spark, plan, "silver.t", remote=True)
+        assert_silver(plan, shop, least)
+    plan = shop.plan(rule="amount > 20")
+    for _ in range(2):
+        redrive(work_on(spark, plan, "silver.t", remote=True), None)
+        assert offsets(plan, "__quarantine") == shop.bad(20)
+        assert {row["seq"] for row in rows(plan, "silver.t")} == {offset // 2 * 2 for offset in shop.good(20)}
+    shop.send(20)
+    run_well(spark, plan, *TWO)
+    assert offsets(plan, "__quarantine") == shop.bad(20)
+
+
 def test_a_table_over_kafka_keeps_the_rows_whose_records_are_gone(
     spark: SparkSession, shop: Shop, broker: Broker
 ) -> None:
