@@ -14,6 +14,7 @@ from penstock.engine.delta.version import Version
 from penstock.engine.protocol.entry import Entry, Pins, dump
 from penstock.engine.protocol.heal import heal
 from penstock.engine.store import LocalStore
+from penstock.engine.upkeep.places import places
 from penstock.engine.upkeep.remembered import DAY_MS
 from penstock.ops.vacuum.guard import HOUR_MS, Horizon, horizon, hours
 from penstock.ops.vacuum.needs import needs
@@ -133,7 +134,7 @@ class Lake:
     def horizon(self, retain: float = 0) -> Horizon:
         """`retain` in hours."""
         table = self._table(TABLE)
-        found = needs(self.plan, table, self.uri, LocalStore(), self.now)
+        found = needs(self.plan, table, places(table)[0], LocalStore(), self.now)
         return horizon(TABLE, self.now - round(retain * HOUR_MS), found, self.now - 7 * DAY_MS)
 
     def deleted(self, found: Horizon, *, late: float = 0.1) -> set[str]:

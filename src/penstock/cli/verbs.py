@@ -19,6 +19,8 @@ VERBS = {
     "plan": (START, "Show what run will do: tables, sources, settings and why."),
     "run": (RUN, "Run the tables: until stopped, or --once up to what is there now."),
     "checkpoints": (RUN, "Choose where a table goes on from."),
+    "optimize": (RUN, "Make large files of small ones, where it pays."),
+    "vacuum": (RUN, "Delete files that no version and no reader needs any more."),
     "status": (WATCH, "Per table: state, last batch, rows, position and lag."),
     "history": (WATCH, "The commits of a table with their ledger entries."),
     "verify": (WATCH, "Prove that every record is in its table exactly once."),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,6 +22,8 @@ class DataFile:
     modified_ms: int
     partition: Partition = ()
     """The values of the partition columns, in their order."""
+    name: str = ""
+    """From the folder of the table on."""
     rows: int = 0
     """With those that are only marked as deleted; 0 if the log does not say."""
     deleted: int = 0
@@ -34,13 +37,15 @@ class Layout:
     clustered: bool = False
     """Delta orders the rows itself, by `cluster_by`."""
     configuration: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+    """Of the partition columns, as SQL writes them; only where the session was asked."""
 
     @property
     def bytes(self) -> int:
         return sum(file.size for file in self.files)
 
 
-def read_layout(uri: str, *, files: bool = True) -> Layout:
+def read_layout(uri: str) -> Layout:
     """Without a JVM. The table is there."""
     from deltalake import DeltaTable
 
@@ -50,7 +55,7 @@ def read_layout(uri: str, *, files: bool = True) -> Layout:
     columns = tuple(metadata.partition_columns)
     return Layout(
         version=table.version(),
-        files=tuple(_listed(table, columns, marked="deletionVectors" in features)) if files else (),
+        files=tuple(_listed(table, columns, marked="deletionVectors" in features)),
         partition_by=columns,
         clustered="clustering" in features,
         configuration={name: str(value) for name, value in metadata.configuration.items()},
@@ -73,6 +78,7 @@ def _listed(table: Any, columns: tuple[str, ...], *, marked: bool) -> list[DataF
             size,
             modified,
             tuple(_text(part[index]) for part in parts),
+            unquote(path),
             count or 0,
             deleted.get(path.rpartition("/")[2], 0),
         )
@@ -98,7 +104,7 @@ def _marked(table: Any) -> dict[str, int]:
     }
 
 
-def snapshot_layout(spark: SparkSession, uri: str, *, files: bool = True) -> Layout:
+def snapshot_layout(spark: SparkSession, uri: str) -> Layout:
     """By the session, which knows how to reach the table."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
@@ -107,23 +113,34 @@ def snapshot_layout(spark: SparkSession, uri: str, *, files: bool = True) -> Lay
     protocol = json.loads(snapshot.protocol().json())["protocol"]
     metadata = json.loads(snapshot.metadata().json())["metaData"]
     columns = tuple(metadata["partitionColumns"])
-    found: list[DataFile] = []
-    if files:
-        rows = DataFrame(snapshot.allFiles().toDF(), spark).selectExpr(
-            "size",
-            "modificationTime",
-            "partitionValues",
-            "get_json_object(stats, '$.numRecords')",
-            "deletionVector.cardinality",
+    rows = DataFrame(snapshot.allFiles().toDF(), spark).selectExpr(
+        "size",
+        "modificationTime",
+        "partitionValues",
+        "path",
+        "get_json_object(stats, '$.numRecords')",
+        "deletionVector.cardinality",
+    )
+    found = [
+        DataFile(
+            size,
+            modified,
+            tuple((parts or {}).get(one) for one in columns),
+            unquote(path),
+            int(count or 0),
+            gone or 0,
         )
-        found = [
-            DataFile(size, modified, tuple((parts or {}).get(one) for one in columns), int(count or 0), gone or 0)
-            for size, modified, parts, count, gone in rows.collect()
-        ]
+        for size, modified, parts, path, count, gone in rows.collect()
+    ]
     return Layout(
         version=int(snapshot.version()),
         files=tuple(found),
         partition_by=columns,
         clustered="clustering" in (protocol.get("writerFeatures") or ()),
         configuration=metadata.get("configuration") or {},
+        types={
+            one["name"]: str(one["type"]).upper()
+            for one in json.loads(metadata["schemaString"])["fields"]
+            if one["name"] in columns
+        },
     )

@@ -32,6 +32,10 @@ class Need:
     """Files that were removed then or later. None: nobody can tell, so no file may go."""
     version: int | None = None
     """Of a reader: the oldest version that it reads."""
+    first: int | None = None
+    """Of a reader: the first version whose removed files it reads all the same."""
+    changes: bool = False
+    """Of a reader: it reads the files of the change feed as well."""
     window: bool = False
     """A length of time that a person chose, rather than a place in the table."""
 

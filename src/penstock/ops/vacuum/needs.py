@@ -8,18 +8,20 @@ there on, and when. That time is not the one of the commit: a long OPTIMIZE date
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from penstock.engine.delta.start import resolve, table_id
 from penstock.engine.delta.version import Version, parse
 from penstock.engine.protocol.checkpoint import folder_of, read_checkpoint
 from penstock.engine.protocol.entry import Entry, named_streams
+from penstock.engine.protocol.gone import files_gone
 from penstock.engine.protocol.ledger import Tail, read_tail
 from penstock.engine.protocol.log import Commit, DeltaLog
 from penstock.engine.protocol.pins import read_pins
 from penstock.engine.store import Store
 from penstock.engine.upkeep.memory import under_way
+from penstock.engine.upkeep.places import Place
 from penstock.errors import PenstockError
 from penstock.ops.recent import RecentLog
 from penstock.ops.vacuum.guard import HOUR_MS, Need, span_text, time_text
@@ -31,16 +33,16 @@ _LONGEST_MS = 24 * HOUR_MS
 """A batch that seems to take longer was planned, and waited for its table to be started again."""
 
 
-def needs(plan: Plan, owner: TablePlan, uri: str, store: Store, now_ms: int) -> list[Need]:
-    """Of the Delta table at `uri`: the table of `owner`, or one that lies beside it."""
-    log = RecentLog(store, uri, owner.name)
-    found = [*_owners(plan, owner, store, now_ms), *_windows(plan, owner, now_ms)]
+def needs(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: int) -> list[Need]:
+    """Of the Delta table at `place`: the table of `owner`, or one that lies beside it."""
+    log = RecentLog(store, place.uri, place.name)
+    found = [*_owners(plan, owner, place, store, now_ms), *_windows(plan, owner, now_ms)]
     for reader in plan.tables:
-        found += _reader(reader, uri, log, store, now_ms)
+        found += _reader(reader, place.uri, log, store, now_ms)
     return found
 
 
-def _owners(plan: Plan, owner: TablePlan, store: Store, now_ms: int) -> Iterator[Need]:
+def _owners(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: int) -> Iterator[Need]:
     """Files that are written and in no commit yet look like files that nobody needs."""
     log = RecentLog(store, owner.uri, owner.name)
     longest = min(_LONGEST_MS, max((_took(commit) for commit in islice(log.backwards(), _BATCHES)), default=0))
@@ -54,7 +56,7 @@ def _owners(plan: Plan, owner: TablePlan, store: Store, now_ms: int) -> Iterator
     flight = _in_flight(store, owner, tail.entry) if isinstance(tail, Tail) else None
     if flight is not None:
         yield Need(owner.name, f"has had a batch under way since {time_text(flight)}", flight - HOUR_MS)
-    began = None if plan.local else under_way(store, plan.system, owner.name)
+    began = None if plan.local else under_way(store, plan.system, place.name)
     if began is not None:  # on a local lake there is a lock instead
         what = (
             f"that began at {time_text(began)} has not ended; was it killed, `penstock optimize {owner.name}` clears it"
@@ -107,7 +109,7 @@ def _reader(reader: TablePlan, uri: str, log: RecentLog, store: Store, now_ms: i
         if pinned:
             version = min(pinned)
             since = _removed_since(log, version + 1, False, now_ms)
-            yield Need(reader.name, f"has looked up rows in version {version}", since, version)
+            yield Need(reader.name, f"has looked up rows in version {version}", since, version, version + 1)
 
 
 def _stream(reader: TablePlan, source: DeltaSource, tail: Tail | None, log: RecentLog, now_ms: int) -> Iterator[Need]:
@@ -122,7 +124,9 @@ def _stream(reader: TablePlan, source: DeltaSource, tail: Tail | None, log: Rece
         return
     first = at.version if source.changes and not at.snapshot else at.read_up_to + 1
     since = _removed_since(log, first, source.changes, now_ms)
-    yield Need(reader.name, _said(at, log.newest(), source.changes, tail), since, at.version)
+    yield Need(
+        reader.name, _said(at, log.newest(), source.changes, tail), since, at.version, first, changes=source.changes
+    )
 
 
 def _said(at: Version, newest: int, changes: bool, tail: Tail | None) -> str:
@@ -168,6 +172,17 @@ def _removed_since(log: RecentLog, first: int, changes: bool, now_ms: int) -> in
             begun = commit.entry.pins.time_ms if commit.entry is not None else commit.timestamp_ms
             since = min(since, begun - HOUR_MS, commit.timestamp_ms - HOUR_MS)
     return since
+
+
+def still_needed(store: Store, uri: str, found: Sequence[Need]) -> dict[str, str]:
+    """File by file, by its name within the table, who needs it: the proof of what the horizon promises."""
+    readers = [need for need in found if need.first is not None]
+    wanted: dict[str, str] = {}
+    for version in range(min((need.first or 0 for need in readers), default=1), RecentLog(store, uri, "").newest() + 1):
+        text = store.read(f"{uri}/_delta_log/{version:020d}.json") or ""
+        for need in (one for one in readers if (one.first or 0) <= version):
+            wanted |= dict.fromkeys(files_gone(text, feed=need.changes), need.who)
+    return wanted
 
 
 def _sources(reader: TablePlan, uri: str) -> list[DeltaSource]:
