@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.engine.identifiers import quote
@@ -13,6 +14,7 @@ from penstock.engine.upkeep.layout import Layout, Partition
 from penstock.engine.upkeep.places import Place
 from penstock.engine.upkeep.session import session_with
 from penstock.engine.upkeep.worth import CUBE, Step, Wanted
+from penstock.errors import Terminal
 
 _CONFLICT = re.compile(r"DELTA_CONCURRENT|Concurrent\w+Exception|ProtocolChangedException|MetadataChangedException")
 _OPTIMIZE = "spark.databricks.delta.optimize"
@@ -41,7 +43,24 @@ def rewrite(spark: SparkSession, place: Place, layout: Layout, step: Step, wante
         },
         upkeep,
     )
-    session.sql(statement(place, layout, step, wanted)).collect()
+    try:
+        session.sql(statement(place, layout, step, wanted)).collect()
+    except PySparkException as error:
+        raise _explained(error, place, wanted) or error from None
+
+
+def _explained(error: PySparkException, place: Place, wanted: Wanted) -> Terminal | None:
+    columns = ", ".join(wanted.zorder_by)
+    if "DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS" in str(error):
+        return Terminal(
+            f"zorder_by: {columns}: the table keeps no statistics of these columns, so their order would help nobody",
+            where=place.name,
+            hint="order by columns that have some; delta.dataSkippingStatsColumns says which they are",
+        )
+    if "DELTA_ZORDERING" in str(error):
+        hint = "`zorder_by` names columns of the table by which it is not partitioned"
+        return Terminal(f"zorder_by: {columns}: {str(error).splitlines()[0]}", where=place.name, hint=hint)
+    return None
 
 
 def statement(place: Place, layout: Layout, step: Step, wanted: Wanted) -> str:
