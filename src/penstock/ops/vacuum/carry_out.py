@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from penstock.engine.protocol.ledger import Tail, read_tail
-from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.upkeep import Upkeep
 from penstock.engine.store import Store
 from penstock.engine.upkeep.layout import snapshot_layout
@@ -15,10 +14,11 @@ from penstock.engine.upkeep.memory import read_memory, write_memory
 from penstock.engine.upkeep.places import Place
 from penstock.engine.upkeep.turns import Hold
 from penstock.engine.upkeep.vacuuming import delete, record, remember
-from penstock.errors import PenstockError
+from penstock.ops.recent import RecentLog
 from penstock.ops.vacuum.guard import Horizon, hours, span_text, time_text
 from penstock.ops.vacuum.leftovers import leftovers
 from penstock.ops.vacuum.look import Looked, look, now_ms, with_files
+from penstock.ops.vacuum.needs import ledger_end
 from penstock.plan.model import Plan, TablePlan
 
 
@@ -84,11 +84,8 @@ def tidy(plan: Plan, table: TablePlan, store: Store, hold: Hold) -> list[str]:
 
 
 def leftovers_of(plan: Plan, table: TablePlan, store: Store) -> list[str]:
-    try:
-        tail: Tail | None = read_tail(DeltaLog(store, table.uri, table.name))
-    except PenstockError:
-        return []
-    return leftovers(plan, table, store, tail.entry) if tail is not None else []
+    tail = ledger_end(RecentLog(store, table.uri, table.name))
+    return leftovers(plan, table, store, tail.entry) if isinstance(tail, Tail) else []
 
 
 def _not_beyond(looked: Looked, planned: Looked | None) -> Looked:

@@ -50,13 +50,13 @@ def look_all(plan: Plan, tables: Sequence[TablePlan], store: Store, retain_ms: i
                 found.append(Looked(place, table))
                 continue
             try:
-                layout = read_layout(place.uri)
+                found.append(look(plan, table, place, store, read_layout(place.uri), retain_ms))
+            except PenstockError as error:
+                found.append(Looked(place, table, problem=error))
             except Exception as error:  # deltalake raises plain Exception
                 text = " ".join(str(error).split())[:300]
                 problem = Terminal(f"its log cannot be read: {text}", where=place.name)
                 found.append(Looked(place, table, problem=problem))
-                continue
-            found.append(look(plan, table, place, store, layout, retain_ms))
     return found
 
 

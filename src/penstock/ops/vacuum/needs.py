@@ -52,7 +52,7 @@ def _owners(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: in
         now_ms - longest - HOUR_MS,
         window=True,
     )
-    tail = _tail(log)
+    tail = ledger_end(log)
     flight = _in_flight(store, owner, tail.entry) if isinstance(tail, Tail) else None
     if flight is not None:
         yield Need(owner.name, f"has had a batch under way since {time_text(flight)}", flight - HOUR_MS)
@@ -95,7 +95,7 @@ def _reader(reader: TablePlan, uri: str, log: RecentLog, store: Store, now_ms: i
     lookups = [one for one in (reader.stages.lookups if reader.stages else ()) if same_place(one.uri, uri)]
     if not sources and not lookups:
         return
-    tail = _tail(RecentLog(store, reader.uri, reader.name))
+    tail = ledger_end(RecentLog(store, reader.uri, reader.name))
     if isinstance(tail, str):
         yield Need(reader.name, f"reads it, and nobody can tell how far: {tail}", None)
         return
@@ -190,7 +190,7 @@ def _sources(reader: TablePlan, uri: str) -> list[DeltaSource]:
     return [one for one in read if isinstance(one, DeltaSource) and same_place(one.uri, uri)]
 
 
-def _tail(log: DeltaLog) -> Tail | str | None:
+def ledger_end(log: DeltaLog) -> Tail | str | None:
     """None if the table is not made; text if its ledger cannot be read."""
     try:
         return read_tail(log)
