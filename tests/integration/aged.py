@@ -16,9 +16,16 @@ _TIMES = re.compile(
 
 
 def age(spark: SparkSession, lake: str | Path, *, hours: float = 0, days: float = 0) -> None:
-    """Commits, removals and batches in every log and checkpoint, and the times of all files. What Spark has cached of
-    the tables is forgotten."""
-    past = round((hours + 24 * days) * 3_600_000)
+    """The same for a session, which forgets what it has cached of the tables."""
+    turn_back(lake, hours + 24 * days)
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+def turn_back(lake: str | Path, hours: float) -> None:
+    """Commits, removals and batches in every log and checkpoint, and the times of all files. Nobody is at work."""
+    past = round(hours * 3_600_000)
     for folder, _, names in os.walk(lake):
         for name in names:
             path = Path(folder) / name
@@ -30,6 +37,3 @@ def age(spark: SparkSession, lake: str | Path, *, hours: float = 0, days: float 
                 text = path.read_text(encoding="utf-8")
                 path.write_text(_TIMES.sub(lambda found: f"{found[1]}{int(found[2]) - past}", text), encoding="utf-8")
             os.utime(path, ns=(at, at))
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

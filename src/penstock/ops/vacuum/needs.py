@@ -17,6 +17,7 @@ from penstock.engine.protocol.checkpoint import folder_of, read_checkpoint
 from penstock.engine.protocol.entry import Entry, named_streams
 from penstock.engine.protocol.gone import files_gone
 from penstock.engine.protocol.ledger import Tail, read_tail
+from penstock.engine.protocol.locks import holder, lock_path
 from penstock.engine.protocol.log import Commit, DeltaLog
 from penstock.engine.protocol.pins import read_pins
 from penstock.engine.store import Store
@@ -53,7 +54,8 @@ def _owners(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: in
         window=True,
     )
     tail = ledger_end(log)
-    flight = _in_flight(store, owner, tail.entry) if isinstance(tail, Tail) else None
+    works = not plan.local or holder(lock_path(plan.system, owner.name, "run")) is not None
+    flight = _in_flight(store, owner, tail.entry) if works and isinstance(tail, Tail) else None
     if flight is not None:
         yield Need(owner.name, f"has had a batch under way since {time_text(flight)}", flight - HOUR_MS)
     began = None if plan.local else under_way(store, plan.system, place.name)
