@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.integration.aged import age
 from tests.integration.looked_after import optimize, table_of
 from tests.integration.runs import Heard, produce, rows, wait_for, whole_chain
+from tests.integration.test_without_locks import by_uri
 
 from penstock.engine.protocol.locks import ProcessLock, lock_path
-from penstock.engine.store import LocalStore
-from penstock.engine.upkeep.memory import read_memory
+from penstock.engine.store import HadoopStore, LocalStore
+from penstock.engine.upkeep import worth
+from penstock.engine.upkeep.memory import read_memory, write_memory
+from penstock.engine.upkeep.turns import held_still
 from penstock.errors import Terminal
 from penstock.ops.care import look_after
 from penstock.ops.optimize.look import look
@@ -78,6 +83,27 @@ def test_a_clustered_table_is_clustered_once(spark: SparkSession, project: Any) 
     assert not optimize(spark, plan, "bronze.t").done and not _looked(plan, "bronze.t").steps
 
 
+def test_files_are_looked_after_on_a_lake_without_locks(spark: SparkSession, project: Any, tmp_path: Path) -> None:
+    """As on an object store: by Hadoop's file systems."""
+    plan = by_uri(project({"bronze.t": {"from": {"kafka": "none"}}}))
+    table, store = plan.tables[0], HadoopStore(spark)
+    for number in range(5):
+        spark.range(number, number + 1).coalesce(1).write.format("delta").mode("append").save(table.uri)
+    hold = held_still(spark, plan, table.name)
+    (said,) = look_after("optimize", spark, plan, table, store, hold)
+    assert said == "optimized: 5 files as larger ones: 5 files became 1"
+    assert look_after("vacuum", spark, plan, table, store, hold) == [], "removed a moment ago"
+    age(spark, tmp_path / "lake", days=8)
+    memory = read_memory(store, plan.system, "bronze.t")
+    write_memory(store, plan.system, "bronze.t", replace(memory, began_ms=time.time_ns() // 1_000_000 - 9 * 86_400_000))
+    (said,) = look_after("vacuum", spark, plan, table, store, hold)
+    assert said.startswith("not vacuumed: an optimize that began at"), "its files may be in no commit yet"
+    write_memory(store, plan.system, "bronze.t", memory)
+    (said,) = look_after("vacuum", spark, plan, table, store, hold)
+    assert said.startswith("vacuumed: 5 files deleted that were removed before")
+    assert spark.read.format("delta").load(table.uri).count() == 5
+
+
 def test_a_commit_beside_a_runner_waits_for_the_lock_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
     """This process holds it as a runner would; the JVM, another process, commits."""
     lake = str(tmp_path)
@@ -123,6 +149,7 @@ def test_a_runner_looks_after_its_tables_between_their_batches(
     }
     plan = replace(project(tables), maintenance=MaintenancePlan(optimize_seconds=1.0, vacuum_seconds=2.0))
     monkeypatch.setattr(upkeep, "REST", 0.1)
+    monkeypatch.setattr(worth, "FEWEST", 2)
     failed: list[str] = []
 
     def care(work: Any, *given: Any) -> Any:

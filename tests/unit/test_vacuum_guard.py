@@ -146,6 +146,25 @@ def test_a_lookup_keeps_the_version_that_its_last_batch_has_seen(lake: Lake) -> 
     assert not lake.deleted(lake.horizon())
 
 
+def test_a_function_on_streams_keeps_what_each_of_its_inputs_needs(lake: Lake) -> None:
+    from dataclasses import replace
+
+    from penstock.plan.model import DeltaSource, StreamPlan
+
+    table = lake.plan.table("silver.orders")
+    assert table is not None and isinstance(table.source, DeltaSource)
+    other = replace(table.source, uri="/elsewhere", table="silver.else")
+    stream = StreamPlan("s.py", "f", "", {"a": other, "b": table.source, "c": table.source}, "append")
+    tables = tuple(replace(one, stream=stream) if one is table else one for one in lake.plan.tables)
+    lake.plan = replace(lake.plan, tables=tables)
+    streams = {"streams": {"a": "silver.else", "b": TABLE, "c": TABLE}, "order": ["c", "a", "b"]}
+    lake.reads("silver.orders", at_version(4), subscription=streams, others=(at_version(1), at_version(2)))
+    lake.optimize()
+    lake.pass_(30)
+    assert {need.version for need in lake.horizon().needs if need.who == "silver.orders"} == {2}, "not 1: of another"
+    assert not lake.deleted(lake.horizon())
+
+
 def test_a_batch_in_flight_keeps_its_files(lake: Lake) -> None:
     """It writes for longer than any batch before it, and its files are in no version yet. On a local lake the run lock
     says whether somebody is at work; elsewhere nobody can tell."""

@@ -122,11 +122,23 @@ class Lake:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n".join(map(json.dumps, lines)))
 
-    def reads(self, name: str, before: Version, after: Version | None = None, *, batch: int = 3, **pins: Any) -> None:
-        """The last entry of a reader."""
+    def reads(
+        self,
+        name: str,
+        before: Version,
+        after: Version | None = None,
+        *,
+        batch: int = 3,
+        others: tuple[Version, ...] = (),
+        subscription: dict[str, Any] | None = None,
+        **pins: Any,
+    ) -> None:
+        """The last entry of a reader; `others` are its positions in other streams."""
         table = self._table(name)
-        where = (str(before),), (str(after or before),)
+        more = tuple(map(str, others))
+        where = (str(before), *more), (str(after or before), *more)
         entry = Entry("batch", name, "led", 1, batch, *where, replace(Pins(self.now, "d"), **pins))
+        entry = replace(entry, subscription=subscription or {})
         info = {"operation": "WRITE", "inCommitTimestamp": self.now, "userMetadata": dump(entry)}
         self._write(table.uri, 0, [{"commitInfo": info}])
         heal(LocalStore(), f"{table.checkpoints}/1", entry)
