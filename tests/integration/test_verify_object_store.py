@@ -18,7 +18,7 @@ from tests.bronze_table import BronzeTable, plan_of, table_plan
 from penstock.dev.ports import free_port, is_taken
 from penstock.engine.object_store import storage_options
 from penstock.engine.protocol.heal import heal
-from penstock.engine.store import Store
+from penstock.engine.store import Store, size_of
 from penstock.engine.stores import open_store
 from penstock.errors import PenstockError, UsageError
 from penstock.ops import status as status_ops
@@ -119,7 +119,7 @@ def test_rejected_rows_and_checkpoints_on_s3_are_shown_and_healed(store: Store, 
     store.delete(f"{there.checkpoints}/1/metadata")
     (standing,) = standings(plan, plan.tables, store)
     assert standing.seen.why == "its metadata file is missing or empty"
-    assert standing.weight.size == store.size(f"{there.checkpoints}/1")
+    assert standing.weight.size == size_of(store, f"{there.checkpoints}/1")
     assert (standing.weight.size.files, standing.weight.batches) == (4, 2)
     done = carry_out(plan, there, store)
     assert done is not None and done.why is not None

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.plan_maintenance import maintenance_facts
 from penstock.cli.plan_sinks import cluster_text, target_facts
 from penstock.plan.files import FilesSource
 from penstock.plan.model import (
@@ -58,6 +59,7 @@ def _head(plan: Plan, tables: Sequence[TablePlan]) -> RenderableType:
             [
                 ("lake", plan.lake + (" (a local folder: Penstock locks it)" if plan.local else "")),
                 ("spark", f"{plan.master}, {plan.parallelism} tasks at once"),
+                *maintenance_facts(plan.maintenance),
             ]
         ),
     )

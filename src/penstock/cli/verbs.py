@@ -20,6 +20,8 @@ VERBS = {
     "run": (RUN, "Run the tables: until stopped, or --once up to what is there now."),
     "replay": (RUN, "Make a table anew from its source, by its definition of now."),
     "checkpoints": (RUN, "What tables go on from: look at it, heal it, choose it."),
+    "optimize": (RUN, "Make large files of small ones, where it pays."),
+    "vacuum": (RUN, "Delete files that no version and no reader needs any more."),
     "status": (WATCH, "Per table: state, last batch, rows, position and lag."),
     "history": (WATCH, "The commits of a table with their ledger entries."),
     "dlq": (WATCH, "What was rejected, and why: the quarantines of the tables."),

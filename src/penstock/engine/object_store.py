@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from penstock.engine.store import Size
+from penstock.engine.store import Listed
 from penstock.errors import PenstockError, SetupError, Transient, UsageError
 
 T = TypeVar("T")
@@ -67,17 +67,19 @@ class ObjectStore:
             except _Missing:
                 continue
 
-    def size(self, path: str) -> Size:
-        found = self._objects(path, *self._open(path))
-        return Size(len(found), sum(found.values()))
+    def listing(self, path: str) -> dict[str, Listed]:
+        bucket, key = self._open(path)
+        return {
+            one["path"][len(key) + 1 :]: Listed(int(one["size"]), int(one["last_modified"].timestamp() * 1000))
+            for one in self._listed(path, bucket, key)
+        }
 
     def _below(self, path: str, bucket: Any, key: str) -> list[str]:
-        return sorted(self._objects(path, bucket, key))
+        return sorted(one["path"] for one in self._listed(path, bucket, key))
 
-    def _objects(self, path: str, bucket: Any, key: str) -> dict[str, int]:
-        """Name -> size."""
+    def _listed(self, path: str, bucket: Any, key: str) -> list[Any]:
         pages = self._ask(path, lambda: list(self._obstore.list(bucket, f"{key}/")))
-        return {one["path"]: int(one["size"]) for page in pages for one in page}
+        return [one for page in pages for one in page]
 
     def _open(self, path: str) -> tuple[Any, str]:
         parts = urlsplit(path)

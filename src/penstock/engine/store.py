@@ -16,12 +16,24 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
+class Listed:
+    size: int
+    modified_ms: int
+
+
+@dataclass(frozen=True)
 class Size:
     files: int = 0
     bytes: int = 0
 
     def __add__(self, other: Size) -> Size:
         return Size(self.files + other.files, self.bytes + other.bytes)
+
+
+def size_of(store: Store, folder: str) -> Size:
+    """Of a folder with all that is in it."""
+    found = store.listing(folder).values()
+    return Size(len(found), sum(one.size for one in found))
 
 
 class Store(Protocol):
@@ -40,8 +52,8 @@ class Store(Protocol):
     def delete(self, path: str) -> None:
         """A file or a whole folder; nothing happens if it is not there."""
 
-    def size(self, path: str) -> Size:
-        """Of a folder with all that is in it."""
+    def listing(self, path: str) -> dict[str, Listed]:
+        """Every file in a folder and below, by its name from there on; {} if there is none."""
 
 
 class LocalStore:
@@ -77,14 +89,15 @@ class LocalStore:
         else:
             target.unlink(missing_ok=True)
 
-    def size(self, path: str) -> Size:
-        files = total = 0
+    def listing(self, path: str) -> dict[str, Listed]:
+        found: dict[str, Listed] = {}
         for folder, _, names in os.walk(path):
             for name in names:
-                with suppress(FileNotFoundError):  # a query is running there
-                    total += (Path(folder) / name).lstat().st_size
-                    files += 1
-        return Size(files, total)
+                file = Path(folder) / name
+                with suppress(FileNotFoundError):  # gone since its folder was read
+                    about = file.stat()
+                    found[str(file.relative_to(path))] = Listed(about.st_size, about.st_mtime_ns // 1_000_000)
+        return found
 
 
 class HadoopStore:
@@ -133,9 +146,15 @@ class HadoopStore:
         files, location = self._open(path)
         files.delete(location, True)
 
-    def size(self, path: str) -> Size:
+    def listing(self, path: str) -> dict[str, Listed]:
         files, location = self._open(path)
         if not files.exists(location):
-            return Size()
-        summary = files.getContentSummary(location)
-        return Size(int(summary.getFileCount()), int(summary.getLength()))
+            return {}
+        base = len(str(files.makeQualified(location).toString())) + 1
+        found: dict[str, Listed] = {}
+        listed = files.listFiles(location, True)
+        while listed.hasNext():
+            status = listed.next()
+            about = Listed(int(status.getLen()), int(status.getModificationTime()))
+            found[str(status.getPath().toString())[base:]] = about
+        return found

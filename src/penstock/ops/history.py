@@ -23,7 +23,7 @@ class Line:
     origin: str
     """ledger, maintenance, foreign append or foreign change."""
     kind: str | None
-    """Of the ledger entry: genesis, batch, open or carry."""
+    """Of the ledger entry: genesis, batch, open or carry. Of Penstock's upkeep: optimize, purge, vacuum, remember."""
     generation: int | None
     batch: int | None
     rows: int
@@ -51,12 +51,14 @@ def _line(commit: Commit) -> Line:
     note = entry.note if entry is not None else None
     if commit.restored_to is not None:
         note = f"back to version {commit.restored_to}"
+    if commit.upkeep is not None:
+        note = commit.upkeep.said
     return Line(
         version=commit.version,
         timestamp_ms=commit.timestamp_ms,
         operation=commit.operation,
         origin=commit.origin.value,
-        kind=entry.kind if entry else None,
+        kind=entry.kind if entry else commit.upkeep.work if commit.upkeep else None,
         generation=entry.generation if entry else None,
         batch=entry.batch if entry else None,
         rows=commit.rows,

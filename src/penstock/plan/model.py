@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import SecretStr
 
+from penstock.plan.maintenance import MaintenancePlan
 from penstock.plan.stages import AggregatePlan, Stages, WritePlan
 from penstock.plan.target import ChangeSink
 
@@ -207,6 +208,7 @@ class Plan:
     """Upstream before downstream."""
     secret_conf: Mapping[str, SecretStr] = field(default_factory=dict)
     """Confs given by reference (`${env:…}`, `${file:…}`): handed to the session, never printed."""
+    maintenance: MaintenancePlan = field(default_factory=MaintenancePlan)
 
     @property
     def local(self) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from penstock.engine.protocol.fates import Fates
+from penstock.engine.protocol.upkeep import WORKS
 from penstock.errors import Terminal
 
 FORMAT = 1
@@ -198,6 +199,8 @@ def parse(user_metadata: str | None) -> Entry | None:
             f"the table's log has an entry of format {document['penstock']}; this Penstock reads format {FORMAT}",
             hint="a newer Penstock wrote to the table: run that version",
         )
+    if document.get("kind") in WORKS:  # it says who looked after the files, and moves no position
+        return None
     pins, counts = document["pins"], document.get("counts", {})
     return Entry(
         kind=document["kind"],

@@ -1,9 +1,10 @@
 """Table locks of a local lake: Delta's local log store cannot tell two processes apart.
 
 *run* is held for the life of a runner, *commit* from before a batch's first look at the table until after its last
-commit, *replay* as long as somebody makes the table anew, beside its runner. All are POSIX record locks, so they end
-with their process however it dies. The process that commits is the JVM, and Python can die before it: there the locks
-are taken by the JVM. Commands without a JVM take the same files with fcntl. Object stores need none of this.
+commit, *replay* as long as somebody makes the table anew, beside its runner, *upkeep* while its files are looked after.
+All are POSIX record locks, so they end with their process however it dies. The process that commits is the JVM, and
+Python can die before it: there the locks are taken by the JVM. Commands without a JVM take the same files with fcntl.
+Object stores need none of this.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from py4j.protocol import Py4JJavaError
 
 from penstock.errors import Conflict, LockHeld
 
-Name = Literal["run", "commit", "replay"]
+Name = Literal["run", "commit", "replay", "upkeep"]
 _PATIENCE = 0.005
 """Seconds between two looks at a commit lock: a batch holds it for a tenth of a second."""
 

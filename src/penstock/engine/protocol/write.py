@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +110,15 @@ class BatchWriter:
         finally:
             target.lock.release()
             function.done()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else commits to the table meanwhile."""
+        acquire_commit(self._target.lock, self._target.table)
+        try:
+            yield
+        finally:
+            self._target.lock.release()
 
     def keep(self, spark: SparkSession) -> None:
         """Called now and then. Says the last entry of an idle table again before log retention takes it, and lets old

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from penstock.engine.store import Size, Store
+from penstock.engine.store import Size, Store, size_of
 
 _FILE = re.compile(r"(\d+)(?:_.*)?\.(?:delta|snapshot|zip|changelog)")
 _KINDS = {
@@ -51,7 +51,7 @@ def _operator(store: Store, folder: str, number: int) -> Operator:
     newest = [max(one) for one in held if one]
     versions = (min(min(one) for one in held if one), max(newest)) if newest else None
     behind = sum(one < max(newest) for one in newest)
-    return Operator(number, _name(store, folder), len(partitions), versions, behind, store.size(folder))
+    return Operator(number, _name(store, folder), len(partitions), versions, behind, size_of(store, folder))
 
 
 def _versions(store: Store, folder: str) -> set[int]:

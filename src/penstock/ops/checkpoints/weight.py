@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from penstock.engine.protocol.beside import KEPT
 from penstock.engine.protocol.checkpoint import MARKER
-from penstock.engine.store import Size, Store
+from penstock.engine.store import Size, Store, size_of
 from penstock.ops.checkpoints.look import Look
 from penstock.plan.model import Plan
 
@@ -46,7 +46,7 @@ def weigh(seen: Look, store: Store) -> Weight:
     if seen.folder is None:
         return Weight(Size(), Size(), 0)
     batches = sum(name.isdigit() for name in store.names(f"{seen.folder}/offsets"))
-    return Weight(store.size(seen.folder), store.size(f"{seen.folder}/state"), batches)
+    return Weight(size_of(store, seen.folder), size_of(store, f"{seen.folder}/state"), batches)
 
 
 def leftovers(seen: Look, store: Store) -> Iterator[Leftover]:
@@ -57,11 +57,11 @@ def leftovers(seen: Look, store: Store) -> Iterator[Leftover]:
     for name in sorted(store.names(table.checkpoints)):
         folder = f"{table.checkpoints}/{name}"
         if name.endswith(".new"):
-            yield Leftover(table.name, folder, "a heal that was cut off", store.size(folder))
+            yield Leftover(table.name, folder, "a heal that was cut off", size_of(store, folder))
         elif name.isdigit() and int(name) < entry.generation:
-            yield Leftover(table.name, folder, f"generation {name}", store.size(folder))
+            yield Leftover(table.name, folder, f"generation {name}", size_of(store, folder))
         elif name.isdigit() and int(name) > entry.generation and _ledger(store, folder) != entry.ledger:
-            yield Leftover(table.name, folder, "another table of that name", store.size(folder))
+            yield Leftover(table.name, folder, "another table of that name", size_of(store, folder))
 
 
 def strangers(plan: Plan, store: Store) -> Iterator[Leftover]:
@@ -70,7 +70,7 @@ def strangers(plan: Plan, store: Store) -> Iterator[Leftover]:
     for name in sorted(store.names(f"{plan.system}/checkpoints")):
         if name not in known:
             folder = f"{plan.system}/checkpoints/{name}"
-            yield Leftover(name, folder, "no table of the project", store.size(folder))
+            yield Leftover(name, folder, "no table of the project", size_of(store, folder))
 
 
 def _ledger(store: Store, folder: str) -> str | None:
