@@ -20,6 +20,7 @@ from penstock.engine.protocol.ledger import Tail, read_tail
 from penstock.engine.protocol.locks import holder, lock_path
 from penstock.engine.protocol.log import Commit, DeltaLog
 from penstock.engine.protocol.pins import read_pins
+from penstock.engine.replay.pending import pending_replay
 from penstock.engine.store import Store
 from penstock.engine.upkeep.memory import under_way
 from penstock.engine.upkeep.places import Place
@@ -58,6 +59,9 @@ def _owners(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: in
     flight = _in_flight(store, owner, tail.entry) if works and isinstance(tail, Tail) else None
     if flight is not None:
         yield Need(owner.name, f"has had a batch under way since {time_text(flight)}", flight - HOUR_MS)
+    if isinstance(tail, Tail) and pending_replay(tail.entry) is not None:
+        opened = tail.entry.pins.time_ms
+        yield Need(owner.name, f"is being replayed since {time_text(opened)}", opened - HOUR_MS)
     began = None if plan.local else under_way(store, plan.system, place.name)
     if began is not None:  # on a local lake there is a lock instead
         what = (
@@ -145,7 +149,9 @@ def _position(reader: TablePlan, source: DeltaSource, entry: Entry) -> Version |
     positions = entry.after if entry.batch == 0 else entry.before
     names = named_streams(entry)
     if not names:
-        return parse(positions[0]) if "reservoirVersion" in positions[0] else None
+        owed = pending_replay(entry)  # given up, it goes on where it was before
+        ends = [one for one in (positions[0], *(owed.position if owed else ())) if "reservoirVersion" in one]
+        return min(map(parse, ends), key=lambda one: one.version, default=None)
     found = [parse(one) for name, one in zip(names, positions, strict=False) if name == (source.table or source.uri)]
     return min(found, key=lambda one: one.version, default=None)
 
