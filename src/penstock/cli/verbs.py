@@ -22,6 +22,8 @@ VERBS = {
     "status": (WATCH, "Per table: state, last batch, rows, position and lag."),
     "history": (WATCH, "The commits of a table with their ledger entries."),
     "verify": (WATCH, "Prove that every record is in its table exactly once."),
+    "sql": (WATCH, "Ask a query of the tables, by their names, as of any version."),
+    "shell": (WATCH, "The same, one query after the other, at a prompt."),
     "demo": (DEV, "All of this in a minute: a broker, events, tables, a proof."),
     "kafka": (DEV, "A Kafka broker for development, on this machine only."),
     "generate": (DEV, "Realistic events into a topic."),
