@@ -21,7 +21,7 @@ Tombstones = Annotated[
 
 def command(
     query: Annotated[
-        str | None, typer.Argument(metavar="[QUERY]", help="One query; - reads it from standard input.")
+        str | None, typer.Argument(metavar="QUERY", help="One query; - reads it from standard input.")
     ] = None,
     file: Annotated[Path | None, typer.Option("-f", "--file", metavar="FILE", help="Read the query from here.")] = None,
     limit: Annotated[

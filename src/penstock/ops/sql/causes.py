@@ -38,8 +38,8 @@ _LONGEST = 600
 
 @contextmanager
 def explained(session: SparkSession, statement: Statement | None, read: Sequence[Pinned], log: str) -> Iterator[None]:
-    """Turns what Spark raises within into errors of Penstock's. `read` are the tables as far as they are known by then,
-    `log` the folder of Spark's own log."""
+    """Turns what Spark raises within into errors of Penstock's. Without a statement it is the tables themselves that
+    cannot be read. `read` are those that are known by then, `log` the folder of Spark's own log."""
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:
@@ -62,10 +62,11 @@ def _explain(
     if condition in _NO_FUNCTION:
         return _no_function(session, error, message, place)
     whole = f"{message}\n{place}" if place else message
+    if statement is None:
+        return QueryFailed(whole, where=", ".join(map(str, read)), hint=f"the whole story is in {log}")
     if isinstance(error, AnalysisException | ParseException) and not condition.startswith("DELTA_"):
         return UsageError(whole)
-    where = ", ".join(map(str, read)) if condition.startswith("DELTA_") else None
-    return QueryFailed(whole, where=where, hint=None if place else f"the whole story is in {log}")
+    return QueryFailed(whole, hint=None if place else f"the whole story is in {log}")
 
 
 def _gone(text: str, read: Sequence[Pinned]) -> PenstockError | None:

@@ -72,9 +72,9 @@ class Reader:
         if not versions.exists(table):
             return None
         pinned = Pinned(table, versions.of(table, None))
-        with active(self.session), self._explained(None, [pinned]):
+        with active(self.session):
             fields = self._frame(pinned).schema.fields
-            return pinned.version, {field.name: field.dataType.simpleString() for field in fields}
+        return pinned.version, {field.name: field.dataType.simpleString() for field in fields}
 
     def _pinned(self, statement: Statement, found: list[Named]) -> dict[int, Pinned]:
         """By the places of the names."""
@@ -98,7 +98,8 @@ class Reader:
         return tables
 
     def _frame(self, one: Pinned) -> DataFrame:
-        rows = self.session.read.format("delta").option("versionAsOf", one.version).load(one.table.uri)
+        with self._explained(None, [one]):
+            rows = self.session.read.format("delta").option("versionAsOf", one.version).load(one.table.uri)
         return alive(rows) if one.table.merged and not self._tombstones and DELETED in rows.columns else rows
 
     def _plan_of(self, one: Pinned) -> Any:
