@@ -51,7 +51,7 @@ def test_sql_prints_one_document_and_leaves_nothing_behind(project: Path) -> Non
         "columns": ["topic", "n", "o"],
         "rows": [["orders", 5, 2]],
         "truncated": False,
-        "read": [{"table": "bronze.orders", "version": 2}, {"table": "bronze.orders", "version": 1}],
+        "read": [{"table": "bronze.orders", "version": 1}, {"table": "bronze.orders", "version": 2}],
     }
     assert not done.stderr, "Spark's noise is in its log"
     assert sorted(path.name for path in project.iterdir()) == [".penstock", "lake", "penstock.yml"]

@@ -93,6 +93,8 @@ def test_an_unknown_table_gets_a_did_you_mean_and_the_list(plan: Plan) -> None:
     hint = refused(plan, "SELECT * FROM silver.ordrs@v1").hint
     names = "bronze.orders, orders_out, silver.orders, silver.orders__quarantine"
     assert hint == f"did you mean 'silver.orders'? There are: {names}"
+    assert str(refused(plan, "SELECT * FROM Orders@v1").hint).startswith("did you mean 'bronze.orders'?")
+    assert refused(plan, "SELECT * FROM zzz@v1").hint == f"there are: {names}"
 
 
 def test_tables_are_found_whatever_their_capitals_and_with_the_quarantine_that_they_may_have_had(plan: Plan) -> None:

@@ -58,7 +58,7 @@ def command(
     refuse_early(plan, statement)
 
     from penstock.cli.sql_output import kept_aside, write_csv, write_json
-    from penstock.cli.sql_view import CUT, ask_people
+    from penstock.cli.sql_view import CUT, ask_people, first
     from penstock.ops.sql.reader import open_reader
 
     most = (None if as_json or as_csv else SHOWN) if limit is None else limit or None
@@ -74,8 +74,8 @@ def command(
             with reader.ask(statement) as answer:
                 cut = (write_json if as_json else write_csv)(answer, most, aside)
             status.stop()
-        if cut:
-            err.print(f"the first {most:,} rows; {CUT}")
+        if cut and most is not None:
+            err.print(f"{first(most)}; {CUT}")
 
 
 def _text(query: str | None, file: Path | None) -> str:

@@ -96,5 +96,9 @@ def note(answer: Answer, shown: int, truncated: bool, seconds: float) -> str:
     rows = f"{shown:,} row{'' if shown == 1 else 's'}"
     of = f" of {', '.join(map(str, answer.read[:_TABLES_NAMED]))}" if answer.read else ""
     more = f" and {len(answer.read) - _TABLES_NAMED} more" if len(answer.read) > _TABLES_NAMED else ""
-    said = f"the first {rows}{of}{more}; {CUT}" if truncated else f"{rows}{of}{more}"
+    said = f"{first(shown)}{of}{more}; {CUT}" if truncated else f"{rows}{of}{more}"
     return f"{said} ({seconds:.1f} s)"
+
+
+def first(rows: int) -> str:
+    return "the first row" if rows == 1 else f"the first {rows:,} rows"

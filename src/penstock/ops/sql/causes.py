@@ -54,6 +54,8 @@ def _explain(
         return SetupError("the JVM ended (killed, or out of memory)", hint=f"its last words are in {log}")
     if _GONE.search(text) and (found := _gone(text, read)):
         return found
+    if "java.lang.StackOverflowError" in text:
+        return UsageError("the query is nested too deeply", hint="give its inner queries names: WITH a AS (…) SELECT …")
     said = _SAID.search(text)
     condition, message = (said[1], said[2]) if said else ("", _innermost(text))
     message = visible(" ".join(_IDLE_ADVICE.sub("", message).split()))
@@ -71,7 +73,7 @@ def _explain(
 
 def _gone(text: str, read: Sequence[Pinned]) -> PenstockError | None:
     for path in map(unquote, _FILE.findall(text)):
-        held = [one for one in read if f"{one.table.uri}/" in path]
+        held = sorted((one for one in read if f"{one.table.uri}/" in path), key=lambda one: one.version)
         if held:
             name = held[0].table.name
             return QueryFailed(

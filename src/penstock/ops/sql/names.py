@@ -35,6 +35,7 @@ class Names:
         if found := self._known.get(name.casefold()):
             return found
         names = [one.name for one in self.all]
-        meant = nearest(name, names)
-        hint = f"did you mean '{meant}'? There are: {', '.join(names)}" if meant else f"there are: {', '.join(names)}"
+        same = next((one for one in names if one.casefold().endswith(f".{name.casefold()}")), None)
+        meant, there = same or nearest(name, names), f"here are: {', '.join(names)}"
+        hint = f"did you mean '{meant}'? T{there}" if meant else f"t{there}"
         raise UsageError(f"there is no table '{name}' in this project\n{shown}".rstrip(), hint=hint)

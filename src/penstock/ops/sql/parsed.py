@@ -36,10 +36,12 @@ def parse(session: SparkSession, text: str) -> Any:
 
 def nodes(plan: Any) -> Iterator[Any]:
     """The plan and all below it, subqueries too."""
-    yield plan
-    for below in (plan.children(), plan.subqueries()):
-        for number in range(below.size()):
-            yield from nodes(below.apply(number))
+    waiting = [plan]
+    while waiting:  # no recursion: a query may be nested deeper than Python's stack
+        node = waiting.pop()
+        yield node
+        for below in (node.children(), node.subqueries()):
+            waiting += [below.apply(number) for number in range(below.size())]
 
 
 def kind(node: Any) -> str:
@@ -47,14 +49,14 @@ def kind(node: Any) -> str:
 
 
 def named(plan: Any, text: str) -> list[Named]:
-    """The tables in the order in which they are found. Raises UsageError where one is named in a way of its own."""
+    """The tables in the order in which they are written. Raises UsageError where one is named in a way of its own."""
     found = []
     for node in nodes(plan):
         if kind(node) == _RELATION:
             found.append(_named(node, None, text))
         elif kind(node) == _TRAVEL:
             found.append(_named(node.relation(), _travel(node, text), text))
-    return found
+    return sorted(found, key=lambda one: one.start)
 
 
 def replaced(session: SparkSession, plan: Any, tables: Mapping[int, Any]) -> Any:
