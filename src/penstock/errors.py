@@ -4,6 +4,7 @@
     ├── UsageError            exit 2: wrong use of a command
     │   └── SpecError         exit 2: the project file is wrong (one or many problems)
     ├── SetupError            exit 3: this machine lacks something (Java, network, a jar that is the right one)
+    ├── QueryFailed           exit 3: a query that began and could not be answered
     ├── Transient             retried with growing delays
     │   ├── BrokerAway        no broker answered in time
     │   ├── Conflict          another writer committed first
@@ -65,6 +66,10 @@ class SpecError(UsageError):
 
 
 class SetupError(PenstockError):
+    pass
+
+
+class QueryFailed(PenstockError):
     pass
 
 

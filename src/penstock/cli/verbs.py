@@ -27,6 +27,8 @@ VERBS = {
     "dlq": (WATCH, "What was rejected, and why: the quarantines of the tables."),
     "verify": (WATCH, "Prove that every record is in its table exactly once."),
     "doctor": (WATCH, "What breaks in production, found before it does, with what to do."),
+    "sql": (WATCH, "Ask a query of the tables, by their names, as of any version."),
+    "shell": (WATCH, "The same, one query after the other, at a prompt."),
     "demo": (DEV, "All of this in a minute: a broker, events, tables, a proof."),
     "kafka": (DEV, "A Kafka broker for development, on this machine only."),
     "generate": (DEV, "Realistic events into a topic."),

@@ -33,11 +33,16 @@ _LOGS_KEPT = 5
 
 @contextmanager
 def spark_session(
-    plan: Plan, *, show_logs: bool = False, keep_classes: bool = False, say: Callable[[str], None] = lambda _: None
+    plan: Plan,
+    *,
+    show_logs: bool = False,
+    keep_classes: bool = False,
+    log: str = "spark",
+    say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[SparkSession]:
     """A session for the plan; ended, with its JVM, on the way out. Spark's own log goes to a file of the project,
-    `.penstock/logs/`, or to standard error with `show_logs`. With `keep_classes` it leaves, once, an archive that makes
-    later starts quicker."""
+    `.penstock/logs/`, or to standard error with `show_logs`; the last few that begin with `log` are kept. With
+    `keep_classes` it leaves, once, an archive that makes later starts quicker."""
     # Spark's Python writes every error of a query to standard error, as JSON, before anybody has seen it.
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     java = ensure_java(say)
@@ -53,16 +58,16 @@ def spark_session(
         conf["spark.jars"] = ",".join(jars)
     classes = ClassArchive(java, conf["spark.driver.extraClassPath"], _pyspark_home())
     making = classes.make() if keep_classes and not classes.exists else ""
-    log = None if show_logs else _log_file(plan)
+    log_file = None if show_logs else _log_file(plan, log)
     # What a JVM writes when it crashes; else it would lie in whatever folder the user is in.
     conf = _with_option(conf, option(f"-XX:ErrorFile={logs_folder(plan)}/jvm-%p.log"))
     try:
-        gateway = _launch(plan.master, _with_option(conf, making or classes.use()), log)
+        gateway = _launch(plan.master, _with_option(conf, making or classes.use()), log_file)
     except SetupError:
         if not classes.damaged():
             raise
         classes.remove()  # it would keep every JVM from starting
-        gateway = _launch(plan.master, conf, log)
+        gateway = _launch(plan.master, conf, log_file)
     ended = False
     try:
         context = SparkContext(
@@ -78,8 +83,8 @@ def spark_session(
             _end(gateway)
         if making:
             classes.keep(whole=ended)
-        if log is not None:
-            log.close()
+        if log_file is not None:
+            log_file.close()
 
 
 def _pyspark_home() -> Path:
@@ -123,14 +128,14 @@ def logs_folder(plan: Plan) -> Path:
     return Path(plan.root) / ".penstock" / "logs"
 
 
-def _log_file(plan: Plan) -> IO[bytes]:
+def _log_file(plan: Plan, name: str) -> IO[bytes]:
     folder = logs_folder(plan)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for kind in ("spark", "jvm"):
+        for kind in (name, "jvm"):
             for old in sorted(folder.glob(f"{kind}-*.log"), key=lambda log: log.stat().st_mtime)[: -_LOGS_KEPT + 1]:
                 old.unlink(missing_ok=True)
-        return (folder / f"spark-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.log").open("wb")
+        return (folder / f"{name}-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.log").open("wb")
     except OSError:  # a project folder that we may only read
         return Path(os.devnull).open("wb")
 

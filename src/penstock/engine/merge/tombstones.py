@@ -11,4 +11,9 @@ SEQUENCE, DELETED, DELETED_AT = OWN
 
 def living(rows: DataFrame) -> DataFrame:
     """The rows of a merged table as everybody but its own writer sees them."""
-    return rows.where(f"NOT {DELETED}").drop(*OWN, SINCE)
+    return alive(rows).drop(*OWN, SINCE)
+
+
+def alive(rows: DataFrame) -> DataFrame:
+    """The same rows with all their columns."""
+    return rows.where(f"NOT {DELETED}")

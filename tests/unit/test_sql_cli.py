@@ -1,0 +1,177 @@
+"""What `sql` and `shell` answer without a JVM, and how they show what they found."""
+
+from __future__ import annotations
+
+import io
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from test_sql_versions import commit
+from typer import Typer
+from typer.testing import CliRunner
+
+from penstock.cli import sql
+from penstock.cli.shell_line import statements
+from penstock.cli.sql_output import _field
+from penstock.cli.sql_view import rows_view
+from penstock.errors import PenstockError, UsageError
+from penstock.ops.sql.names import Names, Readable
+from penstock.plan.build import build_plan
+from penstock.plan.model import Plan
+from penstock.spec.load import load_project
+
+PROJECT = """
+name: shop
+lake: ./lake
+kafka: {bootstrap: "127.0.0.1:1"}
+tables:
+  bronze.orders: {from: {kafka: orders}}
+  silver.orders:
+    from: {table: bronze.orders}
+    decode: {json: value, schema: "id BIGINT"}
+sinks:
+  orders_out: {from: {table: silver.orders}, to: {kafka: out}}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    (tmp_path / "penstock.yml").write_text(PROJECT)
+    made = build_plan(load_project(tmp_path))
+    commit(Readable("silver.orders", f"{made.lake}/silver/orders"), 0, datetime(2026, 5, 14, tzinfo=UTC))
+    return made
+
+
+@pytest.fixture
+def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no Java to be found, whatever would start one fails in another way."""
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.setenv("PATH", "/nowhere")
+
+
+def refused(plan: Plan, *words: str, given: str = "") -> PenstockError:
+    app = Typer()
+    app.command()(sql.command)
+    done = CliRunner().invoke(app, ["-C", plan.root, *words], input=given)
+    assert isinstance(done.exception, UsageError), (done.exception, done.output)
+    assert not done.stdout
+    return done.exception
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "there is no query"),
+        (["SELECT 1", "-f", "x.sql"], "two queries"),
+        (["-f", "x.sql"], "x.sql cannot be read"),
+        (["SELECT 1", "--json", "--csv"], "--csv and --json"),
+        (["DROP TABLE bronze.orders"], "'DROP' does not begin a query"),
+        (["SELECT 1; SELECT 2"], "more than one statement"),
+        (["SELECT * FROM silver.ordrs@v1"], "no table 'silver.ordrs'"),
+        (["SELECT * FROM silver.orders@v1"], "silver.orders has no version 1: it has version 0 only"),
+        (["SELECT * FROM silver.orders__quarantine@v1"], "silver.orders__quarantine is not created yet"),
+        (["SELECT * FROM silver.orders@2026-05-13"], "is not known as of 2026-05-13 00:00:00 UTC"),
+    ],
+)
+def test_wrong_use_is_said_without_a_jvm(plan: Plan, no_jvm: None, words: list[str], said: str) -> None:
+    assert said in refused(plan, *words).message
+
+
+def test_the_query_may_come_from_a_file_or_from_standard_input(plan: Plan, no_jvm: None, tmp_path: Path) -> None:
+    (tmp_path / "q.sql").write_text("SELECT *\nFROM silver.orders@v7")
+    assert "no version 7" in refused(plan, "-f", str(tmp_path / "q.sql")).message
+    assert "no version 8" in refused(plan, "-", given="SELECT * FROM silver.orders@v8").message
+    (tmp_path / "q.sql").write_bytes(b"SELECT '\xff'")
+    assert "no text in UTF-8" in refused(plan, "-f", str(tmp_path / "q.sql")).message
+
+
+def test_an_unknown_table_gets_a_did_you_mean_and_the_list(plan: Plan) -> None:
+    hint = refused(plan, "SELECT * FROM silver.ordrs@v1").hint
+    names = "bronze.orders, orders_out, silver.orders, silver.orders__quarantine"
+    assert hint == f"did you mean 'silver.orders'? There are: {names}"
+    assert str(refused(plan, "SELECT * FROM Orders@v1").hint).startswith("did you mean 'bronze.orders'?")
+    assert refused(plan, "SELECT * FROM zzz@v1").hint == f"there are: {names}"
+
+
+def test_tables_are_found_whatever_their_capitals_and_with_the_quarantine_that_they_may_have_had(plan: Plan) -> None:
+    names = Names(plan)
+    assert names.find(["Silver", "ORDERS"], "").uri == f"{plan.lake}/silver/orders"
+    assert names.find(["bronze", "orders__quarantine"], "").uri == f"{plan.lake}/bronze/orders__quarantine"
+    assert names.find(["orders_out"], "").uri == f"{plan.lake}/_penstock/sinks/orders_out"
+    with pytest.raises(UsageError, match=r"no table 'delta\./etc'"):
+        names.find(["delta", "/etc"], "")
+
+
+def shown(width: int | None, columns: list[tuple[str, str]], *rows: tuple[str | None, ...]) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width or 1000).print(rows_view(columns, rows, width))
+    return out.getvalue()
+
+
+def test_a_table_never_leaves_the_terminal() -> None:
+    columns = [("id", "bigint"), ("text", "string"), ("other", "string")]
+    row = ("1", "x" * 200, "y" * 50)
+    for width in (44, 60, 120):
+        lines = shown(width, columns, row).splitlines()
+        assert max(map(len, lines)) <= width
+        assert "│  1 │ xxx" in lines[3] and "x… │ y" in lines[3]
+    assert "x" * 200 in shown(None, columns, row)
+
+
+def test_where_a_table_would_not_fit_each_value_has_a_line_of_its_own() -> None:
+    columns = [(f"column_{number}", "string") for number in range(20)]
+    text = shown(80, columns, tuple("v" * 30 for _ in columns), tuple(None for _ in columns))
+    assert "row 1\n" in text and "row 2\n" in text
+    assert f"  column_19  {'v' * 30}\n" in text
+    assert text.count("NULL") == 20
+
+
+def test_what_would_steer_a_terminal_is_shown_instead() -> None:
+    text = shown(100, [("a\x1b[1m", "string")], ("red \x1b[31m\r\n\u202e[bold]",))
+    assert "\x1b" not in text and "\u202e" not in text
+    assert r"red \u001b[31m\r\n\u202e[bold]" in text and r"a\u001b[1m" in text
+
+
+def test_no_row_and_no_column_are_shown_as_such() -> None:
+    assert "id" in shown(80, [("id", "bigint")])
+    assert shown(80, []).strip() == "no columns"
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [(None, ""), ("", '""'), ("a", "a"), ("a,b", '"a,b"'), ('a"b', '"a""b"'), ("a\nb", '"a\nb"'), (" a", '" a"')],
+)
+def test_csv_tells_null_from_nothing(value: str | None, field: str) -> None:
+    assert _field(value) == field
+
+
+def typed(*lines: str) -> list[str]:
+    left: Any = iter(lines)
+    return list(statements(lambda _: next(left, None)))
+
+
+def test_lines_become_statements_and_commands_need_no_semicolon() -> None:
+    assert typed("\\d", "select 1", "  , 2; select 3;", "tables", "\\d silver.orders;") == [
+        "\\d",
+        "select 1\n  , 2;",
+        "select 3;",
+        "tables",
+        "\\d silver.orders;",
+    ]
+    assert typed("select 'a", "tables", "';") == ["select 'a\ntables\n';"]
+    assert typed("select 1 -- no end") == ["select 1 -- no end"]
+    assert typed("", "-- only a comment") == []
+
+
+def test_loading_what_is_said_without_a_jvm_loads_no_spark() -> None:
+    import subprocess
+
+    code = (
+        "import sys, penstock.cli.sql, penstock.cli.shell, penstock.cli.shell_line, penstock.ops.sql.early; "
+        "sys.exit('pyspark' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
