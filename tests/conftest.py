@@ -41,6 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((i for i, name in enumerate(FOLDERS) if name in item.path.parts), 0))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """`make test` has two processes: those tests that share a session are in one, and beside it those that call the
     command. Each waits half of its time."""

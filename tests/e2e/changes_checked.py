@@ -15,20 +15,13 @@ from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.log import DeltaLog, Origin
 from penstock.engine.store import LocalStore
 from tests.e2e.change_feed import change_feed
+from tests.e2e.tables import place
 from tests.integration.histories import Change, latest, versions
 
 State = dict[tuple[int, str], dict[str, Any]]
 _VALUES = ("name", "city", "seq")
 MATCHES = 40
 """Versions of a replica that are compared with those of its source: evenly chosen where there are more."""
-
-
-def commits(folder: Path, table: str) -> int:
-    return len(list((place(folder, table) / "_delta_log").glob("*.json")))
-
-
-def place(folder: Path, table: str) -> Path:
-    return folder / "lake" / table.replace(".", "/")
 
 
 def check(folder: Path, bootstrap: str, topic: str) -> dict[str, int]:

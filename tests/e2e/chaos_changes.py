@@ -11,21 +11,16 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import Producer
-from deltalake.exceptions import TableNotFoundError
-
-from penstock.dev.broker import Broker
-from tests.e2e.changes_checked import check, commits
-from tests.e2e.chaos_layers import ask
-from tests.e2e.kills import command_line, kill_again_and_again, run_to_the_end
+from tests.e2e.beside import TURNS, Poller, Producing
+from tests.e2e.changes_checked import check
+from tests.e2e.chaos_frame import Asked, command_line, live_through, set_up
+from tests.e2e.tables import commits
 from tests.integration.histories import Change
 
 TOPIC = "changes"
@@ -60,25 +55,29 @@ _ONE_CURRENT = f"{_ONE_ROW} AND is_current"
 ONCE = {"silver.c": _ONE_ROW, "silver.copy": _ONE_ROW, "silver.again": _ONE_ROW, "silver.h": _ONE_CURRENT}
 
 
-class Flow:
+class Flow(Producing):
     """Inserts, updates, deletes and inserts again; a change may overtake others, or come again much later. It waits for
     a slow machine: `taken` says how many the tables can have read at most."""
 
     KEYS, HOT, HELD, AHEAD = 3000, 40, 300, 3000
 
     def __init__(
-        self, bootstrap: str, partitions: int, rate: int, chance: random.Random, taken: Callable[[], int]
+        self, bootstrap: str, rate: int, partitions: int, chance: random.Random, taken: Callable[[], int]
     ) -> None:
-        self._taken = taken
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all"})
-        self._partitions, self._rate, self._chance = partitions, rate, chance
+        super().__init__(bootstrap, max(TURNS, rate))  # at least one in every turn
+        self._partitions, self._chance, self._taken = partitions, chance, taken
         self._clock: Counter[int] = Counter()
         self._held: list[Change] = []
         self._before: list[Change] = []
-        self._stop = threading.Event()
-        self.sent = 0
-        self._thread = threading.Thread(target=self._send, daemon=True)
-        self._thread.start()
+
+    def turn(self) -> None:
+        while self.sent > self._taken() + self.AHEAD and not self._stop.wait(0.5):
+            pass
+        super().turn()
+
+    def send_one(self) -> None:
+        partition = self._chance.randrange(self._partitions)
+        self._producer.produce(TOPIC, value=self._next().value(), partition=partition)
 
     def _made(self) -> Change:
         chance = self._chance
@@ -99,98 +98,28 @@ class Flow:
         self._before.append(self._held.pop())
         return self._before[-1]
 
-    def _send(self) -> None:
-        while not self._stop.wait(0.05):
-            while self.sent > self._taken() + self.AHEAD and not self._stop.wait(0.5):
-                pass
-            for _ in range(max(1, self._rate // 20)):
-                partition = self._chance.randrange(self._partitions)
-                self._producer.produce(TOPIC, value=self._next().value(), partition=partition)
-            self._producer.poll(0)
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        assert self._producer.flush(30) == 0
-
-
-class Poller:
-    """Another reader than Spark, beside the writers."""
-
-    def __init__(self, lake: Path) -> None:
-        self._lake = lake
-        self._stop = threading.Event()
-        self.polls = 0
-        self.problems: list[str] = []
-        self._thread = threading.Thread(target=self._poll, daemon=True)
-        self._thread.start()
-
-    def _poll(self) -> None:
-        while not self._stop.wait(2.0):
-            for table, query in ONCE.items():
-                try:
-                    ((rows, distinct),) = ask(self._lake / table.replace(".", "/"), query)
-                except TableNotFoundError:
-                    continue
-                except Exception as error:
-                    self.problems.append(f"a reader of {table} failed: {error}")
-                    continue
-                self.polls += 1
-                if rows != distinct:
-                    self.problems.append(f"{table}: {rows} living rows of {distinct} keys")
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
 
 def _taken(folder: Path, most: int) -> int:
     return commits(folder, TABLES[0]) * most
 
 
-def chaos(
-    kills: int,
-    seed: int,
-    partitions: int,
-    rate: int,
-    shortest: float,
-    longest: float,
-    folder: Path,
-    only: str | None = None,
-    most: int = 300,
-    batches: int = BATCHES,
-) -> dict[str, object]:
+def chaos(asked: Asked, most: int = 300, batches: int = BATCHES) -> dict[str, object]:
     """`shortest` and `longest` begin when every table has written batches in this life. `most` changes make a batch."""
-    random.seed(seed)
-    with Broker() as broker:
-        broker.create_topic(TOPIC, partitions)
-        (folder / "penstock.yml").write_text(PROJECT.format(bootstrap=broker.bootstrap, most=most))
+    folder = asked.folder
+
+    def alive(runner: subprocess.Popen[bytes]) -> None:
+        # The commit that makes a table is no batch yet.
+        wanted = {table: max(1, commits(folder, table)) + batches for table in TABLES}
+        deadline = time.monotonic() + PATIENCE
+        while any(commits(folder, table) < count for table, count in wanted.items()):
+            assert runner.poll() is None and time.monotonic() < deadline, (folder / "run.log").read_text()[-5000:]
+            time.sleep(0.1)
+
+    with set_up(asked, TOPIC, PROJECT, most=most) as bootstrap:
         taken = partial(_taken, folder, most)
-        flow = Flow(broker.bootstrap, partitions, rate, random.Random(seed), taken)
-        poller = Poller(folder / "lake")
-
-        def alive(runner: subprocess.Popen[bytes]) -> None:
-            # The commit that makes a table is no batch yet.
-            wanted = {table: max(1, commits(folder, table)) + batches for table in TABLES}
-            deadline = time.monotonic() + PATIENCE
-            while any(commits(folder, table) < count for table, count in wanted.items()):
-                assert runner.poll() is None and time.monotonic() < deadline, (folder / "run.log").read_text()[-5000:]
-                time.sleep(0.1)
-
-        def look_at_it(number: int, counts: Counter[str]) -> None:
-            done = {table: commits(folder, table) for table in TABLES}
-            told = f"kill {number + 1}/{kills}, {poller.polls} polls, {dict(counts)}, commits {done}"
-            print(told, file=sys.stderr, flush=True)
-            assert not poller.problems, poller.problems
-
-        try:
-            counts = kill_again_and_again(folder, TABLES, kills, shortest, longest, only, look_at_it, alive)
-        finally:
-            flow.stop()
-        run_to_the_end(folder)
-        poller.stop()
-        assert not poller.problems, poller.problems
-        return {**check(folder, broker.bootstrap, TOPIC), "polls": poller.polls, **counts}
+        flow = Flow(bootstrap, asked.rate, asked.partitions, random.Random(asked.seed), taken)
+        lived = live_through(asked, TABLES, flow, Poller(folder, ONCE, pause=2.0), alive)
+        return {**check(folder, bootstrap, TOPIC), **lived}
 
 
 if __name__ == "__main__":

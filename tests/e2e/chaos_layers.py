@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import json
 import random
-import sys
-import threading
 from collections import Counter, defaultdict
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from deltalake import DeltaTable, QueryBuilder
-from deltalake.exceptions import TableNotFoundError
+from confluent_kafka import Consumer, TopicPartition
 
-from penstock.dev.broker import Broker
-from tests.e2e.kills import command_line, kill_again_and_again, run_to_the_end
+from tests.e2e.beside import Poller, Producing
+from tests.e2e.chaos_frame import Asked, command_line, live_through, set_up
+from tests.e2e.tables import ask
 
 TABLES = ("bronze.orders", "silver.orders", "gold.sales")
 TOPIC = "orders"
@@ -56,17 +53,17 @@ ONCE = {
 }
 
 
-class Flow:
+class Flow(Producing):
     """Orders of a day, some malformed, some negative, some of tests, some sent again, out of order."""
 
-    def __init__(self, bootstrap: str, partitions: int, rate: int) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all"})
-        self._partitions, self._rate, self._random = partitions, rate, random.Random(5)
-        self._stop = threading.Event()
+    def __init__(self, bootstrap: str, rate: int, partitions: int) -> None:
+        super().__init__(bootstrap, rate)
+        self._partitions, self._random = partitions, random.Random(5)
         self._before: list[bytes] = []
-        self.sent = 0
-        self._thread = threading.Thread(target=self._send, daemon=True)
-        self._thread.start()
+
+    def send_one(self) -> None:
+        self._producer.produce(TOPIC, value=self._record(), partition=self.sent % self._partitions)
+        self.sent += 1
 
     def _record(self) -> bytes:
         chance = self._random.random()
@@ -86,51 +83,6 @@ class Flow:
         self._before.append(made)
         return made
 
-    def _send(self) -> None:
-        while not self._stop.wait(0.05):
-            for _ in range(self._rate // 20):
-                self._producer.produce(TOPIC, value=self._record(), partition=self.sent % self._partitions)
-                self.sent += 1
-            self._producer.poll(0)
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        assert self._producer.flush(30) == 0
-
-
-class Poller:
-    def __init__(self, lake: Path) -> None:
-        self._lake = lake
-        self._stop = threading.Event()
-        self.polls = 0
-        self.problems: list[str] = []
-        self._thread = threading.Thread(target=self._poll, daemon=True)
-        self._thread.start()
-
-    def _poll(self) -> None:
-        while not self._stop.wait(1.0):
-            for table, query in ONCE.items():
-                try:
-                    ((rows, distinct),) = ask(self._lake / table.replace(".", "/"), query)
-                except TableNotFoundError:
-                    continue
-                except Exception as error:
-                    self.problems.append(f"a reader of {table} failed: {error}")
-                    continue
-                self.polls += 1
-                if rows != distinct:
-                    self.problems.append(f"{table}: {rows} rows, {distinct} of them different")
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
-def ask(table: Path, query: str) -> list[tuple[Any, ...]]:
-    found = QueryBuilder().register("t", DeltaTable(str(table))).execute(query).read_all()
-    return list(zip(*(found.column(i).to_pylist() for i in range(found.num_columns)), strict=True))
-
 
 def consumed(bootstrap: str, partitions: int) -> dict[tuple[int, int], bytes]:
     """All records of the topic, by partition and offset."""
@@ -149,7 +101,7 @@ def consumed(bootstrap: str, partitions: int) -> dict[tuple[int, int], bytes]:
     return records
 
 
-def check(lake: Path, records: dict[tuple[int, int], bytes]) -> dict[str, int]:
+def check(folder: Path, records: dict[tuple[int, int], bytes]) -> dict[str, int]:
     """Every table against one computation over the topic."""
     bad: Counter[tuple[int, int]] = Counter()
     good: dict[int, dict[str, Any]] = {}
@@ -163,11 +115,11 @@ def check(lake: Path, records: dict[tuple[int, int], bytes]) -> dict[str, int]:
             bad[place] += 1
         elif record["kind"] != "test":
             good[record["id"]] = record
-    bronze = ask(lake / "bronze/orders", 'SELECT partition, "offset" FROM t')
+    bronze = ask(folder, "bronze.orders", 'SELECT partition, "offset" FROM t')
     assert Counter(bronze) == Counter(list(records)), "bronze"
-    quarantine = ask(lake / "silver/orders__quarantine", "SELECT _source['partition'], _source['offset'] FROM t")
+    quarantine = ask(folder, "silver.orders__quarantine", "SELECT _source['partition'], _source['offset'] FROM t")
     assert Counter(quarantine) == bad, "quarantine"
-    silver = ask(lake / "silver/orders", "SELECT id, who, kind, amount FROM t")
+    silver = ask(folder, "silver.orders", "SELECT id, who, kind, amount FROM t")
     wanted = Counter((r["id"], r["who"], r["kind"], Decimal(str(r["amount"]))) for r in good.values())
     assert Counter((*row[:3], Decimal(row[3]).normalize()) for row in silver) == Counter(
         (*row[:3], row[3].normalize()) for row in wanted.elements()
@@ -175,7 +127,7 @@ def check(lake: Path, records: dict[tuple[int, int], bytes]) -> dict[str, int]:
     groups: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
     for record in good.values():
         groups[int(record["ts"][11:13]), record["kind"]].append(record)
-    sales = ask(lake / "gold/sales", "SELECT date_part('hour', window_start), kind, orders, revenue, people FROM t")
+    sales = ask(folder, "gold.sales", "SELECT date_part('hour', window_start), kind, orders, revenue, people FROM t")
     assert Counter((int(h), kind, n, Decimal(total), people) for h, kind, n, total, people in sales) == Counter(
         (*key, len(found), sum(Decimal(str(r["amount"])) for r in found), len({r["who"] for r in found}))
         for key, found in groups.items()
@@ -183,35 +135,11 @@ def check(lake: Path, records: dict[tuple[int, int], bytes]) -> dict[str, int]:
     return {"bronze": len(bronze), "quarantine": len(quarantine), "silver": len(silver), "gold": len(sales)}
 
 
-def chaos(
-    kills: int,
-    seed: int,
-    partitions: int,
-    rate: int,
-    shortest: float,
-    longest: float,
-    folder: Path,
-    only: str | None = None,
-) -> dict[str, object]:
-    random.seed(seed)
-    with Broker() as broker:
-        broker.create_topic(TOPIC, partitions)
-        (folder / "penstock.yml").write_text(PROJECT.format(bootstrap=broker.bootstrap))
-        flow, poller = Flow(broker.bootstrap, partitions, rate), Poller(folder / "lake")
-
-        def look_at_it(number: int, counts: Counter[str]) -> None:
-            print(f"kill {number + 1}/{kills}, {poller.polls} polls, {dict(counts)}", file=sys.stderr, flush=True)
-            assert not poller.problems, poller.problems
-
-        try:
-            counts = kill_again_and_again(folder, TABLES, kills, shortest, longest, only, look_at_it)
-        finally:
-            flow.stop()
-        run_to_the_end(folder)
-        poller.stop()
-        assert not poller.problems, poller.problems
-        found = check(folder / "lake", consumed(broker.bootstrap, partitions))
-        return {**found, "polls": poller.polls, **counts}
+def chaos(asked: Asked) -> dict[str, object]:
+    with set_up(asked, TOPIC, PROJECT) as bootstrap:
+        flow = Flow(bootstrap, asked.rate, asked.partitions)
+        lived = live_through(asked, TABLES, flow, Poller(asked.folder, ONCE))
+        return {**check(asked.folder, consumed(bootstrap, asked.partitions)), **lived}
 
 
 if __name__ == "__main__":

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
@@ -143,21 +140,3 @@ def run_to_the_end(folder: Path, patience: float = 1800) -> None:
     verify = [sys.executable, "-m", "penstock", "-C", str(folder), "verify", "--json"]
     said = subprocess.run(verify, capture_output=True, text=True)
     assert said.returncode == 0, said.stdout + said.stderr
-
-
-def command_line(
-    about: str, chaos: Callable[..., Mapping[str, object]], *, kills: int, rate: int, shortest: float, longest: float
-) -> None:
-    """Chaos as a command; the numbers are its defaults."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=kills)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--partitions", type=int, default=3)
-    parser.add_argument("--rate", type=int, default=rate, help="records per second")
-    parser.add_argument("--shortest", type=float, default=shortest, help="seconds that a runner lives at least")
-    parser.add_argument("--longest", type=float, default=longest, help="seconds that a runner lives at most")
-    parser.add_argument("--only", choices=list(KINDS), help="what is killed; by default each in turn at random")
-    chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        found = chaos(**vars(chosen), folder=Path(folder))
-    print(json.dumps({"seed": chosen.seed, **found}, indent=2))

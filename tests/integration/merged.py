@@ -74,11 +74,13 @@ class Merged:
 
     def frame(self, rows: DataFrame) -> None:
         """One batch of rows that have all the columns already."""
+        from penstock.engine.protocol.into import Table
+
         self._entry = replace(self._entry, kind="batch", batch=self._entry.batch + 1)
         session = rows.sparkSession
         assert session is self._spark
         try:
-            self._merging.write(rows, self._entry, self.table.uri, files=1, idempotent=False, rejects=lambda: 0)
+            self._merging.write(rows, self._entry, Table(self.table.uri), files=1, rejects=lambda: 0)
         finally:
             self._merging.done()
 

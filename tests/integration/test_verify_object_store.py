@@ -11,13 +11,22 @@ from pathlib import Path
 
 import boto3
 import pytest
+from arro3.core import Array, DataType, Table
+from deltalake import write_deltalake
 from tests.bronze_table import BronzeTable, plan_of, table_plan
 
 from penstock.dev.ports import free_port, is_taken
-from penstock.engine.store import Store
+from penstock.engine.object_store import storage_options
+from penstock.engine.protocol.heal import heal
+from penstock.engine.store import Store, size_of
 from penstock.engine.stores import open_store
 from penstock.errors import PenstockError, UsageError
 from penstock.ops import status as status_ops
+from penstock.ops.checkpoints.heal import carry_out
+from penstock.ops.checkpoints.listed import standings
+from penstock.ops.checkpoints.look import look
+from penstock.ops.dlq.counted import count_kinds
+from penstock.ops.fit import fit_all
 from penstock.ops.history import history
 from penstock.ops.status import status
 from penstock.ops.verify import table as verify_ops
@@ -86,6 +95,36 @@ def test_a_lake_on_s3_is_shown_and_verified_like_a_local_one(store: Store, tmp_p
     (report,) = verify([there], store)
     assert (report.verdict, report.rows) == ("unverifiable", 119)
     assert list(report.partitions[0].unverifiable) == [(110, 111)]
+
+
+def test_rejected_rows_and_checkpoints_on_s3_are_shown_and_healed(store: Store, tmp_path: Path) -> None:
+    table = BronzeTable(table_plan(str(tmp_path / "orders"))).genesis({"orders": {0: 0}}).batch({"orders": {0: 5}})
+    assert table.last is not None
+    upload(tmp_path / "orders", "a-folder/orders")
+    rejected = Table.from_pydict(
+        {
+            **{name: Array(["x"], type=DataType.string()) for name in ("error_reason", "error_detail", "value")},
+            **{name: Array([1], type=DataType.int64()) for name in ("generation", "batch")},
+            "error_timestamp": Array([0], type=DataType.int64()).cast(DataType.timestamp("us", tz="UTC")),
+        }
+    )
+    write_deltalake(f"{LAKE}/orders__quarantine", rejected, storage_options=storage_options(LAKE))
+    there = replace(table.plan, uri=f"{LAKE}/orders", checkpoints=f"{LAKE}/_penstock/checkpoints/bronze.orders")
+    plan: Plan = replace(plan_of(tmp_path, there), lake=LAKE)
+    counted = count_kinds(there, store)
+    assert counted.reasons == {"x": 1}
+    assert counted.kinds[0].sample is not None and counted.kinds[0].sample.source is None
+
+    heal(store, f"{there.checkpoints}/1", table.last)
+    store.delete(f"{there.checkpoints}/1/metadata")
+    (standing,) = standings(plan, plan.tables, store)
+    assert standing.seen.why == "its metadata file is missing or empty"
+    assert standing.weight.size == size_of(store, f"{there.checkpoints}/1")
+    assert (standing.weight.size.files, standing.weight.batches) == (4, 2)
+    done = carry_out(plan, there, store)
+    assert done is not None and done.why is not None
+    assert look(there, store).in_step
+    assert fit_all(plan, plan.tables)["bronze.orders"].kind == "unchanged"
 
 
 def test_a_store_that_is_away_or_unknown_is_a_clear_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

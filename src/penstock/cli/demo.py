@@ -162,8 +162,9 @@ def _say_sent(sent: Iterable[Sent]) -> None:
 
 
 def _verify(plan: Plan) -> int:
+    from penstock.cli.bar import Bar
     from penstock.cli.console import out
-    from penstock.cli.verify_view import Bar, report_view
+    from penstock.cli.verify_view import report_view
     from penstock.engine.store import LocalStore
     from penstock.ops.verify.table import verify
 

@@ -43,7 +43,7 @@ def history_view(table: str, lines: Sequence[Line]) -> RenderableType:
 
 def _what(line: Line) -> str:
     if line.kind is not None:
-        return line.kind if line.origin == "ledger" else f"{line.origin} ({line.operation})"
+        return line.kind if line.origin in ("ledger", "maintenance") else f"{line.origin} ({line.operation})"
     return line.operation if line.origin == "maintenance" else f"{line.origin} ({line.operation})"
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.plan_maintenance import maintenance_facts
 from penstock.cli.plan_sinks import cluster_text, target_facts
 from penstock.plan.files import FilesSource
 from penstock.plan.model import (
@@ -34,12 +36,14 @@ _NEW_FIELDS = {
 }
 
 
-def plan_view(plan: Plan, only: Collection[str]) -> RenderableType:
+def plan_view(plan: Plan, only: Collection[str], fits: Mapping[str, str] = MappingProxyType({})) -> RenderableType:
+    """`fits` says by table how its definition stands to what is in the lake."""
     tables = [table for table in plan.tables if not only or table.name in only]
     shared = _shared(tables)
     parts: list[RenderableType] = [_head(plan, tables)]
     for table in tables:
-        parts += ["", _table(table, [setting for setting in table.settings if setting not in shared])]
+        own = [setting for setting in table.settings if setting not in shared]
+        parts += ["", _table(table, own, fits.get(table.name))]
     if shared:
         parts += ["", _settings("Every table", shared)]
     hidden = [Setting(name, str(secret), "yours, by reference") for name, secret in plan.secret_conf.items()]
@@ -55,6 +59,7 @@ def _head(plan: Plan, tables: Sequence[TablePlan]) -> RenderableType:
             [
                 ("lake", plan.lake + (" (a local folder: Penstock locks it)" if plan.local else "")),
                 ("spark", f"{plan.master}, {plan.parallelism} tasks at once"),
+                *maintenance_facts(plan.maintenance),
             ]
         ),
     )
@@ -66,7 +71,7 @@ def _tables(found: Sequence[TablePlan]) -> str:
     return " and ".join(f"{n} {noun}{'' if n == 1 else 's'}" for noun, n in counts if n)
 
 
-def _table(table: TablePlan, settings: Sequence[Setting]) -> RenderableType:
+def _table(table: TablePlan, settings: Sequence[Setting], fits: str | None) -> RenderableType:
     title = Text.assemble((table.name, "bold cyan"), "  ", (table.origin, "dim"))
     facts = _facts(
         [
@@ -79,7 +84,7 @@ def _table(table: TablePlan, settings: Sequence[Setting]) -> RenderableType:
             ("table" if table.sink is None else "ledger", table.uri),
             ("checkpoint", f"{table.checkpoints}/<generation>"),
             *([("columns", _columns(table))] if table.columns and not table.stages else []),
-            ("definition", table.definition),
+            ("definition", table.definition + (f", {fits}" if fits else "")),
         ]
     )
     return Group(title, facts, *([_settings(None, settings)] if settings else []))

@@ -25,13 +25,14 @@ def command(
     """
     from penstock.cli.console import people, print_json
     from penstock.cli.run_view import RunView
+    from penstock.ops.care import look_after
     from penstock.plan.select import choose
     from penstock.runtime.runner import run
 
     plan = load_plan(directory)
     chosen = choose(plan, tables or [])
     with RunView(people(as_json), [table.name for table in chosen]) as view:
-        result = run(plan, tables or [], view, once=once, show_logs=spark_logs)
+        result = run(plan, tables or [], view, once=once, show_logs=spark_logs, care=look_after)
     if as_json:
         print_json(view.document(result))
     else:

@@ -47,7 +47,7 @@ def _rows(found: Sequence[Status]) -> Table:
             f"{one.rows:,}" if one.batch is not None else "",
             _behind(one),
             "" if one.rate is None else f"{one.rate:,.0f}",
-            _ago(one.age(now)),
+            ago(one.age(now)),
         )
         # Text, not str: rich would look for markup in every cell, and load all names of emoji to do so.
         state = Text(one.state, style=_STYLES.get(one.state, ""))
@@ -92,6 +92,12 @@ def _reasons(found: Sequence[Status]) -> Iterable[Text]:
         for commit in one.foreign:
             what = f"version {commit.version} ({commit.operation}): {commit.origin.value} of {commit.rows:,} rows"
             texts.append(Text.assemble((f"{one.table}: ", "bold"), (what, "yellow")))
+        if one.replaying:
+            texts.append(Text.assemble((f"{one.table}: ", "bold"), (one.replaying, "yellow")))
+        if one.stale:
+            what = f"stale: {one.stale.upstream} was made anew in its version {one.stale.version}"
+            said = Text.assemble((f"{one.table}: ", "bold"), (what, "yellow"))
+            texts.append(said.append(f"\n  -> {one.stale.hint}"))
         if one.reason:
             said = Text.assemble((f"{one.table}: ", "bold"), (one.reason, _STYLES.get(one.state, "")))
             texts.append(said.append(f"\n  -> {one.hint}" if one.hint else ""))
@@ -100,7 +106,8 @@ def _reasons(found: Sequence[Status]) -> Iterable[Text]:
     yield from texts
 
 
-def _ago(seconds: float | None) -> str:
+def ago(seconds: float | None) -> str:
+    """`4 s ago`, `3 min ago`."""
     if seconds is None:
         return ""
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):

@@ -26,8 +26,9 @@ def command(
     partition and offset of every row, and Kafka, which tells records that were lost from offsets that it left empty
     itself. A table may be running meanwhile. Exit code 1 if a table is not complete.
     """
+    from penstock.cli.bar import Bar
     from penstock.cli.console import out, print_json
-    from penstock.cli.verify_view import Bar, report_view
+    from penstock.cli.verify_view import report_view
     from penstock.engine.stores import open_store
     from penstock.ops.verify.report import document
     from penstock.ops.verify.table import verify

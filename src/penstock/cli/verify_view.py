@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
-from types import TracebackType
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.console import err
 from penstock.engine.protocol.position import Range
 from penstock.ops.verify.chain import Accepted
 from penstock.ops.verify.compare import Doubled
@@ -21,33 +17,6 @@ from penstock.ops.verify.report import Partition, Report
 
 SHOWN = 10
 """Ranges of a kind that are spelled out; `--json` has all."""
-AFTER = 2.0
-"""Seconds of work before a progress bar appears."""
-
-
-class Bar:
-    """Progress on standard error, once it has taken a while. A timer starts it: rows are read in one long call."""
-
-    def __init__(self) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TimeElapsedColumn())
-        self._progress = Progress(*columns, console=err, transient=True)
-        self._task = self._progress.add_task("verify", total=1.0)
-        self._timer = threading.Timer(AFTER, self._progress.start)
-        self._timer.daemon = True
-
-    def step(self, table: str, what: str, part: float) -> None:
-        self._progress.update(self._task, description=f"{table}: {what}", completed=part)
-
-    def __enter__(self) -> Bar:
-        if err.is_terminal:
-            self._timer.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._timer.cancel()
-        self._progress.stop()
 
 
 def report_view(report: Report) -> RenderableType:

@@ -9,20 +9,17 @@ It ends with the Python process that started it, however that ends; `let_go` mak
 
 from __future__ import annotations
 
-import shutil
 import signal
 import socket
-import tempfile
 import time
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from penstock.dev import broker_settings as settings
 from penstock.dev.child import Child
 from penstock.dev.ports import LOOPBACK, free_port, holder, is_taken
+from penstock.dev.server import Server
 from penstock.dev.topics import answering_cluster, create_topic
 from penstock.engine.jars import broker_jars
 from penstock.engine.java import find_java
@@ -32,7 +29,7 @@ PATIENCE = 120.0
 """Seconds until a broker that does not answer counts as failed. It takes 4 on an idle machine, 30 on a busy one."""
 
 
-class Broker:
+class Broker(Server):
     """Started by `start` or by entering it. After `stop` or `kill` it can be started again: same port, same data."""
 
     def __init__(
@@ -44,15 +41,12 @@ class Broker:
         heap: str = "512m",
     ) -> None:
         """`port` 0 takes a free one; without `data_dir` the data is in a folder that is removed in the end."""
+        super().__init__("kafka", data_dir)
         self.port = port
         self.heap = heap
         self._any_port = port == 0
         self._overrides = dict(overrides or {})
-        self._temporary = data_dir is None
-        self.data_dir = Path(tempfile.mkdtemp(prefix="penstock-kafka-") if data_dir is None else data_dir).absolute()
-        self._child: Child | None = None
-        if self._temporary:
-            weakref.finalize(self, shutil.rmtree, self.data_dir, ignore_errors=True)
+        self.data_dir = self.folder
 
     @property
     def bootstrap(self) -> str:
@@ -65,10 +59,6 @@ class Broker:
     @property
     def pid(self) -> int | None:
         return self._child.pid if self._child else None
-
-    @property
-    def running(self) -> bool:
-        return self._child is not None and self._child.exit_code() is None
 
     def start(self) -> Self:
         """Returns when it answers clients. SetupError says why it does not."""
@@ -105,10 +95,6 @@ class Broker:
     def resume(self) -> None:
         self._running_child().send(signal.SIGCONT)
 
-    def restart(self) -> Self:
-        self.stop()
-        return self.start()
-
     def let_go(self) -> None:
         """From now on it outlives this process."""
         self._running_child().let_go()
@@ -116,18 +102,6 @@ class Broker:
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> bool:
         """False if there is one already."""
         return create_topic(self.bootstrap, name, partitions, config)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._temporary:
-            self.kill()
-            shutil.rmtree(self.data_dir, ignore_errors=True)
-        else:
-            self.stop()
 
     def _start_once(self) -> None:
         storage = self.data_dir / "log"
@@ -137,13 +111,9 @@ class Broker:
         self.log.unlink(missing_ok=True)
         output = self.data_dir / "broker.out"
         output.unlink(missing_ok=True)
-        self._child = Child(
-            [*command, "kafka.Kafka", str(self.data_dir / "server.properties")],
-            output=output,
-            remove_after_us=self.data_dir if self._temporary else None,
-        )
+        child = self._launch([*command, "kafka.Kafka", str(self.data_dir / "server.properties")], output)
         try:
-            self._wait(self._child, settings.cluster_id(storage))
+            self._wait(child, settings.cluster_id(storage))
         except BaseException:
             self._end(0.0)
             raise
@@ -168,11 +138,6 @@ class Broker:
                 return True
         except OSError:
             return False
-
-    def _end(self, patience: float) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            child.end(patience)
 
     def _running_child(self) -> Child:
         if self._child is None or self._child.exit_code() is not None:

@@ -10,15 +10,10 @@ the Python process that started it, however that ends.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
 import urllib.error
 import urllib.request
-import weakref
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from penstock.dev import connect_settings as settings
@@ -27,6 +22,7 @@ from penstock.dev.broker_settings import reasons
 from penstock.dev.child import Child
 from penstock.dev.ports import LOOPBACK, free_port
 from penstock.dev.postgres import Postgres
+from penstock.dev.server import Server
 from penstock.engine.jars import connect_jars
 from penstock.engine.java import find_java
 from penstock.errors import SetupError
@@ -36,7 +32,7 @@ PATIENCE = 180.0
 """
 
 
-class Connect:
+class Connect(Server):
     """Started by `start` or by entering it. After `stop` or `kill` it goes on where its offsets are."""
 
     def __init__(
@@ -53,6 +49,7 @@ class Connect:
     ) -> None:
         """`tables` as schema.table. `schemas`: whether each record says what its fields are. `overrides` are the
         connector's settings. Topics that are not there are made, with one partition."""
+        super().__init__("connect")
         self.tables, self.topic_prefix = tuple(tables), topic_prefix
         self.rest = 0
         self._broker, self._postgres = broker, postgres
@@ -61,9 +58,6 @@ class Connect:
             **settings.connector(postgres, database or postgres.database, self.tables, topic_prefix),
             **(overrides or {}),
         }
-        self.folder = Path(tempfile.mkdtemp(prefix="penstock-connect-"))
-        self._child: Child | None = None
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -75,10 +69,6 @@ class Connect:
         """Of PostgreSQL: it keeps its log for us from where this slot stands, until somebody drops it."""
         return self._connector["slot.name"]
 
-    @property
-    def running(self) -> bool:
-        return self._child is not None and self._child.exit_code() is None
-
     def start(self) -> Self:
         """Returns when the connector and its task run; the first snapshot may still be on its way."""
         if self.running:
@@ -88,13 +78,9 @@ class Connect:
         self.rest = free_port()
         command = settings.jvm(find_java().path, connect_jars(), self.folder, self._heap)
         files = settings.write_files(self.folder, self._broker.bootstrap, self.rest, self._connector, self.schemas)
-        self._child = Child(
-            [*command, settings.STANDALONE, *map(str, files)],
-            output=self.folder / "connect.out",
-            remove_after_us=self.folder,
-        )
+        child = self._launch([*command, settings.STANDALONE, *map(str, files)], self.folder / "connect.out")
         try:
-            self._wait(self._child)
+            self._wait(child)
         except BaseException:
             self.kill()
             raise
@@ -108,25 +94,12 @@ class Connect:
         """As a crash would (SIGKILL): what was sent since the offsets were last written is sent again."""
         self._end(0.0)
 
-    def restart(self) -> Self:
-        self.stop()
-        return self.start()
-
     def status(self) -> dict[str, Any]:
         """What the worker says of its connector."""
         address = f"http://{LOOPBACK}:{self.rest}/connectors/{settings.NAME}/status"
         with urllib.request.urlopen(address, timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _wait(self, child: Child) -> None:
         until = time.monotonic() + PATIENCE
@@ -145,11 +118,6 @@ class Connect:
                 return
             time.sleep(0.2)
         raise self._failed(f"the connector did not run for {PATIENCE:.0f} s")
-
-    def _end(self, patience: float) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            child.end(patience)
 
     def _failed(self, reason: str) -> SetupError:
         told = "\n".join(

@@ -17,16 +17,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import weakref
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.dev.child import Child
 from penstock.dev.ports import LOOPBACK, free_port
 from penstock.dev.postgres_programs import ensure_programs
+from penstock.dev.server import Server
 from penstock.errors import SetupError
 
 if TYPE_CHECKING:
@@ -47,7 +44,7 @@ _SETTINGS = {
 }
 
 
-class Postgres:
+class Postgres(Server):
     """Started by `start` or by entering it. After `stop` or `kill` it can be started again: same port, same data."""
 
     user = "postgres"
@@ -55,10 +52,8 @@ class Postgres:
     database = "postgres"
 
     def __init__(self) -> None:
+        super().__init__("postgres")
         self.port = 0
-        self.folder = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
-        self._child: Child | None = None
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     @property
     def url(self) -> str:
@@ -67,10 +62,6 @@ class Postgres:
 
     def url_of(self, database: str) -> str:
         return f"jdbc:postgresql://{LOOPBACK}:{self.port}/{database}"
-
-    @property
-    def running(self) -> bool:
-        return self._child is not None and self._child.exit_code() is None
 
     def connect(self, database: str | None = None, *, autocommit: bool = True) -> psycopg.Connection[Any]:
         """A connection of psycopg's, to be closed by the caller (`with postgres.connect() as …`)."""
@@ -118,20 +109,15 @@ class Postgres:
 
     def stop(self) -> None:
         """As an operator would: clients are cut off, files are closed. The data stays."""
-        self._end(signal.SIGINT)
+        self._end_by(signal.SIGINT)
 
     def kill(self) -> None:
         """As a crash would (SIGKILL). The data stays, and is recovered by the next start."""
-        self._end(signal.SIGKILL)
+        self._end(0.0)
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end(signal.SIGQUIT)  # At once, but it gives its memory back, which SIGKILL would not.
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def _leave(self) -> None:
+        self._end_by(signal.SIGQUIT)  # At once, but it gives its memory back, which SIGKILL would not.
+        super()._leave()
 
     @property
     def _data(self) -> Path:
@@ -166,14 +152,11 @@ class Postgres:
         self._log.unlink(missing_ok=True)
         settings = {**_SETTINGS, "port": str(self.port), "unix_socket_directories": str(self.folder)}
         arguments = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        self._child = Child(
-            [*_as(_unprivileged()), str(programs / "postgres"), "-D", str(self._data), *arguments],
-            output=self._log,
-            remove_after_us=self.folder,
-        )
+        command = [*_as(_unprivileged()), str(programs / "postgres"), "-D", str(self._data), *arguments]
+        child = self._launch(command, self._log)
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
-            code = self._child.exit_code()
+            code = child.exit_code()
             if code is not None:
                 self._child = None
                 if "could not bind" in self._told():
@@ -182,10 +165,10 @@ class Postgres:
                     time.sleep(0.5)
                     return False
                 raise self._failed(f"it ended with code {code}")
-            if self._ready(self._child.pid):
+            if self._ready(child.pid):
                 return True
             time.sleep(0.05)
-        self._end(signal.SIGKILL)
+        self._end(0.0)
         raise self._failed(f"it did not answer for {PATIENCE:.0f} s")
 
     def _ready(self, pid: int) -> bool:
@@ -196,14 +179,11 @@ class Postgres:
             return False
         return len(lines) >= 8 and lines[0].strip() == str(pid) and lines[-1].strip() == "ready"
 
-    def _end(self, number: signal.Signals) -> None:
-        child, self._child = self._child, None
-        if child is None:
-            return
-        if child.exit_code() is None:
-            child.send(number)
+    def _end_by(self, number: signal.Signals) -> None:
+        if self._child is not None and self._child.exit_code() is None:
+            self._child.send(number)
         # What follows SIGINT and SIGQUIT asks for less, and is ignored until its patience is over.
-        child.end(0.0 if number is signal.SIGKILL else 20.0)
+        self._end(20.0)
 
     def _told(self) -> str:
         return self._log.read_text(errors="replace") if self._log.exists() else ""

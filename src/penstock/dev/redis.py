@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 import time
-import weakref
 from collections.abc import Sequence
-from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.dev.child import Child
 from penstock.dev.ports import LOOPBACK, free_port
+from penstock.dev.server import Server
 from penstock.engine.apt import apt_get, may_install
 from penstock.errors import SetupError
 
@@ -30,16 +27,14 @@ PATIENCE = 30.0
 _INSTALL = "install it: apt-get install -y redis-server (Debian, Ubuntu), brew install redis (macOS)"
 
 
-class Redis:
+class Redis(Server):
     """Started by `start` or by entering it. After `stop` it can be started again: same port, and empty."""
 
     def __init__(self, *settings: str) -> None:
         """`settings` are words of its command line: "--requirepass", "secret"."""
+        super().__init__("redis")
         self.port = 0
         self._settings: Sequence[str] = settings
-        self._folder = Path(tempfile.mkdtemp(prefix="penstock-redis-"))
-        self._child: Child | None = None
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     @property
     def url(self) -> str:
@@ -55,29 +50,17 @@ class Redis:
         program = _ensure_program()
         for _ in range(3):
             self.port = self.port or free_port()
-            words = ["--bind", LOOPBACK, "--port", str(self.port), "--save", "", "--dir", str(self._folder)]
-            output = self._folder / "redis.log"
+            words = ["--bind", LOOPBACK, "--port", str(self.port), "--save", "", "--dir", str(self.folder)]
+            output = self.folder / "redis.log"
             output.unlink(missing_ok=True)
-            self._child = Child([program, *words, *self._settings], output=output, remove_after_us=self._folder)
-            if self._answers(self._child):
+            if self._answers(self._launch([program, *words, *self._settings], output)):
                 return self
             self.port = 0 if "in use" in output.read_text(errors="replace") else self.port
         raise SetupError(f"Redis did not start: {output.read_text(errors='replace')[-300:]}", hint=_INSTALL)
 
     def stop(self) -> None:
         """As a crash would: what it held is gone."""
-        child, self._child = self._child, None
-        if child is not None:
-            child.end(0.0)
-
-    def __enter__(self) -> Self:
-        return self if self._child is not None else self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._end(0.0)
 
     def _answers(self, child: Child) -> bool:
         import redis

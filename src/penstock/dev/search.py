@@ -11,16 +11,12 @@ JVM that listens to Py4J. It ends with the Python process that started it, howev
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
-import weakref
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from penstock.dev.child import Child
 from penstock.dev.ports import LOOPBACK, free_port
+from penstock.dev.server import Server
 from penstock.engine.jars import search_jars
 from penstock.engine.java import find_java
 from penstock.errors import SetupError
@@ -29,16 +25,14 @@ PATIENCE = 60.0
 _HTTP = "org.opensearch.transport.Netty4Plugin"
 
 
-class Search:
+class Search(Server):
     """Started by `start` or by entering it."""
 
     def __init__(self, *, heap: str = "384m") -> None:
+        super().__init__("search")
         self.port = 0
         self._heap = heap
-        self._folder = Path(tempfile.mkdtemp(prefix="penstock-search-"))
-        self._child: Child | None = None
         self._gateway: Any = None
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     @property
     def url(self) -> str:
@@ -49,17 +43,13 @@ class Search:
         from py4j.protocol import Py4JError
 
         for name in ("config", "modules", "plugins"):
-            (self._folder / name).mkdir(exist_ok=True)
-        (self._folder / "config" / "opensearch.yml").touch()
+            (self.folder / name).mkdir(exist_ok=True)
+        (self.folder / "config" / "opensearch.yml").touch()
         self.port = free_port()
-        output = self._folder / "search.out"
+        output = self.folder / "search.out"
         classes = os.pathsep.join(map(str, (*search_jars(), _py4j_jar())))
         command = [str(find_java().path), f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-Dlog4j2.disable.jmx=true"]
-        self._child = Child(
-            [*command, "-cp", classes, "py4j.GatewayServer", "--enable-auth", "0"],
-            output=output,
-            remove_after_us=self._folder,
-        )
+        self._launch([*command, "-cp", classes, "py4j.GatewayServer", "--enable-auth", "0"], output)
         try:
             self._build(output)
         except (Py4JError, OSError, TimeoutError) as error:
@@ -69,21 +59,13 @@ class Search:
         return self
 
     def stop(self) -> None:
+        self._end(0.0)
+
+    def _end(self, patience: float) -> None:
         gateway, self._gateway = self._gateway, None
         if gateway is not None:
             gateway.close()
-        child, self._child = self._child, None
-        if child is not None:
-            child.end(0.0)
-
-    def __enter__(self) -> Self:
-        return self if self._child is not None else self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        super()._end(patience)
 
     def _build(self, output: Path) -> None:
         from py4j.java_gateway import GatewayParameters, JavaGateway
@@ -96,7 +78,7 @@ class Search:
         for name, value in self._settings().items():
             settings.put(name, value)
         jvm.org.opensearch.common.logging.LogConfigurator.setNodeName("penstock")
-        place = jvm.java.nio.file.Paths.get(str(self._folder / "config"), gateway.new_array(jvm.java.lang.String, 0))
+        place = jvm.java.nio.file.Paths.get(str(self.folder / "config"), gateway.new_array(jvm.java.lang.String, 0))
         environment = jvm.org.opensearch.env.Environment(settings.build(), place)
         plugins = jvm.java.util.ArrayList()
         plugins.add(jvm.java.lang.Class.forName(_HTTP))
@@ -110,8 +92,8 @@ class Search:
 
     def _settings(self) -> dict[str, str]:
         return {
-            "path.home": str(self._folder),
-            "path.data": str(self._folder / "data"),
+            "path.home": str(self.folder),
+            "path.data": str(self.folder / "data"),
             "http.port": str(self.port),
             "http.host": LOOPBACK,
             "transport.host": LOOPBACK,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from penstock.engine import bronze
-from penstock.engine.protocol.commit import append
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import Fates
 from penstock.engine.protocol.function import Pinned
+from penstock.engine.protocol.into import Into, in_files
 from penstock.plan.model import TablePlan
 
 
@@ -19,9 +19,9 @@ class Landing:
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
         return Pinned()
 
-    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         rows = bronze.rows(batch, self._table, entry.pins) if self._table.columns else batch
-        append(rows.coalesce(files), uri, entry, idempotent=idempotent)
+        into.append(in_files(rows, files), entry)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
         return {}

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from penstock.engine.store import Listed
 from penstock.errors import PenstockError, SetupError, Transient, UsageError
 
 T = TypeVar("T")
@@ -66,9 +67,19 @@ class ObjectStore:
             except _Missing:
                 continue
 
+    def listing(self, path: str) -> dict[str, Listed]:
+        bucket, key = self._open(path)
+        return {
+            one["path"][len(key) + 1 :]: Listed(int(one["size"]), int(one["last_modified"].timestamp() * 1000))
+            for one in self._listed(path, bucket, key)
+        }
+
     def _below(self, path: str, bucket: Any, key: str) -> list[str]:
+        return sorted(one["path"] for one in self._listed(path, bucket, key))
+
+    def _listed(self, path: str, bucket: Any, key: str) -> list[Any]:
         pages = self._ask(path, lambda: list(self._obstore.list(bucket, f"{key}/")))
-        return sorted(one["path"] for page in pages for one in page)
+        return [one for page in pages for one in page]
 
     def _open(self, path: str) -> tuple[Any, str]:
         parts = urlsplit(path)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
+from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from penstock.engine.protocol.commit import append
+from penstock.engine.protocol.commit import append, append_nothing, carrying, confirm, must_confirm
 from penstock.engine.protocol.entry import Counts, Entry
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.ledger import Tail, advance, read_tail
@@ -65,6 +66,10 @@ class Quarantine:
                 generation=entry.generation,
             )
 
+    @property
+    def exists(self) -> bool:
+        return self._tail is not None
+
     def has(self, entry: Entry) -> bool:
         """Whether it holds the rejected rows of the entry's batch, or of a later one."""
         assert self._tail is not None
@@ -78,6 +83,34 @@ class Quarantine:
     def rows_of(self, entry: Entry) -> DataFrame:
         rows = self._spark.read.format("delta").load(self._place.uri)
         return rows.where(f"generation = {entry.generation} AND batch = {entry.batch}")
+
+    def drop(self, condition: str, entry: Entry) -> None:
+        """Removes rows in one commit, which carries the entry; that of a fill is made also if there are none."""
+        assert self._tail is not None
+        self._tail = advance(self._tail, self._log)
+        last = self._tail.entry
+        own = replace(
+            entry,
+            table=self._place.table,
+            ledger=last.ledger,
+            counts=self._tail.counts,
+            seen=self._tail.version,
+        )
+        session = self._spark.newSession()
+        with carrying(session, own, idempotent=False):
+            DeltaTable.forPath(session, self._place.uri).delete(condition)
+        if own.kind == "fill" and confirm(self._tail, self._log, own) is None:
+            append_nothing(self._spark, self._place.uri, own)
+            must_confirm(self._tail, self._log, own)
+        self._tail = advance(self._tail, self._log)
+
+    @property
+    def filled(self) -> int:
+        """The generation of the last fill of the table that it has followed."""
+        assert self._tail is not None
+        self._tail = advance(self._tail, self._log)
+        entry = self._tail.entry
+        return entry.generation if entry.kind == "fill" else (entry.filled or (0, 0))[0]
 
     def add(self, explained: DataFrame, entry: Entry) -> int:
         """Appends the rejected rows of a batch; how many that were."""

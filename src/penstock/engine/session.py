@@ -16,6 +16,7 @@ from typing import IO
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.engine.class_archive import PATIENCE as CLASSES_PATIENCE
@@ -42,6 +43,8 @@ def spark_session(
     """A session for the plan; ended, with its JVM, on the way out. Spark's own log goes to a file of the project,
     `.penstock/logs/`, or to standard error with `show_logs`; the last few that begin with `log` are kept. With
     `keep_classes` it leaves, once, an archive that makes later starts quicker."""
+    # Spark's Python writes every error of a query to standard error, as JSON, before anybody has seen it.
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     java = ensure_java(say)
     # Another Spark of the machine, or its defaults file, must not change what was planned.
     os.environ |= {"JAVA_HOME": str(java.home), "SPARK_HOME": str(_pyspark_home()), "SPARK_CONF_DIR": os.devnull}

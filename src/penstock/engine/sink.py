@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from penstock.engine.kafka.produce import produce
-from penstock.engine.protocol.commit import append
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import Fates
 from penstock.engine.protocol.function import Pinned
+from penstock.engine.protocol.into import Into
 from penstock.engine.sink_message import Message
 from penstock.engine.stages.observed import Observed
 from penstock.plan.model import SinkPlan
@@ -38,11 +38,11 @@ class Sending:
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
         return Pinned()
 
-    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         sent = self._send(self._message.records(batch).coalesce(files))
         row = (entry.generation, entry.batch, self._plan.topic, sent, datetime.now(UTC))
         rows = batch.sparkSession.createDataFrame([row], LEDGER)
-        append(rows.coalesce(1), uri, replace(entry, sent=sent), idempotent=idempotent)
+        into.append(rows.coalesce(1), replace(entry, sent=sent))
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
         return {}

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.engine.covered import Asked, Covered
 from penstock.engine.protocol.entry import Entry
 
 Position = tuple[str, ...]
@@ -54,6 +55,9 @@ class Source(Protocol):
         """Asked in every batch; raises DataLoss if something is no longer what was read before."""
 
     def stream(self, spark: SparkSession) -> DataFrame: ...
+
+    def covered(self, spark: SparkSession, asked: Asked) -> Covered:
+        """What was read up to a position, all at once. Raises Terminal where that can no longer be told."""
 
     def size(self, before: Position, after: Position) -> int | None:
         """At most so many rows lie between two positions; None if only their bytes are known."""

@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 
 from penstock.engine.lookups import Lookups
 from penstock.engine.merge.merging import Merging
-from penstock.engine.protocol.commit import append
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import (
     BATCHES,
@@ -27,6 +26,7 @@ from penstock.engine.protocol.fates import (
     Fates,
 )
 from penstock.engine.protocol.function import Pinned
+from penstock.engine.protocol.into import Into, in_files
 from penstock.engine.quarantine import Quarantine
 from penstock.engine.stages import judge
 from penstock.engine.stages.coordinates import SOURCE
@@ -54,29 +54,53 @@ class Staged:
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
         return Pinned(self._lookups.newest())
 
-    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         self._made = self._make(batch, entry)
         rows = self._made.rows
         if self._merging is not None:
-            self._merging.write(
-                rows, entry, uri, files=files, idempotent=idempotent, rejects=partial(_rejects, self._made)
-            )
+            self._merging.write(rows, entry, into, files=files, rejects=partial(_rejects, self._made))
             return
         if self._dedupe is not None:
             self._kept = numbered(rows).persist(StorageLevel.MEMORY_AND_DISK)
-            rows = without_duplicates(self._kept, self._dedupe, uri)
-        append(rows.coalesce(files), uri, entry, idempotent=idempotent)
+            rows = without_duplicates(self._kept, self._dedupe, into.there(rows.sparkSession))
+        into.append(in_files(rows, files), entry)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+        found = self.told() if written else None
         made, self._made = self._made, None
-        told = [observed.result() for observed in made.observed] if written and made is not None else [None]
-        found = [one for one in told if one is not None]
-        if made is None or len(found) < len(told):
+        if made is None or found is None:
             return self._again(batch, entry, rows)
         fates = self._fates(found, entry, rows)
         if fates[REJECTED] and self._quarantine is not None:
             self._quarantine.add(self._stages.explained(self._brought(batch, entry, made, found)), entry)
         return fates
+
+    def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame:
+        """The rows that would go to quarantine, with the reasons; after `write`."""
+        assert self._made is not None
+        return self._explained(batch, entry, self._made)
+
+    def _explained(self, batch: DataFrame, entry: Entry, made: Made) -> DataFrame:
+        first, *later = (judged.rejected() for judged in made.judged)
+        records = (self._stages.with_raw(batch, entry.pins, rejected) for rejected in later)
+        return self._stages.explained(reduce(DataFrame.unionByName, (first, *records)))
+
+    def look(self, batch: DataFrame, entry: Entry) -> None:
+        """In place of `write`, where the rows are in the table already."""
+        self._made = self._make(batch, entry)
+
+    def counted(self, entry: Entry, rows: int) -> Fates:
+        """What became of the rows that `write` was given, of which so many are in the table now."""
+        found = self.told()
+        if found is None:
+            assert self._made is not None
+            found = [judged.counted() for judged in self._made.judged]
+        return self._fates(found, entry, rows)
+
+    def told(self) -> Sequence[Told] | None:
+        """What the write counted; None if that is not known."""
+        found = [observed.result() for observed in self._made.observed] if self._made is not None else [None]
+        return None if None in found else [one for one in found if one is not None]
 
     def done(self) -> None:
         kept, self._kept = self._kept, None
@@ -106,9 +130,7 @@ class Staged:
         if self._quarantine is not None and not self._quarantine.has(entry):
             if changed and (self._merging is not None or not self._table.input.stable):
                 raise _by_another_definition(entry)
-            first, *later = (judged.rejected() for judged in made.judged)
-            records = (self._stages.with_raw(batch, entry.pins, rejected) for rejected in later)
-            explained = self._stages.explained(reduce(DataFrame.unionByName, (first, *records)))
+            explained = self._explained(batch, entry, made)
             known = self._table.write.source and self._table.input.stable and self._merging is None
             if known and (changed or self._stages.depends_on_the_moment):
                 explained = self._left_over(batch, entry, made, explained)
@@ -130,14 +152,14 @@ class Staged:
         """The batch was judged by another definition, or at another time, so the table may hold rows that are rejected
         now, and lack some that were rejected then: whatever is not in the table goes to quarantine, and nothing is
         lost."""
-        there = batch.sparkSession.read.format("delta").load(self._table.uri).select(SOURCE)
+        there = batch.sparkSession.read.format("delta").load(self._table.uri)
         rows = made.rows
         if self._dedupe is not None:  # what was left out as a duplicate has its keys in the table
-            rows = without_duplicates(numbered(rows), self._dedupe, self._table.uri)
+            rows = without_duplicates(numbered(rows), self._dedupe, there)
         good = rows.selectExpr(SOURCE, f"{NOTHING_FAILED} AS failed")
         why = reason("judged_anew", literal(_JUDGED_ANEW))
         records = self._stages.records_of(batch, entry.pins, good).selectExpr("*", f"{why} AS why")
-        return explained.unionByName(records).join(there, SOURCE, "left_anti")
+        return explained.unionByName(records).join(there.select(SOURCE), SOURCE, "left_anti")
 
 
 def _rejects(made: Made) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.heal import heal, seed
 from penstock.engine.store import Store
 from penstock.errors import Terminal
 from penstock.plan.model import TablePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def begin_anew(table: str) -> str:

@@ -9,8 +9,31 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Listed:
+    size: int
+    modified_ms: int
+
+
+@dataclass(frozen=True)
+class Size:
+    files: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Size) -> Size:
+        return Size(self.files + other.files, self.bytes + other.bytes)
+
+
+def size_of(store: Store, folder: str) -> Size:
+    """Of a folder with all that is in it."""
+    found = store.listing(folder).values()
+    return Size(len(found), sum(one.size for one in found))
 
 
 class Store(Protocol):
@@ -28,6 +51,9 @@ class Store(Protocol):
 
     def delete(self, path: str) -> None:
         """A file or a whole folder; nothing happens if it is not there."""
+
+    def listing(self, path: str) -> dict[str, Listed]:
+        """Every file in a folder and below, by its name from there on; {} if there is none."""
 
 
 class LocalStore:
@@ -62,6 +88,16 @@ class LocalStore:
             shutil.rmtree(target, ignore_errors=True)
         else:
             target.unlink(missing_ok=True)
+
+    def listing(self, path: str) -> dict[str, Listed]:
+        found: dict[str, Listed] = {}
+        for folder, _, names in os.walk(path):
+            for name in names:
+                file = Path(folder) / name
+                with suppress(FileNotFoundError):  # gone since its folder was read
+                    about = file.stat()
+                    found[str(file.relative_to(path))] = Listed(about.st_size, about.st_mtime_ns // 1_000_000)
+        return found
 
 
 class HadoopStore:
@@ -109,3 +145,16 @@ class HadoopStore:
     def delete(self, path: str) -> None:
         files, location = self._open(path)
         files.delete(location, True)
+
+    def listing(self, path: str) -> dict[str, Listed]:
+        files, location = self._open(path)
+        if not files.exists(location):
+            return {}
+        base = len(str(files.makeQualified(location).toString())) + 1
+        found: dict[str, Listed] = {}
+        listed = files.listFiles(location, True)
+        while listed.hasNext():
+            status = listed.next()
+            about = Listed(int(status.getLen()), int(status.getModificationTime()))
+            found[str(status.getPath().toString())[base:]] = about
+        return found

@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.engine.covered import Asked, Covered
 from penstock.engine.delta.reader import DeltaReader
 from penstock.engine.delta.version import parse
 from penstock.engine.protocol.entry import Entry
@@ -20,6 +21,7 @@ from penstock.engine.source import Move, Position, Start
 from penstock.engine.stages.transform import load_transform
 from penstock.engine.state import begin_anew
 from penstock.engine.store import Store
+from penstock.engine.subscription import of_streams
 from penstock.errors import Terminal
 from penstock.plan.model import TablePlan
 from penstock.plan.stages import TransformPlan
@@ -36,7 +38,7 @@ class StreamReader:
         self._readers = {
             name: DeltaReader(source, open_store(source.uri), table.name) for name, source in plan.inputs.items()
         }
-        self._tables = {name: source.table or source.uri for name, source in plan.inputs.items()}
+        self._tables = of_streams(plan.inputs)
         self._where = f"{table.name} ({plan.file})"
         first = next(iter(plan.inputs))
         self._function = load_transform(TransformPlan(file=plan.file, function=plan.function), first, table.name)
@@ -91,6 +93,11 @@ class StreamReader:
         if not made.isStreaming:
             raise Terminal("the function gave rows that are not of a stream", where=self._where)
         return made
+
+    def covered(self, spark: SparkSession, asked: Asked) -> Covered:
+        raise Terminal(
+            "it rests on Spark's state, which a replay does not have", where=self._table, hint=begin_anew(self._table)
+        )
 
     def size(self, before: Position, after: Position) -> int | None:
         return None

@@ -10,24 +10,29 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from penstock.engine.comparison import compare, read_ledger, refuse_gone
+from penstock.engine.delta.version import base_of
 from penstock.engine.merge.purge import purge
-from penstock.engine.protocol.checkpoint import MARKER, folder_of, read_checkpoint, why_rebuild
+from penstock.engine.protocol.checkpoint import folder_of, read_checkpoint
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.fates import read_fates
 from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.genesis import genesis
-from penstock.engine.protocol.ledger import Tail, advance, read_tail, refuse_foreign_changes, refuse_gap
+from penstock.engine.protocol.ledger import Tail, advance
 from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import carry_forward, open_generation
+from penstock.engine.protocol.position import dump, parse
 from penstock.engine.protocol.write import Target
+from penstock.engine.replay.pending import pending_replay
+from penstock.engine.replay.settle import settle_quarantine
 from penstock.engine.schema import settle_columns
-from penstock.engine.source import Source
-from penstock.engine.state import rebuild, state_lost
+from penstock.engine.source import Move, Source
+from penstock.engine.state import rebuild
 from penstock.engine.store import Store
 from penstock.engine.table_function import TableFunction, table_function
-from penstock.errors import TableChanged
-from penstock.plan.model import TablePlan
+from penstock.errors import TableChanged, Transient
+from penstock.plan.model import DeltaSource, TablePlan
 
 Say = Callable[[str], None]
 
@@ -59,19 +64,17 @@ def prepare(
     log = DeltaLog(store, table.uri, table.name)
     acquire_commit(lock, table.name)
     try:
-        tail = _read_tail(log, store, table)
+        tail = read_ledger(log, store, table)
         made: TableFunction | None = None
         if tail is None:
             made, tail = _create(spark, table, store, source, log, say)
-        else:
-            refuse_foreign_changes(tail, log)
-            refuse_gap(tail, log)
-        refuse_ahead(store, table, tail.entry)
+        if pending_replay(tail.entry) is not None:
+            raise Transient("a replay of it is not done yet", where=table.name)
+        if own is not None:
+            _refuse_outdated(table, tail, own)
         folder = folder_of(table.checkpoints, tail.entry)
-        stateful = table.stream is not None
-        reason = why_rebuild(read_checkpoint(store, folder), tail.entry, stateful=stateful)
-        if stateful and reason is not None and tail.entry.batch > 0:
-            raise state_lost(table.name, reason)
+        reason = compare(store, log, table, tail, read_checkpoint(store, folder))
+        settle_quarantine(spark, table, store, tail, idempotent=idempotent)
         if reason is None:  # else the batch is run again, and counted then
             tail = replace(tail, fates=read_fates(store, folder, tail.entry.batch))
         found = tail
@@ -87,7 +90,7 @@ def prepare(
         if idempotent:
             tail = _take_over(spark, table, log, tail, own)
         folder = folder_of(table.checkpoints, tail.entry)
-        if reason is None and distrust and not stateful:
+        if reason is None and distrust and table.stream is None:
             reason = "Spark could not go on from it"
         if reason is not None or tail.entry.generation != found.entry.generation:
             rebuild(spark, store, table, folder, tail.entry)
@@ -114,46 +117,10 @@ def _purges(table: TablePlan) -> bool:
     return table.write.merge is not None and table.write.merge.keep_deleted_ms is not None
 
 
-def _read_tail(log: DeltaLog, store: Store, table: TablePlan) -> Tail | None:
-    try:
-        return read_tail(log)
-    except TableChanged as error:
-        generations = sorted(int(name) for name in store.names(table.checkpoints) if name.isdigit())
-        found = read_checkpoint(store, f"{table.checkpoints}/{generations[-1]}") if generations else None
-        planned = found.offsets[max(found.offsets)] if found and found.offsets else None
-        if planned is None:
-            raise
-        said = f"{error.message}. The table that was there had been read up to {', '.join(planned.after)}"
-        raise TableChanged(said, where=error.where, hint=error.hint) from None
-
-
-def refuse_ahead(store: Store, table: TablePlan, entry: Entry) -> None:
-    """A checkpoint of this ledger in a later generation than the table's: the table was put back to an older state."""
-    for name in store.names(table.checkpoints):
-        if (
-            name.isdigit()
-            and int(name) > entry.generation
-            and f'"{entry.ledger}"' in (store.read(f"{table.checkpoints}/{name}/{MARKER}") or "")
-        ):
-            raise TableChanged(
-                f"there is a checkpoint of generation {name}, but the table ends with generation {entry.generation}: "
-                "the table was put back to an older state",
-                where=table.name,
-                hint=f"`penstock checkpoints reset {table.name} --to ledger` goes on from the table as it is: "
-                f"{', '.join(entry.after)}",
-            )
-
-
 def _create(
     spark: SparkSession, table: TablePlan, store: Store, source: Source, log: DeltaLog, say: Say
 ) -> tuple[TableFunction, Tail]:
-    if any(name.isdigit() for name in store.names(table.checkpoints)):
-        raise TableChanged(
-            f"the table is gone ({table.uri} holds no Delta log), but its checkpoints are still there",
-            where=table.name,
-            hint="put the table back; or make it anew from `starting`: "
-            f"`penstock checkpoints reset {table.name} --to starting`",
-        )
+    refuse_gone(store, table)
     start = source.start()
     made = table_function(spark, table, store, source)
     tail = genesis(
@@ -169,6 +136,7 @@ def _create(
         definition=table.definition,
         topics=start.ids,
         subscription=source.subscription,
+        base=base_of(start.position[0]) if isinstance(table.source, DeltaSource) and table.stream is None else None,
     )
     say(f"table created, starting at {start.said or ', '.join(start.position)}")
     return made, tail
@@ -189,16 +157,36 @@ def _follow(spark: SparkSession, table: TablePlan, source: Source, log: DeltaLog
         definition=table.definition,
         note=move.note,
         parked=move.parked,
+        began=_began(tail.entry, move),
     )
     say(f"generation {tail.entry.generation} opened: {move.note}")
     return tail
+
+
+def _refuse_outdated(table: TablePlan, tail: Tail, own: int) -> None:
+    """Rows of two definitions would be in one table, and nobody would see it."""
+    entry = tail.entry
+    if entry.kind == "fill" and entry.generation > own and entry.pins.definition != table.definition:
+        raise TableChanged(
+            "it was replayed by another definition than this process has: the project file was changed since it began",
+            where=table.name,
+            hint="nothing was written by the old one. Start the runner again: it reads the project file anew",
+        )
+
+
+def _began(entry: Entry, move: Move) -> tuple[str, ...]:
+    """Topics that are new begin where they are read from now. Of another table nobody could say what was read."""
+    if not entry.began or "table" in entry.subscription or "streams" in entry.subscription:
+        return ()
+    known, now = parse(entry.began[0]), parse(move.position[0])
+    return (dump({**{topic: parts for topic, parts in now.items() if topic not in known}, **known}),)
 
 
 def _take_over(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail, own: int | None) -> Tail:
     """Without our locks each runner opens a generation of its own, with a checkpoint of its own: two that shared one
     could each commit its rows under the other's offsets. The newest goes on, at its next batch the other one ends."""
     entry = tail.entry
-    if own is not None and entry.generation > own:
+    if own is not None and entry.generation > own and entry.generation != (tail.filled or (0, 0))[0]:
         raise TableChanged(
             f"the table was taken over by another process: generation {entry.generation}, {entry.note or entry.kind}",
             where=table.name,

@@ -33,6 +33,7 @@ from penstock.engine.stages.function import StagedTable
 from penstock.engine.store import Store
 from penstock.engine.streamed import Streamed
 from penstock.engine.targets.targets import open_target
+from penstock.errors import UsageError
 from penstock.plan.model import SinkPlan, TablePlan
 from penstock.plan.quarantine import quarantine_of
 from penstock.plan.target import ChangeSink
@@ -51,6 +52,14 @@ class TableFunction:
     shape: Shape | None = None
     """Of a sink that follows changes: what of a row is sent."""
     files: FilesReader | None = None
+
+    def looking(self, table: TablePlan, store: Store) -> Function:
+        """For rows that are only looked at: it has no quarantine, and completes nothing."""
+        if self.files is not None or table.stream is not None or table.sink is not None:
+            raise UsageError(
+                f"what {table.name} would become cannot be shown without making it", hint="leave --dry-run out"
+            )
+        return self._function(table, store, None)
 
     def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
         """Under the table's commit lock: the quarantine is made if it is not there."""
@@ -77,8 +86,11 @@ class TableFunction:
             place = quarantine_of(table.name, table.uri)
             quarantine = Quarantine(spark, store, place, self.source_type, idempotent=idempotent)
             quarantine.create(entry)
+        return self._function(table, store, quarantine)
+
+    def _function(self, table: TablePlan, store: Store, quarantine: Quarantine | None) -> Function:
         if table.aggregate is not None:
-            return Final(table, quarantine) if quarantine is not None else Recomputed(table, store)
+            return Final(table, quarantine) if table.aggregate.emit == "final" else Recomputed(table, store)
         if self.stages is None:
             return Landing(table)
         return Staged(table, self.stages, Lookups(table, store), quarantine)

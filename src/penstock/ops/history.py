@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
+from penstock.engine.protocol.entry import BESIDE
 from penstock.engine.protocol.log import Commit
 from penstock.engine.protocol.position import Range, ranges
 from penstock.engine.store import Store
@@ -22,7 +23,7 @@ class Line:
     origin: str
     """ledger, maintenance, foreign append or foreign change."""
     kind: str | None
-    """Of the ledger entry: genesis, batch, open or carry."""
+    """Of the ledger entry: genesis, batch, open or carry. Of Penstock's upkeep: optimize, purge, vacuum, remember."""
     generation: int | None
     batch: int | None
     rows: int
@@ -46,16 +47,18 @@ def history(table: TablePlan, store: Store, limit: int | None = None) -> list[Li
 
 def _line(commit: Commit) -> Line:
     entry = commit.entry
-    pairs = zip(entry.before, entry.after, strict=False) if entry is not None and entry.kind != "carry" else ()
+    pairs = zip(entry.before, entry.after, strict=False) if entry is not None and entry.kind not in BESIDE else ()
     note = entry.note if entry is not None else None
     if commit.restored_to is not None:
         note = f"back to version {commit.restored_to}"
+    if commit.upkeep is not None:
+        note = commit.upkeep.said
     return Line(
         version=commit.version,
         timestamp_ms=commit.timestamp_ms,
         operation=commit.operation,
         origin=commit.origin.value,
-        kind=entry.kind if entry else None,
+        kind=entry.kind if entry else commit.upkeep.work if commit.upkeep else None,
         generation=entry.generation if entry else None,
         batch=entry.batch if entry else None,
         rows=commit.rows,

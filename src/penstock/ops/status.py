@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -26,6 +26,7 @@ from penstock.errors import PenstockError
 from penstock.observe.state import State, read_state
 from penstock.ops.place import Place
 from penstock.ops.recent import RecentLog
+from penstock.ops.stale import Stale, replaying, stale_against
 from penstock.plan.files import FilesSource
 from penstock.plan.model import DeltaSource, KafkaSource, Plan, TablePlan
 
@@ -65,6 +66,9 @@ class Status:
     """Why."""
     foreign: tuple[Commit, ...] = field(default=())
     """Commits by others since the last entry that added or changed rows."""
+    stale: Stale | None = None
+    replaying: str | None = None
+    """A replay of it is not done: who is at it, or that nobody is."""
 
     def age(self, now_ms: float) -> float | None:
         return None if self.last_commit_ms is None else max(0.0, (now_ms - self.last_commit_ms) / 1000)
@@ -72,12 +76,17 @@ class Status:
 
 def status(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Status]:
     """One per table, in their order. A table or a broker that cannot be read is said in its place, not raised."""
+    return _with_lag(tables, standing(plan, tables, store))
+
+
+def standing(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Status]:
+    """The same without a question to a broker: of what reads topics, `places` have no end and the lag is unknown."""
     if plan.local:
         found = [_table(plan, table, store) for table in tables]
     else:
         with ThreadPoolExecutor(16) as threads:
             found = list(threads.map(lambda table: _table(plan, table, store), tables))
-    return _with_lag(tables, [_behind_upstream(table, one, store) for table, one in zip(tables, found, strict=True)])
+    return [_behind_upstream(table, one, store) for table, one in zip(tables, found, strict=True)]
 
 
 def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
@@ -94,7 +103,11 @@ def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
     if tail is None:
         state = known.state if said is not None and known.state != "stopped" else NOT_CREATED
         return replace(known, state=state, hint=known.hint or "`penstock run` makes it")
-    landed = _landed(known, tail, rate)
+    landed = replace(
+        _landed(known, tail, rate),
+        stale=stale_against(table, tail, store),
+        replaying=replaying(plan, table, tail),
+    )
     if isinstance(table.source, DeltaSource) and table.source.changes:
         landed = replace(landed, places=_after_changes(landed.places, tail))
     return _unread_files(table.source, landed, tail, store) if isinstance(table.source, FilesSource) else landed
@@ -105,21 +118,33 @@ def _standing(status: Status, plan: Plan, table: TablePlan, said: State | None) 
     if said is not None:
         status = replace(status, state=said.state, since=said.since, reason=said.reason, hint=said.hint)
     if plan.local:
-        from penstock.engine.protocol.locks import holder, lock_path
-
-        process = holder(lock_path(plan.system, table.name, "run"))
+        process = runner(plan, table)
         if process is not None:
             state = said.state if said is not None and said.state != "stopped" else "starting"
             return replace(status, state=state, process=process)
         gone = True
     else:
-        gone = said is not None and said.host == socket.gethostname() and not _alive(said.process)
+        gone = said is not None and is_gone(said)
     if said is not None and said.state in ALIVE and gone:
         reason = (
             f"it was {said.state}, and its process {said.process} is gone without a word: killed, or the machine went"
         )
         return replace(status, state=CRASHED, reason=reason, hint="`penstock run` goes on where the ledger ends")
     return status
+
+
+def runner(plan: Plan, table: TablePlan) -> int | None:
+    """The process that holds the table's run lock; None if nobody does, or there are no locks."""
+    if not plan.local:
+        return None
+    from penstock.engine.protocol.locks import holder, lock_path
+
+    return holder(lock_path(plan.system, table.name, "run"))
+
+
+def is_gone(said: State) -> bool:
+    """Its process ran on this machine, and runs no more. Of another machine nothing is known."""
+    return said.host == socket.gethostname() and not _alive(said.process)
 
 
 def _landed(status: Status, tail: Tail, rate: float | None) -> Status:
@@ -210,15 +235,19 @@ def _with_lag(tables: Sequence[TablePlan], found: list[Status]) -> list[Status]:
             if held.problem:
                 found[index] = replace(one, lag_unknown=held.problem)
                 continue
-            now = tuple(places(_position(one), held))
-            gone = sorted({place.topic for place in now if place.end is None})
-            total = None if gone else sum(place.lag or 0 for place in now)
-            unknown = f"the broker does not know {', '.join(gone)}" if gone else None
-            found[index] = replace(one, places=now, lag=total, lag_unknown=unknown)
+            found[index] = at_broker(one, places(position_of(one), held))
     return found
 
 
-def _position(status: Status) -> Offsets:
+def at_broker(status: Status, now: Sequence[Place]) -> Status:
+    """With the places of a table as a broker knows them."""
+    gone = sorted({place.topic for place in now if place.end is None})
+    total = None if gone else sum(place.lag or 0 for place in now)
+    unknown = f"the broker does not know {', '.join(gone)}" if gone else None
+    return replace(status, places=tuple(now), lag=total, lag_unknown=unknown)
+
+
+def position_of(status: Status) -> Offsets:
     found: Offsets = {}
     for place in status.places:
         found.setdefault(place.topic, {})[place.partition] = place.position
@@ -258,6 +287,8 @@ def document(status: Status) -> dict[str, Any]:
             {"topic": p.topic, "partition": p.partition, "position": p.position, "end": p.end, "lag": p.lag}
             for p in status.places
         ],
+        "stale": asdict(status.stale) if status.stale else None,
+        "replaying": status.replaying,
         "foreign": [
             {"version": c.version, "operation": c.operation, "origin": c.origin.value, "rows": c.rows}
             for c in status.foreign

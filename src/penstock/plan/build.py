@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from penstock.plan.maintenance import maintenance_plan
 from penstock.plan.model import EXTRA_JARS, Plan, Setting
 from penstock.plan.settings import YOURS, session_settings
 from penstock.plan.sink import sink_plan
@@ -41,6 +42,7 @@ def build_plan(project: Project, *, cores: int | None = None) -> Plan:
             *(sink_plan(project, name, lake) for name in project.sinks),
         ),
         secret_conf=secret_conf,
+        maintenance=maintenance_plan(project.maintenance),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import SecretStr
 
+from penstock.plan.maintenance import MaintenancePlan
 from penstock.plan.stages import AggregatePlan, Stages, WritePlan
 from penstock.plan.target import ChangeSink
 
@@ -113,6 +114,8 @@ class Trigger:
     kind: Literal["interval", "available-now", "once"]
     seconds: float | None = None
     why: str = ""
+    sla: float | None = None
+    """Seconds that data may be old, where the interval was taken from that."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +208,7 @@ class Plan:
     """Upstream before downstream."""
     secret_conf: Mapping[str, SecretStr] = field(default_factory=dict)
     """Confs given by reference (`${env:…}`, `${file:…}`): handed to the session, never printed."""
+    maintenance: MaintenancePlan = field(default_factory=MaintenancePlan)
 
     @property
     def local(self) -> bool:

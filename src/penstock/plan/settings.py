@@ -57,6 +57,12 @@ def _delta(parallelism: int) -> Iterator[Setting]:
         str(min(parallelism, _MOST_SNAPSHOT_PARTITIONS)),
         "one per task that runs at once: Delta's default of 50 tiny tasks alone halves the speed",
     )
+    yield Setting(
+        "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration",
+        "false",
+        "a table that was stopped for longer than 7 days could not read its lookups and sources as they were; "
+        "`penstock vacuum` keeps their files for it",
+    )
 
 
 def _tasks(parallelism: int, tables: int) -> Iterator[Setting]:

@@ -23,5 +23,5 @@ def trigger_plan(own: spec.Trigger | None, default: spec.Trigger | None) -> Trig
     assert given.seconds is not None
     if given.kind == "sla":
         why = f"a third of the SLA of {duration_text(given.seconds)} ({whose}): one batch may fail and another run late"
-        return Trigger("interval", given.seconds / _SHARE_OF_SLA, why)
+        return Trigger("interval", given.seconds / _SHARE_OF_SLA, why, given.seconds)
     return Trigger("interval", given.seconds, whose)

@@ -23,6 +23,7 @@ from penstock.plan.select import choose
 from penstock.runtime.causes import JvmDied, explain
 from penstock.runtime.listener import Listener, Result
 from penstock.runtime.table_run import Surroundings, TableRun
+from penstock.runtime.upkeep import Care, Rounds
 
 STARTS_AT_ONCE = 4
 POLL = 0.05
@@ -37,14 +38,16 @@ def run(
     once: bool,
     show_logs: bool = False,
     keep_classes: bool = False,
+    care: Care | None = None,
 ) -> Result:
-    """Runs the named tables (all if none is named) until they end or a signal asks to stop."""
+    """Runs the named tables (all if none is named) until they end or a signal asks to stop. `care` looks after their
+    files as often as the project says."""
     tables = choose(plan, names)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it reports reaches the user as an error of a table
     try:
         say = partial(listener.said, "")
         with spark_session(plan, show_logs=show_logs, keep_classes=keep_classes, say=say) as spark:
-            return run_in(spark, plan, tables, listener, once=once)
+            return run_in(spark, plan, tables, listener, once=once, care=care)
     except Exception as error:  # the JVM can die between any two calls, also before a table is there to report it
         raise explain(error, plan.name, str(logs_folder(plan))) from error
 
@@ -57,6 +60,7 @@ def run_in(
     *,
     once: bool,
     stop: threading.Event | None = None,
+    care: Care | None = None,
 ) -> Result:
     """The same in a session that is there already. Setting `stop` asks for a clean end, as a signal does; a signal
     sets it."""
@@ -78,14 +82,22 @@ def run_in(
     by_name = {one.thread.name: one for one in runs}
     for one, table in zip(runs, tables, strict=True):
         one.upstream = tuple(by_name[name] for name in table.waits_for if name in by_name)
+    rounds = Rounds(around, care, by_name) if care is not None and plan.maintenance.scheduled else None
     with _signals(stopping):
         for one in runs:
             one.thread.start()
+        if rounds is not None and not once:
+            rounds.start()
         _wait(runs, stopping)
+        if rounds is not None and not once:
+            stopping.set()  # the last table has ended, by itself or not: there is nothing left to look after
+            rounds.stop()
         for one in runs:
             one.stop()
         for one in runs:
             one.thread.join()
+        if rounds is not None and once:
+            rounds.catch_up()
     errors: dict[str, PenstockError] = {one.thread.name: one.error for one in runs if one.error is not None}
     return Result({one.thread.name: one.outcome for one in runs}, errors)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from penstock.engine.protocol.chain import Verdict
 from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.locks import JvmLock, Lock, NoLock, acquire_run, lock_path
 from penstock.engine.protocol.write import BatchWriter
+from penstock.engine.replay.fill import Work
 from penstock.engine.source import Source
 from penstock.engine.state import state_lost
 from penstock.engine.store import Store
@@ -26,10 +27,12 @@ from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, 
 from penstock.runtime.delay import Backoff, slot_delay
 from penstock.runtime.listener import Listener, Outcome
 from penstock.runtime.looking import look, looking
+from penstock.runtime.replaying import finish_replay
 
 TRIES_ONCE = 6
 """`run --once` is called by a scheduler: it gives up after about half a minute of trying again."""
 TRIES_UNEXPLAINED = 3
+KEEP_PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
@@ -82,18 +85,33 @@ class TableRun:
         except Exception as error:
             self._failure = self._failure or error
 
-    def keep(self) -> None:
-        """Called now and then: an idle table's ledger entry must not age out of the log."""
+    @property
+    def running(self) -> bool:
+        return self._query is not None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Between two of its batches: the next one waits, and so do others who want to commit to the table."""
         with self._gate:
+            if self._query is None or self._writer is None or self._around.stopping.is_set():
+                raise Transient("the table does not run", where=self._table.name)
+            with self._writer.held():
+                yield
+
+    def keep(self) -> None:
+        """Called now and then: an idle table's ledger entry must not age out of the log. Not while its files are looked
+        after, which can take long: there is another time."""
+        if not self._gate.acquire(timeout=KEEP_PATIENCE):
+            return
+        try:
             if self._query is None or self._writer is None:
                 return
-            try:
-                self._writer.keep(self._around.spark)
-            except Exception as error:
-                cause = explain(error, self._table.name, self._around.log)
-                self._around.listener.said(
-                    self._table.name, f"the ledger could not be carried forward: {cause.message}"
-                )
+            self._writer.keep(self._around.spark)
+        except Exception as error:
+            cause = explain(error, self._table.name, self._around.log)
+            self._around.listener.said(self._table.name, f"the ledger could not be carried forward: {cause.message}")
+        finally:
+            self._gate.release()
 
     def _live(self) -> None:
         table, around = self._table.name, self._around
@@ -174,6 +192,8 @@ class TableRun:
                 return
             source = self._open_source()
             look(source, self._say)
+            work = Work(around.spark, table, around.store, source, commit_lock, idempotent=not around.plan.local)
+            finish_replay(work, around.plan.system, around.stopping, self._say)
             ready = prepare(
                 around.spark,
                 table,

@@ -15,6 +15,7 @@ from penstock.spec.finding import Finding, Wrong, did_you_mean, shown, wrong
 from penstock.spec.finding import Path as TreePath
 from penstock.spec.graph import graph_findings, sink_findings
 from penstock.spec.lake import lake_place, lake_uri
+from penstock.spec.maintenance import Maintenance, maintenance_findings
 from penstock.spec.part import Part
 from penstock.spec.sink import Sink, sink_name_findings
 from penstock.spec.source import KafkaFrom, MaxPerTrigger
@@ -56,11 +57,12 @@ class Project(Part):
     defaults: Defaults = Defaults()
     tables: dict[str, Table] = Field(examples=["{bronze.orders: {from: {kafka: orders}}}"])
     sinks: dict[str, Sink] = Field(default={}, examples=["{out: {from: {table: gold.alerts}, to: {kafka: alerts}}}"])
+    maintenance: Maintenance = Maintenance()
     root: Path = Field(default_factory=Path.cwd)
     """The project folder: where relative paths begin."""
 
     python_only: ClassVar[frozenset[str]] = frozenset({"root"})
-    later: ClassVar[dict[str, str]] = dict.fromkeys(("maintenance", "alerts"), _LATER)
+    later: ClassVar[dict[str, str]] = {"alerts": _LATER}
     shape: ClassVar[str] = "a mapping: name, lake, kafka and tables"
 
     @classmethod
@@ -83,6 +85,10 @@ class Project(Part):
             findings += table_file_findings(name, table, self.root)
         findings += [finding.below(("tables",)) for finding in graph_findings(self.tables)]
         findings += [finding.below(("sinks",)) for finding in sink_findings(self.sinks, self.tables)]
+        findings += [
+            finding.below(("maintenance",))
+            for finding in maintenance_findings(self.maintenance, (*self.tables, *self.sinks))
+        ]
         findings += _state_findings(self)
         if findings:
             raise Wrong(findings)

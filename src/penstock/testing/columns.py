@@ -9,6 +9,7 @@ from typing import Any, cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from penstock.engine.covered import Asked, Covered
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.source import Move, Position, Start
 from penstock.engine.stages.coordinates import FILE, ROW
@@ -44,6 +45,9 @@ class Given:
         raise NotImplementedError
 
     def ids(self, after: Position) -> Mapping[str, str]:
+        raise NotImplementedError
+
+    def covered(self, spark: SparkSession, asked: Asked) -> Covered:
         raise NotImplementedError
 
     def size(self, before: Position, after: Position) -> int | None:

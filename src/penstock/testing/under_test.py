@@ -17,6 +17,7 @@ from penstock.engine.delta.version import Version
 from penstock.engine.protocol.commit import append_nothing
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.genesis import genesis
+from penstock.engine.protocol.into import Table as Into
 from penstock.engine.protocol.ledger import Tail, read_tail
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.session import spark_session
@@ -88,7 +89,7 @@ class TableUnderTest:
         entry = replace(last, kind="batch", batch=last.batch + 1, before=last.after, after=after, pins=pins)
         before, refused = self._files(), self._quarantined()
         try:
-            function.write(batch, entry, self._table.uri, files=1, idempotent=False)
+            function.write(batch, entry, Into(self._table.uri), files=1)
             self._tail = self._confirmed(entry)
             fates = function.complete(batch, entry, rows=self._tail.commit.rows, written=True)
         finally:

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from penstock.engine.aggregate.groups import END, computed, source_at
 from penstock.engine.delta.version import parse
 from penstock.engine.identifiers import quote
-from penstock.engine.protocol.commit import append
 from penstock.engine.protocol.entry import Entry, Pins, Watermark
 from penstock.engine.protocol.fates import BATCHES, READ, REJECTED, Fates
 from penstock.engine.protocol.function import Pinned
+from penstock.engine.protocol.into import Into, in_files
 from penstock.engine.quarantine import Quarantine
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.decode import literal, reason
@@ -28,7 +28,7 @@ LATE, NO_TIME = "late", "no_time"
 
 
 class Final:
-    def __init__(self, table: TablePlan, quarantine: Quarantine) -> None:
+    def __init__(self, table: TablePlan, quarantine: Quarantine | None) -> None:
         assert table.aggregate is not None and isinstance(table.source, DeltaSource)
         self._table, self._plan, self._source, self._quarantine = table, table.aggregate, table.source, quarantine
 
@@ -43,10 +43,10 @@ class Final:
         now = reached if parse(after[0]).whole else before.now
         return Pinned(watermark=Watermark(before.now, now, reached))
 
-    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         closing = closing_windows(batch, self._source, self._plan, entry)
         if closing is not None:
-            append(closing.coalesce(files), uri, entry, idempotent=idempotent)
+            into.append(in_files(closing, files), entry)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
         counted = batch.agg(
@@ -54,7 +54,7 @@ class Final:
         ).first()
         assert counted is not None
         read, late = int(counted[0]), int(counted[1])
-        if late and not self._quarantine.has(entry):
+        if late and self._quarantine is not None and not self._quarantine.has(entry):
             self._quarantine.add(self._kept_aside(batch, entry.pins), entry)
         return {BATCHES: 1, READ: read, REJECTED: late}
 

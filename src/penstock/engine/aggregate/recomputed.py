@@ -16,10 +16,11 @@ from pyspark.sql import functions as F
 from penstock.engine.aggregate.groups import END, START, computed, group_names, source_at, touched
 from penstock.engine.delta.version import parse
 from penstock.engine.identifiers import quote
-from penstock.engine.protocol.commit import carrying, overwrite
+from penstock.engine.protocol.commit import carrying
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import Fates
 from penstock.engine.protocol.function import Pinned
+from penstock.engine.protocol.into import Into, in_files
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.stages.decode import literal
 from penstock.engine.store import Store
@@ -39,18 +40,18 @@ class Recomputed:
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
         return Pinned()
 
-    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         session = batch.sparkSession
         rows = source_at(session, self._source, parse(entry.after[0]).read_up_to)
-        if self._plan.emit == "complete" or self._changed(entry):
-            overwrite(computed(rows, self._plan).coalesce(files), uri, entry, idempotent=idempotent)
+        if into.anew or self._plan.emit == "complete" or self._changed(entry):
+            into.overwrite(in_files(computed(rows, self._plan), files), entry)
             return
         groups = touched(batch, self._plan).persist(StorageLevel.MEMORY_AND_DISK)
         self._groups = groups
         bounds = _bounds(groups, self._plan)
         now = computed(_within(rows, groups, self._plan, bounds), self._plan)
-        with carrying(session, entry, idempotent=idempotent):
-            _merge(session, uri, groups, now, self._plan, bounds)
+        with carrying(session, entry, idempotent=into.idempotent):
+            _merge(session, into.uri, groups, now, self._plan, bounds)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
         return {}

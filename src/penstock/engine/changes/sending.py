@@ -15,10 +15,10 @@ from pyspark.sql.types import StructType
 from penstock.engine.changes.net import net
 from penstock.engine.changes.set_aside import SetAside
 from penstock.engine.changes.shape import Shape
-from penstock.engine.protocol.commit import append
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import BATCHES, READ, REJECTED, Fates
 from penstock.engine.protocol.function import Pinned
+from penstock.engine.protocol.into import Into
 from penstock.engine.targets.target import Target
 from penstock.plan.target import ChangeSink
 
@@ -42,13 +42,13 @@ class Following:
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
         return Pinned()
 
-    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         changes = net(batch, self._shape.key_names)
         sent = self._target.send(changes, entry)
         rejected = self._aside.keep(changes, entry, sent)
         row = (entry.generation, entry.batch, self._plan.said, sent.changes, rejected, datetime.now(UTC))
         rows = batch.sparkSession.createDataFrame([row], LEDGER)
-        append(rows.coalesce(1), uri, replace(entry, sent=sent.changes), idempotent=idempotent)
+        into.append(rows.coalesce(1), replace(entry, sent=sent.changes))
         self._fates = {BATCHES: 1, READ: sent.changes + rejected, REJECTED: rejected}
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:

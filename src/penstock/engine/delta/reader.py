@@ -8,14 +8,17 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.engine.covered import Asked, Covered
+from penstock.engine.delta.covered import at_version, changes_up_to, inserted, rows_up_to
 from penstock.engine.delta.start import refuse_lost, resolve, table_id
-from penstock.engine.delta.version import parse
+from penstock.engine.delta.version import Version, parse
 from penstock.engine.merge.tombstones import living
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.log import DeltaLog, Origin
 from penstock.engine.source import Move, Position, Start
 from penstock.engine.stages.coordinates import FILE
 from penstock.engine.store import Store
+from penstock.engine.subscription import of_table
 from penstock.errors import Terminal, Transient
 from penstock.plan.model import DeltaSource
 
@@ -44,7 +47,7 @@ class DeltaReader:
 
     @property
     def subscription(self) -> dict[str, Any]:
-        return {"table": self._name}
+        return of_table(self._source)
 
     @property
     def newest(self) -> int:
@@ -99,7 +102,22 @@ class DeltaReader:
         if self._source.starting.kind in ("version", "timestamp") and self._versions[:1] == [0]:
             # Ignored for a position that is known; but Delta asserts that none is before version 0, if nobody asked.
             reader = reader.option("startingVersion", 0)
-        rows = reader.load(self._source.uri)
+        return self._shaped(reader.load(self._source.uri))
+
+    def covered(self, spark: SparkSession, asked: Asked) -> Covered:
+        uri, log, after, began = self._source.uri, self._log, parse(asked.after[0]), self._began(asked)
+        if self._source.changes and not asked.as_state:
+            return Covered(self._shaped(changes_up_to(spark, uri, log, began, after, self._table)))
+        if asked.at is not None or self._source.changes:
+            version = asked.at if asked.at is not None else after.read_up_to
+            rows = at_version(spark, uri, version)
+            return Covered(self._shaped(inserted(rows, log, version) if self._source.changes else rows))
+        return Covered(self._shaped(rows_up_to(spark, uri, log, began, after, self._table)))
+
+    def _began(self, asked: Asked) -> Version:
+        return parse(asked.began[0])
+
+    def _shaped(self, rows: DataFrame) -> DataFrame:
         if self._source.merged:
             rows = living(rows)
         if self._source.where is not None:

@@ -39,6 +39,12 @@ class Version:
         return json.dumps(document, separators=(",", ":"))
 
 
+def base_of(position: str) -> int:
+    """The version up to which all that a table has read is wholly there as it is now, if it begins here."""
+    at = parse(position)
+    return at.version if at.snapshot else at.version - 1
+
+
 def parse(text: str) -> Version:
     document = json.loads(text)
     return Version(

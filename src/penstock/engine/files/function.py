@@ -24,6 +24,7 @@ from penstock.engine.merge.merging import table_schema
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import READ, REJECTED, Fates
 from penstock.engine.protocol.function import Pinned
+from penstock.engine.protocol.into import Into
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.write import BYTES_PER_FILE
 from penstock.engine.schema import settle_columns
@@ -98,7 +99,7 @@ class FilesFunction:
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
         return Pinned(self._lookups.newest())
 
-    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         listed = _listed(batch)
         begun = read_reading(self._store, self._source.reads, entry)
         reading = begun or Reading(self._reader.schema.require())
@@ -106,7 +107,7 @@ class FilesFunction:
             try:
                 reading = self._prepare(listed, reading, entry)
                 assert self._inner is not None and self._rows is not None
-                self._inner.write(self._rows, entry, uri, files=_tasks(listed), idempotent=idempotent)
+                self._inner.write(self._rows, entry, into, files=_tasks(listed))
                 return
             except Exception as error:
                 self._let_go()

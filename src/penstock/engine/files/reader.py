@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from penstock.engine.covered import Asked, Covered
 from penstock.engine.delta.reader import DeltaReader
 from penstock.engine.delta.start import table_id, unbroken
 from penstock.engine.delta.version import Version, parse
 from penstock.engine.files.lister import Lister
+from penstock.engine.files.listing import list_files
 from penstock.engine.files.schema import FileSchema
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.source import Move, Position, Start
 from penstock.engine.store import Store
+from penstock.engine.subscription import of_files
 from penstock.errors import DataLoss, Terminal
 from penstock.plan.files import FilesSource
 
@@ -34,8 +38,7 @@ class FilesReader(DeltaReader):
 
     @property
     def subscription(self) -> dict[str, str]:
-        """Not the folder: what comes from another one is listed like the rest, and read after it."""
-        return {"files": self._table}
+        return of_files(self._table)
 
     @property
     def table(self) -> str:
@@ -91,6 +94,19 @@ class FilesReader(DeltaReader):
             f"put it back; or decide: `penstock checkpoints reset {self._table} --to latest` takes the files that are "
             "there now for read, `--to earliest` reads them all again"
         )
+
+    def covered(self, spark: SparkSession, asked: Asked) -> Covered:
+        """A file that is no longer there cannot be read again."""
+        listed = super().covered(spark, asked).rows
+        there = {file.name for file in list_files(spark, self.files, self._table).files}
+        gone = tuple(sorted({row.path for row in listed.select("path").collect()} - there))
+        held = listed.where(~listed["path"].isin(list(gone))) if gone else listed
+        return Covered(held, gone=gone)
+
+    def _began(self, asked: Asked) -> Version:
+        """The first version of the list has no file."""
+        began = super()._began(asked)
+        return began if began.version > _CREATED + 1 else replace(began, version=0)
 
     def remarks(self, before: Position, after: Position) -> Iterator[str]:
         notes, self._notes = self._notes, []

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
 
 from penstock.engine.kafka.client import librdkafka
 from penstock.engine.protocol.position import Offsets
@@ -30,7 +35,7 @@ class Admin:
         self._cluster = cluster
         self._timeout = timeout
         self._refused: KafkaError | None = None
-        conf: dict[str, Any] = {**librdkafka(_admin_only(cluster)), "logger": _Silent(), "log_level": 0}
+        conf: dict[str, Any] = {**librdkafka(_admin_only(cluster)), "logger": Silent(), "log_level": 0}
         conf["error_cb"] = self._hear
         self._client = AdminClient(conf)
 
@@ -70,23 +75,50 @@ class Admin:
         ends = self.latest(topics)
         return {t: {p: o if o >= 0 else ends[t][p] for p, o in parts.items()} for t, parts in found.items()}
 
+    def newest_times(self, topics: Mapping[str, Topic]) -> dict[str, dict[int, int]]:
+        """Topic -> partition -> the latest time of any of its records, in ms; partitions without one are left out."""
+        request = {TopicPartition(name, p): _NEWEST for name, topic in topics.items() for p in topic.partitions}
+        answers = self._answers(request) if request else {}
+        found: dict[str, dict[int, int]] = {}
+        for partition, answer in answers.items():
+            if answer.timestamp >= 0:
+                found.setdefault(partition.topic, {})[partition.partition] = answer.timestamp
+        return found
+
+    def names(self) -> list[str]:
+        """Every topic that this user may see, Kafka's own among them."""
+        return list(self._ask(lambda: self._client.list_topics(timeout=self._timeout)).topics)
+
+    def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Topic -> its settings as they are in force, those that the broker keeps secret left out. Terminal if this
+        user may not see them."""
+        wanted = {name: ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))}
+        if not wanted:
+            return {}
+        answers = self._ask(lambda: self._client.describe_configs(list(wanted.values()), request_timeout=self._timeout))
+        found = {resource.name: self._result(future) for resource, future in answers.items()}
+        return {
+            topic: {name: entry.value for name, entry in entries.items() if entry.value is not None}
+            for topic, entries in found.items()
+        }
+
     def _matching(self, source: KafkaSource) -> list[str]:
         pattern = re.compile(source.pattern or "")
-        metadata = self._ask(lambda: self._client.list_topics(timeout=self._timeout))
-        return [name for name in metadata.topics if pattern.fullmatch(name)]
+        return [name for name in self.names() if pattern.fullmatch(name)]
 
     def _offsets(self, wanted: Mapping[str, Iterable[int]], spec: Any, *, committed: bool = True) -> Offsets:
         request = {TopicPartition(t, p): spec for t, parts in wanted.items() for p in parts}
-        if not request:
-            return {}
+        found: Offsets = {}
+        for partition, answer in self._answers(request, committed=committed).items() if request else ():
+            found.setdefault(partition.topic, {})[partition.partition] = answer.offset
+        return found
+
+    def _answers(self, request: dict[Any, Any], *, committed: bool = True) -> dict[Any, Any]:
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         answers = self._ask(
             lambda: self._client.list_offsets(request, isolation_level=level, request_timeout=self._timeout)
         )
-        found: Offsets = {}
-        for partition, future in answers.items():
-            found.setdefault(partition.topic, {})[partition.partition] = self._result(future).offset
-        return found
+        return {partition: self._result(future) for partition, future in answers.items()}
 
     def _ask(self, question: Any) -> Any:
         try:
@@ -131,6 +163,7 @@ class Admin:
 
 _EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_NEWEST: Any = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 _DENIED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -144,7 +177,7 @@ class _Unknown(PenstockError):
     pass
 
 
-class _Silent:
+class Silent:
     """librdkafka reports every lost connection as it happens; what matters reaches the user as an error."""
 
     def log(self, *_: Any, **__: Any) -> None:

@@ -7,12 +7,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.engine.covered import Asked, Covered
 from penstock.engine.kafka.admin import Admin
+from penstock.engine.kafka.covered import held_from, missing, records
 from penstock.engine.kafka.source import read_stream
 from penstock.engine.kafka.start import reads_committed, refuse_lost, refuse_recreated, require_topics, resolve
 from penstock.engine.protocol import position
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.source import Move, Position, Start
+from penstock.engine.subscription import of_topics
 from penstock.plan.model import KafkaSource
 
 
@@ -26,7 +29,7 @@ class KafkaReader:
 
     @property
     def subscription(self) -> dict[str, Any]:
-        return subscription_of(self._source)
+        return of_topics(self._source)
 
     def start(self) -> Start:
         require_topics(self._source, self._topics, self._table)
@@ -86,12 +89,17 @@ class KafkaReader:
     def stream(self, spark: SparkSession) -> DataFrame:
         return read_stream(spark, self._source, self._table)
 
+    def covered(self, spark: SparkSession, asked: Asked) -> Covered:
+        end, began = position.parse(asked.after[0]), position.parse(asked.began[0])
+        found = self._admin.describe(end)
+        for topic in end:
+            refuse_recreated(topic, asked.ids, found, end, self._table)
+        held = held_from(began, end, self._admin.earliest({topic: found[topic] for topic in end}))
+        left_out = missing(began, held) or not set(began) <= set(end)
+        return Covered(records(spark, self._source, self._table, held, end), held if left_out else None)
+
     def size(self, before: Position, after: Position) -> int:
         return sum(position.size(one, other) for one, other in zip(before, after, strict=True))
 
     def remarks(self, before: Position, after: Position) -> tuple[str, ...]:
         return ()
-
-
-def subscription_of(source: KafkaSource) -> dict[str, Any]:
-    return {"pattern": source.pattern} if source.pattern is not None else {"topics": sorted(source.topics)}

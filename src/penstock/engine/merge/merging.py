@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from penstock.engine.identifiers import quote
 from penstock.engine.merge import patches, scd1, scd2
 from penstock.engine.merge.changes import ALL, CONTENT, changes, content, schema, values_of
-from penstock.engine.merge.exchange import Exchange
+from penstock.engine.merge.exchange import Blank, Exchange
 from penstock.engine.merge.horizon import beyond, emptied, ended, latest_truncate
 from penstock.engine.merge.ranges import narrower, widest
 from penstock.engine.merge.snapshots import as_changes, extracts
@@ -24,6 +24,7 @@ from penstock.engine.merge.turned import DELETED as DELETES
 from penstock.engine.protocol.commit import carrying
 from penstock.engine.protocol.entry import APPLIED, Entry
 from penstock.engine.protocol.fates import CONFLICTS
+from penstock.engine.protocol.into import Into, in_files
 from penstock.errors import TableChanged
 from penstock.plan.merge import PROPERTY, merged_by
 from penstock.plan.model import TablePlan
@@ -55,15 +56,13 @@ class Merging:
             self._history = scd2  # one row per key and extract
         self._kept: list[DataFrame] = []
 
-    def write(
-        self, rows: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool, rejects: Callable[[], int]
-    ) -> None:
+    def write(self, rows: DataFrame, entry: Entry, into: Into, *, files: int, rejects: Callable[[], int]) -> None:
         """`rejects` counts the rows of the batch that go to quarantine: asked only where it matters."""
         session = rows.sparkSession
-        with carrying(session, entry, idempotent=idempotent):
-            exchange = Exchange(session, uri)
+        with carrying(session, entry, idempotent=into.idempotent):
+            exchange = Blank(session, into.uri) if into.anew else Exchange(session, into.uri)
             self._refuse_another(exchange.setting(PROPERTY))
-            if exchange.done:
+            if not into.anew and exchange.done:
                 return
             made = changes(rows, self._plan, self._table.write.partition_by, entry.pins.time_ms, self._table.name)
             values = values_of(made.columns, self._plan)
@@ -93,9 +92,13 @@ class Merging:
                 conflicts += self._contradicting(exchange.rows(), newest, values, few=few)
         counted[SUPERSEDED] = max(0, about.rows - sum(counted[kind] for kind in APPLIED))
         changed = {**counted, CONFLICTS: conflicts, SCANNED: exchange.scanned, FILES: exchange.files}
-        feed = exchange.feeds and exchange.goes
-        with carrying(session, replace(entry, changed=changed, horizon=horizon), idempotent=idempotent):
-            exchange.commit(coming(turned, feed=feed).coalesce(files), _told(changed))
+        entry = replace(entry, changed=changed, horizon=horizon)
+        come = in_files(coming(turned, feed=exchange.feeds and exchange.goes), files)
+        if into.anew:
+            into.append(come, entry)
+            return
+        with carrying(session, entry, idempotent=into.idempotent):
+            exchange.commit(come, _told(changed))
 
     def done(self) -> None:
         kept, self._kept = self._kept, []

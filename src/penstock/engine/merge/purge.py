@@ -37,7 +37,7 @@ def purge(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail, *, n
     ended = exchange.find(found, (_ENDED,))[_ENDED]
     if not ended:
         return tail
-    entry = tail.entry.carried(tail.counts, tail.version)
+    entry = tail.carried
     told = {
         "numTargetRowsInserted": 0,
         "numTargetRowsUpdated": 0,

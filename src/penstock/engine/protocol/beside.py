@@ -22,6 +22,6 @@ def read_beside(store: Store, folder: str, kind: str, batch: int) -> dict[str, A
     """None if it is not there, or not whole."""
     try:
         document = json.loads(store.read(f"{folder}/{kind}/{batch}") or "null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None

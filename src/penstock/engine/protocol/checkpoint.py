@@ -56,7 +56,7 @@ def parse_planned(text: str) -> Planned | None:
         after = tuple(line for line in lines[2:] if line)
         for source in after:
             position.parse(source)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return Planned(time_ms, after)
 
@@ -70,7 +70,7 @@ def read_checkpoint(store: Store, folder: str) -> Checkpoint | None:
     try:
         marker = json.loads(store.read(f"{folder}/{MARKER}") or "null")
         metadata = bool(json.loads(store.read(f"{folder}/metadata") or "{}").get("id"))
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         marker, metadata = None, False
     return Checkpoint(
         offsets={batch: read_planned(store, folder, batch) for batch in offsets[-2:]},
@@ -162,5 +162,5 @@ def _commit_is_whole(text: str | None) -> bool:
     lines = (text or "").split("\n")
     try:
         return lines[0] == "v1" and isinstance(json.loads(lines[1]), dict)
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, RecursionError):
         return False

@@ -46,11 +46,8 @@ def carrying(session: SparkSession, entry: Entry, *, idempotent: bool) -> Iterat
 def append_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
     """An entry without rows. Delta makes a commit of an empty append only if it carries the transaction options."""
     empty = spark.read.format("delta").load(uri).limit(0)
-    if entry.kind == "carry":  # it repeats a number that is taken, so it counts by the clock, under a name of its own
-        options = {"txnAppId": f"penstock:{entry.table}:carry", "txnVersion": time.time_ns() // 1_000_000}
-    else:
-        options = _transaction(entry)
-    _write(empty, uri, entry, options)
+    by_the_clock = entry.kind in ("carry", "fill")  # their number is taken already
+    _write(empty, uri, entry, _by_the_clock(entry) if by_the_clock else _transaction(entry))
 
 
 def overwrite_by_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
@@ -83,8 +80,14 @@ def _write(rows: DataFrame, uri: str, entry: Entry, options: dict[str, Any], mod
 
 
 def _transaction(entry: Entry) -> dict[str, Any]:
-    """One appId per table, for ever, and a number that only grows."""
+    """One appId per table, for ever, and a number that only grows. What comes beside the batches has no number."""
+    if entry.kind == "redrive":
+        return _by_the_clock(entry)
     return {
         "txnAppId": f"penstock:{entry.table}",
         "txnVersion": entry.generation << _GENERATION_BITS | entry.batch,
     }
+
+
+def _by_the_clock(entry: Entry) -> dict[str, Any]:
+    return {"txnAppId": f"penstock:{entry.table}:{entry.kind}", "txnVersion": time.time_ns() // 1_000_000}

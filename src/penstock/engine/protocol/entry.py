@@ -11,13 +11,18 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from penstock.engine.protocol.fates import Fates
+from penstock.engine.protocol.upkeep import WORKS
 from penstock.errors import Terminal
 
 FORMAT = 1
-Kind = Literal["genesis", "batch", "open", "carry"]
-"""genesis: the table is made. batch: rows. open: a new generation at a chosen position. carry: the last entry again."""
+Kind = Literal["genesis", "batch", "open", "fill", "redrive", "carry"]
+"""genesis: the table is made. batch: rows. open: a new generation at a chosen position. fill: all rows anew, up to the
+position that its generation was opened at. redrive: rows out of quarantine, beside the batches. carry: the last entry
+again."""
 
 
+BESIDE: tuple[Kind, ...] = ("carry", "redrive")
+"""Entries with the number and the positions of the one before: they come beside the batches."""
 APPLIED = ("inserted", "updated", "deleted")
 """What a change of a merge can do to the table."""
 
@@ -87,6 +92,14 @@ class Entry:
 
     horizon: str | None = None
     """Of a merge: before it nothing counts any more. In words of its own, carried from entry to entry."""
+    began: tuple[str, ...] = ()
+    """Where the table began to read, carried from its genesis."""
+    base: int | None = None
+    """Of a table that reads another: the version of it that all rows here were made from, or of later ones. Carried."""
+    filled: tuple[int, int] | None = None
+    """Generation and version of the last fill before this entry. Carried."""
+    pending: Mapping[str, Any] = field(default_factory=dict)
+    """What a generation that was opened still owes: until it is done, no batch is written."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -94,6 +107,11 @@ class Entry:
 
     def carried(self, counts: Counts, seen: int | None = None) -> Entry:
         return replace(self, kind="carry", counts=counts, seen=seen, sent=None, changed={})
+
+    def followed(self, kind: Kind, **given: Any) -> Entry:
+        """The next entry of the ledger: what is carried stays, what was about one commit alone does not."""
+        alone = replace(self, kind=kind, note=None, sent=None, changed={}, pending={})
+        return replace(alone, **given)
 
     @property
     def applied(self) -> int | None:
@@ -155,6 +173,14 @@ def dump(entry: Entry) -> str:
         document["changed"] = dict(entry.changed)
     if entry.horizon is not None:
         document["horizon"] = entry.horizon
+    if entry.began:
+        document["began"] = list(entry.began)
+    if entry.base is not None:
+        document["base"] = entry.base
+    if entry.filled is not None:
+        document["filled"] = list(entry.filled)
+    if entry.pending:
+        document["pending"] = dict(entry.pending)
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -173,6 +199,8 @@ def parse(user_metadata: str | None) -> Entry | None:
             f"the table's log has an entry of format {document['penstock']}; this Penstock reads format {FORMAT}",
             hint="a newer Penstock wrote to the table: run that version",
         )
+    if document.get("kind") in WORKS:  # it says who looked after the files, and moves no position
+        return None
     pins, counts = document["pins"], document.get("counts", {})
     return Entry(
         kind=document["kind"],
@@ -192,4 +220,8 @@ def parse(user_metadata: str | None) -> Entry | None:
         sent=document.get("sent"),
         changed=document.get("changed", {}),
         horizon=document.get("horizon"),
+        began=tuple(document.get("began", ())),
+        base=document.get("base"),
+        filled=(document["filled"][0], document["filled"][1]) if "filled" in document else None,
+        pending=document.get("pending", {}),
     )

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from penstock.engine.protocol.entry import Entry, Pins, Watermark
 from penstock.engine.protocol.fates import Fates
+from penstock.engine.protocol.into import Into
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,9 @@ class Function(Protocol):
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
         """Of a batch which begins now and reads up to `after`; `last` are the pins of the batch before."""
 
-    def write(self, batch: DataFrame, entry: Entry, uri: str, *, files: int, idempotent: bool) -> None:
-        """One commit with the entry, or none if the batch makes no row. `files` is how many its rows deserve."""
+    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+        """One commit with the entry, or none if the batch makes no row. `files` is how many its rows deserve; 0 leaves
+        that to Spark."""
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
         """After the rows are in the table, so many: whatever else belongs to the batch. `written` says that this

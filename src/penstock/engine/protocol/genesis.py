@@ -34,6 +34,7 @@ def genesis(
     generation: int = 1,
     partition_by: Sequence[str] = (),
     cluster_by: Sequence[str] = (),
+    base: int | None = None,
 ) -> Tail:
     """Creates the table in one commit with its entry: batch 0 of its first generation, at an explicit position. A Delta
     table that is there already is taken over: only the entry is committed to it."""
@@ -48,6 +49,8 @@ def genesis(
         pins=Pins(time.time_ns() // 1_000_000, definition),
         topics=topics,
         subscription=subscription,
+        began=position,
+        base=base,
     )
     if log.versions():
         append_nothing(spark, uri, entry)

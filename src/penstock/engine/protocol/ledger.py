@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from penstock.engine.protocol.entry import Counts, Entry
+from penstock.engine.protocol.entry import BESIDE, Counts, Entry
 from penstock.engine.protocol.fates import Fates, added
 from penstock.engine.protocol.log import Commit, DeltaLog, Origin
 from penstock.engine.protocol.position import difference, same
@@ -30,10 +30,22 @@ class Tail:
     @property
     def counts(self) -> Counts:
         """For the next entry: rows of the last batch and of all so far."""
-        rows = self.commit.rows if self.entry.kind == "batch" else self.entry.counts.rows
-        landed = self.commit.rows if self.entry.kind == "batch" else 0
-        fates = added(self.entry.counts.fates, self.fates) if self.entry.kind == "batch" else self.entry.counts.fates
-        return Counts(rows, self.entry.counts.total + landed, fates)
+        before = self.entry.counts
+        if self.entry.kind == "redrive":  # beside the batches: the rows of the last one are still those of a batch
+            return Counts(before.rows, before.total + self.commit.rows, before.fates)
+        if self.entry.kind not in ("batch", "fill"):
+            return before
+        return Counts(self.commit.rows, before.total + self.commit.rows, added(before.fates, self.fates))
+
+    @property
+    def filled(self) -> tuple[int, int] | None:
+        """Generation and version of the last fill."""
+        return (self.entry.generation, self.commit.version) if self.entry.kind == "fill" else self.entry.filled
+
+    @property
+    def carried(self) -> Entry:
+        """The last entry said again."""
+        return replace(self.entry.carried(self.counts, self.version), filled=self.filled)
 
 
 def read_tail(log: DeltaLog) -> Tail | None:
@@ -65,7 +77,7 @@ def advance(tail: Tail, log: DeltaLog) -> Tail:
         )
     for commit in log.since(tail.version):
         entry = commit.entry if commit.origin is Origin.LEDGER else None
-        if entry is not None and (entry.key != tail.entry.key or entry.kind == "carry"):
+        if entry is not None and (entry.key != tail.entry.key or entry.kind in (*BESIDE, "fill")):
             tail = Tail(entry, commit, (), _unseen(log, commit))
         else:
             tail = replace(tail, later=(*tail.later, commit))
@@ -106,7 +118,7 @@ def refuse_gap(tail: Tail, log: DeltaLog) -> None:
     if entry.kind == "genesis" or (version >= 0 and earlier is None):
         return
     last = earlier.entry if earlier is not None else None
-    if last is not None and (entry.kind == "carry" or all(map(same, last.after, entry.before))):
+    if last is not None and (entry.kind in BESIDE or all(map(same, last.after, entry.before))):
         return
     was = f"the entry before it ends at {', '.join(last.after)}" if last else "there is no entry before it"
     raise TableChanged(

@@ -1,9 +1,10 @@
 """Table locks of a local lake: Delta's local log store cannot tell two processes apart.
 
 *run* is held for the life of a runner, *commit* from before a batch's first look at the table until after its last
-commit. Both are POSIX record locks, so they end with their process however it dies. The process that commits is the
-JVM, and Python can die before it: there the locks are taken by the JVM. Commands without a JVM take the same files with
-fcntl. Object stores need none of this.
+commit, *replay* as long as somebody makes the table anew, beside its runner, *upkeep* while its files are looked after.
+All are POSIX record locks, so they end with their process however it dies. The process that commits is the JVM, and
+Python can die before it: there the locks are taken by the JVM. Commands without a JVM take the same files with fcntl.
+Object stores need none of this.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from py4j.protocol import Py4JJavaError
 
 from penstock.errors import Conflict, LockHeld
 
-Name = Literal["run", "commit"]
+Name = Literal["run", "commit", "replay", "upkeep"]
 _PATIENCE = 0.005
 """Seconds between two looks at a commit lock: a batch holds it for a tenth of a second."""
 
@@ -33,6 +34,11 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class RunLock(Lock, Protocol):
+    def sign(self) -> None:
+        """Writes who holds it, for the message that another process shows."""
 
 
 class NoLock:
@@ -107,6 +113,11 @@ class ProcessLock:
             return False
         return True
 
+    def sign(self) -> None:
+        """By the file that holds the lock: to close another one of it would give the lock up."""
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, json.dumps(_owner(os.getpid())).encode(), 0)
+
     def release(self) -> None:
         fcntl.lockf(self._file, fcntl.LOCK_UN)
 
@@ -153,7 +164,7 @@ def owner(path: str) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def acquire_run(lock: JvmLock, path: str, table: str, *, patience: float = 20.0) -> None:
+def acquire_run(lock: RunLock, path: str, table: str, *, patience: float = 20.0) -> None:
     """Takes the run lock, or says who has it. Waits only for a JVM whose Python is dead: it is about to end."""
     deadline = time.monotonic() + patience
     while not lock.try_acquire():

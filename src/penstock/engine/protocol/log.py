@@ -14,6 +14,8 @@ from typing import Any
 
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.entry import parse as parse_entry
+from penstock.engine.protocol.upkeep import Upkeep
+from penstock.engine.protocol.upkeep import parse as parse_upkeep
 from penstock.engine.store import Store
 
 
@@ -48,6 +50,13 @@ class Commit:
     """Rows that were there before are gone or replaced."""
     restored_to: int | None = None
     """The version that a RESTORE went back to."""
+    removed_ms: int | None = None
+    """The earliest time at which one of the files that it removes counts as removed: vacuum goes by that, not by the
+    time of the commit. None if it removes none."""
+    feeds: bool = False
+    """It has files of a change feed."""
+    upkeep: Upkeep | None = None
+    """Set where Penstock itself looked after the files."""
 
 
 class DeltaLog:
@@ -84,6 +93,8 @@ class DeltaLog:
 def read_commit(version: int, text: str, table: str) -> Commit:
     info: dict[str, Any] = {}
     table_id = None
+    removed_ms: int | None = None
+    feeds = False
     added = removed = changed_in = changed_out = size = rows = 0
     for line in text.split("\n"):  # not splitlines: JSON leaves U+2028 and U+0085 in a value as they are
         if not line:
@@ -99,6 +110,10 @@ def read_commit(version: int, text: str, table: str) -> Commit:
         elif "remove" in action:
             removed += 1
             changed_out += bool(action["remove"]["dataChange"])
+            at = int(action["remove"].get("deletionTimestamp") or 0)
+            removed_ms = at if removed_ms is None else min(removed_ms, at)
+        elif "cdc" in action:
+            feeds = True
         elif "commitInfo" in action:
             info = action["commitInfo"]
         elif "metaData" in action:
@@ -121,6 +136,9 @@ def read_commit(version: int, text: str, table: str) -> Commit:
         table_id=table_id,
         changes=bool(changed_out) or operation == "RESTORE",
         restored_to=_restored_to(info) if operation == "RESTORE" else None,
+        removed_ms=removed_ms,
+        feeds=feeds,
+        upkeep=parse_upkeep(info.get("userMetadata")) if entry is None else None,
     )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from penstock.engine.protocol.commit import append_nothing, must_confirm, overwrite_by_nothing
-from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.log import DeltaLog
 
@@ -33,14 +32,15 @@ def open_generation(
     note: str,
     parked: Mapping[str, Any] | None = None,
     emptied: bool = False,
+    base: int | None = None,
+    began: tuple[str, ...] | None = None,
+    pending: Mapping[str, Any] | None = None,
 ) -> Tail:
     """Generation g+1 at the position `after`: fences whoever writes generation g, at his next chain check. `emptied`
-    removes all rows in the same commit."""
+    removes all rows in the same commit; `pending` is what has to be done before its first batch."""
     last = tail.entry
-    entry = Entry(
-        kind="open",
-        table=last.table,
-        ledger=last.ledger,
+    entry = last.followed(
+        "open",
         generation=last.generation + 1,
         batch=0,
         before=last.after,
@@ -53,6 +53,10 @@ def open_generation(
         parked=last.parked if parked is None else parked,
         seen=tail.version,
         horizon=None if emptied else last.horizon,
+        base=base if emptied else last.base,
+        began=after if emptied else began if began is not None else last.began,
+        filled=tail.filled,
+        pending=pending or {},
     )
     if emptied:
         overwrite_by_nothing(spark, uri, entry)
@@ -70,6 +74,6 @@ def carry_forward(spark: SparkSession, log: DeltaLog, tail: Tail, uri: str, *, n
     """Says the last entry again if it is so old that log retention could take it; else gives the tail as it is."""
     if not is_old(tail, now_ms):
         return tail
-    entry = tail.entry.carried(tail.counts, tail.version)
+    entry = tail.carried
     append_nothing(spark, uri, entry)
     return must_confirm(tail, log, entry)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +15,7 @@ from penstock.engine.protocol.commit import append_nothing, confirm, must_confir
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import Fates, store_fates
 from penstock.engine.protocol.function import Function
+from penstock.engine.protocol.into import Table
 from penstock.engine.protocol.ledger import Tail, advance, refuse_foreign_changes
 from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import Commit, DeltaLog
@@ -109,6 +111,15 @@ class BatchWriter:
             target.lock.release()
             function.done()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else commits to the table meanwhile."""
+        acquire_commit(self._target.lock, self._target.table)
+        try:
+            yield
+        finally:
+            self._target.lock.release()
+
     def keep(self, spark: SparkSession) -> None:
         """Called now and then. Says the last entry of an idle table again before log retention takes it, and lets old
         tombstones go."""
@@ -156,10 +167,8 @@ class BatchWriter:
         self, number: int, before: tuple[str, ...], after: tuple[str, ...], pins: Pins, ids: Mapping[str, str]
     ) -> Entry:
         target, tail = self._target, self._tail
-        return Entry(
-            kind="batch",
-            table=target.table,
-            ledger=tail.entry.ledger,
+        return tail.entry.followed(
+            "batch",
             generation=self._generation,
             batch=number,
             before=before,
@@ -168,14 +177,14 @@ class BatchWriter:
             topics=ids,
             subscription=target.source.subscription,
             counts=tail.counts,
-            parked=tail.entry.parked,
             seen=tail.version,
-            horizon=tail.entry.horizon,
+            filled=tail.filled,
         )
 
     def _commit(self, batch: DataFrame, entry: Entry, function: Function) -> Tail:
         target, log = self._target, self._target.log
-        function.write(batch, entry, target.uri, files=self._files(entry, batch), idempotent=target.idempotent)
+        into = Table(target.uri, target.idempotent)
+        function.write(batch, entry, into, files=self._files(entry, batch))
         written = confirm(self._tail, log, entry)
         if written is not None:
             return written

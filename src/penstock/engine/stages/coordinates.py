@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from penstock.engine.identifiers import quote
 from penstock.plan.model import Input
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 SOURCE = "_source"
 FILE, ROW = "__file", "__row"

@@ -28,15 +28,17 @@ def numbered(rows: DataFrame) -> DataFrame:
     return rows.withColumn(NUMBER, F.monotonically_increasing_id())
 
 
-def without_duplicates(rows: DataFrame, plan: DedupePlan, uri: str) -> DataFrame:
-    there = _in_table(rows, plan, uri)
-    new = rows.alias("new").join(F.broadcast(there).alias("old"), F.expr(_same(plan)), "left_anti")
+def without_duplicates(rows: DataFrame, plan: DedupePlan, table: DataFrame | None) -> DataFrame:
+    """`table` has the rows that are there already, if any."""
+    new = rows.alias("new")
+    if table is not None:
+        there = _in_table(rows, plan, table)
+        new = new.join(F.broadcast(there).alias("old"), F.expr(_same(plan)), "left_anti")
     return new.join(F.broadcast(_again(new, plan)), NUMBER, "left_anti").drop(NUMBER)
 
 
-def _in_table(rows: DataFrame, plan: DedupePlan, uri: str) -> DataFrame:
+def _in_table(rows: DataFrame, plan: DedupePlan, table: DataFrame) -> DataFrame:
     """Keys, and times, of the table's rows that have the keys of a row of the batch."""
-    table = rows.sparkSession.read.format("delta").load(uri)
     for condition in _bounds(rows, plan):
         table = table.where(condition)
     columns = [*plan.keys, *([plan.time] if plan.time else [])]

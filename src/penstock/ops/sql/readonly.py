@@ -6,7 +6,6 @@ is refused too. Functions that run code or open files are not there at all.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -57,7 +56,6 @@ _CONFS = {
 
 def reading_session(spark: SparkSession) -> SparkSession:
     """A session beside the given one, with settings and functions of its own."""
-    logging.getLogger("SQLQueryContextLogger").disabled = True  # PySpark would print each error, stack trace and all
     session = spark.newSession()
     jvm = session.sparkContext._jvm
     assert jvm is not None

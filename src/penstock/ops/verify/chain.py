@@ -52,6 +52,8 @@ class Chain:
     first_version: int
     last_version: int
     from_genesis: bool = False
+    began: tuple[str, ...] = ()
+    """Where the table began to read, if that is known."""
     known_from: int = -1
     """The version of the first entry that the log still has."""
     entries: int = 0

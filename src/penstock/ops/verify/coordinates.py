@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.ops.quoting import identifier, literal
 from penstock.ops.verify.expected import Expected, Key
 from penstock.ops.verify.spans import Spans
 
@@ -61,7 +62,7 @@ IN_SOURCE: Columns = ("\"_source\"['topic']", "\"_source\"['partition']", "\"_so
 
 def landed(columns: Mapping[str, str]) -> Columns:
     """Of a table that lands topics; its columns may have other names."""
-    return _quoted(columns["topic"]), _quoted(columns["partition"]), _quoted(columns["offset"])
+    return identifier(columns["topic"]), identifier(columns["partition"]), identifier(columns["offset"])
 
 
 def read_coordinates(
@@ -200,7 +201,7 @@ class _Query:
     def repeated(self, key: Key, low: int, high: int) -> Iterator[Repeated]:
         topic, partition = key
         counted = (
-            f"SELECT {self._offset} AS at, count(*) AS times FROM {self._from} WHERE {self._topic} = {_literal(topic)} "
+            f"SELECT {self._offset} AS at, count(*) AS times FROM {self._from} WHERE {self._topic} = {literal(topic)} "
             f"AND {self._partition} = {partition} AND {self._offset} >= {low} AND {self._offset} < {high} "
             "GROUP BY 1 HAVING count(*) > 1"
         )
@@ -214,11 +215,3 @@ class _Query:
     def _rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
         for batch in self._engine.execute(sql):
             yield from zip(*(batch.column(i).to_pylist() for i in range(batch.num_columns)), strict=True)
-
-
-def _quoted(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -9,7 +9,7 @@ from penstock.engine.delta.version import Version, parse
 from penstock.engine.protocol.entry import named_streams
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.stores import store_of
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Terminal
 from penstock.ops.place import Place
 from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.coordinates import IN_SOURCE, Columns, Coordinates, landed
@@ -48,16 +48,31 @@ def read_upstream(look: Look, chain: Chain, columns: Columns) -> Upstream:
     start = _start(look, chain)
     if start is None:
         return Upstream(Expected(), whole)
+    began = None
     if not start.snapshot and start.version > 0:
-        _take(whole, read_at(rows, start.version - 1, {}))
+        began = _earlier(look, rows, start.version - 1)
+        if began is None:
+            return Upstream(Expected(), whole)
+        _take(whole, began)
     if _to_its_end(at, log, source.uri):
         return Upstream(whole, whole)
-    if at.snapshot or at.version == 0:
+    last = None if at.snapshot or at.version == 0 else _earlier(look, rows, at.version - 1)
+    if last is None:
         return Upstream(Expected(), whole)
-    sure = _expected(read_at(rows, at.version - 1, {}))
-    if not start.snapshot and start.version > 0:
-        _take(sure, read_at(rows, start.version - 1, {}))
+    sure = _expected(last)
+    if began is not None:
+        _take(sure, began)
     return Upstream(sure, whole)
+
+
+def _earlier(look: Look, rows: Rows, version: int) -> Coordinates | None:
+    """None, and a doubt in the report, if a vacuum has taken that version."""
+    try:
+        return read_at(rows, version, {})
+    except Terminal:
+        doubt = f"version {version} of {rows.name} can no longer be read: what came after it cannot be told apart"
+        look.report.doubts.append(doubt)
+        return None
 
 
 def stand_upstream(look: Look) -> None:
@@ -94,8 +109,7 @@ def _start(look: Look, chain: Chain) -> Version | None:
     """Where the table began to read; None if that is no longer known, or a person moved its position."""
     if not chain.from_genesis or any(one.skipped or one.again for one in chain.accepted):
         return None
-    first = DeltaLog(look.store, look.table.uri, look.table.name).commit(chain.known_from)
-    return parse(first.entry.after[0]) if first is not None and first.entry is not None else None
+    return parse(chain.began[0]) if chain.began else None
 
 
 def _to_its_end(at: Version, log: DeltaLog, uri: str) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from penstock.engine.protocol import position
-from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.entry import BESIDE, Entry
 from penstock.engine.protocol.log import Commit, DeltaLog, Origin
 from penstock.engine.protocol.position import Range
+from penstock.engine.replay.pending import held_of, pending_replay
 from penstock.ops.verify.chain import Accepted, Chain, Foreign
 from penstock.ops.verify.coordinates import Coordinates
 from penstock.ops.verify.expected import Expected
@@ -56,6 +57,8 @@ class _Walk:
             self._begin(entry, commit.version)
         elif entry.ledger != last.ledger:
             self._wrong(commit, f"is of another ledger ({entry.ledger}) than the entries before it")
+        elif entry.kind == "fill":
+            self._fill(commit, entry, last)
         elif entry.key == last.key:
             self._repeated(commit, entry, last)
             return
@@ -74,11 +77,15 @@ class _Walk:
     def _begin(self, entry: Entry, version: int) -> None:
         chain = self._chain
         chain.from_genesis, chain.known_from = entry.kind == "genesis", version
+        if entry.kind == "fill":
+            self._anew(entry, version)
+            return
         if chain.from_genesis:
+            chain.began = entry.after
             if version > chain.first_version:
                 self._take_over(version - 1)
         else:
-            chain.assumed = offsets_of(entry.after if entry.kind == "carry" else entry.before)
+            chain.assumed = offsets_of(entry.after if entry.kind in BESIDE else entry.before)
             for topic, partitions in chain.assumed.items():
                 for partition, offset in partitions.items():
                     chain.expected.add((topic, partition), 0, offset, entry.topics.get(topic, ""))
@@ -111,8 +118,32 @@ class _Walk:
             self._leave_undecided()
         self._read(entry)
 
+    def _fill(self, commit: Commit, entry: Entry, last: Entry) -> None:
+        """All rows were made anew: what was before it is no longer there."""
+        self._follows(commit, entry, last, entry.key == last.key and last.kind != "fill")
+        self._anew(entry, commit.version)
+
+    def _anew(self, entry: Entry, version: int) -> None:
+        chain, was = self._chain, self._chain.expected
+        chain.from_genesis, chain.known_from, chain.batches = bool(entry.began), version, 1
+        chain.began, chain.assumed, chain.expected = entry.began, {}, Expected()
+        chain.accepted, chain.foreign, chain.unclear, self._undecided = [], [], [], []
+        chain.earlier_rows = chain.earlier_without = 0
+        held, began = held_of(entry), offsets_of(entry.began)
+        if held is not None:  # what the source no longer had is there as it was
+            chain.expected.add_all({key: [level] for key, (level, *_) in was.times.items()})
+        for topic, partitions in offsets_of(entry.after).items():
+            for partition, end in partitions.items():
+                start = (began if held is None else held).get(topic, {}).get(partition, 0)
+                known = chain.expected.once((topic, partition))
+                for first, last in Spans([(start, end)]) - known if start < end else ():
+                    chain.expected.add((topic, partition), first, last, entry.topics.get(topic, ""))
+                chain.expected.add((topic, partition), end, end, entry.topics.get(topic, ""))
+
     def _open(self, commit: Commit, entry: Entry, last: Entry) -> None:
         self._follows(commit, entry, last, entry.generation > last.generation and entry.batch == 0)
+        if pending_replay(entry) is not None or pending_replay(last) is not None:
+            return  # its fill says what the table holds then; one that was aborted has changed nothing
         before, after = offsets_of(last.after), offsets_of(entry.after)
         remade = {t for t in after if t in last.topics and entry.topics.get(t) != last.topics[t]}
         skipped, again = self.accept(commit.version), []

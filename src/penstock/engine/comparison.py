@@ -1,0 +1,68 @@
+"""What a start compares before it writes anything: the table with its ledger, the ledger with its checkpoint. Without a
+JVM, so that `checkpoints` can say beforehand what a start will do."""
+
+from __future__ import annotations
+
+from penstock.engine.protocol.checkpoint import MARKER, Checkpoint, read_checkpoint, why_rebuild
+from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_changes, refuse_gap
+from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.state import state_lost
+from penstock.engine.store import Store
+from penstock.errors import TableChanged
+from penstock.plan.model import TablePlan
+
+
+def read_ledger(log: DeltaLog, store: Store, table: TablePlan) -> Tail | None:
+    """None if there is no table. Raises if there is another in its place, and says how far this one had come."""
+    try:
+        return read_tail(log)
+    except TableChanged as error:
+        generations = sorted(int(name) for name in store.names(table.checkpoints) if name.isdigit())
+        found = read_checkpoint(store, f"{table.checkpoints}/{generations[-1]}") if generations else None
+        planned = found.offsets[max(found.offsets)] if found and found.offsets else None
+        if planned is None:
+            raise
+        said = f"{error.message}. The table that was there had been read up to {', '.join(planned.after)}"
+        raise TableChanged(said, where=error.where, hint=error.hint) from None
+
+
+def compare(store: Store, log: DeltaLog, table: TablePlan, tail: Tail, found: Checkpoint | None) -> str | None:
+    """None if the table goes on from its checkpoint, which was `found`; else why that has to be rebuilt. Raises where a
+    person has to decide."""
+    refuse_foreign_changes(tail, log)
+    refuse_gap(tail, log)
+    refuse_ahead(store, table, tail.entry)
+    stateful = table.stream is not None
+    reason = why_rebuild(found, tail.entry, stateful=stateful)
+    if stateful and reason is not None and tail.entry.batch > 0:
+        raise state_lost(table.name, reason)
+    return reason
+
+
+def refuse_gone(store: Store, table: TablePlan) -> None:
+    """For a table that is not there: one that was there has checkpoints."""
+    if any(name.isdigit() for name in store.names(table.checkpoints)):
+        raise TableChanged(
+            f"the table is gone ({table.uri} holds no Delta log), but its checkpoints are still there",
+            where=table.name,
+            hint="put the table back; or make it anew from `starting`: "
+            f"`penstock checkpoints reset {table.name} --to starting`",
+        )
+
+
+def refuse_ahead(store: Store, table: TablePlan, entry: Entry) -> None:
+    """A checkpoint of this ledger in a later generation than the table's: the table was put back to an older state."""
+    for name in store.names(table.checkpoints):
+        if (
+            name.isdigit()
+            and int(name) > entry.generation
+            and f'"{entry.ledger}"' in (store.read(f"{table.checkpoints}/{name}/{MARKER}") or "")
+        ):
+            raise TableChanged(
+                f"there is a checkpoint of generation {name}, but the table ends with generation {entry.generation}: "
+                "the table was put back to an older state",
+                where=table.name,
+                hint=f"`penstock checkpoints reset {table.name} --to ledger` goes on from the table as it is: "
+                f"{', '.join(entry.after)}",
+            )

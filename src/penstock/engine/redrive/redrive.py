@@ -1,0 +1,171 @@
+"""Rejected rows run once more, by the table's definition of now: those that pass land, once, and leave the quarantine;
+the others stay, with their new reason.
+
+Four commits: the rows are marked in the quarantine; what passes is appended to the table; an entry says what became of
+them; the marked rows are settled. Killed in between, the next redrive finds the mark and finishes that one first. All
+under the table's commit lock.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.engine.lookups import Lookups
+from penstock.engine.protocol.checkpoint import folder_of
+from penstock.engine.protocol.commit import append_nothing, confirm, must_confirm
+from penstock.engine.protocol.entry import Counts, Entry, Pins
+from penstock.engine.protocol.fates import DROPPED, DUPLICATES, REJECTED, RESHAPED, SUPERSEDED, Fates, added, read_fates
+from penstock.engine.protocol.into import Table
+from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_changes
+from penstock.engine.protocol.locks import acquire_commit
+from penstock.engine.protocol.log import Commit
+from penstock.engine.redrive.marked import Marked
+from penstock.engine.redrive.records import as_batch, refuse_kind
+from penstock.engine.redrive.staying import staying
+from penstock.engine.replay.fill import Work
+from penstock.engine.replay.pending import pending_replay
+from penstock.engine.staged import Staged
+from penstock.engine.stages.coordinates import SOURCE
+from penstock.engine.table_function import table_function
+from penstock.errors import Terminal, Transient
+
+_COUNTED = ", counted"
+
+
+@dataclass(frozen=True)
+class Redriven:
+    id: str
+    rows: int
+    """Of the quarantine, that were asked for."""
+    landed: int
+    left: int
+    """That left the quarantine: landed, dropped, or found to be there already."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Of those that stay."""
+
+
+def redrive(work: Work, condition: str | None) -> list[Redriven]:
+    """Of the rows that meet a condition, all without one; after one that was cut off, if there is such."""
+    refuse_kind(work.table)
+    acquire_commit(work.lock, work.table.name)
+    try:
+        marked = Marked(work.spark, work.store, work.table)
+        done: list[Redriven] = []
+        if (cut_off := marked.open()) is not None:
+            done.append(_run(work, marked, cut_off, marked.of(cut_off).count()))
+        name = uuid.uuid4().hex
+        if rows := marked.mark(name, condition):
+            done.append(_run(work, marked, name, rows))
+        return done
+    finally:
+        work.lock.release()
+
+
+def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
+    table, tail = work.table, _tail(work)
+    made = table_function(work.spark, table, work.store, work.source)
+    assert made.stages is not None
+    function = Staged(table, made.stages, Lookups(table, work.store), None)
+    appended = _appended(work, tail, name)
+    before = appended[0].version - 1 if appended else tail.version
+    rejected = marked.of(name)
+    known = _landed_by(rejected, table.uri, before) if table.write.merge is None else None
+    batch = as_batch(rejected if known is None else rejected.join(known, SOURCE, "left_anti"), table)
+    pins = Pins(time.time_ns() // 1_000_000, table.definition, Lookups(table, work.store).newest())
+    entry = replace(tail.carried, kind="redrive", pins=pins, note=f"redrive {name}")
+    try:
+        if not appended:
+            function.write(batch, entry, Table(table.uri, work.idempotent), files=1)
+            landed = _count_landed(work, tail, entry)
+            fates: Fates = function.counted(entry, landed)
+        else:
+            _refuse_unknown(work, appended[0], name)
+            landed, fates = appended[0].rows, {}
+            function.look(batch, entry)
+        unclear = _landed_by(rejected, table.uri, None) if appended and known is not None else None
+        stay = staying(rejected, function.rejected(batch, entry), entry, known, unclear, table.stages)
+        reasons = {str(row[0]): int(row[1]) for row in stay.groupBy("error_reason").count().collect()}
+        left = rows - sum(reasons.values())
+        if len(appended) < 2:
+            _count(work, entry, left, landed, fates)
+        marked.settle(name, stay)
+    finally:
+        function.done()
+    return Redriven(name, rows, landed, left, reasons)
+
+
+def _tail(work: Work) -> Tail:
+    tail = read_tail(work.log)
+    if tail is None:
+        raise Terminal("it was never made", where=work.table.name, hint="`penstock run` makes it")
+    if pending_replay(tail.entry) is not None:
+        raise Transient("a replay of it is not done yet", where=work.table.name, hint="`penstock run` finishes it")
+    refuse_foreign_changes(tail, work.log)
+    folder = folder_of(work.table.checkpoints, tail.entry)
+    fates = read_fates(work.store, folder, tail.entry.batch)
+    if tail.entry.kind == "batch" and not fates:  # its rejected rows may not be in quarantine yet
+        raise Transient(
+            f"batch {tail.entry.generation}.{tail.entry.batch} was cut off before all of it was written",
+            where=work.table.name,
+            hint=f"`penstock run --once {work.table.name}` completes it",
+        )
+    return replace(tail, fates=fates)
+
+
+def _appended(work: Work, tail: Tail, name: str) -> list[Commit]:
+    """The commits of a redrive that was cut off, oldest first: the one with its rows, and the one that counts them."""
+    found: list[Commit] = []
+    for version in range(tail.version, -1, -1):
+        commit = work.log.commit(version)
+        if commit is None:
+            break
+        if commit.entry is not None and (commit.entry.note or "").startswith(f"redrive {name}"):
+            found.append(commit)
+        elif found:
+            break
+    return found[::-1]
+
+
+def _refuse_unknown(work: Work, appended: Commit, name: str) -> None:
+    """Which rows of a merge have passed can only be said by the definition by which they did."""
+    entry, table = appended.entry, work.table
+    assert entry is not None
+    if table.write.merge is not None and entry.pins.definition != table.definition:
+        raise Terminal(
+            f"the redrive {name[:8]} was cut off between the table and its quarantine, and the definition has changed "
+            "since: which of its rows have landed can only be said by the old one",
+            where=table.name,
+            hint="put the definition back as it was, redrive once more, and change it then",
+        )
+
+
+def _landed_by(rejected: DataFrame, uri: str, version: int | None) -> DataFrame:
+    """The coordinates of the rejected rows that are in the table as of a version, now without one."""
+    reader = rejected.sparkSession.read.format("delta")
+    table = (reader.option("versionAsOf", version) if version is not None else reader).load(uri)
+    return table.select(SOURCE).join(F.broadcast(rejected.select(SOURCE)), SOURCE, "left_semi").distinct()
+
+
+def _count_landed(work: Work, tail: Tail, entry: Entry) -> int:
+    now = confirm(tail, work.log, entry)
+    return now.commit.rows if now is not None else 0
+
+
+def _count(work: Work, entry: Entry, left: int, landed: int, fates: Fates) -> None:
+    """What became of the rows: from rejected to whatever they are now."""
+    spark: SparkSession = work.spark
+    tail = read_tail(work.log)
+    assert tail is not None
+    others = {name: fates.get(name, 0) for name in (DROPPED, DUPLICATES, SUPERSEDED)}
+    moved = {REJECTED: -left, **others, RESHAPED: landed + sum(others.values()) - left}
+    base = tail.counts if tail.entry.note == entry.note else entry.counts
+    counts = Counts(base.rows, base.total, added(base.fates, moved))
+    counted = replace(tail.carried, kind="redrive", pins=tail.entry.pins, counts=counts, note=f"{entry.note}{_COUNTED}")
+    append_nothing(spark, work.table.uri, counted)
+    must_confirm(tail, work.log, counted)

@@ -1,0 +1,48 @@
+"""The rows of a quarantine that stay there after a redrive."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from penstock.engine.protocol.entry import Entry
+from penstock.engine.stages.coordinates import SOURCE
+from penstock.plan.stages import Stages
+
+PARTLY = "partly_landed"
+_PARTLY = "rows of this record are in the table already, so it cannot be run again alone: replay the table"
+_WHY = "__why"
+
+
+def staying(
+    rejected: DataFrame,
+    again: DataFrame,
+    entry: Entry,
+    known: DataFrame | None,
+    landed: DataFrame | None,
+    stages: Stages | None,
+) -> DataFrame:
+    """`again` has the records that were rejected once more, with `why`. `known` are the coordinates that the table had
+    before: without a transform such a row is there already; with one it may be another row of the record. `landed`, of
+    a redrive that was cut off: the coordinates that it has now; what is in none of these stays as it was."""
+    why = again.groupBy(SOURCE).agg(F.first("why").alias(_WHY))
+    told = rejected.join(F.broadcast(why), SOURCE)
+    stay = _with_reason(told, F.col(f"{_WHY}.reason"), F.col(f"{_WHY}.detail"), entry).drop(_WHY)
+    if known is not None and stages is not None and stages.transform is not None:
+        partly = rejected.join(F.broadcast(known), SOURCE)
+        stay = stay.unionByName(_with_reason(partly, F.lit(PARTLY), F.lit(_PARTLY), entry))
+    if landed is not None:
+        rest = rejected.join(F.broadcast(landed), SOURCE, "left_anti").join(F.broadcast(why), SOURCE, "left_anti")
+        stay = stay.unionByName(rest)
+    return stay
+
+
+def _with_reason(rows: DataFrame, reason: object, detail: object, entry: Entry) -> DataFrame:
+    return rows.withColumns(
+        {
+            "error_reason": reason,  # type: ignore[dict-item]
+            "error_detail": detail,  # type: ignore[dict-item]
+            "error_timestamp": F.expr(f"timestamp_millis({entry.pins.time_ms}L)"),
+            "definition": F.lit(entry.pins.definition),
+        }
+    )

@@ -1,0 +1,94 @@
+"""Opening a generation for a replay, and going on with one that was cut off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.engine.delta.version import Version, parse
+from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.ledger import Tail, advance, read_tail, refuse_foreign_changes
+from penstock.engine.protocol.locks import acquire_commit
+from penstock.engine.protocol.open import open_generation
+from penstock.engine.replay.began import began_of
+from penstock.engine.replay.fill import Filled, Say, Work, fill
+from penstock.engine.replay.pending import Replay, document, pending_replay
+from penstock.engine.replay.settle import drop_rejects_since
+from penstock.errors import Terminal
+
+
+def open_replay(work: Work, at: int | None, note: str) -> Tail:
+    """From here on the writer of the generation before is fenced. `at` is a version of the table upstream, which the
+    table goes on after; None: it is read as far as the table has, and goes on where it is."""
+    acquire_commit(work.lock, work.table.name)
+    try:
+        tail = read_tail(work.log)
+        if tail is None:
+            raise Terminal("it was never made", where=work.table.name, hint="`penstock run` makes it")
+        refuse_foreign_changes(tail, work.log)
+        entry, owed = tail.entry, pending_replay(tail.entry)
+        since, position = (owed.since, owed.position) if owed else (entry.generation, entry.after)
+        after = position
+        if at is not None:
+            after = (str(Version(parse(entry.after[0]).table_id, at + 1)),)
+        return _open(work, tail, Replay(since, position, at), after, note)
+    finally:
+        work.lock.release()
+
+
+def replay(work: Work, at: int | None, note: str, say: Say = lambda _: None) -> Filled:
+    return fill(work, open_replay(work, at, note), say)
+
+
+def owed(work: Work) -> Tail | None:
+    """The end of the ledger if a replay was opened and not filled."""
+    tail = read_tail(work.log)
+    return tail if tail is not None and pending_replay(tail.entry) is not None else None
+
+
+def resume(work: Work, tail: Tail, say: Say) -> Filled:
+    """In a generation of its own: what the process that was cut off has left behind is of another one."""
+    asked = pending_replay(tail.entry)
+    assert asked is not None
+    return replay(work, asked.at, tail.entry.note or "replay", say)
+
+
+def abort(work: Work, tail: Tail) -> Tail:
+    """The table goes on as it is, from where it was before the replay was opened."""
+    entry = tail.entry
+    asked = pending_replay(entry)
+    if asked is None:
+        raise Terminal("no replay of it is open", where=work.table.name, hint="there is nothing to abort")
+    acquire_commit(work.lock, work.table.name)
+    try:
+        now = advance(tail, work.log)
+        if work.table.may_reject:
+            drop_rejects_since(work.spark, work.table, work.store, asked.since, entry, idempotent=work.idempotent)
+        return _open(work, now, None, asked.position, "replay aborted")
+    finally:
+        work.lock.release()
+
+
+def _open(work: Work, tail: Tail, replay: Replay | None, after: tuple[str, ...], note: str) -> Tail:
+    entry = tail.entry
+    return open_generation(
+        work.spark,
+        work.log,
+        tail,
+        work.table.uri,
+        after=after,
+        topics=entry.topics,
+        subscription=entry.subscription,
+        definition=work.table.definition,
+        note=note,
+        began=_began(work, entry, replay),
+        pending=document(replay) if replay is not None else None,
+    )
+
+
+def _began(work: Work, entry: Entry, replay: Replay | None) -> tuple[str, ...] | None:
+    """All rows of a version upstream are read wherever the table had begun."""
+    if replay is None:
+        return None
+    if replay.at is None:
+        return began_of(work.log, entry)
+    return (str(replace(parse(entry.after[0]), version=replay.at, index=-1, snapshot=True)),)

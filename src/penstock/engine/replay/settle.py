@@ -1,0 +1,37 @@
+"""After a fill: rejected rows of the generations before it are of rows that are no longer there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+
+from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.ledger import Tail
+from penstock.engine.quarantine import Quarantine
+from penstock.engine.replay.pending import kept_of, owes_settling
+from penstock.engine.store import Store
+from penstock.plan.model import TablePlan
+from penstock.plan.quarantine import quarantine_of
+
+
+def settle_quarantine(spark: SparkSession, table: TablePlan, store: Store, tail: Tail, *, idempotent: bool) -> None:
+    """Under the table's commit lock. Nothing happens if it is done already, or if the last entry is no fill."""
+    if not owes_settling(tail.entry) or not table.may_reject:
+        return
+    quarantine = Quarantine(spark, store, quarantine_of(table.name, table.uri), "", idempotent=idempotent)
+    generation, kept = tail.entry.generation, kept_of(tail.entry)
+    if not quarantine.exists or quarantine.filled >= generation:
+        return
+    older = f"generation < {generation}"
+    condition = older if kept is None else f"{older} AND NOT coalesce({kept}, false)"
+    quarantine.drop(condition, replace(tail.entry, kind="fill", pending={}))
+
+
+def drop_rejects_since(
+    spark: SparkSession, table: TablePlan, store: Store, generation: int, entry: Entry, *, idempotent: bool
+) -> None:
+    """Those of replays that came to nothing, in the generations after this one."""
+    quarantine = Quarantine(spark, store, quarantine_of(table.name, table.uri), "", idempotent=idempotent)
+    if quarantine.exists:
+        quarantine.drop(f"generation > {generation}", replace(entry, kind="open", pending={}))

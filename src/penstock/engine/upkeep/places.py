@@ -1,0 +1,30 @@
+"""The Delta tables that belong to a table of the project, and whose files are looked after with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.plan.files import FilesSource
+from penstock.plan.model import TablePlan
+from penstock.plan.quarantine import quarantine_of
+
+
+@dataclass(frozen=True)
+class Place:
+    name: str
+    uri: str
+    kind: Literal["table", "quarantine", "files"]
+    """files: the list of files that a table has read. It is written to without a lock, and compacted by itself."""
+    zorder_by: tuple[str, ...] = ()
+
+
+def places(table: TablePlan) -> list[Place]:
+    """Whether they are made yet or not."""
+    found = [Place(table.name, table.uri, "table", table.write.zorder_by)]
+    if table.may_reject:
+        aside = quarantine_of(table.name, table.uri)
+        found.append(Place(aside.table, aside.uri, "quarantine"))
+    if isinstance(table.source, FilesSource):
+        found.append(Place(f"the list of files of {table.name}", table.source.uri, "files"))
+    return found

@@ -1,0 +1,216 @@
+"""Who still needs files of a table that are no longer in its newest version: from the ledgers and logs, without a JVM.
+
+A reader needs all that lies behind the position *before* its last batch: a checkpoint that is rebuilt runs that batch
+again. What it needs is told by the log of the table that it reads: the files that were removed in the versions from
+there on, and when. That time is not the one of the commit: a long OPTIMIZE dates its removals back to its beginning.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from penstock.engine.delta.start import resolve, table_id
+from penstock.engine.delta.version import Version, parse
+from penstock.engine.protocol.checkpoint import folder_of, read_checkpoint
+from penstock.engine.protocol.entry import Entry, named_streams
+from penstock.engine.protocol.gone import files_gone
+from penstock.engine.protocol.ledger import Tail, read_tail
+from penstock.engine.protocol.locks import holder, lock_path
+from penstock.engine.protocol.log import Commit, DeltaLog
+from penstock.engine.protocol.pins import read_pins
+from penstock.engine.store import Store
+from penstock.engine.upkeep.memory import under_way
+from penstock.engine.upkeep.places import Place
+from penstock.errors import PenstockError
+from penstock.ops.recent import RecentLog
+from penstock.ops.vacuum.guard import HOUR_MS, Need, span_text, time_text
+from penstock.plan.model import DeltaSource, Plan, TablePlan
+
+_BATCHES = 50
+"""Of the last commits, among which the longest batch is looked for."""
+_LONGEST_MS = 24 * HOUR_MS
+"""A batch that seems to take longer was planned, and waited for its table to be started again."""
+
+
+def needs(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: int) -> list[Need]:
+    """Of the Delta table at `place`: the table of `owner`, or one that lies beside it."""
+    log = RecentLog(store, place.uri, place.name)
+    found = [*_owners(plan, owner, place, store, now_ms), *_windows(plan, owner, now_ms)]
+    for reader in plan.tables:
+        found += _reader(reader, place.uri, log, store, now_ms)
+    return found
+
+
+def _owners(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: int) -> Iterator[Need]:
+    """Files that are written and in no commit yet look like files that nobody needs."""
+    log = RecentLog(store, owner.uri, owner.name)
+    longest = min(_LONGEST_MS, max((_took(commit) for commit in islice(log.backwards(), _BATCHES)), default=0))
+    yield Need(
+        "whoever is writing or reading now",
+        f"has an hour and the longest batch, {span_text(longest)}",
+        now_ms - longest - HOUR_MS,
+        window=True,
+    )
+    tail = ledger_end(log)
+    works = not plan.local or holder(lock_path(plan.system, owner.name, "run")) is not None
+    flight = _in_flight(store, owner, tail.entry) if works and isinstance(tail, Tail) else None
+    if flight is not None:
+        yield Need(owner.name, f"has had a batch under way since {time_text(flight)}", flight - HOUR_MS)
+    began = None if plan.local else under_way(store, plan.system, place.name)
+    if began is not None:  # on a local lake there is a lock instead
+        what = (
+            f"that began at {time_text(began)} has not ended; was it killed, `penstock optimize {owner.name}` clears it"
+        )
+        yield Need("an optimize", what, began - HOUR_MS)
+
+
+def _took(commit: Commit) -> int:
+    entry = commit.entry
+    return commit.timestamp_ms - entry.pins.time_ms if entry is not None and entry.kind == "batch" else 0
+
+
+def _in_flight(store: Store, table: TablePlan, entry: Entry) -> int | None:
+    """When the batch was planned that is not done yet."""
+    found = read_checkpoint(store, folder_of(table.checkpoints, entry))
+    if found is None or not found.offsets:
+        return None
+    newest = max(found.offsets)
+    planned = found.offsets[newest]
+    return None if planned is None or newest in found.commits else planned.time_ms
+
+
+def _windows(plan: Plan, owner: TablePlan, now_ms: int) -> Iterator[Need]:
+    wanted = plan.maintenance
+    if wanted.replay_ms:
+        what = f"of {span_text(wanted.replay_ms)} keeps all that can be read again"
+        yield Need("the replay window", what, now_ms - wanted.replay_ms, window=True)
+    for one in wanted.external:
+        if one.table == owner.name:
+            what = f"reads it from outside the project, up to {span_text(one.lag_ms)} behind"
+            yield Need(one.name, what, now_ms - one.lag_ms, window=True)
+
+
+def _reader(reader: TablePlan, uri: str, log: RecentLog, store: Store, now_ms: int) -> Iterator[Need]:
+    sources = _sources(reader, uri)
+    lookups = [one for one in (reader.stages.lookups if reader.stages else ()) if same_place(one.uri, uri)]
+    if not sources and not lookups:
+        return
+    tail = ledger_end(RecentLog(store, reader.uri, reader.name))
+    if isinstance(tail, str):
+        yield Need(reader.name, f"reads it, and nobody can tell how far: {tail}", None)
+        return
+    for source in sources:
+        yield from _stream(reader, source, tail, log, now_ms)
+    for one in lookups if tail is not None else ():
+        assert tail is not None
+        folder = folder_of(reader.checkpoints, tail.entry)
+        begun = read_pins(store, folder, tail.entry.batch + 1)
+        pinned = {pins.lookups[one.name] for pins in (tail.entry.pins, begun) if pins and one.name in pins.lookups}
+        if pinned:
+            version = min(pinned)
+            since = _removed_since(log, version + 1, False, now_ms)
+            yield Need(reader.name, f"has looked up rows in version {version}", since, version, version + 1)
+
+
+def _stream(reader: TablePlan, source: DeltaSource, tail: Tail | None, log: RecentLog, now_ms: int) -> Iterator[Need]:
+    at = _begins(reader, source, log) if tail is None else _position(reader, source, tail.entry)
+    if at is None:
+        return
+    if at.version > log.newest() + 1:
+        if table_id(log, log.versions()) not in (None, at.table_id):
+            return  # the table was made again: what the reader needs is gone, and it is stopped
+        what = f"has read up to version {at.read_up_to}, and the table ends with {log.newest()}"
+        yield Need(reader.name, what, None, at.version)
+        return
+    first = at.version if source.changes and not at.snapshot else at.read_up_to + 1
+    since = _removed_since(log, first, source.changes, now_ms)
+    yield Need(
+        reader.name, _said(at, log.newest(), source.changes, tail), since, at.version, first, changes=source.changes
+    )
+
+
+def _said(at: Version, newest: int, changes: bool, tail: Tail | None) -> str:
+    if tail is None:
+        return f"is not made yet, and begins at version {at.version}"
+    if at.snapshot:
+        return f"is reading the whole table as of version {at.version}"
+    what = "followed its changes" if changes else "read it"
+    return f"has {what} up to version {at.read_up_to} of {newest}"
+
+
+def _position(reader: TablePlan, source: DeltaSource, entry: Entry) -> Version | None:
+    """Where its last batch began; where it was told to begin, if it has had none."""
+    positions = entry.after if entry.batch == 0 else entry.before
+    names = named_streams(entry)
+    if not names:
+        return parse(positions[0]) if "reservoirVersion" in positions[0] else None
+    found = [parse(one) for name, one in zip(names, positions, strict=False) if name == (source.table or source.uri)]
+    return min(found, key=lambda one: one.version, default=None)
+
+
+def _begins(reader: TablePlan, source: DeltaSource, log: RecentLog) -> Version | None:
+    versions = log.versions()
+    identity = table_id(log, versions)
+    if identity is None:
+        return None
+    try:
+        return resolve(source.starting, identity, versions, log, reader.name)
+    except PenstockError:
+        return None  # it cannot begin there: its log is gone
+
+
+def _removed_since(log: RecentLog, first: int, changes: bool, now_ms: int) -> int | None:
+    """The earliest removal in the versions from `first` on; None if the log no longer has them all."""
+    since = now_ms
+    for version in range(max(0, first), log.newest() + 1):
+        commit = log.commit(version)
+        if commit is None:
+            return None
+        if commit.removed_ms is not None:
+            since = min(since, commit.removed_ms)
+        if changes and commit.feeds:  # the files of a feed count as removed from the moment in which they are written
+            begun = commit.entry.pins.time_ms if commit.entry is not None else commit.timestamp_ms
+            since = min(since, begun - HOUR_MS, commit.timestamp_ms - HOUR_MS)
+    return since
+
+
+def still_needed(store: Store, uri: str, found: Sequence[Need]) -> dict[str, str]:
+    """File by file, by its name within the table, who needs it: the proof of what the horizon promises."""
+    readers = [need for need in found if need.first is not None]
+    wanted: dict[str, str] = {}
+    for version in range(min((need.first or 0 for need in readers), default=1), RecentLog(store, uri, "").newest() + 1):
+        text = store.read(f"{uri}/_delta_log/{version:020d}.json") or ""
+        for need in (one for one in readers if (one.first or 0) <= version):
+            wanted |= dict.fromkeys(files_gone(text, feed=need.changes), need.who)
+    return wanted
+
+
+def _sources(reader: TablePlan, uri: str) -> list[DeltaSource]:
+    read = [*reader.stream.inputs.values()] if reader.stream is not None else [reader.source]
+    return [one for one in read if isinstance(one, DeltaSource) and same_place(one.uri, uri)]
+
+
+def ledger_end(log: DeltaLog) -> Tail | str | None:
+    """None if the table is not made; text if its ledger cannot be read."""
+    try:
+        return read_tail(log)
+    except PenstockError as error:
+        return error.message
+    except (ValueError, KeyError, OSError) as error:
+        return f"its log cannot be read: {error}"
+
+
+def same_place(one: str, other: str) -> bool:
+    """By another spelling, or over a link, it is the same table."""
+    return _place(one) == _place(other)
+
+
+def _place(uri: str) -> str:
+    scheme, colon, rest = uri.partition("://")
+    if not colon:
+        return os.path.realpath(uri)
+    if scheme == "file":
+        return os.path.realpath(rest)
+    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest.rstrip('/')}"

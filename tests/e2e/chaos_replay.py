@@ -1,0 +1,176 @@
+"""Replays that are killed at random, beside a runner that is killed at random, while records arrive.
+
+In every round the rule of the silver table is another, and a replay makes it anew by that rule. A reader polls: a row
+is never there twice, and no row of an older rule comes after one of a newer one, so that nobody has seen a replay half
+done. In the end a last replay is let through; then silver, its quarantine and gold equal what plain Python makes of
+the records.
+
+    python -m tests.e2e.chaos_replay --kills 20 --seed 7
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from deltalake.exceptions import TableNotFoundError
+
+from tests.e2e.beside import Poller, Producing
+from tests.e2e.chaos_frame import Asked, command_line, set_up
+from tests.e2e.kills import KINDS, run_to_the_end, start
+from tests.e2e.tables import ask
+
+TOPIC = "orders"
+PROJECT = """\
+name: chaos
+lake: ./lake
+kafka: {{bootstrap: "{bootstrap}"}}
+spark: {{master: "local[2]", conf: {{spark.driver.memory: 2g}}}}
+defaults: {{trigger: 500ms}}
+tables:
+  bronze.t:
+    from: {{kafka: {topic}, max_per_trigger: 2000}}
+  silver.t:
+    from: {{table: bronze.t, max_files: 3}}
+    decode: {{json: value, schema: "id BIGINT, amount BIGINT, kind STRING"}}
+    sql: SELECT _source, id, kind, amount, {rule} AS rule FROM t
+    expect: [{{name: enough, check: amount > {rule}}}]
+    dedupe: {{keys: [id]}}
+  gold.t:
+    from: {{table: silver.t}}
+    aggregate: {{keys: [kind], metrics: {{n: count(*), sum: sum(amount), rule: max(rule)}}}}
+"""
+_ONCE = "SELECT count(*), count(DISTINCT concat(_source['partition'], '/', _source['offset'])) FROM t"
+_MIXED = """
+SELECT count(*) FROM (
+  SELECT rule, max(rule) OVER (PARTITION BY _source['partition'] ORDER BY _source['offset']) AS newest FROM t
+) WHERE rule < newest
+"""
+PATIENCE = 600.0
+
+
+class Flow(Producing):
+    """Every tenth record is a copy of the one before, every thirteenth no JSON."""
+
+    def __init__(self, bootstrap: str, rate: int, partitions: int) -> None:
+        super().__init__(bootstrap, rate)
+        self._partitions = partitions
+        self.good: dict[int, tuple[str, int]] = {}
+        self.bad = 0
+
+    def send_one(self) -> None:
+        number, self.sent = self.sent, self.sent + 1
+        one = number - 1 if number % 10 == 9 else number
+        kind, amount = "abc"[one % 3], one % 60
+        whole = number % 13 > 0
+        value = f'{{"id": {one}, "amount": {amount}, "kind": "{kind}"}}' if whole else "{"
+        if whole:
+            self.good[one] = (kind, amount)
+        else:
+            self.bad += 1
+        self._producer.produce(TOPIC, value=value, partition=one % self._partitions)
+
+
+class RulePoller(Poller):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, {"silver.t": _ONCE})
+
+    def turn(self) -> None:
+        super().turn()
+        try:
+            ((mixed,),) = ask(self._folder, "silver.t", _MIXED)
+        except TableNotFoundError:
+            return
+        if mixed:
+            self.problems.append(f"poll {self.polls}: {mixed} rows of an older rule after some of a newer one")
+
+
+def replay(folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "penstock", "-C", str(folder), "replay", "silver.t", "--cascade", "--yes"]
+    with (folder / "replay.log").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+
+def end(process: subprocess.Popen[bytes], counts: Counter[str], what: str) -> None:
+    """With SIGKILL, of one kind or another; nothing happens if it has ended."""
+    if process.poll() is None:
+        kind = random.choice(("group", "python"))
+        KINDS[kind](process)
+        counts[f"{what}: {kind}"] += 1
+    process.wait()
+
+
+def chaos(asked: Asked) -> dict[str, object]:
+    with set_up(asked, TOPIC, PROJECT, rule=0) as bootstrap:
+        flow, poller = Flow(bootstrap, asked.rate, asked.partitions), RulePoller(asked.folder)
+        counts: Counter[str] = Counter()
+        flow.start()
+        poller.start()
+        runner = start(asked.folder)
+        _wait_for_rows(asked.folder)
+        rule = 0
+        try:
+            for number in range(asked.kills):
+                rule = (number + 1) * 2
+                written = PROJECT.format(bootstrap=bootstrap, topic=TOPIC, rule=rule)
+                (asked.folder / "penstock.yml").write_text(written)
+                end(runner, counts, "runner")
+                runner = start(asked.folder)
+                making = replay(asked.folder)
+                time.sleep(random.uniform(asked.shortest, asked.longest))
+                if random.random() < 0.3:
+                    end(runner, counts, "runner")
+                    runner = start(asked.folder)
+                end(making, counts, "replay")
+                counts["replays that ended well"] += making.returncode == 0
+                time.sleep(random.uniform(0, asked.longest))
+                print(f"round {number + 1}/{asked.kills}, {poller.polls} polls, {dict(counts)}", file=sys.stderr)
+                assert not poller.problems, poller.problems
+        finally:
+            flow.stop()
+            os.killpg(runner.pid, signal.SIGKILL)
+            runner.wait()
+        last = replay(asked.folder)
+        assert last.wait(PATIENCE) == 0, (asked.folder / "replay.log").read_text()[-3000:]
+        run_to_the_end(asked.folder)
+        poller.stop()
+        assert not poller.problems, poller.problems
+        return {**_check(asked.folder, flow, rule), "polls": poller.polls, **counts}
+
+
+def _wait_for_rows(folder: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            if ask(folder, "silver.t", "SELECT count(*) FROM t")[0][0]:
+                return
+        except TableNotFoundError:
+            pass
+        time.sleep(0.5)
+    raise AssertionError((folder / "run.log").read_text()[-3000:])
+
+
+def _check(folder: Path, flow: Flow, rule: int) -> dict[str, int]:
+    wanted = {one: row for one, row in flow.good.items() if row[1] > rule}
+    silver = ask(folder, "silver.t", "SELECT id, kind, amount, rule FROM t")
+    assert Counter(silver) == Counter((one, kind, amount, rule) for one, (kind, amount) in wanted.items())
+    ((quarantined,),) = ask(folder, "silver.t__quarantine", "SELECT count(*) FROM t")
+    copies = Counter(n - 1 if n % 10 == 9 else n for n in range(flow.sent) if n % 13)
+    assert quarantined == flow.bad + sum(times for one, times in copies.items() if flow.good[one][1] <= rule)
+    groups: dict[str, tuple[int, int]] = {}
+    for kind, amount in wanted.values():
+        count, total = groups.get(kind, (0, 0))
+        groups[kind] = (count + 1, total + amount)
+    gold = ask(folder, "gold.t", "SELECT kind, n, sum, rule FROM t")
+    assert sorted(gold) == sorted((kind, count, total, rule) for kind, (count, total) in groups.items())
+    return {"silver": len(silver), "quarantine": quarantined, "gold": len(gold)}
+
+
+if __name__ == "__main__":
+    command_line(__doc__, chaos, kills=20, rate=200, shortest=2.0, longest=25.0)

@@ -1,0 +1,53 @@
+"""optimize and vacuum in the session of the tests, as the commands do it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.engine.store import LocalStore
+from penstock.engine.upkeep.places import places
+from penstock.engine.upkeep.turns import alone, held_still
+from penstock.engine.upkeep.vacuuming import would_go
+from penstock.ops.optimize.carry_out import optimize as carry_out_optimize
+from penstock.ops.vacuum.carry_out import vacuum as carry_out_vacuum
+from penstock.ops.vacuum.needs import needs, still_needed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.ops.optimize.carry_out import Optimized
+    from penstock.ops.vacuum.carry_out import Vacuumed
+    from penstock.plan.model import Plan, TablePlan
+
+
+def table_of(plan: Plan, name: str) -> TablePlan:
+    found = plan.table(name)
+    assert found is not None
+    return found
+
+
+def optimize(spark: SparkSession, plan: Plan, name: str, *, full: bool = False) -> Optimized:
+    table = table_of(plan, name)
+    hold = held_still(spark, plan, name)
+    with alone(spark, plan, name):
+        return carry_out_optimize(
+            spark, plan, table, places(table)[0], LocalStore(), by="a test", hold=hold, full=full, beside=True
+        )
+
+
+def vacuum(spark: SparkSession, plan: Plan, name: str, *, hours: float = 0) -> Vacuumed:
+    """With this retention asked for."""
+    table = table_of(plan, name)
+    hold = held_still(spark, plan, name)
+    retain = round(hours * 3_600_000)
+    with alone(spark, plan, name):
+        return carry_out_vacuum(
+            spark, plan, table, places(table)[0], LocalStore(), by="a test", hold=hold, retain_ms=retain
+        )
+
+
+def would_be_lost(spark: SparkSession, plan: Plan, name: str, now_ms: int) -> set[str]:
+    """Files that somebody needs, and that Delta's VACUUM would delete if it were told an hour."""
+    table = table_of(plan, name)
+    found = needs(plan, table, places(table)[0], LocalStore(), now_ms)
+    return set(still_needed(LocalStore(), table.uri, found)) & set(would_go(spark, table.uri, 1))

@@ -1,0 +1,63 @@
+"""Replays in this process, as the command does them, and what tables hold before and after."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from tests.integration.runs import rows_at
+
+from penstock.engine.store import LocalStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.engine.replay.fill import Work
+    from penstock.plan.model import Plan
+
+OF_THE_BATCH = ("generation", "batch", "error_timestamp", "definition", "ingestion_timestamp", "_deleted_at")
+"""Columns that say when, and in which batch, a row was written."""
+
+
+def work_on(spark: SparkSession, plan: Plan, name: str, *, remote: bool = False) -> Work:
+    """`remote`: as on a store that has none of our locks."""
+    from penstock.engine.protocol.locks import JvmLock, Lock, NoLock, lock_path
+    from penstock.engine.replay.fill import Work
+    from penstock.engine.sources import Sources
+
+    table = plan.table(name)
+    assert table is not None
+    store = LocalStore()
+    lock: Lock = NoLock() if remote else JvmLock(spark, lock_path(plan.system, name, "commit"))
+    return Work(spark, table, store, Sources(lambda _: store, spark).open(table), lock, idempotent=remote)
+
+
+def replayed(spark: SparkSession, plan: Plan, name: str, at: int | None = None, *, remote: bool = False) -> Any:
+    from penstock.engine.replay.resume import replay
+
+    work = work_on(spark, plan, name, remote=remote)
+    try:
+        return replay(work, at, "test")
+    finally:
+        work.lock.close()
+
+
+def content(plan: Plan, name: str) -> Counter[str]:
+    """As a multiset, without what says when a row was written."""
+    table = plan.table(name)
+    assert table is not None
+    return _counted(table.uri)
+
+
+def rejected(plan: Plan, name: str) -> Counter[str]:
+    table = plan.table(name)
+    assert table is not None
+    return _counted(f"{table.uri}__quarantine")
+
+
+def _counted(uri: str) -> Counter[str]:
+    return Counter(
+        json.dumps({name: str(value) for name, value in row.items() if name not in OF_THE_BATCH}, sort_keys=True)
+        for row in rows_at(uri)
+    )

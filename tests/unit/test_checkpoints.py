@@ -1,0 +1,355 @@
+"""Checkpoints as `checkpoints list` and `checkpoints show` see them, without a JVM and without a broker."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpointed import BRONZE, GOLD, SILVER, STORE, Held, make_plan, version
+from ledgers import at
+from typer.testing import CliRunner, Result
+
+from penstock.cli.checkpoints import group
+from penstock.engine.protocol.checkpoint import MARKER
+from penstock.errors import UsageError
+from penstock.ops.checkpoints import look as look_module
+from penstock.ops.checkpoints import outlook as outlook_module
+from penstock.ops.checkpoints.batches import last_batches
+from penstock.ops.checkpoints.look import look
+from penstock.ops.checkpoints.shown import Shown, document, show
+from penstock.ops.checkpoints.state import operators
+from penstock.ops.checkpoints.weight import leftovers, strangers, weigh
+from penstock.ops.checkpoints.words import at as placed
+from penstock.ops.checkpoints.words import between
+from penstock.plan.model import Plan
+
+
+@pytest.fixture(autouse=True)
+def _do_not_wait_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlook_module, "BROKER_TIMEOUT", 0.05)
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return make_plan(tmp_path)
+
+
+def shown(plan: Plan, name: str) -> Shown:
+    table = plan.table(name)
+    assert table is not None
+    found = show(plan, table, STORE, 5)
+    json.dumps(document(found))
+    return found
+
+
+def call(plan: Plan, *words: str) -> Result:
+    return CliRunner().invoke(group, [words[0], "-C", plan.root, *words[1:]], env={"COLUMNS": "100"})
+
+
+def test_one_in_step_goes_on_with_the_next_batch(plan: Plan) -> None:
+    Held(plan, BRONZE)
+    silver = Held(plan, SILVER, batches=2)
+    found = shown(plan, SILVER)
+    assert (found.seen.in_step, found.seen.planned, found.seen.committed) == (True, 2, 2)
+    assert (found.outlook.does, found.outlook.why) == ("go on", "with batch 3")
+    assert found.query and found.open == ()
+    assert found.seen.folder == str(silver.folder)
+
+
+def test_batches_that_were_cut_off_are_told_apart(plan: Plan) -> None:
+    Held(plan, BRONZE)
+    silver = Held(plan, SILVER, batches=2)
+    (silver.folder / "commits" / "2").unlink()
+    found = shown(plan, SILVER)
+    assert (found.open, found.outlook.does) == ((2,), "go on")
+    assert "with batch 2 once more" in found.outlook.why
+    silver.checkpoint()
+    silver.plan_batch(3)
+    found = shown(plan, SILVER)
+    assert (found.open, found.outlook.why) == ((3,), "with batch 3, which is planned and was not written")
+
+
+@pytest.mark.parametrize("damage", ["metadata", MARKER, "offsets", "commits", "."])
+def test_a_damaged_one_is_rebuilt_by_a_start_and_says_why(plan: Plan, damage: str) -> None:
+    Held(plan, BRONZE)
+    silver = Held(plan, SILVER)
+    target = silver.folder / damage
+    shutil.rmtree(target) if target.is_dir() else target.unlink()
+    found = shown(plan, SILVER)
+    assert not found.seen.in_step
+    assert found.outlook.does == "rebuild"
+    assert found.outlook.why == f"the checkpoint, from the ledger at batch 1.3: {found.seen.why}"
+
+
+def test_a_broker_that_is_away_leaves_unknown_what_it_would_have_said(plan: Plan) -> None:
+    Held(plan, BRONZE)
+    found = shown(plan, BRONZE)
+    assert found.outlook.does == "go on"
+    assert "does not answer" in (found.outlook.unknown or "")
+
+
+def test_what_a_start_would_refuse_is_refused_with_its_hint(plan: Plan) -> None:
+    bronze = Held(plan, BRONZE)
+    bronze.log.commit("DELETE", adds=1, removes=1)
+    found = shown(plan, BRONZE)
+    assert found.outlook.does == "refuse"
+    assert "changed rows after batch 3" in found.outlook.why
+    assert "checkpoints reset" in (found.outlook.hint or "")
+
+
+def test_a_table_that_is_gone_is_refused_and_one_that_never_was_is_made(plan: Plan) -> None:
+    silver = Held(plan, SILVER)
+    assert shown(plan, BRONZE).outlook.does == "make the table"
+    shutil.rmtree(silver.table.uri)
+    found = shown(plan, SILVER)
+    assert found.outlook.does == "refuse" and "the table is gone" in found.outlook.why
+
+
+def test_an_upstream_that_is_gone_is_waited_for_and_one_made_again_is_refused(plan: Plan) -> None:
+    silver = Held(plan, SILVER)
+    assert shown(plan, SILVER).outlook.does == "wait"
+    bronze = Held(plan, BRONZE)
+    assert shown(plan, SILVER).outlook.does == "go on"
+    first = bronze.log.path(0)
+    first.write_text(first.read_text().replace("table-id", "another-id"))
+    assert silver.entry.batch == 3
+    found = shown(plan, SILVER)
+    assert found.outlook.does == "refuse" and "was made again" in found.outlook.why
+
+
+def test_state_that_is_lost_is_refused_with_the_way_on(plan: Plan) -> None:
+    Held(plan, SILVER)
+    gold = Held(plan, GOLD)
+    assert shown(plan, GOLD).outlook.does == "go on"
+    (gold.folder / "metadata").unlink()
+    found = shown(plan, GOLD)
+    assert found.outlook.does == "refuse" and "cannot be made again" in found.outlook.why
+    assert "--to starting" in (found.outlook.hint or "")
+
+
+def test_on_an_object_store_a_runner_opens_a_generation_of_its_own(plan: Plan) -> None:
+    Held(plan, BRONZE)
+    Held(plan, SILVER)
+    found = shown(replace(plan, lake=f"file://{plan.lake}"), SILVER)
+    assert found.outlook.does == "open a generation"
+    assert found.outlook.why.startswith("without locks each runner has a generation of its own: 2")
+
+
+def test_a_query_that_writes_while_it_is_looked_at_is_looked_at_again(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the ledger and that at the checkpoint batches land: the table seems to have gone back."""
+    silver = Held(plan, SILVER, batches=3)
+    whole, times = look_module.read_checkpoint, []
+
+    def meanwhile(store: Any, folder: str) -> Any:
+        times.append(1)
+        if len(times) == 1:
+            for number in (4, 5):
+                silver.entry = replace(
+                    silver.entry, batch=number, before=silver.entry.after, after=(silver.position(number),)
+                )
+                silver.log.batch(silver.entry)
+            silver.checkpoint()
+        return whole(store, folder)
+
+    monkeypatch.setattr(look_module, "read_checkpoint", meanwhile)
+    found = look(silver.table, STORE)
+    assert (found.in_step, found.entry and found.entry.batch, len(times)) == (True, 5, 2)
+
+
+def test_size_and_growth_are_those_of_the_folder(plan: Plan) -> None:
+    silver = Held(plan, SILVER, batches=4)
+    (silver.folder / "state" / "0").mkdir(parents=True)
+    (silver.folder / "state" / "0" / "1.delta").write_text("x" * 5000)
+    weight = weigh(look(silver.table, STORE), STORE)
+    files = [path for path in silver.folder.rglob("*") if path.is_file()]
+    assert (weight.size.files, weight.size.bytes) == (len(files), sum(path.stat().st_size for path in files))
+    assert (weight.state.bytes, weight.batches) == (5000, 5)
+    assert weight.per_batch == (weight.size.bytes - 5000) // 5
+    assert weight.grows_to == 100 * weight.per_batch
+
+
+def test_folders_of_earlier_generations_are_left_over_and_those_of_later_ones_refused(plan: Plan) -> None:
+    silver = Held(plan, SILVER)
+    old = silver.folder
+    silver.open()
+    silver.checkpoint()
+    (old.parent / "2.0f0f.new").mkdir()
+    Path(plan.system, "checkpoints", "gone.table", "1").mkdir(parents=True)
+    found = look(silver.table, STORE)
+    assert [(one.what, Path(one.folder).name) for one in leftovers(found, STORE)] == [
+        ("generation 1", "1"),
+        ("a heal that was cut off", "2.0f0f.new"),
+    ]
+    assert [(one.table, one.what) for one in strangers(plan, STORE)] == [("gone.table", "no table of the project")]
+    shutil.copytree(silver.folder, old.parent / "7")
+    later = look(silver.table, STORE)
+    assert later.refusal is not None and "generation 7" in later.refusal.message
+    assert list(leftovers(later, STORE)) == []
+    marker = {"table": SILVER, "ledger": "another", "generation": 7}
+    (old.parent / "7" / MARKER).write_text(json.dumps(marker))
+    assert "another table of that name" in [one.what for one in leftovers(look(silver.table, STORE), STORE)]
+
+
+def test_the_last_batches_say_what_they_read_pinned_and_made_of_it(plan: Plan) -> None:
+    bronze = Held(plan, BRONZE)
+    STORE.write(f"{bronze.folder}/pins/3", '{"time":5,"definition":"d","lookups":{"customers":7}}')
+    STORE.write(f"{bronze.folder}/fates/3", '{"batches":1,"read":10}')
+    third, second = last_batches(STORE, str(bronze.folder), 2)
+    assert (third.number, third.committed, third.time_ms) == (3, True, 1_700_000_000_003)
+    assert third.read == ("orders-0 [20, 30), orders-1 [2, 3)",)
+    assert third.pins is not None and third.pins.lookups == {"customers": 7}
+    assert third.fates["read"] == 10
+    assert second.read == ("orders-0 [10, 20), orders-1 [1, 2)",)
+    (bronze.folder / "offsets" / "2").write_text("v1\n{")
+    third, second = last_batches(STORE, str(bronze.folder), 2)
+    assert (third.read, second.time_ms, second.read) == ((), None, ())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (at(0, 5), at(2, 5), "orders-0 [0, 2)"),
+        (version(1, snapshot=True), version(2), "the table as of version 1"),
+        (version(1, snapshot=True), version(4), "the table as of version 1, versions 2 to 3"),
+        (version(5, snapshot=True), version(5, snapshot=True, index=3), "the table as of version 5 up to file 3"),
+        (version(5, snapshot=True, index=3), version(6), "the table as of version 5 from file 4 on"),
+        (version(2), version(3), "version 2"),
+        (version(2), version(9), "versions 2 to 8"),
+        (version(2), version(4, index=1), "versions 2 to 4, not all of their files"),
+        (version(4, index=1), version(5), "version 4, not all of their files"),
+        (version(3), version(3), "nothing"),
+    ],
+)
+def test_what_lies_between_two_positions_is_said_in_words(before: str, after: str, said: str) -> None:
+    assert between((before,), (after,)) == (said,)
+
+
+def test_a_position_is_said_in_words() -> None:
+    assert placed((at(5, 9),)) == "orders-0 at 5, orders-1 at 9"
+    assert (
+        placed((version(3), version(7, snapshot=True, index=2))) == "version 3; the table as of version 7, after file 2"
+    )
+    assert placed(("{}",)) == "no partition"
+
+
+def test_state_is_told_by_operator(tmp_path: Path) -> None:
+    def state(path: str, text: str = "x" * 10) -> None:
+        STORE.write(f"{tmp_path}/state/{path}", text)
+
+    note = {"operatorInfo": {"operatorId": 1, "operatorName": "symmetricHashJoin"}}
+    for partition in range(2):
+        for number in range(1, 5 - partition):
+            state(f"0/{partition}/{number}.delta")
+            state(f"1/{partition}/left-keyToNumValues/{number}.delta")
+    state("0/0/4.snapshot")
+    state("1/_metadata/metadata", f"v1\n{json.dumps(note)}")
+    groups, join = operators(STORE, str(tmp_path))
+    assert (groups.partitions, groups.versions, groups.behind) == (2, (1, 4), 1)
+    assert (groups.said, groups.size.files, groups.size.bytes) == ("unknown", 8, 80)
+    assert (join.partitions, join.versions, join.said) == (2, (1, 4), "join of two streams")
+    assert operators(STORE, str(tmp_path / "none")) == []
+
+
+def test_list_has_a_row_per_table_and_says_what_is_wrong(plan: Plan) -> None:
+    Held(plan, BRONZE)
+    silver = Held(plan, SILVER)
+    (silver.folder / "metadata").unlink()
+    lines = call(plan, "list").stdout.splitlines()
+    assert [line.split()[:6] for line in lines[1:3]] == [
+        [BRONZE, "1", "3", "3", "3", "yes"],
+        [SILVER, "1", "3", "3", "3", "no"],
+    ]
+    assert lines[3].split() == [GOLD, "not", "created"]
+    assert lines[4] == f"in {plan.system}/checkpoints/<table>/<generation>"
+    assert f"{SILVER}: its metadata file is missing or empty" in lines
+    assert any("penstock checkpoints heal silver.orders" in line for line in lines)
+
+
+def test_list_answers_in_json(plan: Plan) -> None:
+    silver = Held(plan, SILVER)
+    silver.open()
+    documents = json.loads(call(plan, "list", "--json").stdout)
+    bronze, found, gold = documents["tables"]
+    assert (bronze["in_step"], gold["stateful"], gold["folder"]) == (None, True, None)
+    assert (found["generation"], found["in_step"], found["why"]) == (2, False, "it is missing or empty")
+    assert found["leftovers"][0]["what"] == "generation 1"
+    assert found["batches_kept"] == 100
+
+
+def test_show_says_it_all_for_people_and_for_machines(plan: Plan) -> None:
+    Held(plan, BRONZE)
+    Held(plan, SILVER)
+    done = call(plan, "show", SILVER)
+    assert done.exit_code == 0
+    told = " ".join(done.stdout.split())
+    for text in (
+        "reads table bronze.orders",
+        "ledger ends with batch 1.3 at version 4",
+        f"belongs to {SILVER}, ledger 5f0c, generation 1",
+        "in step yes",
+        "unchanged: that of batch 1.3",
+        "a start goes on with batch 4",
+        "3 2023-11-14 22:13:20 yes version 3",
+        "0 2023-11-14 22:13:20 yes begins at the table as of version 1",
+        "planned and not committed: none",
+    ):
+        assert text in told, done.stdout
+    found = json.loads(call(plan, "show", SILVER, "--json", "-n", "1").stdout)
+    assert (found["start"]["does"], found["definition"]["kind"]) == ("go on", "unchanged")
+    assert [one["batch"] for one in found["last"]] == [3]
+    assert found["position"][0]["reservoirVersion"] == 4
+
+
+def test_a_marker_that_a_stranger_wrote_cannot_touch_the_terminal(plan: Plan) -> None:
+    silver = Held(plan, SILVER)
+    marker = {"table": "\x1b[31mevil\x9b[bold]", "ledger": "x", "generation": 1}
+    (silver.folder / MARKER).write_text(json.dumps(marker))
+    for words in (("list",), ("show", SILVER), ("heal", SILVER, "--dry-run")):
+        told = call(plan, *words).stdout
+        assert "evil\\x9b[bold]" in told
+        assert all(one == "\n" or one.isprintable() for one in told)
+
+
+@pytest.mark.parametrize("verb", ["show", "heal", "list"])
+def test_an_unknown_table_gets_a_did_you_mean(plan: Plan, verb: str) -> None:
+    error = call(plan, verb, "silver.order").exception
+    assert isinstance(error, UsageError) and error.hint == "did you mean 'silver.orders'?"
+
+
+ODD = [
+    *("", "{}", "[]", "7", '"x"', "null", "\x00\x01", "v1\n", "v1\n{}\n{}", '{"id":[]}', '{"id":7}', "[" * 5000),
+    'v1\n{"batchTimestampMs":1}\n{"reservoirVersion":3}',
+    'v1\n{"batchTimestampMs":-99999999999999999}\n{"orders":{"0":1}}',
+    'v1\n{"batchTimestampMs":5}\n{"orders":{"0":"x"}}\n{"orders":{"0":1}}',
+    '{"time":1,"definition":"d","lookups":[],"watermark":{"now":"x"}}',
+    '{"time":"x","definition":[],"lookups":{"a":{}},"watermark":{"other":1}}',
+    '{"read":"many","unmet:x":null,"rejected":[1]}',
+    '{"table":{},"ledger":[],"generation":"x"}',
+]
+
+
+@pytest.mark.parametrize("file", ["metadata", MARKER, "offsets/3", "offsets/2", "commits/3", "pins/3", "fates/3"])
+def test_whatever_a_file_of_it_holds_something_is_said(plan: Plan, file: str) -> None:
+    Held(plan, BRONZE)
+    silver = Held(plan, SILVER)
+    for text in ODD:
+        STORE.write(f"{silver.folder}/{file}", text)
+        for words in (("list",), ("show", SILVER), ("show", SILVER, "--json")):
+            done = call(plan, *words)
+            assert done.exception is None, (text, done.exception)
+            assert SILVER in done.stdout
+
+
+def test_none_of_it_loads_spark() -> None:
+    modules = ("checkpoints.shown", "checkpoints.heal", "checkpoints.listed", "fit", "dlq.counted", "dlq.rows")
+    code = f"import sys, {', '.join(f'penstock.ops.{name}' for name in modules)}; print('pyspark' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\n", done.stderr

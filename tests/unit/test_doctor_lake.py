@@ -1,0 +1,309 @@
+"""What the files of a lake tell: checkpoints, layout, upstream tables, all of it together, without a broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.bronze_table import BronzeTable, now_ms, plan_of, table_plan
+
+from penstock.engine.protocol.checkpoint import MARKER
+from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.heal import heal
+from penstock.engine.store import LocalStore
+from penstock.observe.state import State, write_state
+from penstock.ops.doctor import cluster, examine, seen
+from penstock.ops.doctor.check import Check
+from penstock.ops.doctor.checkpoints import checkpoint, leftovers, read_step
+from penstock.ops.doctor.lately import Lately
+from penstock.ops.doctor.layout import layout
+from penstock.ops.doctor.upstream import delta_backlog, readings, upstream_of
+from penstock.plan.build import build_plan
+from penstock.plan.model import DeltaSource, Plan, TablePlan, VersionStart
+from penstock.spec.load import load_project
+
+STORE = LocalStore()
+
+
+@pytest.fixture(autouse=True)
+def _do_not_wait_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "TIMEOUT", 0.05)
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> BronzeTable:
+    table = BronzeTable(table_plan(str(tmp_path / "lake" / "orders")), {"orders": "id-1"})
+    return table.genesis({"orders": {0: 0}}).batch({"orders": {0: 100}})
+
+
+def last(table: BronzeTable) -> Entry:
+    assert table.last is not None
+    return table.last
+
+
+def checked(table: BronzeTable, *, alive: bool = False, recent: Lately | None = None, **plan: Any) -> Check:
+    planned = replace(table.plan, **plan)
+    step = lambda: read_step(STORE, planned, last(table))  # noqa: E731
+    return checkpoint(planned, step, recent or Lately(), alive=alive, local=True)
+
+
+def test_a_checkpoint_that_says_what_the_ledger_says_is_fine(orders: BronzeTable) -> None:
+    heal(STORE, f"{orders.plan.checkpoints}/1", last(orders))
+    check = checked(orders)
+    assert (check.level, check.found) == ("ok", "it says what the ledger says: batch 1.1")
+
+
+def test_a_lost_checkpoint_is_only_a_note_for_it_is_made_again(orders: BronzeTable) -> None:
+    check = checked(orders)
+    assert (check.level, "it is missing or empty" in check.found) == ("note", True)
+
+
+def test_the_checkpoint_of_another_table_is_warned_of(orders: BronzeTable) -> None:
+    folder = Path(orders.plan.checkpoints) / "1"
+    heal(STORE, str(folder), last(orders))
+    (folder / MARKER).write_text(json.dumps({"table": "bronze.clicks", "ledger": "other", "generation": 1}))
+    check = checked(orders)
+    assert (check.level, "it belongs to bronze.clicks, generation 1" in check.found) == ("warn", True)
+
+
+def test_a_checkpoint_ahead_of_its_table_is_red(orders: BronzeTable) -> None:
+    folder = f"{orders.plan.checkpoints}/1"
+    heal(STORE, folder, last(orders))
+    text = STORE.read(f"{folder}/offsets/1")
+    assert text is not None
+    for batch in (2, 3):
+        STORE.write(f"{folder}/offsets/{batch}", text.replace('"0":100', f'"0":{100 + batch}'))
+        STORE.write(f"{folder}/commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
+    check = checked(orders)
+    assert (check.level, "put back to an older state" in check.found) == ("red", True)
+
+
+def test_a_checkpoint_is_looked_at_twice_while_its_table_runs(orders: BronzeTable) -> None:
+    looks = []
+
+    def look() -> Any:
+        if looks:
+            heal(STORE, f"{orders.plan.checkpoints}/1", last(orders))
+        looks.append(1)
+        return read_step(STORE, orders.plan, last(orders))
+
+    assert checkpoint(orders.plan, look, Lately(), alive=True, local=True).level == "ok"
+    assert len(looks) == 2
+
+
+def test_a_table_whose_generation_changes_all_the_time_is_warned_of(orders: BronzeTable) -> None:
+    heal(STORE, f"{orders.plan.checkpoints}/1", last(orders))
+    assert checked(orders, recent=Lately(opened=4, commits=20)).level == "warn"
+
+
+def test_leftovers_are_named(tmp_path: Path, orders: BronzeTable) -> None:
+    system = tmp_path / "lake" / "_penstock" / "checkpoints"
+    own = replace(orders.plan, checkpoints=str(system / "bronze.orders"))
+    plan = plan_of(tmp_path, own)
+    assert leftovers(plan, STORE).level == "ok"
+    for folder in ("bronze.renamed/1", "bronze.orders/1", "bronze.orders/1.abc.new"):
+        (system / folder).mkdir(parents=True)
+    check = leftovers(plan, STORE)
+    assert check.level == "note"
+    assert "checkpoints of 1 table that this project does not have: bronze.renamed" in check.found
+    assert "1 half-made checkpoint" in check.found
+    for generation in range(2, 30):
+        (system / "bronze.orders" / str(generation)).mkdir()
+    assert "28 checkpoints of earlier generations" in leftovers(plan, STORE).found
+
+
+def noted(table: BronzeTable, version: int, files: int, size: int, **properties: str) -> None:
+    """As Delta notes it beside a commit."""
+    note = {"numFiles": files, "tableSizeBytes": size, "metadata": {"configuration": properties}}
+    (table.log / f"{version:020d}.crc").write_text(json.dumps(note))
+
+
+def test_the_layout_comes_from_the_note_beside_the_commit(orders: BronzeTable) -> None:
+    noted(orders, 1, 7, 700, **{"delta.checkpointInterval": "100"})
+    found = layout(STORE, orders.plan.uri, 1)
+    assert (found.files, found.bytes, found.properties) == (7, 700, {"delta.checkpointInterval": "100"})
+    assert found.since_checkpoint == 2
+    assert found.log_bytes == sum(path.stat().st_size for path in orders.log.glob("*.json"))
+
+
+def test_without_a_note_the_log_is_read(orders: BronzeTable) -> None:
+    (orders.log / f"{1:020d}.crc").write_text("{not json")
+    found = layout(STORE, orders.plan.uri, 1)
+    assert found.files == 1
+    assert found.bytes == sum(path.stat().st_size for path in Path(orders.plan.uri).glob("*.parquet"))
+
+
+def test_commits_since_the_last_checkpoint_are_counted(orders: BronzeTable) -> None:
+    for number in range(2, 8):
+        orders.batch({"orders": {0: number * 100}})
+    (orders.log / "_last_checkpoint").write_text('{"version": 4}')
+    noted(orders, 7, 7, 700)
+    assert layout(STORE, orders.plan.uri, 7).since_checkpoint == 3
+
+
+@pytest.fixture
+def silver(orders: BronzeTable, tmp_path: Path) -> Callable[[int], tuple[TablePlan, Entry]]:
+    """A table that reads `orders` and has read it up to a version."""
+
+    def make(version: int) -> tuple[TablePlan, Entry]:
+        source = DeltaSource(orders.plan.uri, "bronze.orders", None, VersionStart("earliest"), None, None)
+        plan = replace(table_plan(str(tmp_path / "lake" / "silver"), "silver.orders"), source=source, columns={})
+        at = {"sourceVersion": 1, "reservoirId": "x", "reservoirVersion": version, "index": -1}
+        position = json.dumps({**at, "isStartingVersion": False})
+        return plan, replace(last(orders), after=(position,), subscription={"table": "bronze.orders"})
+
+    return make
+
+
+def test_an_upstream_that_is_read_to_its_end_has_nothing_unread(silver: Any) -> None:
+    plan, entry = silver(2)
+    (reading,) = readings(plan, entry, STORE)
+    found = upstream_of(reading, entry)
+    assert (found.name, found.lag, found.oldest_ms, found.lost) == ("bronze.orders", 0, None, None)
+    assert (found.log_kept, found.files_kept) == (30 * 86_400, 7 * 86_400)
+    assert delta_backlog([found], [reading], Lately()).lag == 0
+
+
+def test_unread_commits_are_as_old_as_the_first_that_brings_rows(orders: BronzeTable, silver: Any) -> None:
+    orders.commit(None, "OPTIMIZE")
+    before = now_ms()
+    orders.batch({"orders": {0: 200}})
+    plan, entry = silver(2)
+    (reading,) = readings(plan, entry, STORE)
+    found = upstream_of(reading, entry)
+    assert found.lag == 2
+    assert found.oldest_ms is not None and before - 1000 < found.oldest_ms <= now_ms() + 1000
+    backlog = delta_backlog([found], [reading], Lately())
+    assert (backlog.lag, backlog.unit, backlog.oldest_ms) == (2, "commit", found.oldest_ms)
+
+
+def test_compaction_alone_is_nothing_to_read(orders: BronzeTable, silver: Any) -> None:
+    orders.commit(None, "OPTIMIZE")
+    plan, entry = silver(2)
+    found = [upstream_of(one, entry) for one in readings(plan, entry, STORE)]
+    assert found[0].oldest_ms is None
+    assert delta_backlog(found, [], Lately()).lag == 0
+
+
+def test_commits_that_the_log_no_longer_has_are_lost(orders: BronzeTable, silver: Any) -> None:
+    for number in (2, 3, 4):
+        orders.batch({"orders": {0: number * 100}})
+    noted(orders, 4, 4, 400, **{"delta.logRetentionDuration": "interval 8 days"})
+    for version in (0, 1, 2):
+        (orders.log / f"{version:020d}.json").unlink()
+    plan, entry = silver(1)
+    (found,) = (upstream_of(one, entry) for one in readings(plan, entry, STORE))
+    assert (found.lost, found.log_kept) == ((1, 2), 8 * 86_400)
+
+
+PROJECT = """
+name: shop
+lake: ./lake
+kafka: {bootstrap: "127.0.0.1:1"}
+tables:
+  bronze.orders: {from: {kafka: orders}}
+  bronze.clicks: {from: {kafka: clicks}}
+"""
+
+
+def examined(folder: Path, text: str = PROJECT) -> tuple[Plan, dict[tuple[str, str], Check]]:
+    """All checks by id and subject: the worst of each."""
+    (folder / "penstock.yml").write_text(text)
+    project = load_project(folder)
+    plan = build_plan(project)
+    found: dict[tuple[str, str], Check] = {}
+    for check in examine.examine(project, plan, plan.tables):
+        found.setdefault((check.id, check.subject), check)
+    return plan, found
+
+
+def test_without_a_broker_all_else_is_checked_and_the_broker_is_one_finding(tmp_path: Path) -> None:
+    plan, _ = examined(tmp_path)
+    table = BronzeTable(plan.tables[0]).genesis({"orders": {0: 0}}).batch({"orders": {0: 50}})
+    heal(STORE, f"{table.plan.checkpoints}/1", last(table))
+    write_state(STORE, plan.system, "bronze.orders", State("failed", "the disk is full", "make room"))
+    _, found = examined(tmp_path)
+    reds = sorted(key for key, check in found.items() if check.level == "red")
+    assert reds == [("kafka.answers", "the project"), ("table.state", "bronze.orders")]
+    assert found[("table.state", "bronze.orders")].fix == "make room"
+    assert found[("table.state", "bronze.clicks")].level == "note"
+    for unknown in ("kafka.topics", "kafka.retention", "table.silent", "pace.behind"):
+        assert found[(unknown, "bronze.orders")].level == "unknown"
+        assert "does not answer" in found[(unknown, "bronze.orders")].found
+    assert found[("table.checkpoint", "bronze.orders")].level == "ok"
+    assert found[("table.files", "bronze.orders")].found.startswith("1 file, ")
+    assert "came in the last day" not in found[("disk.room", "the project")].found  # deltalake notes no sizes
+    assert ("table.files", "bronze.clicks") not in found
+
+
+def test_a_damaged_log_leaves_the_other_tables_alone(tmp_path: Path) -> None:
+    plan, _ = examined(tmp_path)
+    for one in plan.tables:
+        BronzeTable(one).genesis({"orders": {0: 0}}).batch({"orders": {0: 50}})
+    log = Path(plan.tables[0].uri) / "_delta_log"
+    (log / f"{1:020d}.json").write_text('{"commitInfo": {"oper')
+    _, found = examined(tmp_path)
+    assert found[("table.state", "bronze.orders")].level == "red"
+    assert found[("table.checkpoint", "bronze.orders")].level == "unknown"
+    assert found[("table.files", "bronze.clicks")].level == "ok"
+
+
+@pytest.mark.parametrize("text", ["[]", '"x"', "{}", "{}\n{}", "null", '{"add": 5}', "\x00\x1b[31m"])
+def test_hostile_logs_are_findings_not_tracebacks(tmp_path: Path, text: str) -> None:
+    plan, _ = examined(tmp_path)
+    log = Path(plan.tables[0].uri) / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text(text)
+    (log / f"{0:020d}.crc").write_text(text)
+    (log / "_last_checkpoint").write_text(text)
+    _, found = examined(tmp_path)
+    assert found[("table.state", "bronze.orders")].level == "red"
+
+
+def test_growth_of_the_last_day_is_the_difference_of_two_notes(tmp_path: Path) -> None:
+    plan, _ = examined(tmp_path)
+    table = (
+        BronzeTable(plan.tables[0]).genesis({"orders": {0: 0}}).batch({"orders": {0: 50}}).batch({"orders": {0: 60}})
+    )
+    noted(table, 0, 0, 0)
+    noted(table, 1, 1, 1000)
+    noted(table, 2, 2, 5000)
+    now = time.time() * 1000
+    assert seen.see(plan, plan.tables[0], STORE, now).daily == 5000
+    path = table.log / f"{1:020d}.json"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if "commitInfo" in line:
+            line["commitInfo"]["timestamp"] = now - 2 * 86_400_000
+    path.write_text("\n".join(map(json.dumps, lines)))
+    first = table.log / f"{0:020d}.json"
+    first.write_text(first.read_text().replace(str(_time(first)), str(round(now - 3 * 86_400_000))))
+    found = seen.see(plan, plan.tables[0], STORE, now)
+    assert found.daily == 4000
+    assert found.pause is not None and 1.9 * 86_400 < found.pause.seconds < 2.1 * 86_400
+
+
+def _time(path: Path) -> int:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return next(int(line["commitInfo"]["timestamp"]) for line in lines if "commitInfo" in line)
+
+
+def test_a_lake_that_only_spark_can_read_is_unknown_and_the_rest_is_checked(tmp_path: Path) -> None:
+    _, found = examined(tmp_path, PROJECT.replace("./lake", "hdfs://namenode/lake"))
+    assert found[("lake.readable", "the project")].level == "unknown"
+    assert found[("secrets.plain", "the project")].level == "ok"
+    assert ("memory.driver", "the project") in found
+
+
+def test_a_lake_that_may_not_be_read_is_one_red_finding(tmp_path: Path) -> None:
+    plan, _ = examined(tmp_path)
+    Path(plan.system).parent.mkdir(parents=True, exist_ok=True)
+    Path(plan.system).symlink_to(Path(plan.system).name)  # a link to itself: nobody can follow it, not even root
+    _, found = examined(tmp_path)
+    assert found[("lake.readable", "the project")].level == "red"
+    assert not any(subject == "bronze.orders" for _, subject in found)

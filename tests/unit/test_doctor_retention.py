@@ -1,0 +1,157 @@
+"""How long until what was not read is deleted, by Kafka and by Delta, from numbers written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.ops.doctor.backlog import Unread
+from penstock.ops.doctor.check import Check
+from penstock.ops.doctor.cluster import Kept, kept
+from penstock.ops.doctor.delta_retention import delta_retention
+from penstock.ops.doctor.kafka_retention import Reader, compaction, retention
+from penstock.ops.doctor.times import Pause
+from penstock.ops.doctor.upstream import Upstream
+
+NOW = 1_800_000_000_000
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+
+
+def unread(lag: int = 100, age: float | None = 60, **more: Any) -> Unread:
+    """A partition with records that were not read, the oldest `age` seconds old."""
+    given = {"topic": "orders", "partition": 0, "position": 1000, "earliest": 0, "end": 1000 + lag, **more}
+    return Unread(**given, oldest_ms=None if age is None else NOW - round(age * 1000))
+
+
+def found(one: Unread | list[Unread], keeps: Kept, **reader: Any) -> Check:
+    reads = Reader("bronze.orders", **{"due": 30, "due_said": "the trigger of 30 s", "bootstrap": "b:9092", **reader})
+    return retention(reads, one if isinstance(one, list) else [one], {"orders": keeps}, NOW)
+
+
+def for_seconds(seconds: float) -> Kept:
+    return Kept(retention_ms=round(seconds * 1000))
+
+
+def test_records_that_were_deleted_before_they_were_read_are_red() -> None:
+    check = found(unread(earliest=1200, end=1500), for_seconds(7 * DAY))
+    assert check.level == "red"
+    assert check.found.startswith("200 offsets of orders-0 were deleted before they were read")
+    assert "checkpoints reset bronze.orders --to ledger" in check.fix
+
+
+def test_the_time_left_is_that_of_the_oldest_unread_record() -> None:
+    both = [unread(lag=5, age=MINUTE, partition=1), unread(lag=7, age=DAY + HOUR)]
+    check = found(both, for_seconds(7 * DAY))
+    assert check.level == "ok"
+    assert check.found == (
+        "12 records not read yet; the oldest, in orders-0, is 1 d 1 h old and kept for 7 d: at the earliest in "
+        "5 d 23 h it is deleted"
+    )
+
+
+@pytest.mark.parametrize(
+    ("age", "growing", "due", "level"),
+    [
+        (DAY - 30 * MINUTE, True, 30, "red"),  # under an hour, and it becomes more
+        (DAY - 30 * MINUTE, False, 30, "ok"),  # under an hour, but it catches up
+        (DAY - 30 * MINUTE, False, 2 * HOUR, "red"),  # less than the SLA
+        (DAY - 20, False, 30, "red"),  # less than the trigger
+        (DAY + 1, False, 30, "red"),  # any moment
+        (DAY - 5 * HOUR, True, 30, "warn"),  # more than half of the time is gone
+        (HOUR, True, 30, "ok"),  # it grows, and there is time
+    ],
+)
+def test_red_is_what_goes_before_it_can_be_read(age: float, growing: bool, due: float, level: str) -> None:
+    assert found(unread(age=age), for_seconds(DAY), worse="they become more" if growing else "", due=due).level == level
+
+
+def test_an_unread_record_of_unknown_age_is_unknown() -> None:
+    assert found(unread(age=None), for_seconds(DAY)).level == "unknown"
+    partly = found([unread(age=60), unread(age=None, partition=1)], for_seconds(7 * DAY))
+    assert (partly.level, partly.found.endswith("of 1 of 2 partitions it is not known")) == ("note", True)
+
+
+@pytest.mark.parametrize(("keeps", "level"), [(10, "red"), (HOUR, "warn"), (12 * HOUR, "note"), (7 * DAY, "ok")])
+def test_what_comes_next_has_the_whole_time(keeps: float, level: str) -> None:
+    check = found(unread(lag=0, age=None), for_seconds(keeps), pause=Pause(2 * HOUR, 17))
+    assert check.level == level
+    if level == "warn":
+        assert "longest pause of the table, 2 h (before version 17)" in check.found
+        change = "--alter --topic orders --add-config retention.ms=604800000"
+        assert check.fix == f"`kafka-configs.sh --bootstrap-server b:9092 {change}`"
+
+
+def test_a_topic_without_limits_is_fine() -> None:
+    assert found(unread(age=300 * DAY), Kept()).level == "ok"
+
+
+def test_a_limit_by_size_is_estimated_from_what_comes() -> None:
+    keeps = Kept(retention_bytes=1 << 30)
+    slow = found(unread(position=36_000, end=36_100, per_second=1.0), keeps, worse="they become more")
+    assert (slow.level, "that is 10 h" in slow.found) == ("note", True)
+    fast = found(unread(position=36_000, end=99_000, per_second=100.0), keeps, worse="they become more")
+    assert (fast.level, "that is 6 min" in fast.found) == ("red", True)
+    assert found(unread(), keeps).level == "note"
+
+
+def test_the_worse_of_two_limits_counts() -> None:
+    both = Kept(retention_ms=7 * DAY * 1000, retention_bytes=1 << 30)
+    assert found(unread(position=36_000, end=99_000, per_second=100.0), both, worse="they become more").level == "red"
+
+
+def test_compaction_takes_deletes_that_were_not_read_in_time() -> None:
+    keeps = {"orders": Kept(compacts=True, tombstones_ms=DAY * 1000)}
+    (late,) = compaction(Reader("silver.c", merges=True), [unread(age=2 * DAY)], keeps, NOW)
+    assert (late.level, "the oldest unread record is 2 d old" in late.found) == ("warn", True)
+    (merged,) = compaction(Reader("silver.c", merges=True), [unread(age=HOUR)], keeps, NOW)
+    (landed,) = compaction(Reader("bronze.c"), [unread(age=HOUR)], keeps, NOW)
+    assert (merged.level, landed.level) == ("ok", "note")
+    assert compaction(Reader("bronze.c"), [unread()], {"orders": Kept()}, NOW) == []
+
+
+def test_the_settings_of_a_topic_are_read_as_the_broker_means_them() -> None:
+    usual = {"cleanup.policy": "delete", "retention.ms": "604800000", "retention.bytes": "-1"}
+    assert kept(usual) == Kept(retention_ms=604_800_000, tombstones_ms=0)
+    compacted = {"cleanup.policy": "compact", "retention.ms": "1000", "delete.retention.ms": "5000"}
+    assert kept(compacted) == Kept(compacts=True, tombstones_ms=5000)  # such a topic does not go by age
+    both = kept({"cleanup.policy": "compact,delete", "retention.ms": "1000", "retention.bytes": "77"})
+    assert (both.compacts, both.retention_ms, both.retention_bytes) == (True, 1000, 77)
+    assert kept({"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}).by_broker
+    assert kept({"retention.ms": "nonsense"}).retention_ms is None
+
+
+def upstream(age: float | None = None, **more: Any) -> Upstream:
+    given = {"log_kept": 30.0 * DAY, "files_kept": 7.0 * DAY, "lag": 3 if age else 0, **more}
+    return Upstream("bronze.orders", oldest_ms=None if age is None else NOW - round(age * 1000), **given)
+
+
+@pytest.mark.parametrize(
+    ("age", "level"),
+    [(None, "ok"), (HOUR, "ok"), (4 * DAY, "warn"), (8 * DAY, "warn"), (31 * DAY, "red")],
+)
+def test_unread_commits_are_held_against_both_retentions(age: float | None, level: str) -> None:
+    check = delta_retention("silver.orders", upstream(age), None, NOW)
+    assert (check.id, check.subject, check.level) == ("delta.retention", "silver.orders", level)
+
+
+def test_commits_that_are_gone_are_red_with_their_versions() -> None:
+    check = delta_retention("silver.orders", upstream(HOUR, lost=(7, 11)), None, NOW)
+    assert check.level == "red"
+    assert "versions 7 to 11 of bronze.orders were not read" in check.found
+
+
+def test_a_pause_that_was_longer_than_the_retention_may_come_again() -> None:
+    check = delta_retention("silver.orders", upstream(), Pause(9 * DAY, 40), NOW)
+    assert (check.level, "9 d (before version 40)" in check.found) == ("warn", True)
+    assert "interval 18 days" in check.fix
+
+
+def test_a_log_that_is_never_cleaned_up_leaves_the_files() -> None:
+    check = delta_retention("silver.orders", upstream(40 * DAY, log_kept=None), None, NOW)
+    assert (check.level, "its log for ever" in check.found) == ("warn", True)
+
+
+def test_an_upstream_that_cannot_be_read_is_unknown() -> None:
+    check = delta_retention("silver.orders", Upstream("bronze.orders", unknown="it does not exist"), None, NOW)
+    assert (check.level, check.found) == ("unknown", "it does not exist")
