@@ -133,7 +133,7 @@ def test_where_a_table_would_not_fit_each_value_has_a_line_of_its_own() -> None:
 def test_what_would_steer_a_terminal_is_shown_instead() -> None:
     text = shown(100, [("a\x1b[1m", "string")], ("red \x1b[31m\r\n\u202e[bold]",))
     assert "\x1b" not in text and "\u202e" not in text
-    assert r"red \u001b[31m\r\n\u202e[bold]" in text and r"a\u001b[1m" in text
+    assert r"red \x1b[31m\r\n\u202e[bold]" in text and r"a\x1b[1m" in text
 
 
 def test_no_row_and_no_column_are_shown_as_such() -> None:

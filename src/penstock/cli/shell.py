@@ -89,12 +89,12 @@ class Shell:
                 self._err.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
 
     def _show(self, made: Callable[[], RenderableType]) -> None:
-        from penstock.cli.sql_view import width_of
+        from penstock.cli.console import print_view
+        from penstock.cli.sql_view import PIPED
 
         with self._err.status("reading …"):
             view = made()
-        width_of(self._out)
-        self._out.print(view)
+        print_view(view, piped=PIPED)
 
     def _answer(self, given: str) -> None:
         from penstock.cli.sql_view import ask_people
@@ -115,4 +115,4 @@ class Shell:
         else:
             statement = read_statement(given)
             with self._err.status("reading …") as status:
-                ask_people(self._reader, statement, self._limit, self._out, self._err, status.stop)
+                ask_people(self._reader, statement, self._limit, status.stop)

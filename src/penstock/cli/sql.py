@@ -49,7 +49,7 @@ def command(
         raise UsageError("--csv and --json at once", hint="choose one of them")
     text = _text(query, file)
 
-    from penstock.cli.console import err, out
+    from penstock.cli.console import err
     from penstock.ops.sql.early import refuse_early
     from penstock.ops.sql.statement import read_statement
 
@@ -68,7 +68,7 @@ def command(
     ):
         status.update("reading …")
         if not as_json and not as_csv:
-            ask_people(reader, statement, most, out, err, status.stop)
+            ask_people(reader, statement, most, status.stop)
             return
         with kept_aside() as aside:
             with reader.ask(statement) as answer:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
+from penstock.cli.visible import visible_json
 from penstock.ops.sql.reader import Answer
 from penstock.ops.sql.values import json_values, texts
 
@@ -32,14 +33,14 @@ def kept_aside() -> Iterator[IO[str]]:
 
 def write_json(answer: Answer, limit: int | None, out: IO[str]) -> bool:
     """Values as Spark writes them: a decimal keeps its digits. Whether there are more rows than `limit`."""
-    columns = json.dumps(answer.frame.columns, ensure_ascii=False)
+    columns = visible_json(json.dumps(answer.frame.columns, ensure_ascii=False))
     out.write(f'{{\n  "columns": {columns},\n  "rows": [')
     truncated = False
     for number, row in enumerate(json_values(answer.frame, limit)):
         if number == limit:
             truncated = True
             break
-        out.write(f"{',' if number else ''}\n    [{', '.join(row)}]")
+        out.write(f"{',' if number else ''}\n    [{visible_json(', '.join(row))}]")
     read = [{"table": one.table.name, "version": one.version} for one in answer.read]
     out.write(f'\n  ],\n  "truncated": {json.dumps(truncated)},\n  "read": {json.dumps(read)}\n}}\n')
     return truncated

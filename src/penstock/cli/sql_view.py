@@ -7,27 +7,27 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.console import err, out, print_view
+from penstock.cli.visible import visible
 from penstock.ops.sql.reader import Answer, Reader
 from penstock.ops.sql.statement import Statement
 from penstock.ops.sql.values import Values, texts
-from penstock.ops.sql.visible import visible
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 _NARROWEST = 12
 """A column that is cut to less says nothing."""
-_WIDEST = 1_000_000
+PIPED = 1_000_000
+"""Columns, if it is piped: a row stays on its line, whole, for grep."""
 _TABLES_NAMED = 4
 CUT = "there are more: --limit 0 shows all"
 
 
-def ask_people(
-    reader: Reader, statement: Statement, limit: int | None, out: Console, err: Console, ready: Callable[[], None]
-) -> None:
-    """Asks, and shows the rows; `ready` is called in between. How many they are goes to `err`."""
+def ask_people(reader: Reader, statement: Statement, limit: int | None, ready: Callable[[], None]) -> None:
+    """Asks, and shows the rows; `ready` is called in between. How many they are goes to standard error."""
     began = time.monotonic()
     with reader.ask(statement) as answer:
         rows = list(texts(answer.frame, limit))
@@ -35,16 +35,8 @@ def ask_people(
     ready()
     truncated = limit is not None and len(rows) > limit
     rows = rows[:limit]
-    out.print(rows_view(columns, rows, width_of(out)))
+    print_view(rows_view(columns, rows, out.width if out.is_terminal else None), piped=PIPED)
     err.print(Text(note(answer, len(rows), truncated, time.monotonic() - began), style="dim"), soft_wrap=True)
-
-
-def width_of(out: Console) -> int | None:
-    """None if it is piped: there is no width to keep to then, and a row stays on its line for grep."""
-    if out.is_terminal:
-        return out.width
-    out.width = _WIDEST
-    return None
 
 
 def rows_view(columns: Sequence[tuple[str, str]], rows: Sequence[Values], width: int | None) -> RenderableType:

@@ -6,9 +6,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.visible import visible
 from penstock.errors import PenstockError
 from penstock.ops.sql.reader import Reader
-from penstock.ops.sql.visible import visible
 
 
 def tables_view(reader: Reader) -> RenderableType:

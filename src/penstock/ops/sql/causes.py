@@ -17,7 +17,6 @@ from penstock.ops.sql.pinned import Pinned
 from penstock.ops.sql.pointing import pointed
 from penstock.ops.sql.readonly import WITHHELD
 from penstock.ops.sql.statement import Statement
-from penstock.ops.sql.visible import visible
 from penstock.spec.finding import nearest
 
 _SAID = re.compile(
@@ -58,7 +57,8 @@ def _explain(
         return UsageError("the query is nested too deeply", hint="give its inner queries names: WITH a AS (…) SELECT …")
     said = _SAID.search(text)
     condition, message = (said[1], said[2]) if said else ("", _innermost(text))
-    message = visible(" ".join(_IDLE_ADVICE.sub("", message).split()))
+    message = " ".join(_IDLE_ADVICE.sub("", message).split())
+    message = "".join(one if one.isprintable() else repr(one)[1:-1] for one in message)  # it may quote a row
     message = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
     place = _place(statement, error, text)
     if condition in _NO_FUNCTION:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.ops.sql.visible import STEERS
-
 _WIDEST = 100
 _BEFORE = 40
 
@@ -17,7 +15,7 @@ def pointed(text: str, start: int, stop: int | None = None) -> str:
     number, column = text.count("\n", 0, start) + 1, start - begin
     length = min((start if stop is None else stop) - start + 1, len(line) - column)
     cut = max(0, column - _BEFORE) if len(line) > _WIDEST else 0
-    shown = STEERS.sub(" ", line[cut : cut + _WIDEST])
+    shown = "".join(one if one.isprintable() else " " for one in line[cut : cut + _WIDEST])
     marks = "^" * max(1, min(length, _WIDEST - (column - cut)))
     lines = f"line {number}, column {column + 1}" if "\n" in text.strip() else f"column {column + 1}"
     return f"  {shown}\n  {' ' * (column - cut)}{marks} {lines}"
