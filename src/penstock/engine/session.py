@@ -117,6 +117,8 @@ def _with_option(conf: dict[str, str], more: str) -> dict[str, str]:
 
 def _conf(plan: Plan, conf: dict[str, str]) -> SparkConf:
     found = SparkConf(loadDefaults=False)
+    if os.access(plan.root, os.W_OK):  # Spark makes this folder wherever the user happens to be
+        found.set("spark.sql.warehouse.dir", str(logs_folder(plan).with_name("warehouse")))
     for name, value in conf.items():
         found.set(name, value)
     for name, secret in plan.secret_conf.items():
