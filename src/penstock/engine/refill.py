@@ -20,13 +20,23 @@ class Refill:
     def __init__(self, session: SparkSession, uri: str, *, idempotent: bool, kept: DataFrame | None = None) -> None:
         """`kept`: rows of the table that stay as they are. The session is used by nobody else: what goes with its
         commits is of this one."""
-        jvm = session.sparkContext._jvm
-        assert jvm is not None
         self.uri, self.idempotent = uri, idempotent
         self._session, self._kept = session, kept
-        self._inner: Any = jvm.penstock.delta.Refill.begin(session._jsparkSession, uri)
+        self._schema: StructType | None = None
+        self._begun: Any = None
         self.entry: Entry | None = None
         """As the function gave it: a merge adds to it what it counted."""
+
+    @property
+    def _inner(self) -> Any:
+        """Begun with the first rows: until then a table of files may still get columns that its files bring."""
+        if self._begun is None:
+            jvm = self._session.sparkContext._jvm
+            assert jvm is not None
+            self._begun = jvm.penstock.delta.Refill.begin(self._session._jsparkSession, self.uri)
+            if self._schema is not None:
+                self._begun.columns(self._schema.json())
+        return self._begun
 
     def there(self, session: SparkSession) -> DataFrame | None:
         return self._kept
@@ -44,7 +54,7 @@ class Refill:
 
     def columns(self, schema: StructType) -> None:
         """Those that the table shall have; before anything is written."""
-        self._inner.columns(schema.json())
+        self._schema = schema
 
     def keep(self) -> int:
         """Writes the rows that stay; how many those are."""
