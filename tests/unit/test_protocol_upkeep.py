@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from penstock.engine.protocol.gone import files_gone
 from penstock.engine.protocol.ledger import advance, read_tail, refuse_foreign_changes, refuse_gap
 from penstock.engine.protocol.log import Origin
 from penstock.engine.protocol.upkeep import WORKS, Upkeep, dump, parse
+from penstock.engine.store import LocalStore
+from penstock.ops.recent import RecentLog
 
 NOTE = Upkeep("optimize", "bronze.orders", "penstock optimize", "9 files as larger ones", "host", 7)
 
@@ -71,3 +74,22 @@ def test_the_files_that_a_commit_takes_out_are_named() -> None:
     removed = ["day=a b/part-0", "deletion_vector_9af78ea4-cb7d-4464-a0c3-a69a1adfc447.bin", "part-2"]
     assert list(files_gone(text)) == [*removed, "_change_data/cdc-0"]
     assert list(files_gone(text, feed=False)) == removed
+
+
+def test_commits_without_rows_leave_no_reader_behind(tmp_path: Path) -> None:
+    made = HandLog(tmp_path)
+    made.begin(at(0, 0))
+    made.batch(entry(1, at(0, 0), at(5, 5)))
+    made.commit("OPTIMIZE", note=dump(NOTE), adds=1, removes=1, change=False)
+    made.batch(entry(2, at(5, 5), at(9, 9)))
+    made.commit("OPTIMIZE", note=dump(NOTE), adds=1, removes=2, change=False)
+    made.commit("VACUUM END", note=dump(replace(NOTE, work="vacuum")))
+    made.commit("WRITE", note=entry(2, at(5, 5), at(9, 9), kind="carry"))
+
+    def end(position: int) -> int | None:
+        return RecentLog(LocalStore(), made.uri, "bronze.orders").end(position)
+
+    assert (end(1), end(4), end(7)) == (4, 4, 7), "read up to the last batch, or further, there is nothing left"
+    made.commit("DELETE", removes=1)
+    assert end(4) == 8
+    assert RecentLog(LocalStore(), str(tmp_path / "none"), "t").end(0) is None

@@ -31,6 +31,8 @@ tables:
     from:
       kafka: orders                      # also [orders, refunds], or {{pattern: "orders-.*"}}
       starting: earliest                 # also latest, {{timestamp: 2026-01-01T00:00:00Z}}, {{offsets: ...}}
+
+# maintenance: {{optimize: 1 hour, vacuum: {{retain: 7 days}}}}     # the runner looks after the files
 """
 
 _README = """\

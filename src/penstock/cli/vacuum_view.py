@@ -69,7 +69,7 @@ def _needs(one: Looked, made: Horizon, *, everybody: bool) -> RenderableType:
     ordered = sorted([*shown, asked], key=lambda need: -1 if need.since_ms is None else need.since_ms)
     for index, need in enumerate(ordered):
         style = "" if index == 0 else "dim"
-        since = "everything" if need.since_ms is None else f"since {time_text(need.since_ms)}"
+        since = "all" if need.since_ms is None else f"since {time_text(need.since_ms)} UTC"
         grid.add_row(Text(f"kept {since}", style=style), Text(str(need).strip(), style=style))
     if one.remember_ms is not None:
         grid.add_row("", Text(f"removed files will be remembered for {span_text(one.remember_ms)} from now on"))

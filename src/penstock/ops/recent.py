@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from penstock.engine.protocol.log import Commit, DeltaLog
+from penstock.engine.protocol.log import Commit, DeltaLog, Origin
 from penstock.engine.store import Store
+
+
+def _is_quiet(commit: Commit) -> bool:
+    return commit.origin is Origin.MAINTENANCE or not (commit.files_added or commit.changes)
 
 
 class RecentLog(DeltaLog):
@@ -36,6 +40,14 @@ class RecentLog(DeltaLog):
             if commit is None:
                 return
             yield commit
+
+    def end(self, position: int) -> int | None:
+        """The version after the newest one that has something to read for a reader at `position`; None if there is no
+        table. Commits in which no row comes or goes leave nobody behind: a stream does not step over them."""
+        newest = self.newest()
+        while newest >= max(0, position) and (commit := self.commit(newest)) is not None and _is_quiet(commit):
+            newest -= 1
+        return newest + 1 if self.newest() >= 0 else None
 
     def _find_newest(self) -> int:
         """-1 if there is no table. Delta notes its last checkpoint; the commits after that have no holes."""

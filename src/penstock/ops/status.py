@@ -213,8 +213,8 @@ def _behind_upstream(table: TablePlan, status: Status, store: Store) -> Status:
 
 def _in_upstream(source: DeltaSource, place: Place, store: Store) -> Place:
     name = source.table or source.uri
-    newest = RecentLog(store_of(source, store), source.uri, name).newest()
-    return Place(name, 0, place.position, newest + 1 if newest >= 0 else None)
+    log = RecentLog(store_of(source, store), source.uri, name)
+    return Place(name, 0, place.position, log.end(place.position))
 
 
 def _with_lag(tables: Sequence[TablePlan], found: list[Status]) -> list[Status]:

@@ -11,6 +11,7 @@ from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.stores import store_of
 from penstock.errors import PenstockError, Terminal
 from penstock.ops.place import Place
+from penstock.ops.recent import RecentLog
 from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.coordinates import IN_SOURCE, Columns, Coordinates, landed
 from penstock.ops.verify.expected import Expected
@@ -87,9 +88,9 @@ def stand_upstream(look: Look) -> None:
     report.places = []
     for name, position in zip(names, entry.after, strict=False):
         source, at = by_name.get(name, table.source), parse(position)
-        log = DeltaLog(store_of(source, look.store), source.uri, name)
+        log = RecentLog(store_of(source, look.store), source.uri, name)
         versions = log.versions()
-        report.places.append(Place(name, 0, at.read_up_to + 1, versions[-1] + 1 if versions else None))
+        report.places.append(Place(name, 0, at.read_up_to + 1, log.end(at.read_up_to + 1)))
         try:
             refuse_lost(at, table_id(log, versions), versions, table.name, name)
         except PenstockError as error:
