@@ -20,8 +20,8 @@ from penstock.engine.protocol.locks import ProcessLock, lock_path
 from penstock.engine.store import HadoopStore, LocalStore
 from penstock.engine.upkeep import worth
 from penstock.engine.upkeep.memory import read_memory, write_memory
-from penstock.engine.upkeep.turns import held_still
-from penstock.errors import Terminal
+from penstock.engine.upkeep.turns import alone, held_still
+from penstock.errors import LockHeld, Terminal
 from penstock.ops.care import look_after
 from penstock.ops.optimize.look import look
 from penstock.ops.verify.table import verify
@@ -100,7 +100,7 @@ def test_files_are_looked_after_on_a_lake_without_locks(spark: SparkSession, pro
     assert said.startswith("not vacuumed: an optimize that began at"), "its files may be in no commit yet"
     write_memory(store, plan.system, "bronze.t", memory)
     (said,) = look_after("vacuum", spark, plan, table, store, hold)
-    assert said.startswith("vacuumed: 5 files deleted that were removed before")
+    assert said.startswith("vacuumed: 5 files deleted, removed before")
     assert spark.read.format("delta").load(table.uri).count() == 5
 
 
@@ -132,6 +132,17 @@ def test_a_commit_beside_a_runner_waits_for_the_lock_of_the_table(spark: SparkSe
     lock.release()
     with pytest.raises(Exception, match="FileAlreadyExists"):
         commit(0)
+
+
+def test_two_commands_do_not_look_after_one_table_at_a_time(spark: SparkSession, project: Any) -> None:
+    plan = project({"bronze.t": {"from": {"kafka": "none"}}})
+    lock = ProcessLock(lock_path(plan.system, "bronze.t", "upkeep"))
+    assert lock.try_acquire()
+    with pytest.raises(LockHeld, match="another command looks after its files"), alone(spark, plan, "bronze.t"):
+        pass
+    lock.release()
+    with alone(spark, plan, "bronze.t"):
+        assert not lock.try_acquire()
 
 
 def test_a_runner_looks_after_its_tables_between_their_batches(

@@ -87,7 +87,7 @@ def test_tables_that_were_stopped_go_on_after_a_vacuum_that_asked_for_no_retenti
     assert verdicts == {**dict.fromkeys(tables, "complete"), "silver.early": "unverifiable"}, "version 1 is gone"
     said = {line.kind: line.note for line in history(bronze, LocalStore())}
     assert "6 files as larger ones, 6 before (a test, process" in (said["optimize"] or "")
-    assert f"{gone.files} files deleted that were removed before" in (said["vacuum"] or "")
+    assert f"{gone.files} files deleted, removed before" in (said["vacuum"] or "")
 
 
 def test_a_follower_of_changes_that_lags_keeps_the_feed_and_the_deleted_rows(

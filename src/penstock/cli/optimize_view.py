@@ -12,6 +12,7 @@ from penstock.cli.sizes import size_text
 from penstock.errors import PenstockError
 from penstock.ops.optimize.carry_out import Optimized
 from penstock.ops.optimize.look import Looked
+from penstock.spec.quantity import counted
 
 
 def look_view(found: Sequence[Looked]) -> RenderableType:
@@ -60,7 +61,7 @@ def _steps(one: Looked) -> Text:
 def _summary(todo: Sequence[Looked]) -> Text:
     steps = [step for one in todo for step in one.steps]
     files, size = sum(step.files for step in steps), sum(step.bytes for step in steps)
-    return Text(f"{files:,} files, {size_text(size)}, would be written anew; no row changes")
+    return Text(f"{counted(files, 'file')}, {size_text(size)}, to write anew; no row changes")
 
 
 def _average(size: int, files: int) -> str:

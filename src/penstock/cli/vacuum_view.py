@@ -14,6 +14,7 @@ from penstock.errors import PenstockError
 from penstock.ops.vacuum.carry_out import Vacuumed
 from penstock.ops.vacuum.guard import Horizon, Need, span_text, time_text
 from penstock.ops.vacuum.look import Looked
+from penstock.spec.quantity import counted
 
 READERS_OF = 5
 """Up to so many tables, everybody who needs something is named; of more, only those that keep files."""
@@ -29,9 +30,9 @@ def look_view(found: Sequence[Looked], old: Sequence[str]) -> RenderableType:
         if one.horizon is not None:
             parts.append(Padding(_needs(one, one.horizon, everybody=few), (0, 0, 0, 2)))
     if old:
-        parts.append(Text(f"{len(old):,} checkpoints of old generations would go too"))
+        parts.append(Text(f"{counted(len(old), 'checkpoint')} of old generations, to delete too"))
     files, size = sum(len(one.files) for one in found), sum(one.bytes for one in found)
-    last = f"{files:,} files, {size_text(size)}, to delete" if files else "no file to delete"
+    last = f"{counted(files, 'file')}, {size_text(size)}, to delete" if files else "no file to delete"
     return Group(*parts, Text(""), Text(last, style="bold" if files else "green"))
 
 
@@ -54,7 +55,7 @@ def _head(one: Looked) -> Text:
         return Text.assemble(name, ("not created yet", "dim"))
     if made.at_ms is None:
         return Text.assemble(name, ("nothing may go", "yellow"), f": {made.why}")
-    what = f"{len(one.files):,} files, {size_text(one.bytes)}" if one.files else "nothing to delete"
+    what = f"{counted(len(one.files), 'file')}, {size_text(one.bytes)}" if one.files else "nothing to delete"
     return Text.assemble(name, (what, "" if one.files else "dim"))
 
 

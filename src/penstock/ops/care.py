@@ -14,6 +14,7 @@ from penstock.ops.optimize.carry_out import optimize
 from penstock.ops.vacuum.carry_out import tidy, vacuum
 from penstock.ops.vacuum.guard import span_text, time_text
 from penstock.plan.model import Plan, TablePlan
+from penstock.spec.quantity import counted
 
 BY = "the runner"
 
@@ -35,7 +36,7 @@ def look_after(
                 said += [f"{beside}optimized: {made.said}"] if made.done else []
         if work == "vacuum":
             old = tidy(plan, table, store, hold)
-            said += [f"{len(old):,} old checkpoints deleted"] if old else []
+            said += [f"{counted(len(old), 'old checkpoint')} deleted"] if old else []
     return said
 
 
@@ -46,7 +47,7 @@ def _vacuum(spark: SparkSession, plan: Plan, table: TablePlan, place: Place, sto
         said.append(f"removed files are remembered for {span_text(made.remembers_ms)} from now on")
     if made.files:
         assert made.horizon.at_ms is not None
-        said.append(f"vacuumed: {made.files:,} files deleted that were removed before {time_text(made.horizon.at_ms)}")
+        said.append(f"vacuumed: {counted(made.files, 'file')} deleted, removed before {time_text(made.horizon.at_ms)}")
     if made.horizon.why is not None:
         said.append(f"not vacuumed: {made.horizon.why}")
     return said

@@ -92,6 +92,11 @@ def duration_text(span: float) -> str:
     return text + (f"{rest:g}s" if rest or not text else "")
 
 
+def counted(count: int, noun: str) -> str:
+    """'1 file', '1,200 files'."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def _parts(value: object, what: str = "duration", hint: str = _DURATIONS) -> list[tuple[float, str]]:
     if not isinstance(value, str):
         if isinstance(value, int | float) and not isinstance(value, bool):

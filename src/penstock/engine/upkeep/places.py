@@ -26,5 +26,5 @@ def places(table: TablePlan) -> list[Place]:
         aside = quarantine_of(table.name, table.uri)
         found.append(Place(aside.table, aside.uri, "quarantine"))
     if isinstance(table.source, FilesSource):
-        found.append(Place(f"the list of files of {table.name}", table.source.uri, "files"))
+        found.append(Place(f"{table.name}.files", table.source.uri, "files"))  # no table can be called so
     return found

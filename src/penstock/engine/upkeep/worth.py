@@ -12,7 +12,7 @@ from typing import Literal
 
 from penstock.engine.upkeep.layout import DataFile, Layout, Partition
 from penstock.spec.finding import Wrong
-from penstock.spec.quantity import size
+from penstock.spec.quantity import counted, size
 
 FEWEST = 5
 """Files that have to come together before they are worth a write."""
@@ -46,8 +46,8 @@ class Step:
             "zorder": "in order",
             "cluster": "clustered",
         }[self.kind]
-        some = f" in {len(self.partitions):,} partitions" if self.partitions and self.partitions != ((),) else ""
-        return f"{self.files:,} files{some} {what}"
+        some = f" in {counted(len(self.partitions), 'partition')}" if self.partitions else ""
+        return f"{counted(self.files, 'file')}{some} {what}"
 
 
 @dataclass(frozen=True)

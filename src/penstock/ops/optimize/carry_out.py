@@ -18,6 +18,7 @@ from penstock.engine.upkeep.worth import Step, Wanted, steps
 from penstock.errors import Conflict
 from penstock.ops.optimize.look import now_ms, wanted_of
 from penstock.plan.model import Plan, TablePlan
+from penstock.spec.quantity import counted
 
 TRIES = 3
 """Beside a stream that keeps changing the files; the last time the stream waits, where that can be arranged."""
@@ -34,7 +35,8 @@ class Optimized:
 
     @property
     def said(self) -> str:
-        return f"{'; '.join(step.said for step in self.done)}: {self.files_before:,} files became {self.files:,}"
+        became = f"{counted(self.files_before, 'file')} became {self.files:,}"
+        return f"{'; '.join(step.said for step in self.done)}: {became}"
 
 
 @contextmanager

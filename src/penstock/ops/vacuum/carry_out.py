@@ -20,6 +20,7 @@ from penstock.ops.vacuum.leftovers import leftovers
 from penstock.ops.vacuum.look import Looked, look, now_ms, with_files
 from penstock.ops.vacuum.needs import ledger_end
 from penstock.plan.model import Plan, TablePlan
+from penstock.spec.quantity import counted
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def vacuum(
         kept = sum(left[name].size for name in looked.files if name in left)
         done = replace(done, files=len(gone), bytes=looked.bytes - kept)
         if gone and place.kind != "files":
-            note = f"{len(gone):,} files deleted that were removed before {time_text(made.at_ms)}"
+            note = f"{counted(len(gone), 'file')} deleted, removed before {time_text(made.at_ms)}"
             with hold():
                 record(spark, place.uri, Upkeep("vacuum", place.name, by, note), len(gone))
     memory = read_memory(store, plan.system, place.name)
