@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import Heard, rows_at, run, run_well
+from tests.integration.runs import Heard, commits_die, rows_at, run, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,11 +72,13 @@ def quarantined(plan: Plan) -> list[dict[str, Any]]:
 
 def dies(monkeypatch: pytest.MonkeyPatch, what: str, *, after: bool = True) -> None:
     """The first call ends in a crash: after it did its work, or before."""
-    import penstock.engine.changes.sending as sending
     from penstock.engine.changes.set_aside import SetAside
 
-    owner: Any = {"SetAside.keep": SetAside, "append": sending}[what]
-    name = what.rpartition(".")[2]
+    if what == "append":
+        commits_die(monkeypatch, SINK, 1, after=after)
+        return
+    assert what == "SetAside.keep"
+    owner, name = SetAside, "keep"
     whole, times = getattr(owner, name), []
 
     def once(*given: Any, **named: Any) -> Any:

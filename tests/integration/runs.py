@@ -240,3 +240,23 @@ def quarantine_dies_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return whole(self, *given)
 
     monkeypatch.setattr(Quarantine, "add", dies_once)
+
+
+def commits_die(monkeypatch: pytest.MonkeyPatch, table: str, *numbers: int, after: bool = False) -> None:
+    """The commits of a table's rows that have these numbers, from 1 on, end in a crash: before they are made, or
+    after."""
+    from penstock.engine.protocol.into import Table
+
+    begun: list[int] = []
+    for name in ("append", "overwrite"):
+
+        def dies(self: Table, rows: Any, entry: Entry, whole: Any = getattr(Table, name)) -> None:
+            if entry.table == table:
+                begun.append(1)
+            dying = entry.table == table and len(begun) in numbers
+            if after or not dying:
+                whole(self, rows, entry)
+            if dying:
+                raise RuntimeError("killed")
+
+        monkeypatch.setattr(Table, name, dies)

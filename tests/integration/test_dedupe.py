@@ -101,8 +101,9 @@ def test_all_rows_with_one_key(spark: SparkSession, tmp_path: Path) -> None:
     made.limit(0).write.format("delta").save(uri)
     kept = numbered(made).persist()
     try:
-        within = without_duplicates(kept, DedupePlan(("id",), 60_000, "ts"), uri).count()
-        ever = without_duplicates(kept, DedupePlan(("id",), None, None), uri).count()
+        there = spark.read.format("delta").load(uri)
+        within = without_duplicates(kept, DedupePlan(("id",), 60_000, "ts"), there).count()
+        ever = without_duplicates(kept, DedupePlan(("id",), None, None), there).count()
     finally:
         kept.unpersist()
     assert (within, ever) == (17, 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.followed import SINK, Followed, dies, quarantined, reset, sink_of
-from tests.integration.runs import run_well, whole_chain
+from tests.integration.runs import commits_die, run_well, whole_chain
 
 from penstock.errors import TableChanged, Terminal
 
@@ -189,10 +189,8 @@ def test_a_batch_that_is_planned_anew_after_its_checkpoint_was_lost_comes_out_ri
     followed.run(plan)
     followed.sql("INSERT INTO T VALUES (NULL, 'first', 1), (100, 'x', 1)")
     with monkeypatch.context() as patched:
-        import penstock.engine.changes.sending as sending
-
-        patched.setattr(sending, "append", lambda *_, **__: 1 / 0)
-        assert "division" in followed.error(plan).message
+        commits_die(patched, SINK, *range(1, 100))
+        assert "killed" in followed.error(plan).message
     shutil.rmtree(sink_of(plan).checkpoints)
     followed.sql("UPDATE T SET n = 2 WHERE id = 100")
     followed.sql("DELETE FROM T WHERE id = 3")

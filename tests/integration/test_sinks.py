@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import checkpoint, commits, produce, rows, run_well, whole_chain
+from tests.integration.runs import checkpoint, commits, commits_die, produce, rows, run_well, whole_chain
 from tests.integration.sinks import SINK, Shop, ids
 
 if TYPE_CHECKING:
@@ -52,19 +52,9 @@ def test_every_row_is_sent_once_over_clean_runs_and_restarts(shop: Shop) -> None
 def test_what_dies_between_sending_and_the_commit_is_sent_again_under_the_same_ids(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.engine import sink
-
     plan = shop.plan()
     shop.send(30)
-    whole, times = sink.append, []
-
-    def dies_once(*given: Any, **more: Any) -> None:
-        times.append(1)
-        if len(times) == 1:
-            raise RuntimeError("killed between the topic and the commit")
-        whole(*given, **more)
-
-    monkeypatch.setattr(sink, "append", dies_once)
+    commits_die(monkeypatch, SINK, 1)
     run_well(shop.spark, plan)
     monkeypatch.undo()
     found = ids(shop.records)
@@ -94,19 +84,9 @@ def test_nothing_is_sent_again_after_a_crash_that_came_after_the_commit(shop: Sh
 @pytest.mark.deep
 def test_rows_that_came_of_one_record_are_told_apart(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """One record becomes two rows: by the record alone a consumer would take one for the other."""
-    from penstock.engine import sink
-
     plan = shop.plan(silver={"sql": "SELECT *, explode(array(1, 2, 2)) AS part FROM t"})
     shop.send(10)
-    whole, times = sink.append, []
-
-    def dies_once(*given: Any, **more: Any) -> None:
-        times.append(1)
-        if len(times) == 1:
-            raise RuntimeError("killed")
-        whole(*given, **more)
-
-    monkeypatch.setattr(sink, "append", dies_once)
+    commits_die(monkeypatch, SINK, 1)
     run_well(shop.spark, plan)
     found = shop.records
     by_id = {record.id: record.value for record in found}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import checkpoint, commits, newest, rows, run, run_well, whole_chain
+from tests.integration.runs import checkpoint, commits, commits_die, newest, rows, run, run_well, whole_chain
 from tests.integration.streams import GOLD, Site
 
 from penstock.engine.sources import Sources
@@ -90,18 +90,8 @@ def test_a_crash_between_deltas_commit_and_sparks_keeps_state_and_table_in_step(
 
 
 def test_a_batch_planned_but_not_written_is_run_over_its_range(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.engine import streamed
-
     plan = site.plan("kinds", output="complete")
-    whole, times = streamed.overwrite, []
-
-    def dies(*given: Any, **more: Any) -> None:
-        times.append(1)
-        if len(times) == 2:
-            raise RuntimeError("killed before the commit")
-        whole(*given, **more)
-
-    monkeypatch.setattr(streamed, "overwrite", dies)
+    commits_die(monkeypatch, GOLD, 2)
     site.add((1, "a", 1))
     site.add((2, "a", 1))
     run_well(site.spark, plan)
