@@ -78,8 +78,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, what: str, *, after: bool = True) -> N
         commits_die(monkeypatch, SINK, 1, after=after)
         return
     assert what == "SetAside.keep"
-    owner, name = SetAside, "keep"
-    whole, times = getattr(owner, name), []
+    whole, times = SetAside.keep, []
 
     def once(*given: Any, **named: Any) -> Any:
         times.append(1)
@@ -89,7 +88,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, what: str, *, after: bool = True) -> N
             whole(*given, **named)
         raise RuntimeError("killed")
 
-    monkeypatch.setattr(owner, name, once)
+    monkeypatch.setattr(SetAside, "keep", once)
 
 
 def reset(spark: SparkSession, plan: Plan, to: str) -> None:

@@ -248,9 +248,9 @@ def commits_die(monkeypatch: pytest.MonkeyPatch, table: str, *numbers: int, afte
     from penstock.engine.protocol.into import Table
 
     begun: list[int] = []
-    for name in ("append", "overwrite"):
+    for name, does in (("append", Table.append), ("overwrite", Table.overwrite)):
 
-        def dies(self: Table, rows: Any, entry: Entry, whole: Any = getattr(Table, name)) -> None:
+        def dies(self: Table, rows: Any, entry: Entry, whole: Any = does) -> None:
             if entry.table == table:
                 begun.append(1)
             dying = entry.table == table and len(begun) in numbers
