@@ -113,7 +113,7 @@ def chaos(asked: Asked) -> dict[str, object]:
         flow.start()
         poller.start()
         runner = start(asked.folder)
-        _wait_for_rows(asked.folder)
+        wait_for_rows(asked.folder)
         rule = 0
         try:
             for number in range(asked.kills):
@@ -141,10 +141,10 @@ def chaos(asked: Asked) -> dict[str, object]:
         run_to_the_end(asked.folder)
         poller.stop()
         assert not poller.problems, poller.problems
-        return {**_check(asked.folder, flow, rule), "polls": poller.polls, **counts}
+        return {**check(asked.folder, flow, rule), "polls": poller.polls, **counts}
 
 
-def _wait_for_rows(folder: Path) -> None:
+def wait_for_rows(folder: Path) -> None:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:
@@ -156,7 +156,7 @@ def _wait_for_rows(folder: Path) -> None:
     raise AssertionError((folder / "run.log").read_text()[-3000:])
 
 
-def _check(folder: Path, flow: Flow, rule: int) -> dict[str, int]:
+def check(folder: Path, flow: Flow, rule: int) -> dict[str, int]:
     wanted = {one: row for one, row in flow.good.items() if row[1] > rule}
     silver = ask(folder, "silver.t", "SELECT id, kind, amount, rule FROM t")
     assert Counter(silver) == Counter((one, kind, amount, rule) for one, (kind, amount) in wanted.items())

@@ -105,6 +105,8 @@ def running(spark: SparkSession, plan: Plan, name: str = TABLE) -> Iterator[Hear
     sources = Sources(partial(open_store, spark), spark)
     table_run = TableRun(around, table, partial(sources.open, table), 0, 1)
     table_run.thread.start()
+    looking = threading.Thread(target=_look_often, args=(table_run, stopping), daemon=True)
+    looking.start()
     try:
         yield heard
     finally:
@@ -112,6 +114,12 @@ def running(spark: SparkSession, plan: Plan, name: str = TABLE) -> Iterator[Hear
         table_run.stop()
         table_run.thread.join(timeout=60)
         assert not table_run.thread.is_alive()
+
+
+def _look_often(table_run: Any, stopping: threading.Event) -> None:
+    """As the runner does."""
+    while not stopping.wait(0.5):
+        table_run.look()
 
 
 def wait_for(what: Callable[[], bool], *, patience: float = 40.0) -> None:

@@ -19,6 +19,7 @@ VERBS = {
     "plan": (START, "Show what run will do: tables, sources, settings and why."),
     "run": (RUN, "Run the tables: until stopped, or --once up to what is there now."),
     "replay": (RUN, "Make a table anew from its source, by its definition of now."),
+    "rewind": (RUN, "Take a table back to an earlier version, and read again from there."),
     "checkpoints": (RUN, "What tables go on from: look at it, heal it, choose it."),
     "optimize": (RUN, "Make large files of small ones, where it pays."),
     "vacuum": (RUN, "Delete files that no version and no reader needs any more."),

@@ -6,6 +6,7 @@ completed when the batch is run again: the quarantine's own ledger says which ba
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -14,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from penstock.engine.protocol.commit import append, append_nothing, carrying, confirm, must_confirm
-from penstock.engine.protocol.entry import Counts, Entry
+from penstock.engine.protocol.entry import WHOLE, Counts, Entry
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.ledger import Tail, advance, read_tail
 from penstock.engine.protocol.log import DeltaLog
@@ -44,9 +45,9 @@ class Quarantine:
     def __init__(self, spark: SparkSession, store: Store, place: Place, source: str, *, idempotent: bool) -> None:
         """`source` is the type of the table's coordinates."""
         self._place, self._idempotent = place, idempotent
-        self._log = DeltaLog(store, place.uri, place.table)
+        self.log = DeltaLog(store, place.uri, place.table)
         self._source = source
-        self._tail: Tail | None = read_tail(self._log)
+        self._tail: Tail | None = read_tail(self.log)
         self._spark = spark
 
     def create(self, entry: Entry) -> None:
@@ -54,7 +55,7 @@ class Quarantine:
         if self._tail is None:
             self._tail = genesis(
                 self._spark,
-                self._log,
+                self.log,
                 table=self._place.table,
                 uri=self._place.uri,
                 schema=_schema(self._source),
@@ -73,7 +74,7 @@ class Quarantine:
     def has(self, entry: Entry) -> bool:
         """Whether it holds the rejected rows of the entry's batch, or of a later one."""
         assert self._tail is not None
-        self._tail = advance(self._tail, self._log)
+        self._tail = advance(self._tail, self.log)
         return self._tail.entry.key >= entry.key
 
     def of(self, entry: Entry) -> Entry | None:
@@ -86,31 +87,37 @@ class Quarantine:
 
     def drop(self, condition: str, entry: Entry) -> None:
         """Removes rows in one commit, which carries the entry; that of a fill is made also if there are none."""
+        own = self.commit(entry, lambda session: DeltaTable.forPath(session, self._place.uri).delete(condition))
         assert self._tail is not None
-        self._tail = advance(self._tail, self._log)
-        last = self._tail.entry
+        if own.kind == "fill" and confirm(self._tail, self.log, own) is None:
+            append_nothing(self._spark, self._place.uri, own)
+            must_confirm(self._tail, self.log, own)
+        self._tail = advance(self._tail, self.log)
+
+    def commit(self, entry: Entry, write: Callable[[SparkSession], object]) -> Entry:
+        """The commit that `write` makes in the session that it is given carries the entry as its own, which is given
+        back."""
+        assert self._tail is not None
+        self._tail = advance(self._tail, self.log)
         own = replace(
             entry,
             table=self._place.table,
-            ledger=last.ledger,
+            ledger=self._tail.entry.ledger,
             counts=self._tail.counts,
             seen=self._tail.version,
         )
         session = self._spark.newSession()
         with carrying(session, own, idempotent=False):
-            DeltaTable.forPath(session, self._place.uri).delete(condition)
-        if own.kind == "fill" and confirm(self._tail, self._log, own) is None:
-            append_nothing(self._spark, self._place.uri, own)
-            must_confirm(self._tail, self._log, own)
-        self._tail = advance(self._tail, self._log)
+            write(session)
+        return own
 
     @property
     def filled(self) -> int:
         """The generation of the last fill of the table that it has followed."""
         assert self._tail is not None
-        self._tail = advance(self._tail, self._log)
+        self._tail = advance(self._tail, self.log)
         entry = self._tail.entry
-        return entry.generation if entry.kind == "fill" else (entry.filled or (0, 0))[0]
+        return entry.generation if entry.kind in WHOLE else (entry.filled or (0, 0))[0]
 
     def add(self, explained: DataFrame, entry: Entry) -> int:
         """Appends the rejected rows of a batch; how many that were."""
@@ -141,8 +148,20 @@ class Quarantine:
         )
         append(rows.coalesce(1), self._place.uri, own, idempotent=self._idempotent)
         before = self._tail.version
-        self._tail = advance(self._tail, self._log)
+        self._tail = advance(self._tail, self.log)
         return self._tail.commit.rows if self._tail.version > before else 0
+
+
+def version_of(log: DeltaLog, key: tuple[int, int], until_ms: int) -> int:
+    """The version of a quarantine when batch `key` was the last one of its table: with rejected rows of none after it,
+    and with what had become of them before `until_ms`."""
+    first = 0
+    for commit in log.backwards():
+        entry = commit.entry
+        if entry.key <= key if entry is not None and entry.kind == "batch" else commit.timestamp_ms < until_ms:
+            return commit.version
+        first = commit.version
+    return first
 
 
 def _schema(source: str) -> StructType:

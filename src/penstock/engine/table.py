@@ -14,7 +14,7 @@ from penstock.engine.comparison import compare, read_ledger, refuse_gone
 from penstock.engine.delta.version import base_of
 from penstock.engine.merge.purge import purge
 from penstock.engine.protocol.checkpoint import folder_of, read_checkpoint
-from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.entry import WHOLE, Entry
 from penstock.engine.protocol.fates import read_fates
 from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.genesis import genesis
@@ -24,8 +24,12 @@ from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import carry_forward, open_generation
 from penstock.engine.protocol.position import dump, parse
 from penstock.engine.protocol.write import Target
+from penstock.engine.replay.fill import Work
 from penstock.engine.replay.pending import pending_replay
 from penstock.engine.replay.settle import settle_quarantine
+from penstock.engine.rewind.jump import settle
+from penstock.engine.rewind.pending import owes_jump, pending_rewind
+from penstock.engine.rewind.rewinding import finish
 from penstock.engine.schema import settle_columns
 from penstock.engine.source import Move, Source
 from penstock.engine.state import rebuild
@@ -70,6 +74,7 @@ def prepare(
             made, tail = _create(spark, table, store, source, log, say)
         if pending_replay(tail.entry) is not None:
             raise Transient("a replay of it is not done yet", where=table.name)
+        tail, own = _settle_rewinds(Work(spark, table, store, source, lock, idempotent), tail, own, say)
         if own is not None:
             _refuse_outdated(table, tail, own)
         folder = folder_of(table.checkpoints, tail.entry)
@@ -163,12 +168,27 @@ def _follow(spark: SparkSession, table: TablePlan, source: Source, log: DeltaLog
     return tail
 
 
+def _settle_rewinds(work: Work, tail: Tail, own: int | None, say: Say) -> tuple[Tail, int | None]:
+    """What a rewind of this table, or of the one that it reads, has left to do; and the generation to go on from."""
+    if pending_rewind(tail.entry) is not None:
+        tail = finish(work, work.counted(tail))
+        say(f"{tail.entry.note}: it was cut off, and is done now")
+    if not owes_jump(tail.entry):
+        return tail, own
+    was = tail.entry.generation
+    tail = settle(work, work.counted(tail))
+    if tail.entry.generation != was:
+        say(f"generation {tail.entry.generation} opened: {tail.entry.note}")
+    return tail, own if own is None else tail.entry.generation
+
+
 def _refuse_outdated(table: TablePlan, tail: Tail, own: int) -> None:
     """Rows of two definitions would be in one table, and nobody would see it."""
     entry = tail.entry
-    if entry.kind == "fill" and entry.generation > own and entry.pins.definition != table.definition:
+    if entry.kind in WHOLE and entry.generation > own and entry.pins.definition != table.definition:
         raise TableChanged(
-            "it was replayed by another definition than this process has: the project file was changed since it began",
+            f"it was {'replayed' if entry.kind == 'fill' else 'rewound'} by another definition than this process has: "
+            "the project file was changed since it began",
             where=table.name,
             hint="nothing was written by the old one. Start the runner again: it reads the project file anew",
         )
@@ -204,4 +224,5 @@ def _take_over(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail,
         subscription=entry.subscription,
         definition=table.definition,
         note=f"a runner started on {socket.gethostname()}, process {os.getpid()}",
+        pending=entry.pending if entry.stops_at is not None else None,
     )

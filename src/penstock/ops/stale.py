@@ -8,6 +8,7 @@ from penstock.engine.delta.version import parse
 from penstock.engine.protocol.ledger import Tail, read_tail
 from penstock.engine.protocol.locks import holder, lock_path
 from penstock.engine.replay.pending import pending_replay
+from penstock.engine.rewind.pending import owes_jump, pending_rewind
 from penstock.engine.store import Store
 from penstock.errors import PenstockError
 from penstock.ops.recent import RecentLog
@@ -29,7 +30,7 @@ def stale(table: TablePlan, tail: Tail, upstream: Tail) -> Stale | None:
     if not isinstance(source, DeltaSource) or source.table is None or filled is None:
         return None
     version, how = filled[1], how_it_reads(table)
-    if how == "follows":
+    if how == "follows" or owes_jump(tail.entry):
         return None
     if how == "recomputed":
         made_of = parse(tail.entry.after[0]).read_up_to
@@ -58,7 +59,13 @@ def stale_against(table: TablePlan, tail: Tail, store: Store) -> Stale | None:
 
 
 def replaying(plan: Plan, table: TablePlan, tail: Tail) -> str | None:
-    """Of a table with a replay that was opened and is not done: who is at it."""
+    """Of a table with a replay or a rewind that was opened and is not done: who is at it."""
+    if pending_rewind(tail.entry) is not None:
+        give_up = f"`penstock rewind {table.name} --abort` gives it up"
+        return f"a rewind of it was cut off: `penstock run` finishes it, {give_up}"
+    if owes_jump(tail.entry):
+        source = table.source.table if isinstance(table.source, DeltaSource) else None
+        return f"{source} goes back to an earlier version, or went: its next start goes on after that"
     if pending_replay(tail.entry) is None:
         return None
     process = holder(lock_path(plan.system, table.name, "replay")) if plan.local else None

@@ -28,6 +28,7 @@ from penstock.runtime.upkeep import Care, Rounds
 STARTS_AT_ONCE = 4
 POLL = 0.05
 KEEP_EVERY = 3600.0
+LOOK_EVERY = 5.0
 
 
 def run(
@@ -107,13 +108,17 @@ def open_store(spark: SparkSession, uri: str) -> Store:
 
 
 def _wait(runs: Sequence[TableRun], stopping: threading.Event) -> None:
-    kept = time.monotonic()
+    kept = looked = time.monotonic()
     while any(one.thread.is_alive() for one in runs) and not stopping.is_set():
         stopping.wait(POLL)
         if time.monotonic() - kept > KEEP_EVERY:
             kept = time.monotonic()
             for one in runs:
                 one.keep()
+        if time.monotonic() - looked > LOOK_EVERY:
+            for one in runs:
+                one.look()
+            looked = time.monotonic()
         if any(isinstance(one.error, JvmDied) for one in runs):
             stopping.set()
 

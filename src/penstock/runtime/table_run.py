@@ -20,7 +20,7 @@ from penstock.engine.source import Source
 from penstock.engine.state import state_lost
 from penstock.engine.store import Store
 from penstock.engine.table import Ready, prepare
-from penstock.errors import LockHeld, PenstockError, Transient
+from penstock.errors import Fenced, LockHeld, PenstockError, Transient
 from penstock.observe.state import State, write_state
 from penstock.plan.model import Plan, TablePlan
 from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, explain
@@ -84,6 +84,18 @@ class TableRun:
             query.stop()
         except Exception as error:
             self._failure = self._failure or error
+
+    def look(self) -> None:
+        """Called often: a table that another process has moved on must not wait for its next batch to see it."""
+        query, writer = self._query, self._writer
+        if query is None or writer is None or self._around.stopping.is_set():
+            return
+        with suppress(Exception):  # whatever is wrong with the log, its next batch says it
+            entry = writer.replaced_by()
+            if entry is not None and self._query is query:
+                what = f"generation {entry.generation} was opened: {entry.note or entry.kind}"
+                self._failure = self._failure or Fenced(what, where=self._table.name)
+                self.stop()
 
     @property
     def running(self) -> bool:

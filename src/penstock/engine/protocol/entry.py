@@ -15,14 +15,16 @@ from penstock.engine.protocol.upkeep import WORKS
 from penstock.errors import Terminal
 
 FORMAT = 1
-Kind = Literal["genesis", "batch", "open", "fill", "redrive", "carry"]
+Kind = Literal["genesis", "batch", "open", "fill", "rewind", "redrive", "carry"]
 """genesis: the table is made. batch: rows. open: a new generation at a chosen position. fill: all rows anew, up to the
-position that its generation was opened at. redrive: rows out of quarantine, beside the batches. carry: the last entry
-again."""
+position that its generation was opened at. rewind: the rows of an earlier version, at the position of that. redrive:
+rows out of quarantine, beside the batches. carry: the last entry again."""
 
 
 BESIDE: tuple[Kind, ...] = ("carry", "redrive")
 """Entries with the number and the positions of the one before: they come beside the batches."""
+WHOLE: tuple[Kind, ...] = ("fill", "rewind")
+"""Entries that put other rows in the place of all that there were. They have the number of what opened for them."""
 APPLIED = ("inserted", "updated", "deleted")
 """What a change of a merge can do to the table."""
 
@@ -112,6 +114,12 @@ class Entry:
         """The next entry of the ledger: what is carried stays, what was about one commit alone does not."""
         alone = replace(self, kind=kind, note=None, sent=None, changed={}, pending={})
         return replace(alone, **given)
+
+    @property
+    def stops_at(self) -> str | None:
+        """A position beyond which its generation does not read."""
+        until = self.pending.get("until")
+        return None if until is None else str(until["at"])
 
     @property
     def applied(self) -> int | None:

@@ -18,12 +18,14 @@ def heal(store: Store, folder: str, entry: Entry) -> None:
 
     A batch is planned again over its recorded range and left uncommitted, so that Spark runs it once more: its rows are
     skipped as a retry, and whatever else of it was not written is completed. An entry without rows (genesis, open) is
-    batch 0, committed. Ids go on from the entry's: to begin again at 0 within a generation would make Delta take the
-    next batches for old ones and skip them.
+    batch 0, committed; one that stops at a position has its next batch planned up to there. Ids go on from the entry's:
+    to begin again at 0 within a generation would make Delta take the next batches for old ones and skip them.
     """
     with _replaced(store, folder, entry) as temporary:
         if entry.batch == 0:
             _batch(store, temporary, 0, entry.pins.time_ms, entry.after, committed=True)
+            if (end := entry.stops_at) is not None:
+                _batch(store, temporary, 1, entry.pins.time_ms, (end,), committed=False)
         else:
             before = tuple(map(position.filled, entry.before, entry.after))
             _batch(store, temporary, entry.batch - 1, entry.pins.time_ms, before, committed=True)

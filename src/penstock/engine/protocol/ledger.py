@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from penstock.engine.protocol.entry import BESIDE, Counts, Entry
+from penstock.engine.protocol.entry import BESIDE, WHOLE, Counts, Entry
 from penstock.engine.protocol.fates import Fates, added
 from penstock.engine.protocol.log import Commit, DeltaLog, Origin
 from penstock.engine.protocol.position import difference, same
@@ -39,8 +39,8 @@ class Tail:
 
     @property
     def filled(self) -> tuple[int, int] | None:
-        """Generation and version of the last fill."""
-        return (self.entry.generation, self.commit.version) if self.entry.kind == "fill" else self.entry.filled
+        """Generation and version of the last commit that exchanged all rows."""
+        return (self.entry.generation, self.commit.version) if self.entry.kind in WHOLE else self.entry.filled
 
     @property
     def carried(self) -> Entry:
@@ -77,7 +77,7 @@ def advance(tail: Tail, log: DeltaLog) -> Tail:
         )
     for commit in log.since(tail.version):
         entry = commit.entry if commit.origin is Origin.LEDGER else None
-        if entry is not None and (entry.key != tail.entry.key or entry.kind in (*BESIDE, "fill")):
+        if entry is not None and (entry.key != tail.entry.key or entry.kind in (*BESIDE, *WHOLE)):
             tail = Tail(entry, commit, (), _unseen(log, commit))
         else:
             tail = replace(tail, later=(*tail.later, commit))

@@ -154,8 +154,8 @@ def _restored_to(info: dict[str, Any]) -> int | None:
 
 
 def _origin(entry: Entry | None, operation: str, changed_in: int, changed_out: int) -> Origin:
-    if operation == "RESTORE" or (changed_out and entry is None):
-        return Origin.FOREIGN_CHANGE
-    if entry is not None:
+    if entry is not None and (operation != "RESTORE" or entry.kind == "rewind"):
         return Origin.LEDGER
+    if operation == "RESTORE" or changed_out:
+        return Origin.FOREIGN_CHANGE
     return Origin.FOREIGN_APPEND if changed_in else Origin.MAINTENANCE

@@ -53,7 +53,7 @@ def open_generation(
         parked=last.parked if parked is None else parked,
         seen=tail.version,
         horizon=None if emptied else last.horizon,
-        base=base if emptied else last.base,
+        base=base if emptied or base is not None else last.base,
         began=after if emptied else began if began is not None else last.began,
         filled=tail.filled,
         pending=pending or {},

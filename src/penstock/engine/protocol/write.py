@@ -95,6 +95,8 @@ class BatchWriter:
             self._tail = advance(self._tail, target.log)
             appends = refuse_foreign_changes(self._tail, target.log)
             verdict = check(self._tail.entry, self._generation, number, before, after)
+            if verdict is Verdict.WRITE:
+                self._stop(before)
             rows = 0
             if verdict is Verdict.WRITE:
                 pins = self._pin(batch, number, planned, function)
@@ -119,6 +121,11 @@ class BatchWriter:
             yield
         finally:
             self._target.lock.release()
+
+    def replaced_by(self) -> Entry | None:
+        """An entry of a later generation, if there is one: an idle query would not come to the check that finds it."""
+        entries = (commit.entry for commit in self._target.log.since(self._tail.version))
+        return next((one for one in entries if one is not None and one.generation > self._generation), None)
 
     def keep(self, spark: SparkSession) -> None:
         """Called now and then. Says the last entry of an idle table again before log retention takes it, and lets old
@@ -179,7 +186,13 @@ class BatchWriter:
             counts=tail.counts,
             seen=tail.version,
             filled=tail.filled,
+            pending=tail.entry.pending if tail.entry.stops_at is not None else {},
         )
+
+    def _stop(self, before: tuple[str, ...]) -> None:
+        """Its next start goes on elsewhere."""
+        if before == (self._tail.entry.stops_at,):
+            raise Transient("what comes next was undone upstream: it goes on after that", where=self._target.table)
 
     def _commit(self, batch: DataFrame, entry: Entry, function: Function) -> Tail:
         target, log = self._target, self._target.log

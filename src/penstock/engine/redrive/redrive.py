@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from penstock.engine.lookups import Lookups
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.commit import append_nothing, confirm, must_confirm
-from penstock.engine.protocol.entry import Counts, Entry, Pins
+from penstock.engine.protocol.entry import WHOLE, Counts, Entry, Pins
 from penstock.engine.protocol.fates import DROPPED, DUPLICATES, REJECTED, RESHAPED, SUPERSEDED, Fates, added, read_fates
 from penstock.engine.protocol.into import Table
 from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_changes
@@ -30,6 +30,7 @@ from penstock.engine.redrive.records import as_batch, refuse_kind
 from penstock.engine.redrive.staying import staying
 from penstock.engine.replay.fill import Work
 from penstock.engine.replay.pending import pending_replay
+from penstock.engine.rewind.pending import pending_rewind
 from penstock.engine.staged import Staged
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.table_function import table_function
@@ -106,6 +107,8 @@ def _tail(work: Work) -> Tail:
         raise Terminal("it was never made", where=work.table.name, hint="`penstock run` makes it")
     if pending_replay(tail.entry) is not None:
         raise Transient("a replay of it is not done yet", where=work.table.name, hint="`penstock run` finishes it")
+    if pending_rewind(tail.entry) is not None:
+        raise Transient("a rewind of it is not done yet", where=work.table.name, hint="`penstock run` finishes it")
     refuse_foreign_changes(tail, work.log)
     folder = folder_of(work.table.checkpoints, tail.entry)
     fates = read_fates(work.store, folder, tail.entry.batch)
@@ -123,8 +126,8 @@ def _appended(work: Work, tail: Tail, name: str) -> list[Commit]:
     found: list[Commit] = []
     for version in range(tail.version, -1, -1):
         commit = work.log.commit(version)
-        if commit is None:
-            break
+        if commit is None or (commit.entry is not None and commit.entry.kind in WHOLE):
+            break  # what it did before all rows were exchanged is not there any more
         if commit.entry is not None and (commit.entry.note or "").startswith(f"redrive {name}"):
             found.append(commit)
         elif found:

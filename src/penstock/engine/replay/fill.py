@@ -18,10 +18,10 @@ from penstock.engine.delta.version import parse
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.commit import must_confirm
 from penstock.engine.protocol.entry import Counts, Entry, Pins, Watermark
-from penstock.engine.protocol.fates import BATCHES, READ, Fates, store_fates
+from penstock.engine.protocol.fates import BATCHES, READ, Fates, read_fates, store_fates
 from penstock.engine.protocol.function import Function, Pinned
 from penstock.engine.protocol.heal import heal
-from penstock.engine.protocol.ledger import Tail, advance, refuse_foreign_changes
+from penstock.engine.protocol.ledger import Tail, advance, read_tail, refuse_foreign_changes
 from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.refill import Refill
@@ -32,7 +32,7 @@ from penstock.engine.schema import differences
 from penstock.engine.source import Source
 from penstock.engine.store import Store
 from penstock.engine.table_function import table_function
-from penstock.errors import Conflict
+from penstock.errors import Conflict, Terminal
 from penstock.plan.model import DeltaSource, TablePlan
 
 Say = Callable[[str], None]
@@ -52,6 +52,17 @@ class Work:
     @property
     def log(self) -> DeltaLog:
         return DeltaLog(self.store, self.table.uri, self.table.name)
+
+    def end(self) -> Tail:
+        """The end of its ledger, with what became of the rows of its last batch."""
+        tail = read_tail(self.log)
+        if tail is None:
+            raise Terminal("it was never made", where=self.table.name, hint="`penstock run` makes it")
+        return self.counted(tail)
+
+    def counted(self, tail: Tail) -> Tail:
+        folder = folder_of(self.table.checkpoints, tail.entry)
+        return replace(tail, fates=read_fates(self.store, folder, tail.entry.batch))
 
 
 @dataclass(frozen=True)

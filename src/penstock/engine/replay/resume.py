@@ -13,6 +13,7 @@ from penstock.engine.replay.began import began_of
 from penstock.engine.replay.fill import Filled, Say, Work, fill
 from penstock.engine.replay.pending import Replay, document, pending_replay
 from penstock.engine.replay.settle import drop_rejects_since
+from penstock.engine.rewind.pending import owes_jump, pending_rewind
 from penstock.errors import Terminal
 
 
@@ -25,6 +26,7 @@ def open_replay(work: Work, at: int | None, note: str) -> Tail:
         if tail is None:
             raise Terminal("it was never made", where=work.table.name, hint="`penstock run` makes it")
         refuse_foreign_changes(tail, work.log)
+        _refuse_rewind(work, tail.entry, at)
         entry, owed = tail.entry, pending_replay(tail.entry)
         since, position = (owed.since, owed.position) if owed else (entry.generation, entry.after)
         after = position
@@ -33,6 +35,16 @@ def open_replay(work: Work, at: int | None, note: str) -> Tail:
         return _open(work, tail, Replay(since, position, at), after, note)
     finally:
         work.lock.release()
+
+
+def _refuse_rewind(work: Work, entry: Entry, at: int | None) -> None:
+    """The position that it has is not that of its rows, or not the one that it goes on at."""
+    if pending_rewind(entry) is not None or (at is None and owes_jump(entry)):
+        raise Terminal(
+            "a rewind of it, or of the table that it reads, is not done yet",
+            where=work.table.name,
+            hint="`penstock run` finishes it",
+        )
 
 
 def replay(work: Work, at: int | None, note: str, say: Say = lambda _: None) -> Filled:

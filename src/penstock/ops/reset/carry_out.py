@@ -12,11 +12,13 @@ from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.locks import JvmLock, acquire_commit, acquire_run, lock_path
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import open_generation
+from penstock.engine.replay.pending import pending_replay
+from penstock.engine.rewind.pending import pending_rewind
 from penstock.engine.source import Source, Start
 from penstock.engine.state import rebuild
 from penstock.engine.store import HadoopStore, LocalStore, Store
 from penstock.engine.table_function import table_function
-from penstock.errors import Conflict
+from penstock.errors import Conflict, Terminal
 from penstock.ops.reset.model import Reset, tail_of
 from penstock.plan.model import Plan, TablePlan
 
@@ -45,6 +47,7 @@ def _commit(spark: SparkSession, table: TablePlan, store: Store, reset: Reset, s
             where=table.name,
             hint="run the command again: it shows what it would skip or read again now",
         )
+    refuse_owed(table, tail)
     start = source.start() if reset.anew else Start((reset.after,), reset.ids)
     if tail is not None:
         return open_generation(
@@ -75,6 +78,17 @@ def _commit(spark: SparkSession, table: TablePlan, store: Store, reset: Reset, s
         subscription=source.subscription,
         generation=max(generations, default=0) + 1,
     )
+
+
+def refuse_owed(table: TablePlan, tail: Tail | None) -> None:
+    """What a generation was opened for is not done: its position is not that of the rows."""
+    for verb, owed in (("replay", pending_replay), ("rewind", pending_rewind)):
+        if tail is not None and owed(tail.entry) is not None:
+            raise Terminal(
+                f"a {verb} of it was begun and is not done",
+                where=table.name,
+                hint=f"`penstock run` finishes it, `penstock {verb} {table.name} --abort` gives it up",
+            )
 
 
 def _forget_later_checkpoints(store: Store, table: TablePlan, tail: Tail) -> None:

@@ -21,6 +21,7 @@ from penstock.engine.protocol.locks import holder, lock_path
 from penstock.engine.protocol.log import Commit, DeltaLog
 from penstock.engine.protocol.pins import read_pins
 from penstock.engine.replay.pending import pending_replay
+from penstock.engine.rewind.pending import pending_rewind
 from penstock.engine.store import Store
 from penstock.engine.upkeep.memory import under_way
 from penstock.engine.upkeep.places import Place
@@ -62,6 +63,10 @@ def _owners(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: in
     if isinstance(tail, Tail) and pending_replay(tail.entry) is not None:
         opened = tail.entry.pins.time_ms
         yield Need(owner.name, f"is being replayed since {time_text(opened)}", opened - HOUR_MS)
+    back = pending_rewind(tail.entry) if isinstance(tail, Tail) else None
+    if back is not None:
+        what = f"is going back to version {back.version}"
+        yield Need(owner.name, what, _removed_since(log, back.version + 1, False, now_ms))
     began = None if plan.local else under_way(store, plan.system, place.name)
     if began is not None:  # on a local lake there is a lock instead
         what = (

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from penstock.engine.protocol import position
-from penstock.engine.protocol.entry import BESIDE, Entry
+from penstock.engine.protocol.entry import BESIDE, WHOLE, Entry
 from penstock.engine.protocol.log import Commit, DeltaLog, Origin
 from penstock.engine.protocol.position import Range
 from penstock.engine.replay.pending import held_of, pending_replay
+from penstock.engine.rewind.pending import owes_jump, pending_rewind
 from penstock.ops.verify.chain import Accepted, Chain, Foreign
 from penstock.ops.verify.coordinates import Coordinates
 from penstock.ops.verify.expected import Expected
@@ -59,6 +60,8 @@ class _Walk:
             self._wrong(commit, f"is of another ledger ({entry.ledger}) than the entries before it")
         elif entry.kind == "fill":
             self._fill(commit, entry, last)
+        elif entry.kind == "rewind":
+            self._rewind(commit, entry, last)
         elif entry.key == last.key:
             self._repeated(commit, entry, last)
             return
@@ -120,8 +123,29 @@ class _Walk:
 
     def _fill(self, commit: Commit, entry: Entry, last: Entry) -> None:
         """All rows were made anew: what was before it is no longer there."""
-        self._follows(commit, entry, last, entry.key == last.key and last.kind != "fill")
+        self._follows(commit, entry, last, entry.key == last.key and last.kind not in WHOLE)
         self._anew(entry, commit.version)
+
+    def _rewind(self, commit: Commit, entry: Entry, last: Entry) -> None:
+        """The table holds what it held then."""
+        self._follows(commit, entry, last, entry.key == last.key and last.kind not in WHOLE)
+        chain, back_to = self._chain, commit.restored_to if commit.restored_to is not None else -1
+        self._undecided = []
+        if back_to < chain.first_version:  # the log no longer says what that was
+            chain.expected, chain.batches, chain.accepted, chain.foreign = Expected(), 0, [], []
+            self._begin(entry, commit.version)
+            return
+        walk = _walked(self._log, back_to, self._rows_at, lambda _: None)
+        walk.accept(back_to)
+        then = walk.end()
+        chain.expected, chain.batches, chain.assumed = then.expected, then.batches, then.assumed
+        chain.began, chain.from_genesis, chain.known_from = then.began, then.from_genesis, then.known_from
+        chain.accepted, chain.foreign, chain.unclear = then.accepted, then.foreign, then.unclear
+        chain.earlier_rows, chain.earlier_without = then.earlier_rows, then.earlier_without
+        for topic, partitions in offsets_of(entry.after).items():  # topics that the project named since begin once more
+            for partition, offset in partitions.items():
+                if chain.expected.reached((topic, partition)) is None:
+                    chain.expected.add((topic, partition), offset, offset, entry.topics.get(topic, ""))
 
     def _anew(self, entry: Entry, version: int) -> None:
         chain, was = self._chain, self._chain.expected
@@ -142,8 +166,8 @@ class _Walk:
 
     def _open(self, commit: Commit, entry: Entry, last: Entry) -> None:
         self._follows(commit, entry, last, entry.generation > last.generation and entry.batch == 0)
-        if pending_replay(entry) is not None or pending_replay(last) is not None:
-            return  # its fill says what the table holds then; one that was aborted has changed nothing
+        if _in_between(entry) or _in_between(last):
+            return  # what follows says what the table holds then; what was given up has changed nothing
         before, after = offsets_of(last.after), offsets_of(entry.after)
         remade = {t for t in after if t in last.topics and entry.topics.get(t) != last.topics[t]}
         skipped, again = self.accept(commit.version), []
@@ -231,6 +255,10 @@ class _Walk:
         assert commit.entry is not None
         entry = commit.entry
         self._chain.broken.append(f"version {commit.version} ({entry.kind} {entry.generation}.{entry.batch}) {what}")
+
+
+def _in_between(entry: Entry) -> bool:
+    return pending_replay(entry) is not None or pending_rewind(entry) is not None or owes_jump(entry)
 
 
 def _commits(log: DeltaLog, first: int, last: int) -> Iterator[Commit]:

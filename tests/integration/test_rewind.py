@@ -1,0 +1,205 @@
+"""A table that went back and read on equals one that never went wrong, wherever it is cut off and whoever reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.integration.replay_shop import TWO, Shop, assert_equal, assert_silver
+from tests.integration.replays import content, rejected
+from tests.integration.runs import commits, rows_at, run, run_well, running, wait_for
+
+from penstock.engine.store import LocalStore
+from penstock.errors import TableChanged, UsageError
+from penstock.ops.rewind.plan import plan_rewind
+from penstock.ops.verify.table import verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.dev.broker import Broker
+    from penstock.ops.rewind.model import Planned
+    from penstock.plan.model import Plan
+
+
+@pytest.fixture
+def shop(spark: SparkSession, broker: Broker, topic: Callable[..., str], tmp_path: Path) -> Shop:
+    return Shop(spark, broker, topic(1), tmp_path)
+
+
+def newest(plan: Plan, name: str) -> int:
+    return commits(plan, name)[-1].version
+
+
+def planned(plan: Plan, name: str, version: int, *, cascade: bool = False) -> Planned:
+    table = plan.table(name)
+    assert table is not None
+    return plan_rewind(plan, table, LocalStore(), version=version, before=None, cascade=cascade)
+
+
+def rewound(spark: SparkSession, plan: Plan, name: str, version: int, *, cascade: bool = False) -> None:
+    from penstock.ops.rewind.carry_out import carry_out
+
+    for _ in carry_out(spark, plan, planned(plan, name, version, cascade=cascade), lambda *_: None):
+        pass
+
+
+def test_rows_quarantine_and_position_go_back_and_it_reads_on_by_the_definition_of_now(
+    spark: SparkSession, shop: Shop
+) -> None:
+    shop.send(90)
+    good = shop.plan()
+    run_well(spark, good, *TWO)
+    version, rows, bad = newest(good, "silver.t"), content(good, "silver.t"), rejected(good, "silver.t")
+    shop.send(60)
+    run_well(spark, shop.plan(rule="amount > 30"), *TWO)
+    assert content(good, "silver.t") != rows
+
+    asked = planned(good, "silver.t", version)
+    assert asked.rows[1] == rows.total() and asked.rejected == (rejected(good, "silver.t").total(), bad.total())
+    rewound(spark, good, "silver.t", version)
+    assert content(good, "silver.t") == rows and rejected(good, "silver.t") == bad
+    assert [c.entry.kind for c in commits(good, "silver.t")[-2:] if c.entry] == ["open", "rewind"]
+    run_well(spark, good, *TWO)
+    assert_silver(good, shop)
+    assert all(report.ok() for report in verify([t for t in good.tables if t.name in TWO], LocalStore()))
+
+
+def test_all_layers_go_back_with_a_bronze_table_and_equal_a_lake_that_never_went_wrong(
+    spark: SparkSession, shop: Shop
+) -> None:
+    shop.send(90)
+    plan = shop.plan()
+    run_well(spark, plan)
+    version = newest(plan, "bronze.t")
+    shop.send(60)
+    run_well(spark, plan)
+    with pytest.raises(UsageError, match=r"silver\.t has read up to version"):
+        planned(plan, "bronze.t", version)
+    rewound(spark, plan, "bronze.t", version, cascade=True)
+    run_well(spark, plan)
+    assert_equal(plan, shop.made_at_once())
+
+
+@pytest.mark.parametrize("lagging", [False, True])
+def test_a_reader_that_is_not_past_the_version_steps_over_what_is_undone(
+    spark: SparkSession, shop: Shop, lagging: bool
+) -> None:
+    shop.send(70)
+    plan = shop.plan()
+    run_well(spark, plan, *TWO)
+    if lagging:
+        shop.send(30)
+        run_well(spark, plan, "bronze.t")
+    version = newest(plan, "bronze.t")
+    shop.send(40)
+    run_well(spark, plan, "bronze.t")
+    rewound(spark, plan, "bronze.t", version)
+    run_well(spark, plan, "bronze.t")
+    shop.send(20)
+    run_well(spark, plan, *TWO)
+    assert_silver(plan, shop)
+    shop.send(20)
+    run_well(spark, plan, *TWO)
+    assert_silver(plan, shop)
+    assert all(report.ok() for report in verify([t for t in plan.tables if t.name in TWO], LocalStore()))
+
+
+@pytest.mark.parametrize("step", ["quarantine", "table", "checkpoint"])
+def test_one_that_was_cut_off_is_finished_by_the_next_start(
+    spark: SparkSession, shop: Shop, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.engine.rewind import rewinding
+
+    shop.send(90)
+    plan = shop.plan()
+    run_well(spark, plan, *TWO)
+    version = newest(plan, "silver.t")
+    shop.send(60)
+    run_well(spark, plan, *TWO)
+    files_of, calls = rewinding.files_of, []
+
+    def dies(*arguments: object) -> object:
+        calls.append(arguments)
+        if len(calls) == {"quarantine": 4, "table": 5}.get(step):  # two looks of its own, and one by the plan
+            raise ConnectionResetError
+        return files_of(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rewinding, "files_of", dies)
+    if step == "checkpoint":
+        monkeypatch.setattr(rewinding, "heal", lambda *_: (_ for _ in ()).throw(ConnectionResetError()))
+    with pytest.raises(ConnectionResetError):
+        rewound(spark, plan, "silver.t", version)
+    monkeypatch.undo()
+    run_well(spark, plan, *TWO)
+    assert_silver(plan, shop)
+    assert all(report.ok() for report in verify([t for t in plan.tables if t.name in TWO], LocalStore()))
+
+
+def test_it_goes_back_beside_a_running_stream_which_reads_on(spark: SparkSession, shop: Shop) -> None:
+    shop.send(60)
+    plan = shop.plan()
+    run_well(spark, plan, *TWO)
+    version = newest(plan, "silver.t")
+    shop.send(40)
+    run_well(spark, plan, "bronze.t")
+    with running(spark, plan, "silver.t"):
+        wait_for(lambda: offsets_of(plan) == shop.good())
+        rewound(spark, plan, "silver.t", version)
+        wait_for(lambda: commits(plan, "silver.t")[-1].entry is not None and _is_batch_after_rewind(plan))
+        wait_for(lambda: offsets_of(plan) == shop.good())
+    run_well(spark, plan, *TWO)
+    assert_silver(plan, shop)
+
+
+def offsets_of(plan: Plan) -> object:
+    from collections import Counter
+
+    table = plan.table("silver.t")
+    assert table is not None
+    return Counter(row["_source"]["offset"] for row in rows_at(table.uri))
+
+
+def _is_batch_after_rewind(plan: Plan) -> bool:
+    kinds = [c.entry.kind for c in commits(plan, "silver.t") if c.entry]
+    return "rewind" in kinds and kinds[-1] == "batch"
+
+
+def test_rows_that_somebody_deleted_by_hand_come_back(spark: SparkSession, shop: Shop) -> None:
+    from delta.tables import DeltaTable
+
+    shop.send(60)
+    plan = shop.plan()
+    run_well(spark, plan, *TWO)
+    version, table = newest(plan, "silver.t"), plan.table("silver.t")
+    assert table is not None
+    DeltaTable.forPath(spark, table.uri).delete("id % 2 = 0")
+    assert isinstance(run(spark, plan, "silver.t").errors["silver.t"], TableChanged)
+    rewound(spark, plan, "silver.t", version)
+    shop.send(20)
+    run_well(spark, plan, *TWO)
+    assert_silver(plan, shop)
+    assert all(report.ok() for report in verify([t for t in plan.tables if t.name in TWO], LocalStore()))
+
+
+def test_what_was_redriven_since_lies_in_the_quarantine_again(spark: SparkSession, shop: Shop) -> None:
+    from tests.integration.replays import work_on
+
+    from penstock.engine.redrive.redrive import redrive
+
+    shop.send(60)
+    strict, loose = shop.plan(rule="amount > 10"), shop.plan()
+    run_well(spark, strict, *TWO)
+    version = newest(strict, "silver.t")
+    work = work_on(spark, loose, "silver.t")
+    try:
+        assert redrive(work, None)[0].landed
+        rewound(spark, loose, "silver.t", version)
+        assert_silver(loose, shop, 10)
+        assert redrive(work, None)[-1].landed
+    finally:
+        work.lock.close()
+    run_well(spark, loose, *TWO)
+    assert_silver(loose, shop)
