@@ -87,7 +87,8 @@ def running(spark: SparkSession, plan: Plan, name: str = TABLE) -> Iterator[Hear
     """`penstock run` of one table beside the test, with the table's own trigger; stopped cleanly on the way out."""
     from penstock.engine.sources import Sources
     from penstock.runtime.runner import open_store
-    from penstock.runtime.table_run import Surroundings, TableRun
+    from penstock.runtime.surroundings import Surroundings
+    from penstock.runtime.table_run import TableRun
 
     table = plan.table(name)
     assert table is not None

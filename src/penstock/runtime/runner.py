@@ -22,7 +22,8 @@ from penstock.plan.model import Plan, TablePlan
 from penstock.plan.select import choose
 from penstock.runtime.causes import JvmDied, explain
 from penstock.runtime.listener import Listener, Result
-from penstock.runtime.table_run import Surroundings, TableRun
+from penstock.runtime.surroundings import Surroundings
+from penstock.runtime.table_run import TableRun
 from penstock.runtime.upkeep import Care, Rounds
 
 STARTS_AT_ONCE = 4

@@ -6,10 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from penstock.engine.protocol.chain import Verdict
 from penstock.engine.protocol.function import Function
@@ -18,36 +17,21 @@ from penstock.engine.protocol.write import BatchWriter
 from penstock.engine.replay.fill import Work
 from penstock.engine.source import Source
 from penstock.engine.state import state_lost
-from penstock.engine.store import Store
 from penstock.engine.table import Ready, prepare
 from penstock.errors import Fenced, LockHeld, PenstockError, Transient
 from penstock.observe.state import State, write_state
-from penstock.plan.model import Plan, TablePlan
+from penstock.plan.model import TablePlan
 from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, explain
 from penstock.runtime.delay import Backoff, slot_delay
-from penstock.runtime.listener import Listener, Outcome
+from penstock.runtime.listener import Outcome
 from penstock.runtime.looking import look, looking
 from penstock.runtime.replaying import finish_replay
+from penstock.runtime.surroundings import Surroundings, trigger_of
 
 TRIES_ONCE = 6
 """`run --once` is called by a scheduler: it gives up after about half a minute of trying again."""
 TRIES_UNEXPLAINED = 3
 KEEP_PATIENCE = 5.0
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What all tables of a runner share."""
-
-    spark: SparkSession
-    plan: Plan
-    store: Store
-    listener: Listener
-    once: bool
-    log: str
-    starts: threading.Semaphore
-    """Few queries start at a time: each costs a second of a core."""
-    stopping: threading.Event
 
 
 class TableRun:
@@ -257,7 +241,7 @@ class TableRun:
         return (
             stream.queryName(f"{table.name} {ready.tail.entry.generation}")
             .outputMode(table.stream.output if table.stream else "append")
-            .trigger(**_trigger(table, around.once))
+            .trigger(**trigger_of(table, once=around.once))
             .option("checkpointLocation", ready.target.checkpoint)
             .start()
         )
@@ -295,13 +279,3 @@ class TableRun:
         # For `status` only: a full disk must not leave a query without its supervisor.
         with suppress(Exception):
             write_state(self._around.store, self._around.plan.system, self._table.name, state)
-
-
-def _trigger(table: TablePlan, once: bool) -> dict[str, Any]:
-    if once or table.trigger.kind == "available-now":
-        return {"availableNow": True}
-    if table.trigger.kind == "once" and table.stream is not None:
-        return {"availableNow": True}  # Spark's once is one batch, and the first of a query that keeps state is empty
-    if table.trigger.kind == "once":
-        return {"once": True}
-    return {"processingTime": f"{round((table.trigger.seconds or 0) * 1000)} milliseconds"}

@@ -18,7 +18,8 @@ from penstock.engine.upkeep.turns import Hold, held_still
 from penstock.plan.maintenance import MaintenancePlan
 from penstock.plan.model import Plan, TablePlan
 from penstock.runtime.causes import JvmDied, explain
-from penstock.runtime.table_run import Surroundings, TableRun
+from penstock.runtime.surroundings import Surroundings
+from penstock.runtime.table_run import TableRun
 
 Work = Literal["optimize", "vacuum"]
 GROUP = "penstock upkeep"
