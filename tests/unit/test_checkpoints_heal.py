@@ -46,7 +46,7 @@ def held(plan: Plan, name: Name) -> Iterator[int]:
     """Another process holds a lock of silver.orders."""
     code = (
         "import sys; from penstock.engine.protocol.locks import ProcessLock; lock = ProcessLock(sys.argv[1]); "
-        "print(lock.try_acquire(), flush=True); lock.sign(); input()"
+        "got = lock.try_acquire(); lock.sign(); print(got, flush=True); input()"
     )
     path = lock_path(plan.system, SILVER, name)
     child = subprocess.Popen([sys.executable, "-c", code, path], stdin=-1, stdout=-1, text=True)
