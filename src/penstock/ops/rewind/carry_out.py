@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.replay.fill import Filled
+from penstock.engine.replay.pending import pending_replay
 from penstock.engine.replay.resume import replay
 from penstock.engine.rewind.jump import halt, is_complete, is_past
 from penstock.engine.rewind.pending import pending_halt, pending_rewind
@@ -90,6 +91,12 @@ def _halt(spark: SparkSession, plan: Plan, one: Behind, asked: Planned) -> int:
             tail = work.end()
             if one.fate == "jumps" and is_past(tail.entry.after[0], asked.version):
                 raise _moved(one, asked)
+            if pending_replay(tail.entry) is not None:
+                raise Conflict(
+                    "a replay of it is not done yet",
+                    where=one.name,
+                    hint=f"`penstock run` finishes it, `penstock replay {one.name} --abort` gives it up",
+                )
             if not is_complete(work, tail):
                 raise Conflict(
                     f"batch {tail.entry.generation}.{tail.entry.batch} was cut off before all of it was written",

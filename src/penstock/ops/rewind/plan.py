@@ -14,7 +14,7 @@ from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.position import difference
 from penstock.engine.replay.pending import pending_replay
 from penstock.engine.rewind.goes_on import goes_on
-from penstock.engine.rewind.pending import pending_rewind
+from penstock.engine.rewind.pending import owes_jump, pending_rewind
 from penstock.engine.rewind.then import then_at
 from penstock.engine.state import begin_anew
 from penstock.engine.store import Store
@@ -110,8 +110,8 @@ def _behind(reader: Reader, store: Store, version: int) -> Behind | None:
     except (KeyError, ValueError) as error:
         raise PenstockError(f"how far {table.name} has read cannot be told: {error}") from None
     fate: Fate = "follows" if reader.how == "follows" else "jumps"
-    if fate == "jumps" and (reached > version or reader.how == "state"):
-        fate = "past"
+    if fate == "jumps" and (reached > version or reader.how == "state" or owes_jump(tail.entry)):
+        fate = "past"  # also one that has yet to step over what an earlier rewind has undone
     return Behind(reader, fate, reached)
 
 
