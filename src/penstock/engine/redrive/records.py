@@ -7,7 +7,6 @@ from pyspark.sql import DataFrame
 from penstock.engine.identifiers import quote
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.errors import UsageError
-from penstock.plan.files import FilesSource
 from penstock.plan.model import DeltaSource, KafkaSource, TablePlan
 
 _PLACE = ("topic", "partition", "offset")
@@ -33,8 +32,6 @@ def refuse_kind(table: TablePlan) -> None:
         why = "what could not be sent is of a state of the table that may have changed since"
     elif table.aggregate is not None:
         why = "late rows belong to windows that are closed"
-    elif isinstance(table.source, FilesSource):
-        why = "lines are read with the file that they are in"
     elif not table.input.stable or (table.write.merge is None and not table.write.source):
         why = "its rows do not say where they came from"
     if why is not None:

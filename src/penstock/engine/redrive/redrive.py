@@ -12,10 +12,12 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from penstock.engine.files.reader import FilesReader
 from penstock.engine.lookups import Lookups
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.commit import append_nothing, confirm, must_confirm
@@ -26,7 +28,9 @@ from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_chan
 from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.log import Commit
 from penstock.engine.redrive.marked import Marked
+from penstock.engine.redrive.of_files import of_files
 from penstock.engine.redrive.records import as_batch, refuse_kind
+from penstock.engine.redrive.runnable import Runnable
 from penstock.engine.redrive.staying import staying
 from penstock.engine.replay.fill import Work
 from penstock.engine.replay.pending import pending_replay
@@ -70,14 +74,12 @@ def redrive(work: Work, condition: str | None) -> list[Redriven]:
 
 def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
     table, tail = work.table, _tail(work)
-    made = table_function(work.spark, table, work.store, work.source)
-    assert made.stages is not None
-    function = Staged(table, made.stages, Lookups(table, work.store), None)
+    runnable = _runnable(work, marked.of(name))
+    function, rejected = runnable.function, runnable.rejected
     appended = _appended(work, tail, name)
     before = appended[0].version - 1 if appended else tail.version
-    rejected = marked.of(name)
     known = _landed_by(rejected, table.uri, before) if table.write.merge is None else None
-    batch = as_batch(rejected if known is None else rejected.join(known, SOURCE, "left_anti"), table)
+    batch = runnable.batch(rejected if known is None else rejected.join(known, SOURCE, "left_anti"))
     pins = Pins(time.time_ns() // 1_000_000, table.definition, Lookups(table, work.store).newest())
     entry = replace(tail.carried, kind="redrive", pins=pins, note=f"redrive {name}")
     try:
@@ -91,6 +93,8 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
             function.look(batch, entry)
         unclear = _landed_by(rejected, table.uri, None) if appended and known is not None else None
         stay = staying(rejected, function.rejected(batch, entry), entry, known, unclear, table.stages)
+        if runnable.untouched is not None:
+            stay = stay.unionByName(_untouched(work, runnable.untouched, landed=bool(appended)))
         reasons = {str(row[0]): int(row[1]) for row in stay.groupBy("error_reason").count().collect()}
         left = rows - sum(reasons.values())
         if len(appended) < 2:
@@ -99,6 +103,23 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
     finally:
         function.done()
     return Redriven(name, rows, landed, left, reasons)
+
+
+def _runnable(work: Work, rejected: DataFrame) -> Runnable:
+    table = work.table
+    if isinstance(work.source, FilesReader):
+        return of_files(work, rejected)
+    made = table_function(work.spark, table, work.store, work.source)
+    assert made.stages is not None
+    function = Staged(table, made.stages, Lookups(table, work.store), None)
+    return Runnable(function, rejected, partial(as_batch, table=table))
+
+
+def _untouched(work: Work, rows: DataFrame, *, landed: bool) -> DataFrame:
+    """`landed`: rows have, before the redrive was cut off; their file may have gone since."""
+    if not landed or work.table.write.merge is not None:
+        return rows
+    return rows.join(_landed_by(rows, work.table.uri, None), SOURCE, "left_anti")
 
 
 def _tail(work: Work) -> Tail:
