@@ -1,0 +1,120 @@
+"""What a check that needs Spark has at hand, and the shape of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.engine.delta.reader import DeltaReader
+from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.store import Store
+from penstock.engine.stores import store_of
+from penstock.errors import PenstockError
+from penstock.ops.sql.causes import explained
+from penstock.ops.sql.names import Readable
+from penstock.ops.sql.pinned import Pinned
+from penstock.ops.verify.check import Check
+from penstock.ops.verify.content import Content
+from penstock.ops.verify.held import Held, Sides, can_sample, hold
+from penstock.ops.verify.report import Report
+from penstock.ops.verify.sample import Sample, sample_of
+from penstock.plan.model import DeltaSource, TablePlan
+
+
+@dataclass(frozen=True)
+class Around:
+    spark: SparkSession
+    store: Store
+    table: TablePlan
+    report: Report
+    """With the version that is looked at."""
+    deep: bool
+    logs: str
+    """Where Spark's own log is."""
+
+    @property
+    def source(self) -> DeltaSource:
+        assert isinstance(self.table.source, DeltaSource)
+        return self.table.source
+
+    @property
+    def upstream(self) -> str:
+        return self.source.table or self.source.uri
+
+    @property
+    def upstream_log(self) -> DeltaLog:
+        return DeltaLog(store_of(self.source, self.store), self.source.uri, self.upstream)
+
+    @property
+    def version(self) -> int:
+        assert self.report.version is not None
+        return self.report.version
+
+    def there(self) -> DataFrame:
+        return self.spark.read.format("delta").option("versionAsOf", self.version).load(self.table.uri)
+
+    def reader(self) -> DeltaReader:
+        store, coordinates = store_of(self.source, self.store), self.table.input.coordinates
+        return DeltaReader(self.source, store, self.table.name, coordinates=coordinates)
+
+    @contextmanager
+    def reading(self, version: int) -> Iterator[None]:
+        """What Spark raises within is said in Penstock's words: a file that is gone, a version that is."""
+        read = [
+            Pinned(Readable(self.table.name, self.table.uri), self.version),
+            Pinned(Readable(self.upstream, self.source.uri), version),
+        ]
+        with explained(self.spark, None, read, self.logs):
+            yield
+
+    def begun(self, name: str, against: str, unit: str) -> Check:
+        held = f"{self.table.name}@v{self.version}"
+        return Check(name, held, against, "not made", "", unit=unit, of=self.report.rows)
+
+    def sample(self, frame: DataFrame, keys: Sequence[str]) -> Sample:
+        wanted = sample_of(self.report.rows, self.version, deep=self.deep)
+        return wanted if can_sample(frame, keys) else Sample()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    held: Held
+    sample: Sample
+
+
+def compare(around: Around, sides: Sides) -> Comparison:
+    sample = around.sample(sides.there, sides.keys)
+    return Comparison(hold(sides, sample), sample)
+
+
+def answer(check: Check, found: Comparison, content: Content, loose: Sequence[str]) -> Check:
+    """What follows from a comparison. A difference that has an excuse is no mistake, and no proof either."""
+    held, unit = found.held, check.unit
+    check.compared, check.differing, check.differences = held.compared, held.differing, list(held.differences)
+    check.of = check.compared if found.sample.whole else max(check.of, check.compared)
+    how = f"all {held.compared:,} {unit}" if found.sample.whole else f"{held.compared:,} of {check.of:,} {unit}"
+    if not found.sample.whole:
+        check.remarks.append(f"one {unit.removesuffix('s')} in {found.sample.every:,}, chosen by a hash of its keys")
+    if held.unsteady:
+        check.remarks.append(
+            f"{', '.join(loose)}: {held.unsteady:,} {unit} have other values now, which may be right: they depend on "
+            "the order of rows, on the moment, or on numbers within other values"
+        )
+    verb = "computed again from" if check.name == "numbers" else "held against"
+    if not held.differing:
+        check.outcome, check.said = "same", f"{how} {verb} {check.against}: the same"
+        return check
+    differ = f"{held.differing:,} differ{'s' if held.differing == 1 else ''}"
+    check.outcome, check.said = "differs", f"{how} {verb} {check.against}: {differ}"
+    if content.excuses:
+        check.outcome = "stale"
+        check.remarks += content.excuses
+    return check
+
+
+def refused(check: Check, error: PenstockError) -> Check:
+    check.outcome, check.said = "unverifiable", error.message
+    return check
