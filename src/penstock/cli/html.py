@@ -27,14 +27,14 @@ def joined(parts: Iterable[Part]) -> Html:
     return Html("".join(text(part) for part in parts))
 
 
-def el(name: str, *parts: Part, **attributes: str | None) -> Html:
+def el(tag: str, /, *parts: Part, **attributes: str | None) -> Html:
     """`class_` is the attribute class, `http_equiv` http-equiv."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(visible(value), quote=True)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Html(f"<{name}{given}>" if name in _EMPTY else f"<{name}{given}>{joined(parts)}</{name}>")
+    return Html(f"<{tag}{given}>" if tag in _EMPTY else f"<{tag}{given}>{joined(parts)}</{tag}>")
 
 
 def style(rules: str) -> Html:
