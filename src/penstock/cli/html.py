@@ -11,7 +11,7 @@ _EMPTY = ("br", "hr", "meta", "col")
 
 
 class Html(str):
-    """Text that is HTML already. Only `el` and `style` make it."""
+    """Text that is HTML already. Only functions of this file make it."""
 
 
 Part = Html | str | int | None
@@ -35,6 +35,11 @@ def el(tag: str, /, *parts: Part, **attributes: str | None) -> Html:
         if value is not None
     )
     return Html(f"<{tag}{given}>" if tag in _EMPTY else f"<{tag}{given}>{joined(parts)}</{tag}>")
+
+
+def lines(parts: Iterable[Part]) -> Html:
+    """Each on a line of its own, within an element that keeps them."""
+    return Html("\n".join(text(part) for part in parts))
 
 
 def style(rules: str) -> Html:

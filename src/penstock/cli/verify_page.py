@@ -80,7 +80,7 @@ def _overview(tables: list[Document]) -> Html:
         )
         for place, one in enumerate(tables, 1)
     ]
-    return grid(names, rows)
+    return grid(names, rows, numbers=names[2:6])
 
 
 def _anchor(place: int) -> str:

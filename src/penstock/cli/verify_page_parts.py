@@ -38,6 +38,8 @@ def pairs(pairs: Iterable[tuple[str, Part]]) -> Html:
     return el("dl", *(joined([el("dt", name), el("dd", value)]) for name, value in pairs))
 
 
-def grid(names: Iterable[str], rows: Iterable[Html]) -> Html:
-    head = el("thead", el("tr", *(el("th", name) for name in names)))
+def grid(names: Iterable[str], rows: Iterable[Html], numbers: Iterable[str] = ()) -> Html:
+    """`numbers` are the columns that hold such."""
+    right = set(numbers)
+    head = el("thead", el("tr", *(el("th", name, class_="number" if name in right else None) for name in names)))
     return el("div", el("table", head, el("tbody", *rows)), class_="wide")

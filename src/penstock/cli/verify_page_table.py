@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from penstock.cli.html import Html, Part, el, joined
+from penstock.cli.html import Html, Part, el, joined, lines
 from penstock.cli.verify_page_parts import OUTCOMES, SHOWN, WORDS, Document, grid, mark, pairs
 
 
@@ -22,7 +22,7 @@ def table_part(one: Document, *, anchor: str) -> Html:
         *_wrong(one),
         *_lists(one),
         el("h4", "Repeat it"),
-        el("pre", "\n".join(one["commands"])) if one["commands"] else None,
+        el("pre", lines(one["commands"])),
         id=anchor,
     )
 

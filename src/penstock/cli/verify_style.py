@@ -32,8 +32,9 @@ dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; min-width: 0;
 table { border-collapse: collapse; width: 100%; font-size: .92em; }
 th { text-align: left; color: var(--dim); font-weight: 600; white-space: nowrap; }
 th, td { padding: .3rem .75rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-td { overflow-wrap: anywhere; min-width: 5rem; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td { overflow-wrap: anywhere; min-width: 5rem; } td:first-child { overflow-wrap: break-word; }
+.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.number + td:not(.number), th.number + th:not(.number) { padding-left: 1.5rem; }
 code, pre { font-family: ui-monospace, monospace; font-size: .9em; }
 pre { background: var(--soft); padding: .6rem .8rem; white-space: pre-wrap; overflow-wrap: anywhere; margin: .25rem 0; }
 ul { margin: .25rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; }

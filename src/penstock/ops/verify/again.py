@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import Store
-from penstock.errors import PenstockError, SetupError
+from penstock.errors import PenstockError, SetupError, Terminal
 from penstock.ops.verify.check import Check
 from penstock.ops.verify.content import Content, content_at
 from penstock.ops.verify.due import due
@@ -44,10 +44,11 @@ def check_again(
     if not waiting:
         return
     from penstock.engine.short_session import short_session
+    from penstock.ops.sql.interrupted import ended_by_ctrl_c
 
     try:
         progress("", SPARK, 0.0)
-        with short_session(plan, log="verify") as spark:
+        with short_session(plan, log="verify") as spark, ended_by_ctrl_c(spark.sparkContext):
             check_in(spark, plan, waiting, store, progress, deep=deep)
     except SetupError as error:
         for _, report in waiting:
@@ -72,26 +73,30 @@ def check_in(
         progress(table.name, "computing again", number / len(waiting))
         around = Around(spark.newSession(), store, table, report, deep, str(logs_folder(plan)))
         report.checks = [check for check in report.checks if check.outcome != "not made"]
-        report.checks += _checked(around)
+        report.checks.append(_checked(around))
 
 
-def _checked(around: Around) -> Iterator[Check]:
+def _checked(around: Around) -> Check:
     from penstock.ops.verify.around import refused
 
     table = around.table
     begun = around.begun(due(table) or "numbers", around.upstream, "groups" if table.aggregate else "rows")
     try:
-        anew = table.aggregate is not None and table.aggregate.emit == "complete"
-        log = DeltaLog(around.store, table.uri, table.name)
-        content = content_at(log, around.version, table.definition, every_batch_anew=anew)
-        if not content.known:
-            begun.outcome = "unverifiable"
-            begun.said = "the entry that says how far it was read is no longer in the log"
-            yield begun
-            return
-        yield _judge(table)(around, content)
+        return _judge(table)(around, _content(around))
     except PenstockError as error:
-        yield refused(begun, error)
+        return refused(begun, error)
+
+
+def _content(around: Around) -> Content:
+    table = around.table
+    anew = table.aggregate is not None and table.aggregate.emit == "complete"
+    log = DeltaLog(around.store, table.uri, table.name)
+    found = content_at(log, around.version, table.definition, every_batch_anew=anew)
+    if not found.known:
+        raise Terminal("the entry that says how far it was read is no longer in the log", where=table.name)
+    if found.entry is not None and not around.same_source(found.entry):
+        raise Terminal(f"{around.upstream} was made again: what was read is no longer there", where=table.name)
+    return found
 
 
 def _judge(table: TablePlan) -> Callable[[Around, Content], Check]:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.delta.reader import DeltaReader
+from penstock.engine.delta.start import table_id
+from penstock.engine.delta.version import parse
+from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import Store
 from penstock.engine.stores import store_of
@@ -74,9 +77,16 @@ class Around:
         held = f"{self.table.name}@v{self.version}"
         return Check(name, held, against, "not made", "", unit=unit, of=self.report.rows)
 
-    def sample(self, frame: DataFrame, keys: Sequence[str]) -> Sample:
-        wanted = sample_of(self.report.rows, self.version, deep=self.deep)
-        return wanted if can_sample(frame, keys) else Sample()
+    def sample(self, sides: Sides, rows: int) -> Sample:
+        """`rows` are those that the table has."""
+        wanted = sample_of(rows, self.version, deep=self.deep)
+        return wanted if can_sample(sides) else Sample()
+
+    def same_source(self, entry: Entry) -> bool:
+        """False if the table upstream was made again: its versions are others."""
+        log = self.upstream_log
+        found = table_id(log, log.versions())
+        return found is None or found == parse(entry.after[0]).table_id
 
 
 @dataclass(frozen=True)
@@ -85,8 +95,8 @@ class Comparison:
     sample: Sample
 
 
-def compare(around: Around, sides: Sides) -> Comparison:
-    sample = around.sample(sides.there, sides.keys)
+def compare(around: Around, sides: Sides, rows: int) -> Comparison:
+    sample = around.sample(sides, rows)
     return Comparison(hold(sides, sample), sample)
 
 

@@ -30,7 +30,8 @@ def check_numbers(around: Around, content: Content) -> Check:
     check.commands = [*groups_query(around.table, version), *rows_query(around.table, around.version)]
     with around.reading(version):
         there = around.there()
-        if missing := [name for name in (*group_names(plan), *plan.metrics) if name not in there.columns]:
+        known = {name.casefold() for name in there.columns}
+        if missing := [name for name in (*group_names(plan), *plan.metrics) if name.casefold() not in known]:
             check.outcome = "stale"
             check.said = f"not computed again: the table has no column {', '.join(missing)}: its definition has changed"
             return check
@@ -40,7 +41,7 @@ def check_numbers(around: Around, content: Content) -> Check:
         sides = Sides(
             there, _states(around, content, check, version), group_names(plan), list(plan.metrics), loose=loose
         )
-        return answer(check, compare(around, sides), content, loose)
+        return answer(check, compare(around, sides, check.of), content, loose)
 
 
 def _nothing_read(around: Around) -> Check:
@@ -53,7 +54,8 @@ def _nothing_read(around: Around) -> Check:
 
 
 def _loose(there: DataFrame, plan: AggregatePlan) -> list[str]:
-    by_kind = [name for name in plan.metrics if unsteady(there.schema[name].dataType)]
+    kinds = {field.name.casefold(): field.dataType for field in there.schema.fields}
+    by_kind = [name for name in plan.metrics if unsteady(kinds[name.casefold()])]
     return list(dict.fromkeys([*unsteady_metrics(plan.metrics), *by_kind]))
 
 

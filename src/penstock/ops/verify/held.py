@@ -35,7 +35,9 @@ class Sides:
 
     @property
     def kinds(self) -> Mapping[str, DataType]:
-        return {field.name: field.dataType for field in self.there.schema.fields}
+        """Of its keys and values; Spark finds a column whatever its capitals."""
+        known = {field.name.casefold(): field.dataType for field in self.there.schema.fields}
+        return {name: known[name.casefold()] for name in (*self.keys, *self.values)}
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,9 @@ def hold(sides: Sides, sample: Sample) -> Held:
     return Held(compared, differing, unsteady, tuple(_told(found.where("wrong"), sides)))
 
 
-def can_sample(frame: DataFrame, keys: Sequence[str]) -> bool:
-    return all(hashable("", frame.schema[key].dataType.simpleString()) is not None for key in keys)
+def can_sample(sides: Sides) -> bool:
+    kinds = sides.kinds
+    return all(hashable("", kinds[key].simpleString()) is not None for key in sides.keys)
 
 
 def judged(sides: Sides, sample: Sample) -> DataFrame:

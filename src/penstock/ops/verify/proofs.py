@@ -21,6 +21,10 @@ def _proof(name: str, held: str, against: str, outcome: Outcome, said: str) -> d
     return {"check": name, "held": held, "against": against, "outcome": outcome, "said": said}
 
 
+def _many(number: int, one: str, more: str) -> str:
+    return f"{number:,} {one if number == 1 else more}"
+
+
 def _ledger(report: Report) -> Iterator[dict[str, Any]]:
     chain = report.chain
     assert chain is not None
@@ -28,10 +32,11 @@ def _ledger(report: Report) -> Iterator[dict[str, Any]]:
     since = (
         "from its genesis" if chain.from_genesis else f"from version {chain.known_from} on: older ones were cleaned up"
     )
-    said = f"{chain.entries:,} entries, {chain.batches:,} batches, unbroken {since}"
+    said = f"{_many(chain.entries, 'entry', 'entries')}, {_many(chain.batches, 'batch', 'batches')}, unbroken {since}"
     outcome: Outcome = "same"
     if chain.broken or undecided:
-        outcome, said = "differs", f"{len(chain.broken):,} breaks, {len(undecided):,} undecided changes by others"
+        breaks = _many(len(chain.broken), "break", "breaks")
+        outcome, said = "differs", f"{breaks}, {_many(len(undecided), 'change', 'changes')} by others, undecided"
     held = f"the ledger, versions {chain.first_version} to {chain.last_version}"
     yield _proof("ledger", held, "itself: each batch starts where the last one ended", outcome, said)
 
@@ -54,7 +59,8 @@ def _coordinates(table: TablePlan, report: Report, named: str) -> Iterator[dict[
     wrong = ", ".join(f"{size:,} {name}" for name, size in sizes.items() if size)
     empty = sum(one.empty.size for one in parts)
     read = sum(one.expected.size for one in parts)
-    said = f"{read:,} offsets in {len(parts):,} partitions: {wrong or 'none missing, none doubled'}"
+    where = f"{_many(read, 'offset', 'offsets')} in {_many(len(parts), 'partition', 'partitions')}"
+    said = f"{where}: {wrong or 'none missing, none doubled'}"
     beside = " and its quarantine" if table.may_reject else ""
     against = "what the ledger says was read" if of_kafka else f"those of {report.upstream}"
     yield _proof("coordinates", f"topic, partition and offset of every row of {named}{beside}", against, outcome, said)

@@ -36,6 +36,7 @@ def check_copy(around: Around, content: Content) -> Check:
         there, upstream = alive(around.there()), _followed(around, version)
         if merge.history == "scd2":
             there = there.where(CURRENT)
+            check.of = there.count()
             check.remarks.append("only rows that are current are compared, not what they were before")
         values = _values(check, there, upstream, merge)
         keys = list(merge.keys)
@@ -44,7 +45,7 @@ def check_copy(around: Around, content: Content) -> Check:
         states = _states(around, check, entry, once, keys)
         if once is not upstream:
             there = _without(there, upstream, once, keys)
-        return answer(check, compare(around, Sides(there, states, keys, values, loose)), content, loose)
+        return answer(check, compare(around, Sides(there, states, keys, values, loose), check.of), content, loose)
 
 
 def _followed(around: Around, version: int) -> DataFrame:

@@ -46,7 +46,7 @@ def check_windows(around: Around, content: Content, check: Check, there: DataFra
     expected = expected.where("false" if now is None else f"{_MICROS} <= {now}L")
     check.remarks.append(_closed(now))
     sides = Sides(there, [expected], group_names(plan), list(plan.metrics), loose)
-    sample = around.sample(there, sides.keys)
+    sample = around.sample(sides, check.of)
     first = hold(sides, sample)
     if not first.differing:
         return answer(check, Comparison(first, sample), replace(content, excuses=[]), loose)
