@@ -117,7 +117,8 @@ def test_what_is_right_is_said_to_be(shop: Shop) -> None:
     assert told == dict.fromkeys(TABLES, ("complete", "same", []))
     kinds, closed = found["gold.kinds"].checks[0], found["gold.closed"].checks[0]
     assert kinds.said == f"all 3 groups computed again from {kinds.against}: the same"
-    assert "1 are as their source was when they were closed; rows that came later are aside" in closed.remarks
+    assert "1 window is as its source was at the close; rows that came later are in quarantine" in closed.remarks
+    assert found["gold.live"].checks[0].remarks == []
 
 
 def test_a_number_that_was_changed_is_named_with_what_it_should_be(shop: Shop) -> None:

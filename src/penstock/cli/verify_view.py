@@ -92,11 +92,11 @@ def _wrong(report: Report) -> Iterable[tuple[str, Text | str]]:
         yield "", Text(reason, style="dim")
     for doubt in report.doubts:
         yield "unverifiable", Text(doubt, style="yellow")
+    if report.hint and report.verdict != "not created":
+        yield "", Text(f"-> {report.hint}", style="dim")
     for check in report.checks:
         if check.outcome in STYLES:
             yield from _check(check, STYLES[check.outcome])
-    if report.hint and report.verdict != "not created":
-        yield "", Text(f"-> {report.hint}", style="dim")
 
 
 def _check(check: Check, style: str) -> Iterable[tuple[str, Text | str]]:

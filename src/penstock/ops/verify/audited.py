@@ -25,11 +25,12 @@ def check_changes(around: Around, content: Content) -> Check:
     entry, stages = content.entry, around.table.stages
     assert stages is not None and stages.audit is not None
     if entry is None or parse(entry.after[0]).read_up_to < 0:
-        check = around.begun("changes", f"the changes of {around.upstream}", "changes")
+        check = around.begun("changes", f"the changes of {around.upstream}", "counts")
         check.outcome, check.said = ("not made" if around.report.rows else "same"), "nothing was read yet"
         return check
     version = parse(entry.after[0]).read_up_to
-    check = around.begun("changes", f"the changes of {around.upstream} up to v{version}", "versions")
+    check = around.begun("changes", f"the changes of {around.upstream} up to v{version}", "counts")
+    check.of = 0
     check.remarks.append("changes are counted by version and kind; their contents are not compared")
     began = began_of(DeltaLog(around.store, around.table.uri, around.table.name), entry)
     with around.reading(version):

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from penstock.engine.aggregate.groups import computed, group_names, source_at, touched
-from penstock.engine.delta.version import parse
+from penstock.engine.delta.version import Version, parse
 from penstock.engine.identifiers import quote
 from penstock.ops.verify.around import Around, answer, compare
 from penstock.ops.verify.begun import lacks_some, rows_read
@@ -16,6 +16,7 @@ from penstock.ops.verify.held import Sides
 from penstock.ops.verify.kinds import unsteady
 from penstock.ops.verify.queries import groups_query, rows_query
 from penstock.ops.verify.unsteady import unsteady_metrics
+from penstock.ops.verify.upstream import to_its_end
 from penstock.ops.verify.windows import check_windows
 from penstock.plan.stages import AggregatePlan
 
@@ -69,7 +70,7 @@ def _states(around: Around, content: Content, check: Check, version: int) -> lis
     states = [now]
     if content.at_once:
         return states
-    if not at.whole and not at.snapshot and version > 0:
+    if not at.snapshot and version > 0 and not _read_whole(around, at):
         check.remarks.append(
             f"version {version} of {around.upstream} is read in part: groups are as of it or of the one before"
         )
@@ -78,6 +79,11 @@ def _states(around: Around, content: Content, check: Check, version: int) -> lis
         rows = rows_read(around, entry, check)
         states += [now.limit(0) if rows is None else _with_rows(one, rows, plan) for one in list(states)]
     return states
+
+
+def _read_whole(around: Around, at: Version) -> bool:
+    """The changes of a commit always come in one batch, its added rows may come in several."""
+    return around.source.changes or to_its_end(at, around.upstream_log, around.source.uri)
 
 
 def _with_rows(groups: DataFrame, rows: DataFrame, plan: AggregatePlan) -> DataFrame:

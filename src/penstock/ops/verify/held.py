@@ -51,7 +51,8 @@ class Held:
 
 def hold(sides: Sides, sample: Sample) -> Held:
     found = judged(sides, sample)
-    counted = found.agg(F.count(F.lit(1)), F.count_if(F.expr("wrong")), F.count_if(F.expr("unsteady"))).first()
+    looked = F.expr("s0 IS NOT NULL OR s1 IS NOT NULL OR wrong")  # not what only another state has that is right too
+    counted = found.agg(F.count_if(looked), F.count_if(F.expr("wrong")), F.count_if(F.expr("unsteady"))).first()
     assert counted is not None
     compared, differing, unsteady = (int(one) for one in counted)
     if not differing:

@@ -84,7 +84,7 @@ def _counts(report: Report, named: str) -> Iterator[dict[str, Any]]:
     outcome: Outcome = "differs" if report.unbalanced else "same"
     said = "; ".join([report.conserved.said, *report.unbalanced])
     if report.conserved.uncounted:
-        outcome = "unverifiable"
+        outcome = "not made"
         said += f"; of {report.conserved.uncounted:,} batches a crash took the numbers"
     yield _proof("counts", f"rows that were read, by the ledger; rows of {named}", "each other", outcome, said)
 

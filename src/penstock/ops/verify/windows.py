@@ -55,7 +55,8 @@ def check_windows(around: Around, content: Content, check: Check, there: DataFra
     check = answer(check, Comparison(held, sample), replace(content, excuses=[]), loose)
     told = first.differing - again.wrong - again.unknown - again.stale
     if told > 0:
-        check.remarks.append(f"{told:,} are as their source was when they were closed; rows that came later are aside")
+        late = "1 window is as its" if told == 1 else f"{told:,} windows are as their"
+        check.remarks.append(f"{late} source was at the close; rows that came later are in quarantine")
     if again.unknown or again.stale:
         check.remarks += again.why
         if check.outcome == "same":
