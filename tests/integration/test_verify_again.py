@@ -38,6 +38,7 @@ TABLES: dict[str, Any] = {
         "from": {"delta": "T", "ignore_changes": True},
         "aggregate": {**HOURS, "emit": "final", "watermark": "30 min"},
     },
+    "gold.since": {"from": {"changes": "T", "starting": "latest"}, "aggregate": COUNTED},
     "gold.live": {"from": {"changes": "T"}, "aggregate": COUNTED},
     "silver.copy": {"from": {"changes": "T"}, "write": {"merge": {"keys": ["id"]}}},
     "audit.sales": {"from": {"changes": "T"}, "audit": {"keys": ["id"]}},
@@ -119,6 +120,9 @@ def test_what_is_right_is_said_to_be(shop: Shop) -> None:
     assert kinds.said == f"all 3 groups computed again from {kinds.against}: the same"
     assert "1 window is as its source was at the close; rows that came later are in quarantine" in closed.remarks
     assert found["gold.live"].checks[0].remarks == []
+    # z was there before it began, and has not changed since.
+    (since,) = found["gold.since"].checks
+    assert since.compared == 4 and since.remarks == ["it began at v2: groups without a row since then may be missing"]
 
 
 def test_a_number_that_was_changed_is_named_with_what_it_should_be(shop: Shop) -> None:

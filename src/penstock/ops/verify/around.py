@@ -100,7 +100,7 @@ def compare(around: Around, sides: Sides, rows: int) -> Comparison:
     return Comparison(hold(sides, sample), sample)
 
 
-def answer(check: Check, found: Comparison, content: Content, loose: Sequence[str]) -> Check:
+def answer(around: Around, check: Check, found: Comparison, content: Content, loose: Sequence[str]) -> Check:
     """What follows from a comparison. A difference that has an excuse is no mistake, and no proof either."""
     held, unit = found.held, check.unit
     check.compared, check.differing, check.differences = held.compared, held.differing, list(held.differences)
@@ -122,6 +122,7 @@ def answer(check: Check, found: Comparison, content: Content, loose: Sequence[st
     if content.excuses:
         check.outcome = "stale"
         check.remarks += content.excuses
+    check.remarks.append(f"`penstock replay {around.table.name}` makes it anew from its source")
     return check
 
 

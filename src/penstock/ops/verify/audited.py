@@ -37,7 +37,7 @@ def check_changes(around: Around, content: Content) -> Check:
         read = around.reader().covered(around.spark, Asked(entry.after, began, entry.topics)).rows
         told = audit(stages.audit)(with_source(read, around.table.input), {}, 0)
         sides = Sides(_counted(around.there()), [_counted(told)], ["version", "change_type"], [_COUNT])
-        return answer(check, Comparison(hold(sides, Sample()), Sample()), content, [])
+        return answer(around, check, Comparison(hold(sides, Sample()), Sample()), content, [])
 
 
 def _counted(rows: DataFrame) -> DataFrame:

@@ -42,7 +42,7 @@ def check_numbers(around: Around, content: Content) -> Check:
         sides = Sides(
             there, _states(around, content, check, version), group_names(plan), list(plan.metrics), loose=loose
         )
-        return answer(check, compare(around, sides, check.of), content, loose)
+        return answer(around, check, compare(around, sides, check.of), content, loose)
 
 
 def _nothing_read(around: Around) -> Check:

@@ -45,7 +45,9 @@ def check_copy(around: Around, content: Content) -> Check:
         states = _states(around, check, entry, once, keys)
         if once is not upstream:
             there = _without(there, upstream, once, keys)
-        return answer(check, compare(around, Sides(there, states, keys, values, loose), check.of), content, loose)
+        return answer(
+            around, check, compare(around, Sides(there, states, keys, values, loose), check.of), content, loose
+        )
 
 
 def _followed(around: Around, version: int) -> DataFrame:

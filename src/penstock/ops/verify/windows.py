@@ -49,10 +49,10 @@ def check_windows(around: Around, content: Content, check: Check, there: DataFra
     sample = around.sample(sides, check.of)
     first = hold(sides, sample)
     if not first.differing:
-        return answer(check, Comparison(first, sample), replace(content, excuses=[]), loose)
+        return answer(around, check, Comparison(first, sample), replace(content, excuses=[]), loose)
     again = _as_they_were_closed(around, content, sides, sample)
     held = replace(first, differing=again.wrong, differences=tuple(again.differences[:COLLECTED]))
-    check = answer(check, Comparison(held, sample), replace(content, excuses=[]), loose)
+    check = answer(around, check, Comparison(held, sample), replace(content, excuses=[]), loose)
     told = first.differing - again.wrong - again.unknown - again.stale
     if told > 0:
         late = "1 window is as its" if told == 1 else f"{told:,} windows are as their"
