@@ -13,8 +13,8 @@ from tests.integration.runs import log, make_plan, run_well
 
 from penstock.engine.protocol.entry import dump
 from penstock.engine.store import LocalStore
-from penstock.ops.verify import sample
-from penstock.ops.verify.again import check_in, to_check
+from penstock.ops.verify.again import sample
+from penstock.ops.verify.again.run import check_in, to_check
 from penstock.ops.verify.check import Check
 from penstock.ops.verify.report import Report
 from penstock.ops.verify.table import verify

@@ -17,8 +17,8 @@ from penstock.cli.html import el
 from penstock.cli.verify_page import page
 from penstock.engine.store import LocalStore
 from penstock.errors import UsageError
-from penstock.ops.verify import again
 from penstock.ops.verify import table as verify_table
+from penstock.ops.verify.again import run as again
 from penstock.ops.verify.check import Check, Differing, Value
 from penstock.ops.verify.document import Asked, audit_document
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from penstock.ops.verify.again.due import due, not_made
+from penstock.ops.verify.again.sample import ALL_UP_TO, SIZE, hashable, sample_of
+from penstock.ops.verify.again.unsteady import unsteady_metrics
 from penstock.ops.verify.check import Differing, Value
-from penstock.ops.verify.due import due, not_made
 from penstock.ops.verify.queries import groups_query, name
-from penstock.ops.verify.sample import ALL_UP_TO, SIZE, hashable, sample_of
-from penstock.ops.verify.unsteady import unsteady_metrics
 from penstock.plan.build import build_plan
 from penstock.plan.model import TablePlan
 from penstock.spec.load import load_project

@@ -166,7 +166,7 @@ def _verify(plan: Plan) -> int:
     from penstock.cli.console import out
     from penstock.cli.verify_view import report_view
     from penstock.engine.store import LocalStore
-    from penstock.ops.verify.again import left_out
+    from penstock.ops.verify.again.run import left_out
     from penstock.ops.verify.table import verify
 
     with Bar() as bar:

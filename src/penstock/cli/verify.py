@@ -51,7 +51,7 @@ def command(
     from penstock.cli.verify_view import report_view
     from penstock.engine.stores import open_store
     from penstock.errors import UsageError
-    from penstock.ops.verify.again import check_again, left_out
+    from penstock.ops.verify.again.run import check_again, left_out
     from penstock.ops.verify.document import Asked, audit_document
     from penstock.ops.verify.table import verify
     from penstock.plan.select import choose

@@ -9,11 +9,11 @@ from __future__ import annotations
 from penstock.errors import PenstockError
 from penstock.ops.broker import Held
 from penstock.ops.stale import stale_against
+from penstock.ops.verify.again.due import not_made
 from penstock.ops.verify.balance import conserved, unbalanced
 from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.compare import compare
 from penstock.ops.verify.coordinates import IN_SOURCE, Columns, Coordinates, summed
-from penstock.ops.verify.due import not_made
 from penstock.ops.verify.expected import Expected
 from penstock.ops.verify.landed import ask_about_gaps, before_the_log, stand
 from penstock.ops.verify.look import Look

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import Store
 from penstock.errors import PenstockError, SetupError, Terminal
+from penstock.ops.verify.again.content import Content, content_at
+from penstock.ops.verify.again.due import due
 from penstock.ops.verify.check import Check
-from penstock.ops.verify.content import Content, content_at
-from penstock.ops.verify.due import due
 from penstock.ops.verify.look import Progress
 from penstock.ops.verify.report import Report
 from penstock.plan.model import Plan, TablePlan
@@ -18,7 +18,7 @@ from penstock.plan.model import Plan, TablePlan
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.ops.verify.around import Around
+    from penstock.ops.verify.again.around import Around
 
 SPARK = "starting Spark to compute again"
 
@@ -67,7 +67,7 @@ def check_in(
     deep: bool = False,
 ) -> None:
     from penstock.engine.session import logs_folder
-    from penstock.ops.verify.around import Around
+    from penstock.ops.verify.again.around import Around
 
     for number, (table, report) in enumerate(waiting):
         progress(table.name, "computing again", number / len(waiting))
@@ -77,7 +77,7 @@ def check_in(
 
 
 def _checked(around: Around) -> Check:
-    from penstock.ops.verify.around import refused
+    from penstock.ops.verify.again.around import refused
 
     table = around.table
     begun = around.begun(due(table) or "numbers", around.upstream, "groups" if table.aggregate else "rows")
@@ -100,9 +100,9 @@ def _content(around: Around) -> Content:
 
 
 def _judge(table: TablePlan) -> Callable[[Around, Content], Check]:
-    from penstock.ops.verify.audited import check_changes
-    from penstock.ops.verify.groups import check_numbers
-    from penstock.ops.verify.replica import check_copy
+    from penstock.ops.verify.again.audited import check_changes
+    from penstock.ops.verify.again.groups import check_numbers
+    from penstock.ops.verify.again.replica import check_copy
 
     if table.aggregate is not None:
         return check_numbers

@@ -11,12 +11,12 @@ from penstock.engine.identifiers import quote
 from penstock.engine.merge.changes import CURRENT, values_of
 from penstock.engine.merge.tombstones import alive, living
 from penstock.engine.protocol.entry import Entry
-from penstock.ops.verify.around import Around, answer, compare
-from penstock.ops.verify.begun import lacks_some, rows_read
+from penstock.ops.verify.again.around import Around, answer, compare
+from penstock.ops.verify.again.begun import lacks_some, rows_read
+from penstock.ops.verify.again.content import Content
+from penstock.ops.verify.again.held import Sides
+from penstock.ops.verify.again.kinds import unsteady
 from penstock.ops.verify.check import Check
-from penstock.ops.verify.content import Content
-from penstock.ops.verify.held import Sides
-from penstock.ops.verify.kinds import unsteady
 from penstock.ops.verify.queries import copy_queries
 from penstock.plan.stages import MergePlan
 

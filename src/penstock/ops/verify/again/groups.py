@@ -8,16 +8,16 @@ from pyspark.sql import functions as F
 from penstock.engine.aggregate.groups import computed, group_names, source_at, touched
 from penstock.engine.delta.version import Version, parse
 from penstock.engine.identifiers import quote
-from penstock.ops.verify.around import Around, answer, compare
-from penstock.ops.verify.begun import lacks_some, rows_read
+from penstock.ops.verify.again.around import Around, answer, compare
+from penstock.ops.verify.again.begun import lacks_some, rows_read
+from penstock.ops.verify.again.content import Content
+from penstock.ops.verify.again.held import Sides
+from penstock.ops.verify.again.kinds import unsteady
+from penstock.ops.verify.again.unsteady import unsteady_metrics
+from penstock.ops.verify.again.windows import check_windows
 from penstock.ops.verify.check import Check
-from penstock.ops.verify.content import Content
-from penstock.ops.verify.held import Sides
-from penstock.ops.verify.kinds import unsteady
 from penstock.ops.verify.queries import groups_query, rows_query
-from penstock.ops.verify.unsteady import unsteady_metrics
 from penstock.ops.verify.upstream import to_its_end
-from penstock.ops.verify.windows import check_windows
 from penstock.plan.stages import AggregatePlan
 
 

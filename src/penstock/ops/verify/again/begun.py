@@ -11,7 +11,7 @@ from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.replay.began import began_of
 from penstock.errors import PenstockError
-from penstock.ops.verify.around import Around
+from penstock.ops.verify.again.around import Around
 from penstock.ops.verify.check import Check
 
 

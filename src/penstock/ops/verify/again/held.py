@@ -16,9 +16,9 @@ from pyspark.sql.types import DataType
 
 from penstock.engine.identifiers import quote
 from penstock.engine.stages.decode import literal
+from penstock.ops.verify.again.kinds import equal, shown
+from penstock.ops.verify.again.sample import Sample, hashable
 from penstock.ops.verify.check import COLLECTED, Differing, Kind, Value
-from penstock.ops.verify.kinds import equal, shown
-from penstock.ops.verify.sample import Sample, hashable
 
 _SIDE, _ROW, _TIMES = "__side", "__row", "__times"
 

@@ -11,11 +11,11 @@ from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.replay.began import began_of
 from penstock.engine.stages.audit import audit
 from penstock.engine.stages.coordinates import with_source
-from penstock.ops.verify.around import Around, Comparison, answer
+from penstock.ops.verify.again.around import Around, Comparison, answer
+from penstock.ops.verify.again.content import Content
+from penstock.ops.verify.again.held import Sides, hold
+from penstock.ops.verify.again.sample import Sample
 from penstock.ops.verify.check import Check
-from penstock.ops.verify.content import Content
-from penstock.ops.verify.held import Sides, hold
-from penstock.ops.verify.sample import Sample
 
 _COUNT = "changes"
 

@@ -14,11 +14,11 @@ from penstock.engine.aggregate.groups import END, computed, group_names, source_
 from penstock.engine.delta.version import parse
 from penstock.engine.protocol.entry import Entry, Watermark
 from penstock.errors import PenstockError
-from penstock.ops.verify.around import Around, Comparison, answer
+from penstock.ops.verify.again.around import Around, Comparison, answer
+from penstock.ops.verify.again.content import Content
+from penstock.ops.verify.again.held import Sides, hold, judged
+from penstock.ops.verify.again.sample import Sample
 from penstock.ops.verify.check import COLLECTED, Check, Differing
-from penstock.ops.verify.content import Content
-from penstock.ops.verify.held import Sides, hold, judged
-from penstock.ops.verify.sample import Sample
 
 _MICROS = f"unix_micros(CAST({END} AS TIMESTAMP))"
 

@@ -19,11 +19,11 @@ from penstock.errors import PenstockError
 from penstock.ops.sql.causes import explained
 from penstock.ops.sql.names import Readable
 from penstock.ops.sql.pinned import Pinned
+from penstock.ops.verify.again.content import Content
+from penstock.ops.verify.again.held import Held, Sides, can_sample, hold
+from penstock.ops.verify.again.sample import Sample, sample_of
 from penstock.ops.verify.check import Check
-from penstock.ops.verify.content import Content
-from penstock.ops.verify.held import Held, Sides, can_sample, hold
 from penstock.ops.verify.report import Report
-from penstock.ops.verify.sample import Sample, sample_of
 from penstock.plan.model import DeltaSource, TablePlan
 
 
