@@ -41,6 +41,7 @@ TABLES: dict[str, Any] = {
     "gold.since": {"from": {"changes": "T", "starting": "latest"}, "aggregate": COUNTED},
     "gold.live": {"from": {"changes": "T"}, "aggregate": COUNTED},
     "silver.copy": {"from": {"changes": "T"}, "write": {"merge": {"keys": ["id"]}}},
+    "silver.by_kind": {"from": {"changes": "T"}, "write": {"merge": {"keys": ["kind"]}}},
     "audit.sales": {"from": {"changes": "T"}, "audit": {"keys": ["id"]}},
 }
 
@@ -120,6 +121,8 @@ def test_what_is_right_is_said_to_be(shop: Shop) -> None:
     assert kinds.said == f"all 3 groups computed again from {kinds.against}: the same"
     assert "1 window is as its source was at the close; rows that came later are in quarantine" in closed.remarks
     assert found["gold.live"].checks[0].remarks == []
+    (by_kind,) = found["silver.by_kind"].checks
+    assert by_kind.remarks == [f"not compared: 1 keys that more than one row of {by_kind.against} has"]
     # z was there before it began, and has not changed since.
     (since,) = found["gold.since"].checks
     assert since.compared == 4 and since.remarks == ["it began at v2: groups without a row since then may be missing"]

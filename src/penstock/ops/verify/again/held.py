@@ -20,7 +20,7 @@ from penstock.ops.verify.again.kinds import equal, shown
 from penstock.ops.verify.again.sample import Sample, hashable
 from penstock.ops.verify.check import COLLECTED, Differing, Kind, Value
 
-_SIDE, _ROW, _TIMES = "__side", "__row", "__times"
+_SIDE, _ROW, _TIMES, _NAMED = "__side", "__row", "__times", "__named"
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,20 @@ class Held:
     differing: int
     unsteady: int
     """Those that differ in `loose` values alone."""
+    ambiguous: int = 0
+    """Keys that several rows have of what should be there: nobody can say which it is."""
     differences: tuple[Differing, ...] = ()
 
 
 def hold(sides: Sides, sample: Sample) -> Held:
     found = judged(sides, sample)
-    looked = F.expr("s0 IS NOT NULL OR s1 IS NOT NULL OR wrong")  # not what only another state has that is right too
-    counted = found.agg(F.count_if(looked), F.count_if(F.expr("wrong")), F.count_if(F.expr("unsteady"))).first()
+    # Not what only another state has, which is right too.
+    counts = ("NOT ambiguous AND (s0 IS NOT NULL OR s1 IS NOT NULL OR wrong)", "wrong", "unsteady", "ambiguous")
+    counted = found.agg(*(F.count_if(F.expr(one)) for one in counts)).first()
     assert counted is not None
-    compared, differing, unsteady = (int(one) for one in counted)
-    if not differing:
-        return Held(compared, 0, unsteady)
-    return Held(compared, differing, unsteady, tuple(_told(found.where("wrong"), sides)))
+    compared, differing, unsteady, ambiguous = (int(one) for one in counted)
+    told = tuple(_told(found.where("wrong"), sides)) if differing else ()
+    return Held(compared, differing, unsteady, ambiguous, told)
 
 
 def can_sample(sides: Sides) -> bool:
@@ -73,6 +75,7 @@ def judged(sides: Sides, sample: Sample) -> DataFrame:
         .groupBy(*_names(sides))
         .agg(
             F.count_if(F.expr(f"{_SIDE} = 0")).alias(_TIMES),
+            F.count_if(F.expr(f"{_SIDE} = 1")).alias(_NAMED),
             *(
                 F.first(F.expr(f"IF({_SIDE} = {number}, {_ROW}, NULL)"), ignorenulls=True).alias(f"s{number}")
                 for number in range(len(parts))
@@ -87,8 +90,9 @@ def judged(sides: Sides, sample: Sample) -> DataFrame:
         _TIMES,
         "s0",
         "s1",
-        f"{_TIMES} > 1 OR NOT ({right}) AS wrong",
-        f"{_TIMES} = 1 AND ({right}) AND NOT ({exactly}) AS unsteady",
+        f"{_NAMED} > 1 AS ambiguous",
+        f"{_NAMED} <= 1 AND ({_TIMES} > 1 OR NOT ({right})) AS wrong",
+        f"{_NAMED} <= 1 AND {_TIMES} = 1 AND ({right}) AND NOT ({exactly}) AS unsteady",
     )
 
 

@@ -40,14 +40,14 @@ def check_copy(around: Around, content: Content) -> Check:
             check.remarks.append("only rows that are current are compared, not what they were before")
         values = _values(check, there, upstream, merge)
         keys = list(merge.keys)
-        once = _once(around, check, upstream, keys)
         loose = [name for name in values if unsteady(there.schema[name].dataType)]
-        states = _states(around, check, entry, once, keys)
-        if once is not upstream:
-            there = _without(there, upstream, once, keys)
-        return answer(
-            around, check, compare(around, Sides(there, states, keys, values, loose), check.of), content, loose
-        )
+        states = _states(around, check, entry, upstream, keys)
+        found = compare(around, Sides(there, states, keys, values, loose), check.of)
+        if found.held.ambiguous:
+            check.remarks.append(
+                f"not compared: {found.held.ambiguous:,} keys that more than one row of {check.against} has"
+            )
+        return answer(around, check, found, content, loose)
 
 
 def _followed(around: Around, version: int) -> DataFrame:
@@ -68,34 +68,16 @@ def _values(check: Check, there: DataFrame, upstream: DataFrame, merge: MergePla
     return [name for name in ours if name in theirs]
 
 
-def _once(around: Around, check: Check, upstream: DataFrame, keys: list[str]) -> DataFrame:
-    """The rows whose keys no other row has. Keys that the table itself is merged by need no look."""
-    if around.source.merged:
-        return upstream
-    counted = upstream.groupBy(*map(quote, keys)).count().where("count > 1")
-    doubled = counted.count()
-    if not doubled:
-        return upstream
-    check.remarks.append(
-        f"not compared: {doubled:,} keys that more than one row of {check.against} has: nobody can say which it is"
-    )
-    return _left(upstream, counted, keys, "left_anti")
-
-
-def _without(there: DataFrame, upstream: DataFrame, once: DataFrame, keys: list[str]) -> DataFrame:
-    """Without the rows whose keys are not compared."""
-    return _left(there, _left(upstream, once, keys, "left_anti"), keys, "left_anti")
-
-
 def _states(around: Around, check: Check, entry: Entry, now: DataFrame, keys: list[str]) -> list[DataFrame]:
     """What the copy may be: as of the version, or with only those rows that have changed since it began."""
     if not lacks_some(around, entry):
         return [now]
     rows = rows_read(around, entry, check)
-    return [now, now.limit(0) if rows is None else _left(now, rows, keys, "left_semi")]
+    return [now, now.limit(0) if rows is None else _with_keys(now, rows, keys)]
 
 
-def _left(rows: DataFrame, others: DataFrame, keys: list[str], how: str) -> DataFrame:
+def _with_keys(rows: DataFrame, others: DataFrame, keys: list[str]) -> DataFrame:
+    """The rows that have a key of others."""
     wanted = others.select(*(F.col(quote(key)).alias(f"__{n}") for n, key in enumerate(keys))).distinct()
     same = " AND ".join(f"a.{quote(key)} <=> b.`__{n}`" for n, key in enumerate(keys))
-    return rows.alias("a").join(wanted.alias("b"), F.expr(same), how)
+    return rows.alias("a").join(wanted.alias("b"), F.expr(same), "left_semi")
