@@ -104,9 +104,10 @@ def answer(around: Around, check: Check, found: Comparison, content: Content, lo
     """What follows from a comparison. A difference that has an excuse is no mistake, and no proof either."""
     held, unit = found.held, check.unit
     check.compared, check.differing, check.differences = held.compared, held.differing, list(held.differences)
+    check.sampled = not found.sample.whole
     check.of = check.compared if found.sample.whole else max(check.of, check.compared)
     how = f"all {held.compared:,} {unit}" if found.sample.whole else f"{held.compared:,} of {check.of:,} {unit}"
-    if not found.sample.whole:
+    if check.sampled:
         check.remarks.append(f"one {unit.removesuffix('s')} in {found.sample.every:,}, chosen by a hash of its keys")
     if held.unsteady:
         check.remarks.append(
