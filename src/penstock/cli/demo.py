@@ -166,10 +166,12 @@ def _verify(plan: Plan) -> int:
     from penstock.cli.console import out
     from penstock.cli.verify_view import report_view
     from penstock.engine.store import LocalStore
+    from penstock.ops.verify.again.run import left_out
     from penstock.ops.verify.table import verify
 
     with Bar() as bar:
         reports = verify(plan.tables, LocalStore(), bar.step)
+    left_out(plan.tables, reports, "penstock verify does that too")
     for report in reports:
         out.print(report_view(report))
     return 0 if all(report.ok() for report in reports) else 1

@@ -26,7 +26,7 @@ VERBS = {
     "status": (WATCH, "Per table: state, last batch, rows, position and lag."),
     "history": (WATCH, "The commits of a table with their ledger entries."),
     "dlq": (WATCH, "What was rejected, and why: the quarantines of the tables."),
-    "verify": (WATCH, "Prove that every record is in its table exactly once."),
+    "verify": (WATCH, "Prove that every record is in its table once, and every number right."),
     "doctor": (WATCH, "What breaks in production, found before it does, with what to do."),
     "sql": (WATCH, "Ask a query of the tables, by their names, as of any version."),
     "shell": (WATCH, "The same, one query after the other, at a prompt."),

@@ -9,14 +9,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.visible import visible
 from penstock.engine.protocol.position import Range
 from penstock.ops.verify.chain import Accepted
+from penstock.ops.verify.check import Check
 from penstock.ops.verify.compare import Doubled
-from penstock.ops.verify.conserved import Conserved
 from penstock.ops.verify.report import Partition, Report
 
 SHOWN = 10
 """Ranges of a kind that are spelled out; `--json` has all."""
+STYLES = {"differs": "red", "stale": "yellow", "unverifiable": "yellow"}
+"""Of checks that are no good news."""
 
 
 def report_view(report: Report) -> RenderableType:
@@ -34,28 +37,16 @@ def _head(report: Report) -> Text:
     if report.verdict == "not created":
         return Text.assemble(name, ("not created yet", "yellow"), f": {report.hint}")
     if report.verdict == "complete":
-        said = _balance(report.conserved) if report.conserved else _once(report)
+        said = report.conserved.said if report.conserved else _once(report)
         return Text.assemble(name, ("complete", "bold green"), f": {report.rows:,} rows, {said}")
     style, said = ("bold red", "NOT complete") if report.verdict == "incomplete" else ("bold yellow", "unverifiable")
     return Text.assemble(name, (said, style), f": {report.rows:,} rows" if report.version is not None else "")
 
 
-def _balance(one: Conserved) -> str:
-    """`1,000 read = 980 written + 15 in quarantine + 5 duplicates`."""
-    made = f" + {one.reshaped:,} made by its stages" if one.reshaped > 0 else ""
-    parts = [f"{one.written:,} written"]
-    parts += [f"{one.rejected:,} in quarantine"] if one.rejected else []
-    parts += [f"{one.duplicates:,} duplicates"] if one.duplicates else []
-    parts += [f"{one.superseded:,} superseded"] if one.superseded else []
-    parts += [f"{one.dropped:,} dropped"] if one.dropped else []
-    parts += [f"{-one.reshaped:,} left out or joined by its stages"] if one.reshaped < 0 else []
-    said = f"{one.read:,} read{made} = {' + '.join(parts)}"
-    return f"{said}; {one.conflicts:,} contradicted another of their sequence" if one.conflicts else said
-
-
 def _once(report: Report) -> str:
     if report.chain is not None and not report.partitions:
-        return f"{_count(report.chain.batches, 'batch')} in an unbroken chain".replace("batchs", "batches")
+        chain = f"{_count(report.chain.batches, 'batch')} in an unbroken chain".replace("batchs", "batches")
+        return ", ".join([chain, *(_proved(check) for check in report.checks if check.outcome == "same")])
     topics: dict[str, list[int]] = {}
     for one in report.partitions:
         if one.expected:
@@ -66,6 +57,11 @@ def _once(report: Report) -> str:
     if len(topics) > 4:
         return f"every offset of {len(topics)} topics ({sum(map(len, topics.values()))} partitions) {often}"
     return f"every offset of {', '.join(f'{topic} {_numbers(parts)}' for topic, parts in topics.items())} {often}"
+
+
+def _proved(check: Check) -> str:
+    how = "computed again" if check.name == "numbers" else "compared"
+    return f"{check.compared:,} of {check.of:,} {check.unit} {how}"
 
 
 def _numbers(partitions: list[int]) -> str:
@@ -98,6 +94,20 @@ def _wrong(report: Report) -> Iterable[tuple[str, Text | str]]:
         yield "unverifiable", Text(doubt, style="yellow")
     if report.hint and report.verdict != "not created":
         yield "", Text(f"-> {report.hint}", style="dim")
+    for check in report.checks:
+        if check.outcome in STYLES:
+            yield from _check(check, STYLES[check.outcome])
+
+
+def _check(check: Check, style: str) -> Iterable[tuple[str, Text | str]]:
+    head = "stale: " if check.outcome == "stale" else ""
+    yield check.name, Text(f"{head}{visible(check.said)}", style=style)
+    for one in check.differences[:SHOWN]:
+        yield "", Text(visible(str(one)), style=style)
+    if check.differing > SHOWN:
+        yield "", Text(f"and {check.differing - SHOWN:,} more: `--json` has them", style=style)
+    for remark in check.remarks:
+        yield "", Text(visible(remark), style="dim")
 
 
 def _ranges(
@@ -137,6 +147,9 @@ def _said(report: Report) -> Iterable[tuple[str, Text | str]]:
         "position unknown to the broker" if behind is None else f"{_count(behind, report.unit)} not landed yet"
     )
     yield "up to", Text(f"{known}; {standing}", style="dim")
+    for check in report.checks:
+        if check.outcome not in STYLES:
+            yield from _check(check, "dim")
     empty = sum(one.empty.size for one in report.partitions)
     if empty:
         text = f"{_count(empty, 'offset')} without a record: transaction markers, aborted transactions or compaction"

@@ -27,7 +27,7 @@ class Known:
     truncate: str | None = None
 
 
-_OF_CHANGES = Known(
+OF_CHANGES = Known(
     sequence="named_struct('version', _commit_version, 'kind', IF(_change_type = 'delete', 0, 1))",
     deleted="_change_type = 'delete'",
     time="_commit_timestamp",
@@ -59,7 +59,7 @@ def merge_plan(project: Project, table: Table) -> MergePlan | None:
 
 def _known(table: Table) -> Known:
     if isinstance(table.source, ChangesFrom):
-        return _OF_CHANGES
+        return OF_CHANGES
     debezium = table.decode is not None and table.decode.debezium is not None
     return _OF_DEBEZIUM if debezium else Known()
 

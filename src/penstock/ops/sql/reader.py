@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.merge.tombstones import DELETED, alive
-from penstock.engine.session import logs_folder, spark_session
+from penstock.engine.session import logs_folder
+from penstock.engine.short_session import short_session
 from penstock.engine.store import HadoopStore, LocalStore
 from penstock.errors import UsageError
 from penstock.ops.sql.causes import explained
@@ -25,8 +25,6 @@ from penstock.ops.sql.readonly import active, reading_session, refuse_other_than
 from penstock.ops.sql.statement import Statement
 from penstock.ops.sql.versions import Versions, zone_of
 from penstock.plan.model import Plan
-
-_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 @dataclass(frozen=True)
@@ -116,13 +114,5 @@ def open_reader(
     plan: Plan, *, tombstones: bool = False, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[Reader]:
     """A reader with a Spark of its own, which ends with it."""
-    with tempfile.TemporaryDirectory(prefix="penstock-sql-") as folder:
-        # Most of the time of a short life goes into compiling: the quick compiler alone takes a third less of it, and
-        # large queries are not slower. The warehouse is a folder that Spark makes wherever a user is.
-        conf = {
-            **plan.conf,
-            _OPTIONS: f"{plan.conf.get(_OPTIONS, '')} -XX:TieredStopAtLevel=1".strip(),
-            "spark.sql.warehouse.dir": folder,
-        }
-        with spark_session(replace(plan, conf=conf), log="sql", say=say) as spark:
-            yield Reader(spark, plan, tombstones=tombstones)
+    with short_session(plan, log="sql", say=say) as spark:
+        yield Reader(spark, plan, tombstones=tombstones)

@@ -28,3 +28,16 @@ class Conserved:
     def left_out(self) -> int:
         """Records that are in neither the table nor its quarantine, and should not be."""
         return self.dropped + self.duplicates
+
+    @property
+    def said(self) -> str:
+        """`1,000 read = 980 written + 15 in quarantine + 5 duplicates`."""
+        made = f" + {self.reshaped:,} made by its stages" if self.reshaped > 0 else ""
+        parts = [f"{self.written:,} written"]
+        parts += [f"{self.rejected:,} in quarantine"] if self.rejected else []
+        parts += [f"{self.duplicates:,} duplicates"] if self.duplicates else []
+        parts += [f"{self.superseded:,} superseded"] if self.superseded else []
+        parts += [f"{self.dropped:,} dropped"] if self.dropped else []
+        parts += [f"{-self.reshaped:,} left out or joined by its stages"] if self.reshaped < 0 else []
+        said = f"{self.read:,} read{made} = {' + '.join(parts)}"
+        return f"{said}; {self.conflicts:,} contradicted another of their sequence" if self.conflicts else said

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from penstock.errors import PenstockError
 from penstock.ops.broker import Held
+from penstock.ops.stale import stale_against
+from penstock.ops.verify.again.due import not_made
 from penstock.ops.verify.balance import conserved, unbalanced
 from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.compare import compare
@@ -42,6 +44,9 @@ def _verify(look: Look, held: Held | None) -> None:
         stand(look, held)
     else:
         stand_upstream(look)
+        _say_stale(look)
+    if (check := not_made(table, look.tail.version)) is not None:
+        report.checks.append(check)
     if table.stream is not None:
         report.rows = count_at(table.uri, look.tail.version)
         report.notes.append(
@@ -55,7 +60,9 @@ def _verify(look: Look, held: Held | None) -> None:
         return
     if table.aggregate is not None:
         report.rows = count_at(table.uri, look.tail.version)
-        report.notes.append("groups are recomputed from their rows in every batch; the numbers are not computed again")
+        if table.may_reject:
+            report.quarantined = _quarantined(look, None).rows
+            report.notes.append(f"{report.quarantined:,} rows came too late or without a time, and are in quarantine")
         return
     if table.write.merge is not None:
         report.rows = count_at(table.uri, look.tail.version, "NOT _deleted")
@@ -84,6 +91,14 @@ def _verify(look: Look, held: Held | None) -> None:
         before_the_log(look, chain, found)
     _compare(look, chain, held, summed(found, quarantined))
     _balance(look, chain, quarantined.rows)
+
+
+def _say_stale(look: Look) -> None:
+    found = stale_against(look.table, look.tail, look.store)
+    if found is not None:
+        look.report.notes.append(
+            f"stale: {found.upstream} was made anew in its version {found.version}, and it was not yet: {found.hint}"
+        )
 
 
 def _columns(table: TablePlan) -> Columns | None:
@@ -119,7 +134,8 @@ def _balance(look: Look, chain: Chain, quarantined: int) -> None:
             f"what became of the rows of {report.conserved.uncounted} batches is not counted: a crash took the numbers"
         )
     if not chain.foreign:
-        report.problems += unbalanced(look, report.conserved, report.rows, quarantined)
+        report.unbalanced = list(unbalanced(look, report.conserved, report.rows, quarantined))
+        report.problems += report.unbalanced
 
 
 def _compare(look: Look, chain: Chain, held: Held | None, found: Coordinates) -> None:

@@ -33,6 +33,7 @@ class Look:
         """`rows_at` is asked where people changed the table by hand."""
         report, tail, table = self.report, self.tail, self.table
         report.version, report.generation, report.batch = tail.version, tail.entry.generation, tail.entry.batch
+        report.definition = tail.entry.pins.definition
         log = DeltaLog(self.store, table.uri, table.name)
         chain = report.chain = read_chain(log, tail.version, rows_at, self.step("reading the ledger"))
         _foreign(chain, report)

@@ -8,6 +8,8 @@ from typing import Any, Literal
 from penstock.engine.protocol.position import Range
 from penstock.ops.place import Place
 from penstock.ops.verify.chain import Accepted, Chain
+from penstock.ops.verify.check import Check
+from penstock.ops.verify.check import document as check_document
 from penstock.ops.verify.compare import Difference, Doubled
 from penstock.ops.verify.conserved import Conserved
 from penstock.ops.verify.expected import Key
@@ -69,8 +71,14 @@ class Report:
     """What can no longer be proved."""
     notes: list[str] = field(default_factory=list)
     """What a reader should know and that is no mistake."""
+    checks: list[Check] = field(default_factory=list)
+    """What else was held against its source: numbers computed again, copies."""
+    definition: str | None = None
+    """The hash of the definition of its last entry."""
     conserved: Conserved | None = None
     """Of a table with stages: what became of the rows that it read."""
+    unbalanced: list[str] = field(default_factory=list)
+    """Which of its numbers do not add up; among the problems too."""
     upstream: str | None = None
     """The table that it reads, if that is not a topic."""
     unit: str = "record"
@@ -86,9 +94,12 @@ class Report:
         if self.version is None and not self.problems:
             return "not created"
         broken = self.chain is not None and self.chain.broken
+        outcomes = {one.outcome for one in self.checks}
         if broken or self.problems or self.without or not all(one.whole for one in self.partitions):
             return "incomplete"
-        if self.doubts or any(one.unverifiable for one in self.partitions):
+        if "differs" in outcomes:
+            return "incomplete"
+        if self.doubts or outcomes & {"stale", "unverifiable"} or any(one.unverifiable for one in self.partitions):
             return "unverifiable"
         return "complete"
 
@@ -117,6 +128,8 @@ def document(report: Report) -> dict[str, Any]:
         "doubts": report.doubts,
         "notes": report.notes,
         "hint": report.hint,
+        "definition": report.definition,
+        "checks": [check_document(one) for one in report.checks],
         "conserved": {**asdict(report.conserved), "quarantined": report.quarantined} if report.conserved else None,
         "ledger": _ledger(chain) if chain else None,
         "partitions": [_partition(one) for one in report.partitions],

@@ -55,7 +55,7 @@ def read_upstream(look: Look, chain: Chain, columns: Columns) -> Upstream:
         if began is None:
             return Upstream(Expected(), whole)
         _take(whole, began)
-    if _to_its_end(at, log, source.uri):
+    if to_its_end(at, log, source.uri):
         return Upstream(whole, whole)
     last = None if at.snapshot or at.version == 0 else _earlier(look, rows, at.version - 1)
     if last is None:
@@ -113,7 +113,7 @@ def _start(look: Look, chain: Chain) -> Version | None:
     return parse(chain.began[0]) if chain.began else None
 
 
-def _to_its_end(at: Version, log: DeltaLog, uri: str) -> bool:
+def to_its_end(at: Version, log: DeltaLog, uri: str) -> bool:
     if at.read_up_to < at.version:
         return True
     if at.snapshot:

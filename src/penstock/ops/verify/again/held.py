@@ -1,0 +1,153 @@
+"""What a table holds against what it should hold, key by key, in one query.
+
+All sides are put together and grouped by the keys: NULL is a key like any other, what is there twice is seen, and what
+only one side has too. Where a table may rightly be in one of several states, a key is right if it is as in any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from penstock.engine.identifiers import quote
+from penstock.engine.stages.decode import literal
+from penstock.ops.verify.again.kinds import equal, shown
+from penstock.ops.verify.again.sample import Sample, hashable
+from penstock.ops.verify.check import COLLECTED, Differing, Kind, Value
+
+_SIDE, _ROW, _TIMES, _NAMED = "__side", "__row", "__times", "__named"
+
+
+@dataclass(frozen=True)
+class Sides:
+    there: DataFrame
+    should: Sequence[DataFrame]
+    """Each with the same columns. The first is what differences are told against."""
+    keys: Sequence[str]
+    values: Sequence[str]
+    loose: Sequence[str] = ()
+    """Values that may rightly be others each time they are computed."""
+
+    @property
+    def kinds(self) -> Mapping[str, DataType]:
+        """Of its keys and values; Spark finds a column whatever its capitals."""
+        known = {field.name.casefold(): field.dataType for field in self.there.schema.fields}
+        return {name: known[name.casefold()] for name in (*self.keys, *self.values)}
+
+
+@dataclass(frozen=True)
+class Held:
+    compared: int
+    differing: int
+    unsteady: int
+    """Those that differ in `loose` values alone."""
+    ambiguous: int = 0
+    """Keys that several rows have of what should be there: nobody can say which it is."""
+    differences: tuple[Differing, ...] = ()
+
+
+def hold(sides: Sides, sample: Sample) -> Held:
+    found = judged(sides, sample)
+    # Not what only another state has, which is right too.
+    counts = ("NOT ambiguous AND (s0 IS NOT NULL OR s1 IS NOT NULL OR wrong)", "wrong", "unsteady", "ambiguous")
+    counted = found.agg(*(F.count_if(F.expr(one)) for one in counts)).first()
+    assert counted is not None
+    compared, differing, unsteady, ambiguous = (int(one) for one in counted)
+    told = tuple(_told(found.where("wrong"), sides)) if differing else ()
+    return Held(compared, differing, unsteady, ambiguous, told)
+
+
+def can_sample(sides: Sides) -> bool:
+    kinds = sides.kinds
+    return all(hashable("", kinds[key].simpleString()) is not None for key in sides.keys)
+
+
+def judged(sides: Sides, sample: Sample) -> DataFrame:
+    """One row per key that was looked at: k0, k1, … its values, `wrong`, `unsteady`, and what both sides have."""
+    parts = [_side(sides, frame, number, sample) for number, frame in enumerate([sides.there, *sides.should])]
+    grouped = (
+        reduce(DataFrame.unionByName, parts)
+        .groupBy(*_names(sides))
+        .agg(
+            F.count_if(F.expr(f"{_SIDE} = 0")).alias(_TIMES),
+            F.count_if(F.expr(f"{_SIDE} = 1")).alias(_NAMED),
+            *(
+                F.first(F.expr(f"IF({_SIDE} = {number}, {_ROW}, NULL)"), ignorenulls=True).alias(f"s{number}")
+                for number in range(len(parts))
+            ),
+        )
+    )
+    firm = [name for name in sides.values if name not in sides.loose]
+    right = " OR ".join(_like(sides, firm, number) for number in range(1, len(parts)))
+    exactly = " OR ".join(_like(sides, sides.values, number) for number in range(1, len(parts)))
+    return grouped.selectExpr(
+        *_names(sides),
+        _TIMES,
+        "s0",
+        "s1",
+        f"{_NAMED} > 1 AS ambiguous",
+        f"{_NAMED} <= 1 AND ({_TIMES} > 1 OR NOT ({right})) AS wrong",
+        f"{_NAMED} <= 1 AND {_TIMES} = 1 AND ({right}) AND NOT ({exactly}) AS unsteady",
+    )
+
+
+def _side(sides: Sides, frame: DataFrame, number: int, sample: Sample) -> DataFrame:
+    """Its keys and values in the types that the table has, so that both sides have the same hashes."""
+    kinds = sides.kinds
+    wanted = {**{f"k{n}": key for n, key in enumerate(sides.keys)}, **{f"v{n}": v for n, v in enumerate(sides.values)}}
+    cast = frame.select(*(F.col(quote(name)).cast(kinds[name]).alias(short) for short, name in wanted.items()))
+    values = "".join(f", 'v{n}', v{n}" for n in range(len(sides.values)))
+    keyed = cast.selectExpr(*_names(sides), f"{number} AS {_SIDE}", f"named_struct('there', true{values}) AS {_ROW}")
+    hashed = [hashable(f"k{n}", kinds[key].simpleString()) or "NULL" for n, key in enumerate(sides.keys)]
+    return keyed.where(sample.condition(hashed))
+
+
+def _like(sides: Sides, names: Sequence[str], number: int) -> str:
+    """The key is the same in the table and on another side: there on both with these values, or on neither."""
+    both = [f"s0 IS NOT NULL AND s{number} IS NOT NULL", *(_equal(sides, name, number) for name in names)]
+    return f"((s0 IS NULL AND s{number} IS NULL) OR ({' AND '.join(both)}))"
+
+
+def _equal(sides: Sides, name: str, number: int) -> str:
+    field = f"v{list(sides.values).index(name)}"
+    return equal(f"s0.{field}", f"s{number}.{field}", sides.kinds[name])
+
+
+def _told(wrong: DataFrame, sides: Sides) -> list[Differing]:
+    kinds, firm = sides.kinds, [name for name in sides.values if name not in sides.loose]
+    values = [
+        f"named_struct('column', {literal(name)}, 'there', {shown(f's0.v{n}', kinds[name])}, "
+        f"'should', {shown(f's1.v{n}', kinds[name])}, 'differs', NOT {_equal(sides, name, 1)})"
+        for n, name in enumerate(sides.values)
+        if name in firm
+    ]
+    kind = (
+        f"CASE WHEN {_TIMES} > 1 THEN 'doubled' WHEN s0 IS NULL THEN 'missing' "
+        "WHEN s1 IS NULL THEN 'extra' ELSE 'changed' END"
+    )
+    rows = (
+        wrong.orderBy(*_names(sides))
+        .limit(COLLECTED)
+        .selectExpr(
+            f"{kind} AS kind",
+            *(f"{shown(f'k{n}', kinds[key])} AS k{n}" for n, key in enumerate(sides.keys)),
+            f"array({', '.join(values)}) AS parts" if values else "NULL AS parts",
+        )
+    )
+    return [_differing(row, sides.keys) for row in rows.collect()]
+
+
+def _differing(row: Row, keys: Sequence[str]) -> Differing:
+    kind: Kind = row["kind"]
+    named = {key: row[f"k{n}"] for n, key in enumerate(keys)}
+    parts = [part for part in row["parts"] or [] if part["differs"]] if kind == "changed" else []
+    return Differing(kind, named, tuple(Value(part["column"], part["there"], part["should"]) for part in parts))
+
+
+def _names(sides: Sides) -> list[str]:
+    return [f"k{n}" for n in range(len(sides.keys))]

@@ -1,0 +1,83 @@
+"""A table that follows the changes of another, against that one as of the version that it has read."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from penstock.engine.delta.covered import at_version, inserted
+from penstock.engine.delta.version import parse
+from penstock.engine.identifiers import quote
+from penstock.engine.merge.changes import CURRENT, values_of
+from penstock.engine.merge.tombstones import alive, living
+from penstock.engine.protocol.entry import Entry
+from penstock.ops.verify.again.around import Around, answer, compare
+from penstock.ops.verify.again.begun import lacks_some, rows_read
+from penstock.ops.verify.again.content import Content
+from penstock.ops.verify.again.held import Sides
+from penstock.ops.verify.again.kinds import unsteady
+from penstock.ops.verify.check import Check
+from penstock.ops.verify.queries import copy_queries
+from penstock.plan.stages import MergePlan
+
+
+def check_copy(around: Around, content: Content) -> Check:
+    entry, merge = content.entry, around.table.write.merge
+    assert merge is not None
+    if entry is None or parse(entry.after[0]).read_up_to < 0:
+        check = around.begun("copy", around.upstream, "rows")
+        outcome = "nothing was read yet"
+        check.outcome, check.said = ("not made", outcome) if around.report.rows else ("same", outcome)
+        return check
+    version = parse(entry.after[0]).read_up_to
+    check = around.begun("copy", f"{around.upstream}@v{version}", "rows")
+    check.commands = copy_queries(around.table, around.version, version)
+    with around.reading(version):
+        there, upstream = alive(around.there()), _followed(around, version)
+        if merge.history == "scd2":
+            there = there.where(CURRENT)
+            check.of = there.count()
+            check.remarks.append("only rows that are current are compared, not what they were before")
+        values = _values(check, there, upstream, merge)
+        keys = list(merge.keys)
+        loose = [name for name in values if unsteady(there.schema[name].dataType)]
+        states = _states(around, check, entry, upstream, keys)
+        found = compare(around, Sides(there, states, keys, values, loose), check.of)
+        if found.held.ambiguous:
+            check.remarks.append(
+                f"not compared: {found.held.ambiguous:,} keys that more than one row of {check.against} has"
+            )
+        return answer(around, check, found, content, loose)
+
+
+def _followed(around: Around, version: int) -> DataFrame:
+    """Its rows, less those that no key names: a copy sets them aside."""
+    rows = at_version(around.spark, around.source.uri, version)
+    if around.source.merged:
+        rows = living(rows)
+    shaped, stages = inserted(rows, around.upstream_log, version), around.table.stages
+    for one in stages.expect if stages is not None else ():
+        shaped = shaped.where(f"coalesce({one.check}, false)")
+    return shaped
+
+
+def _values(check: Check, there: DataFrame, upstream: DataFrame, merge: MergePlan) -> list[str]:
+    ours, theirs = values_of(there.columns, merge), set(upstream.columns)
+    if lacking := [name for name in ours if name not in theirs]:
+        check.remarks.append(f"not compared, {check.against} has no such column: {', '.join(lacking)}")
+    return [name for name in ours if name in theirs]
+
+
+def _states(around: Around, check: Check, entry: Entry, now: DataFrame, keys: list[str]) -> list[DataFrame]:
+    """What the copy may be: as of the version, or with only those rows that have changed since it began."""
+    if not lacks_some(around, entry):
+        return [now]
+    rows = rows_read(around, entry, check)
+    return [now, now.limit(0) if rows is None else _with_keys(now, rows, keys)]
+
+
+def _with_keys(rows: DataFrame, others: DataFrame, keys: list[str]) -> DataFrame:
+    """The rows that have a key of others."""
+    wanted = others.select(*(F.col(quote(key)).alias(f"__{n}") for n, key in enumerate(keys))).distinct()
+    same = " AND ".join(f"a.{quote(key)} <=> b.`__{n}`" for n, key in enumerate(keys))
+    return rows.alias("a").join(wanted.alias("b"), F.expr(same), "left_semi")
