@@ -17,8 +17,8 @@ from penstock.errors import Terminal
 FORMAT = 1
 Kind = Literal["genesis", "batch", "open", "fill", "redrive", "forget", "carry"]
 """genesis: the table is made. batch: rows. open: a new generation at a chosen position. fill: all rows anew, up to the
-position that its generation was opened at. redrive: rows out of quarantine, beside the batches. forget: rows of
-somebody who is to be forgotten are gone. carry: the last entry again."""
+position that its generation was opened at. redrive: rows out of quarantine, beside the batches. forget: the rows of
+somebody are gone. carry: the last entry again."""
 
 
 BESIDE: tuple[Kind, ...] = ("carry", "redrive", "forget")
