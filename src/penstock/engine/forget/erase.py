@@ -21,9 +21,10 @@ from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_chan
 from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.replay.fill import Work
+from penstock.plan.holding import in_quarantine
 from penstock.plan.model import KafkaSource, TablePlan
 from penstock.plan.quarantine import quarantine_of
-from penstock.plan.subjects import Subjects, quarantine_subjects
+from penstock.plan.subjects import Subjects
 
 DELETED, REDACTED, OF_QUARANTINE, QUARANTINE_AT = "deleted", "redacted", "rejected", "quarantine"
 """In an entry's `changed`: rows that went, rows that stayed and say nothing any more, rows that went from quarantine,
@@ -62,7 +63,7 @@ def sought(table: TablePlan, wanted: Wanted) -> dict[str, Subjects]:
     is about one of these."""
     known = {table.name: table.subjects}
     if table.may_reject:
-        known[quarantine_of(table.name, table.uri).table] = quarantine_subjects(table)
+        known[quarantine_of(table.name, table.uri).table] = in_quarantine(table)
     asked = {order.subject for order in wanted.orders}
     return {name: subjects for name, subjects in known.items() if asked & set(subjects)}
 
@@ -180,5 +181,3 @@ def _entry(table: TablePlan, tail: Tail, note: str, changed: Mapping[str, int]) 
         fates = added(fates, {FORGOTTEN: deleted + rejected, REJECTED: -rejected})
     counts = Counts(base.rows, base.total - deleted, fates)
     return replace(tail.carried, kind="forget", counts=counts, note=note, changed=dict(changed))
-
-

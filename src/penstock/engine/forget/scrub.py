@@ -45,17 +45,10 @@ def statistics_hold(stats: str | None, sought: Sought) -> bool:
     )
 
 
-def without_bounds(stats: str, sought: Sought) -> str:
-    """Without the least and greatest values of every column that holds names, and of those in which one stands."""
-    document = _parsed(stats)
-    for kind in _BOUNDS:
-        bounds = document.get(kind) or {}
-        for column in list(bounds):
-            if column.casefold() in sought.columns or sought.in_bounds(column, bounds[column]):
-                del bounds[column]
-    if not any(document.get(kind) for kind in _BOUNDS):
-        for kind in _BOUNDS:
-            document.pop(kind, None)
+def without_bounds(stats: str) -> str:
+    """Without any least and greatest values: a reader then looks into the file. To take out some of them only, numbers
+    would have to be written anew, and might not be the same."""
+    document = {name: value for name, value in _parsed(stats).items() if name not in _BOUNDS}
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -82,7 +75,7 @@ def _line(line: str, sought: Sought) -> str | None:
     for kind in _ACTIONS:
         about = action.get(kind)
         if about is not None and about.get("stats") and statistics_hold(about["stats"], sought):
-            about["stats"] = without_bounds(about["stats"], sought)
+            about["stats"] = without_bounds(about["stats"])
     made = json.dumps(action, separators=(",", ":"), ensure_ascii=False)
     for needle in sought.needles:
         if needle.telling:

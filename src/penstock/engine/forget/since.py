@@ -1,4 +1,4 @@
-"""Versions of a table from before somebody was forgotten: they cannot be read any more, and nothing goes back to them."""
+"""Versions of a table from before somebody was forgotten: nothing reads them any more, nothing goes back to them."""
 
 from __future__ import annotations
 

@@ -123,6 +123,7 @@ public final class Erase {
      */
     @SuppressWarnings("unchecked")
     public long commit(Dataset<Row> come, Map<String, Number> told) {
+        SparkSession.setActiveSession(spark); // Delta takes what goes with a commit from the session that is active
         var actions = new ArrayList<Action>();
         actions.addAll(CollectionConverters.asJava(transaction.writeFiles(come)));
         long time = System.currentTimeMillis();
@@ -153,6 +154,7 @@ public final class Erase {
     }
 
     private Dataset<Row> rows(List<AddFile> of) {
+        SparkSession.setActiveSession(spark);
         return log.createDataFrame(transaction.snapshot(), CollectionConverters.asScala(of).toSeq(), false, Option.empty())
                 .selectExpr("*", "_metadata.file_path AS " + Exchange.FILE);
     }
