@@ -19,6 +19,7 @@ from penstock.engine.files.function import FilesFunction, files_schema
 from penstock.engine.files.quarantine import FileQuarantine
 from penstock.engine.files.reader import FilesReader
 from penstock.engine.forget.function import Forgetting
+from penstock.engine.forget.places import refuse_unknown_places
 from penstock.engine.forget.suppression import Suppression
 from penstock.engine.landing import Landing
 from penstock.engine.lookups import Lookups
@@ -109,6 +110,12 @@ def _forgetting(inner: Function, suppression: Suppression) -> Function:
 
 def table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
     """Looks at the source's columns; reads no row."""
+    made = _table_function(spark, table, store, source)
+    refuse_unknown_places(table, made.schema)
+    return made
+
+
+def _table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
     if table.stream is not None:
         return TableFunction(_plain(source.stream(spark).schema))
     if isinstance(table.sink, SinkPlan):
