@@ -48,6 +48,7 @@ def _balance(one: Conserved) -> str:
     parts += [f"{one.duplicates:,} duplicates"] if one.duplicates else []
     parts += [f"{one.superseded:,} superseded"] if one.superseded else []
     parts += [f"{one.dropped:,} dropped"] if one.dropped else []
+    parts += [f"{one.forgotten:,} forgotten"] if one.forgotten else []
     parts += [f"{-one.reshaped:,} left out or joined by its stages"] if one.reshaped < 0 else []
     said = f"{one.read:,} read{made} = {' + '.join(parts)}"
     return f"{said}; {one.conflicts:,} contradicted another of their sequence" if one.conflicts else said

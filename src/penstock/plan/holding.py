@@ -7,23 +7,44 @@ from penstock.plan.model import DeltaSource, KafkaSource, TablePlan
 from penstock.plan.subjects import Holds, Place, Subjects
 
 
+def lands(table: TablePlan) -> bool:
+    """It keeps the records of topics as they came. One of somebody who shall be forgotten stays there, with nothing but
+    its place in the topic, so that it can still be proved that none is missing."""
+    return isinstance(table.source, KafkaSource) and table.stages is None
+
+
 def read_by(table: TablePlan) -> Holds:
-    """What the rows that it reads hold. Records of topics and of files hold what the table itself says of them: the
-    places that are not there are those of its own columns."""
-    if isinstance(table.source, DeltaSource) and not isinstance(table.source, FilesSource):
-        return table.source.holds
-    return Holds(table.subjects)
+    """What the rows that it reads hold. Records of topics and of files hold what the table itself says of them."""
+    if isinstance(table.source, KafkaSource):
+        return Holds({}) if lands(table) else Holds(_in_records(table))
+    if isinstance(table.source, FilesSource):
+        return Holds(table.subjects)
+    if table.stream is not None:  # its rows are what its function gives
+        return Holds()
+    return table.source.holds
 
 
-def reads_partly(table: TablePlan) -> bool:
-    """Not every place of `read_by` has to be in the rows."""
-    return isinstance(table.source, KafkaSource | FilesSource)
+def _in_records(table: TablePlan) -> Subjects:
+    """Places in records as Kafka's connector gives them, of a table that decodes them itself."""
+    named = {name.casefold(): canonical.removesuffix("_binary") for canonical, name in table.columns.items()}
+    found = {
+        subject: tuple(
+            dict.fromkeys(
+                Place(named[place.column.casefold()], place.path)
+                for place in places
+                if named.get(place.column.casefold()) in ("key", "value")
+            )
+        )
+        for subject, places in table.subjects.items()
+    }
+    return {subject: places for subject, places in found.items() if places}
 
 
 def in_quarantine(table: TablePlan) -> Subjects:
     """Places in the rows of its quarantine, which keeps records as they came, or rows as a JSON object."""
     found: dict[str, dict[Place, None]] = {}
-    for subjects in (read_by(table).subjects, table.subjects):
+    upstream = table.source.holds.subjects if isinstance(table.source, DeltaSource) else {}
+    for subjects in (upstream, table.subjects):
         for subject, places in subjects.items():
             kept = found.setdefault(subject, {})
             for place in places:

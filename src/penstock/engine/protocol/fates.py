@@ -1,6 +1,6 @@
 """What became of the rows that a table read: added up over its batches in the ledger, as conservation asks for it:
 
-    read + reshaped = written + rejected + dropped + duplicates + superseded
+    read + reshaped = written + rejected + dropped + duplicates + superseded + forgotten
 
 A batch cannot count itself, so its numbers stand in the next entry; until then in a file beside its offsets.
 """

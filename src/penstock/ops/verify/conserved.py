@@ -1,6 +1,6 @@
 """What became of the rows that a table read.
 
-read + reshaped = written + rejected + dropped + duplicates + superseded
+read + reshaped = written + rejected + dropped + duplicates + superseded + forgotten
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ class Conserved:
     duplicates: int
     superseded: int = 0
     """Of a merged table: changes that a newer one of their key had overtaken."""
+    forgotten: int = 0
+    """Of somebody who was to be forgotten: left out, or taken out later."""
     conflicts: int = 0
     """Among its changes those that had the sequence of another one, and another content."""
     uncounted: int = 0
