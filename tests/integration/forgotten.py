@@ -4,6 +4,7 @@ lake and of the project is decoded, or read byte by byte."""
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,7 +102,6 @@ def forget(spark: SparkSession, plan: Plan, *values: str, subject: str = "custom
     store = LocalStore()
     listed = SuppressionList(plan.forget, store)
     orders = tuple(listed.add(subject, value) for value in values)
-    said: list[str] = []
     return Forgetting(
         spark,
         plan,
@@ -109,7 +109,7 @@ def forget(spark: SparkSession, plan: Plan, *values: str, subject: str = "custom
         Wanted(listed.key, orders),
         [Name(subject, value) for value in values],
         run=lambda table: run(spark, plan, table.name).errors.get(table.name),
-        told=lambda table, what: said.append(f"{table}: {what}"),
+        told=lambda table, what: print(f"{time.monotonic():.1f} {table}: {what}"),
         explain=lambda error, table: explain(error, table, ""),
         patience=patience,
     ).carry_out()

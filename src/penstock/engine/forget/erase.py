@@ -21,8 +21,8 @@ from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_chan
 from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.replay.fill import Work
-from penstock.plan.holding import in_quarantine
-from penstock.plan.model import KafkaSource, TablePlan
+from penstock.plan.holding import in_quarantine, lands
+from penstock.plan.model import TablePlan
 from penstock.plan.quarantine import quarantine_of
 from penstock.plan.subjects import Subjects
 
@@ -52,8 +52,7 @@ def finding(table: TablePlan, subjects: Subjects, wanted: Wanted) -> Find:
 
 def redaction(table: TablePlan) -> Redact | None:
     """Records as they came keep their place in the topic, so that it stays provable that all of them are there."""
-    landed = isinstance(table.source, KafkaSource) and table.stages is None and table.stream is None
-    if not landed or table.sink is not None:
+    if not lands(table):
         return None
     return lambda rows, condition: redacted(rows, table.columns, condition)
 
@@ -71,15 +70,17 @@ def sought(table: TablePlan, wanted: Wanted) -> dict[str, Subjects]:
 def look(work: Work, wanted: Wanted) -> list[Erased]:
     """What would be erased; nothing is changed."""
     return [
-        Erased(one.place, one.uri, one.rewrite.held(one.find), redacted=one.redact is not None)
+        Erased(one.place, one.uri, one.rewrite.look(one.find).held, redacted=one.redact is not None)
         for one in _begun(work, wanted)
     ]
 
 
 def erase(work: Work, wanted: Wanted, note: str) -> list[Erased]:
+    """The table is read before its batches have to wait; then only what is new since."""
+    before = {one.place: one.rewrite.look(one.find) for one in _begun(work, wanted)}
     acquire_commit(work.lock, work.table.name, patience=_PATIENCE)
     try:
-        found = [(one, one.rewrite.held(one.find)) for one in _begun(work, wanted)]
+        found = [(one, one.rewrite.look(one.find, before.get(one.place)).held) for one in _begun(work, wanted)]
         if all(held.nothing for _, held in found):
             return [Erased(one.place, one.uri, held, redacted=one.redact is not None) for one, held in found]
         return _commit(work, found, note)

@@ -1,7 +1,7 @@
 """A name in clear, looked for in text: only ever in the memory of the command that was given it.
 
-It counts where it stands as a word of its own, neither glued to letters nor to digits: 42 is not in 1042. A name of digits
-alone can be anything else as well, an offset or a size; such a one is looked for only where rows could have left it.
+It counts where it stands as a word of its own, neither glued to letters nor to digits: 42 is not in 1042. A name of
+digits alone can be anything else as well, an offset or a size: it is looked for only where rows could have left it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
@@ -36,6 +36,22 @@ class Held:
         return not self.files
 
 
+@dataclass(frozen=True)
+class Looked:
+    """What was found in the files of a version, by their names."""
+
+    seen: frozenset[str] = frozenset()
+    living: Mapping[str, int] = field(default_factory=dict)
+    """Rows of somebody."""
+    physical: Mapping[str, int] = field(default_factory=dict)
+    """The same with those that are only marked as deleted, of files that have such."""
+
+    @property
+    def held(self) -> Held:
+        marked = sum(count - self.living.get(name, 0) for name, count in self.physical.items())
+        return Held(sum(self.living.values()), marked, tuple(sorted({*self.living, *self.physical})))
+
+
 class Rewrite:
     """Begun before the table is read, so that files that others take away in between are a conflict. Rows that others
     append meanwhile are not: whoever is to be forgotten is not among them, or another look finds him."""
@@ -56,15 +72,24 @@ class Rewrite:
         """Of the version, in full and decoded."""
         return [unquote(str(name)) for name in self._inner.names()]
 
-    def held(self, find: Find) -> Held:
-        """Every file of the version is read: a person can be in any of them."""
-        found = _by_file(DataFrame(self._inner.rows(), self._session), find)
-        rows, marked = sum(found.values()), 0
-        if self._inner.marked():
-            all_of_them = _by_file(DataFrame(self._inner.withMarked(), self._session), find)
-            marked = sum(count - found.get(name, 0) for name, count in all_of_them.items())
-            found |= all_of_them
-        return Held(rows, marked, tuple(sorted(found)))
+    def look(self, find: Find, before: Looked | None = None) -> Looked:
+        """Every file of the version is read: a person can be in any of them. Files do not change: what was seen in one
+        `before` is still so."""
+        known = before or Looked()
+        now = [str(name) for name in self._inner.names()]
+        new = [name for name in now if name not in known.seen]
+        living, physical = dict(known.living), dict(known.physical)
+        if new:
+            names = _listed(self._jvm, new)
+            living |= _by_file(DataFrame(self._inner.rows(names), self._session), find)
+            if self._inner.marked():
+                physical |= _by_file(DataFrame(self._inner.withMarked(names), self._session), find)
+        there = set(now)
+        return Looked(
+            frozenset(now),
+            {name: count for name, count in living.items() if name in there},
+            {name: count for name, count in physical.items() if name in there},
+        )
 
     def held_beside(self, find: Find, names: Sequence[str]) -> dict[str, int]:
         """Of files in the folder of the table that are in no version, by their names from there on."""

@@ -17,7 +17,6 @@ from penstock.engine.forget.erase import DELETED, REDACTED, erase, sought
 from penstock.engine.forget.matching import Wanted
 from penstock.engine.forget.needle import Needle
 from penstock.engine.forget.scrub import Sought
-from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import Store
 from penstock.engine.upkeep.places import Place as DeltaPlace
@@ -67,6 +66,8 @@ class Forgetting:
 
     def carry_out(self) -> Done:
         for turn in range(ROUNDS):
+            for place in self.done.places.values():
+                place.problem = None
             self._each("rows are taken out", self._erase)
             self._readers()
             self._each("files are looked through", self._files)
@@ -132,14 +133,10 @@ class Forgetting:
 
     def _log(self, table: TablePlan) -> None:
         with to_oneself(self._spark, self._plan, table) as work:
-            acquire_commit(work.lock, table.name)
-            try:
-                for place, within in self._logs(table):
-                    looked = scrub_log(self._spark, work.store, place, within)
-                    self.done.places[place.name].log_rewritten += looked.rewritten
-                    self.done.places[place.name].log_removed += looked.removed
-            finally:
-                work.lock.release()
+            for place, within in self._logs(table):
+                looked = scrub_log(self._spark, work.store, place, within)
+                self.done.places[place.name].log_rewritten += looked.rewritten
+                self.done.places[place.name].log_removed += looked.removed
 
     def _logs(self, table: TablePlan) -> Iterator[tuple[DeltaPlace, Sought]]:
         known = sought(table, self._wanted)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock.engine.forget.erase import finding, sought
 from penstock.engine.forget.matching import Wanted
-from penstock.engine.forget.rewrite import Held, Rewrite
+from penstock.engine.forget.rewrite import Find, Held, Rewrite
 from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.replay.fill import Work
@@ -20,7 +20,6 @@ from penstock.engine.upkeep.vacuuming import within
 from penstock.ops.vacuum.look import now_ms
 from penstock.ops.vacuum.needs import needs, still_needed
 from penstock.plan.model import Plan
-from penstock.plan.subjects import Subjects
 
 _END = b"PAR1"
 _PATIENCE = 600.0
@@ -42,40 +41,59 @@ class Beside:
 
 
 def remove_files(plan: Plan, work: Work, wanted: Wanted, *, delete: bool) -> list[Beside]:
-    """Under the table's commit lock, so that no batch is at work: what is in no version then is nobody's."""
+    """The files are read before the table's batches have to wait; then, under its commit lock, only what is new since:
+    what is in no version while no batch is at work is nobody's."""
+    known = sought(work.table, wanted)
+    mine = [
+        (place, finding(work.table, known[place.name], wanted))
+        for place in places(work.table)
+        if place.name in known and DeltaLog(work.store, place.uri, place.name).versions()
+    ]
+    seen = {place.name: _read(work, place, find, _Read()) for place, find in mine}
     acquire_commit(work.lock, work.table.name, patience=_PATIENCE)
     try:
-        known = sought(work.table, wanted)
-        return [
-            _remove(plan, work, place, known[place.name], wanted, delete=delete)
-            for place in places(work.table)
-            if place.name in known and DeltaLog(work.store, place.uri, place.name).versions()
-        ]
+        return [_remove(plan, work, place, _read(work, place, find, seen[place.name]), delete) for place, find in mine]
     finally:
         work.lock.release()
 
 
-def _remove(plan: Plan, work: Work, place: Place, subjects: Subjects, wanted: Wanted, *, delete: bool) -> Beside:
-    store = work.store
+@dataclass(frozen=True)
+class _Read:
+    others: tuple[str, ...] = ()
+    """In no version."""
+    whole: frozenset[str] = frozenset()
+    """Those that could be read."""
+    held: Mapping[str, int] = field(default_factory=dict)
+    """Rows of somebody."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+def _read(work: Work, place: Place, find: Find, before: _Read) -> _Read:
     rewrite = Rewrite(work.spark.newSession(), place.uri)
-    listed = store.listing(place.uri)
+    listed = work.store.listing(place.uri)
     active = {within(name, place.uri) for name in rewrite.files}
     others = [name for name in listed if name.endswith(".parquet") and name not in active and not _of_log(name)]
-    broken = [name for name in others if not whole(place.uri, name)] if plan.local else []
-    readable = [name for name in others if name not in set(broken)]
-    held = rewrite.held_beside(finding(work.table, subjects, wanted), readable)
-    goes = [*held, *broken]
+    readable = frozenset(name for name in others if "://" in place.uri or whole(place.uri, name))
+    held = dict(before.held) | rewrite.held_beside(find, [name for name in readable if name not in before.whole])
+    there = {name: count for name, count in held.items() if name in readable}
+    return _Read(tuple(others), readable, there, {name: listed[name].size for name in others})
+
+
+def _remove(plan: Plan, work: Work, place: Place, read: _Read, delete: bool) -> Beside:
+    broken = [name for name in read.others if name not in read.whole]  # their writers are dead: the lock is ours
+    goes = [*read.held, *broken]
+    store = work.store
     needed = still_needed(store, place.uri, needs(plan, work.table, place, store, now_ms())) if goes else {}
     removed = [name for name in goes if name not in needed]
     for name in removed if delete else ():
         delete_file(store, place.uri, name)
     return Beside(
         place.name,
-        len(others),
-        sum(held.values()),
+        len(read.others),
+        sum(read.held.values()),
         tuple(removed),
-        sum(listed[name].size for name in removed),
-        {name: needed[name] for name in held if name in needed},
+        sum(read.sizes[name] for name in removed),
+        {name: needed[name] for name in read.held if name in needed},
     )
 
 
@@ -106,8 +124,8 @@ def current(spark: SparkSession, work: Work, wanted: Wanted) -> dict[str, tuple[
     for place in places(work.table):
         if place.name in known and DeltaLog(work.store, place.uri, place.name).versions():
             rewrite = Rewrite(spark.newSession(), place.uri)
-            held = rewrite.held(finding(work.table, known[place.name], wanted))
-            found[place.name] = (len(rewrite.files), held)
+            looked = rewrite.look(finding(work.table, known[place.name], wanted))
+            found[place.name] = (len(looked.seen), looked.held)
     return found
 
 

@@ -52,7 +52,8 @@ def look_into_log(spark: SparkSession, store: Store, place: Place, sought: Sough
 
 
 def scrub_log(spark: SparkSession, store: Store, place: Place, sought: Sought) -> LogLooked:
-    """Under the table's commit lock. Killed anywhere, it is done again: each file is whole at every moment."""
+    """Beside the table's batches: they add to the log, and read only its end. Killed anywhere, it is done again: each
+    file is whole at every moment."""
     looked = look_into_log(spark, store, place, sought)
     rewritten = removed = 0
     if any(_CHECKPOINT.fullmatch(name) for name in looked.held):
@@ -60,7 +61,7 @@ def scrub_log(spark: SparkSession, store: Store, place: Place, sought: Sought) -
     for name in looked.held:
         path = f"{place.uri}/_delta_log/{name}"
         if _COMMIT.fullmatch(name):
-            made = scrubbed(store.read(path) or "", sought)
+            made = scrubbed(store.read(path) or "", sought)  # gone meanwhile, it stays so
             if made is not None:
                 _replace(store, path, made)
                 rewritten += 1

@@ -15,7 +15,7 @@ from penstock.errors import Terminal
 from penstock.ops.forget.asked import Name
 from penstock.ops.forget.files import current, remove_files
 from penstock.ops.forget.readers import running, sources_of
-from penstock.ops.replay.carry_out import working_on
+from penstock.ops.forget.turns import to_oneself
 from penstock.ops.vacuum.guard import time_text
 from penstock.plan.model import Plan, TablePlan
 
@@ -64,7 +64,7 @@ def look(spark: SparkSession, plan: Plan, wanted: Wanted) -> Outlook:
     for table in plan.tables:
         if not sought(table, wanted):
             continue
-        with working_on(spark, plan, table) as work:
+        with to_oneself(spark, plan, table) as work:
             beside = {one.place: one for one in remove_files(plan, work, wanted, delete=False)}
             for name, (files, held) in current(spark, work, wanted).items():
                 other = beside[name]

@@ -28,6 +28,8 @@ def _outside(plan: Plan, subjects: set[str]) -> Iterator[str]:
             yield f"the table {source.uri}, which is not of this project"
         if table.sink is not None:
             yield f"what the sink {table.name} has sent, to {table.sink.said}"
+    for reader in plan.maintenance.external:
+        yield f"{reader.name}, which reads {reader.table} from outside the project, and loses files if it is behind"
     yield "copies that others have made of the lake, and backups"
     yield "the scratch folders of Spark processes that still run (spark.local.dir), until they end"
 

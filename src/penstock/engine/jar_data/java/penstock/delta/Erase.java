@@ -72,14 +72,19 @@ public final class Erase {
         return files.stream().filter(file -> file.deletionVector() != null).count();
     }
 
-    /** The rows of the version, each with the name of its file. */
-    public Dataset<Row> rows() {
-        return rows(files);
+    /** The rows of files of the version, each with the name of its file. */
+    public Dataset<Row> rows(List<String> names) {
+        var wanted = new HashSet<>(names);
+        return read(files.stream().filter(file -> wanted.contains(name(file))).toList());
     }
 
-    /** The rows of the files with marks, the marked ones as well. */
-    public Dataset<Row> withMarked() {
-        return rows(files.stream().filter(file -> file.deletionVector() != null).map(Erase::unmarked).toList());
+    /** The same of those with marks, the marked rows as well. */
+    public Dataset<Row> withMarked(List<String> names) {
+        var wanted = new HashSet<>(names);
+        return read(files.stream()
+                .filter(file -> file.deletionVector() != null && wanted.contains(name(file)))
+                .map(Erase::unmarked)
+                .toList());
     }
 
     /** The rows of files that lie in the folder of the table, named from there on, and belong to no version. */
@@ -93,7 +98,7 @@ public final class Erase {
                     new org.apache.hadoop.fs.Path(null, null, name).toUri().toString(), partition, 1L << 20, 0L, true,
                     null, null, null, Option.empty(), Option.empty(), Option.empty(), Option.empty(), Option.empty()));
         }
-        return rows(made);
+        return read(made);
     }
 
     /** Which files are written anew, by their names. */
@@ -112,7 +117,7 @@ public final class Erase {
 
     /** The rows of the files that are written anew. */
     public Dataset<Row> chosen() {
-        return rows(chosen);
+        return read(chosen);
     }
 
     /**
@@ -153,7 +158,7 @@ public final class Erase {
         return snapshot.version();
     }
 
-    private Dataset<Row> rows(List<AddFile> of) {
+    private Dataset<Row> read(List<AddFile> of) {
         SparkSession.setActiveSession(spark);
         return log.createDataFrame(transaction.snapshot(), CollectionConverters.asScala(of).toSeq(), false, Option.empty())
                 .selectExpr("*", "_metadata.file_path AS " + Exchange.FILE);
