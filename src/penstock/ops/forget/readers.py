@@ -88,15 +88,18 @@ def _past(
     try:
         if table.stream is not None:
             begin_anew(spark, plan, table, source, store, told)
-        if not _read(table, source, store, version) and not running(plan, table):
+        alone = False
+        while _reached(table, source, store) < version:
+            if running(plan, table) and time.monotonic() < deadline:
+                told(table.name, f"waits until it has read version {version} of {source.table}")
+                time.sleep(_POLL)
+                continue
+            if alone or running(plan, table):
+                return f"has read {source.table} up to version {_reached(table, source, store)} of {version}"
+            alone = True
             told(table.name, "reads on")
             if (failed := run(table)) is not None:
                 return failed.message
-        while not _read(table, source, store, version):
-            if time.monotonic() > deadline or not running(plan, table):
-                return f"has read {source.table} up to version {_reached(table, source, store)} of {version}"
-            told(table.name, f"waits until it has read version {version} of {source.table}")
-            time.sleep(_POLL)
         if table.aggregate is not None and table.aggregate.emit == "final":
             _recompute(spark, plan, table, source, store, told)
     except PenstockError as error:
@@ -162,10 +165,6 @@ def _done(table: TablePlan, entry: Entry, store: Store) -> bool:
 def _newest_change(store: Store, source: DeltaSource) -> int | None:
     log = RecentLog(store, source.uri, source.table or source.uri)
     return next((commit.version for commit in log.backwards() if commit.changes), None)
-
-
-def _read(table: TablePlan, source: DeltaSource, store: Store, version: int) -> bool:
-    return _reached(table, source, store) >= version
 
 
 def _reached(table: TablePlan, source: DeltaSource, store: Store) -> int:
