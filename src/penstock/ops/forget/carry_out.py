@@ -73,7 +73,7 @@ class Forgetting:
             self._each("files are looked through", self._files)
             if any(one.needed for one in self.done.places.values()):
                 self._step_over()
-                self._each("files are looked through", self._files)
+                self._each("files are looked through", self._files_left)
             self._each("the log is looked through", self._log)
             self._elsewhere()
             self._each("the proof: every file is read again", self._prove)
@@ -118,6 +118,10 @@ class Forgetting:
                 done.removed_files += len(one.removed)
                 done.removed_bytes += one.bytes
                 done.needed = dict(one.needed)
+
+    def _files_left(self, table: TablePlan) -> None:
+        if any(self.done.places[name].needed for name in sought(table, self._wanted)):
+            self._files(table)
 
     def _step_over(self) -> None:
         """Readers are past, but for their last batch, which would be run again if their checkpoint was lost."""

@@ -5,6 +5,7 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.paths.SparkPath;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
@@ -12,6 +13,7 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.delta.DeltaLog;
 import org.apache.spark.sql.delta.DeltaOperations;
 import org.apache.spark.sql.delta.OptimisticTransaction;
+import org.apache.spark.sql.delta.Snapshot;
 import org.apache.spark.sql.delta.actions.Action;
 import org.apache.spark.sql.delta.actions.AddFile;
 import org.apache.spark.sql.delta.actions.DeletionVectorDescriptor;
@@ -29,6 +31,11 @@ public final class Erase {
     private static final scala.collection.immutable.Map<String, String> NOTHING =
             scala.collection.immutable.Map$.MODULE$.empty();
 
+    /** The files of a version: looked at several times, and Delta reads them by Spark jobs each time. */
+    private record Known(String table, long version, List<AddFile> files) {}
+
+    private static final Map<String, Known> KNOWN = new ConcurrentHashMap<>();
+
     private final SparkSession spark;
     private final DeltaLog log;
     private final OptimisticTransaction transaction;
@@ -39,7 +46,17 @@ public final class Erase {
         this.spark = spark;
         this.log = log;
         transaction = log.startTransaction(Option.empty(), Option.empty());
-        files = new ArrayList<>(transaction.snapshot().allFiles().collectAsList());
+        files = filesOf(log, transaction.snapshot());
+    }
+
+    private static List<AddFile> filesOf(DeltaLog log, Snapshot snapshot) {
+        var path = log.dataPath().toString();
+        var known = KNOWN.get(path);
+        if (known == null || known.version != snapshot.version() || !known.table.equals(snapshot.metadata().id())) {
+            known = new Known(snapshot.metadata().id(), snapshot.version(), snapshot.allFiles().collectAsList());
+            KNOWN.put(path, known);
+        }
+        return known.files;
     }
 
     public static Erase begin(SparkSession spark, String path) {
