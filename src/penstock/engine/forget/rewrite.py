@@ -70,17 +70,20 @@ class Rewrite:
     @property
     def files(self) -> list[str]:
         """Of the version, in full and decoded."""
-        return [unquote(str(name)) for name in self._inner.names()]
+        return [unquote(name) for name in self._names()]
+
+    def _names(self) -> list[str]:
+        return str(self._inner.names()).split()
 
     def look(self, find: Find, before: Looked | None = None) -> Looked:
         """Every file of the version is read: a person can be in any of them. Files do not change: what was seen in one
         `before` is still so."""
         known = before or Looked()
-        now = [str(name) for name in self._inner.names()]
+        now = self._names()
         new = [name for name in now if name not in known.seen]
         living, physical = dict(known.living), dict(known.physical)
         if new:
-            names = _listed(self._jvm, new)
+            names = "\n".join(new)
             living |= _by_file(DataFrame(self._inner.rows(names), self._session), find)
             if self._inner.marked():
                 physical |= _by_file(DataFrame(self._inner.withMarked(names), self._session), find)
@@ -95,12 +98,12 @@ class Rewrite:
         """Of files in the folder of the table that are in no version, by their names from there on."""
         if not names:
             return {}
-        found = _by_file(DataFrame(self._inner.others(_listed(self._jvm, names)), self._session), find)
+        found = _by_file(DataFrame(self._inner.others("\n".join(names)), self._session), find)
         return {within(unquote(name), self.uri): count for name, count in found.items()}
 
     def commit(self, held: Held, find: Find, entry: Entry, redact: Redact | None) -> int:
         """The version."""
-        self._inner.choose(_listed(self._jvm, held.files))
+        self._inner.choose("\n".join(held.files))
         rows = DataFrame(self._inner.chosen(), self._session).drop(FILE)
         condition = find(rows)
         assert condition is not None
@@ -128,10 +131,3 @@ def _by_file(rows: DataFrame, find: Find) -> dict[str, int]:
     if condition is None:
         return {}
     return {str(row[0]): int(row[1]) for row in rows.where(condition).groupBy(FILE).count().collect()}
-
-
-def _listed(jvm: Any, names: Sequence[str]) -> Any:
-    made = jvm.java.util.ArrayList()
-    for name in names:
-        made.add(name)
-    return made

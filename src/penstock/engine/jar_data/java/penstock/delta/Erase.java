@@ -2,10 +2,12 @@ package penstock.delta;
 
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.HashSet;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Collectors;
 import org.apache.spark.paths.SparkPath;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
@@ -79,9 +81,9 @@ public final class Erase {
         return CDCReader.isCDCEnabledOnTable(transaction.metadata(), spark);
     }
 
-    /** The files of the version, as the rows name them. */
-    public List<String> names() {
-        return files.stream().map(this::name).toList();
+    /** The files of the version, as the rows name them, a line each: many would take long, one by one. */
+    public String names() {
+        return files.stream().map(this::name).collect(Collectors.joining("\n"));
     }
 
     /** How many files have rows that are only marked as deleted. */
@@ -90,14 +92,14 @@ public final class Erase {
     }
 
     /** The rows of files of the version, each with the name of its file. */
-    public Dataset<Row> rows(List<String> names) {
-        var wanted = new HashSet<>(names);
+    public Dataset<Row> rows(String names) {
+        var wanted = lines(names);
         return read(files.stream().filter(file -> wanted.contains(name(file))).toList());
     }
 
     /** The same of those with marks, the marked rows as well. */
-    public Dataset<Row> withMarked(List<String> names) {
-        var wanted = new HashSet<>(names);
+    public Dataset<Row> withMarked(String names) {
+        var wanted = lines(names);
         return read(files.stream()
                 .filter(file -> file.deletionVector() != null && wanted.contains(name(file)))
                 .map(Erase::unmarked)
@@ -105,12 +107,12 @@ public final class Erase {
     }
 
     /** The rows of files that lie in the folder of the table, named from there on, and belong to no version. */
-    public Dataset<Row> others(List<String> names) {
+    public Dataset<Row> others(String names) {
         var made = new ArrayList<AddFile>();
         var parts = new HashMap<String, String>();
         transaction.metadata().physicalPartitionColumns().foreach(name -> parts.put(name, null));
         var partition = scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(parts));
-        for (var name : names) {
+        for (var name : lines(names)) {
             made.add(new AddFile(
                     new org.apache.hadoop.fs.Path(null, null, name).toUri().toString(), partition, 1L << 20, 0L, true,
                     null, null, null, Option.empty(), Option.empty(), Option.empty(), Option.empty(), Option.empty()));
@@ -119,8 +121,8 @@ public final class Erase {
     }
 
     /** Which files are written anew, by their names. */
-    public void choose(List<String> names) {
-        var wanted = new HashSet<>(names);
+    public void choose(String names) {
+        var wanted = lines(names);
         chosen.clear();
         for (var file : files) {
             if (wanted.remove(name(file))) {
@@ -183,6 +185,10 @@ public final class Erase {
 
     private String name(AddFile file) {
         return SparkPath.fromPath(file.absolutePath(log)).urlEncoded();
+    }
+
+    private static Set<String> lines(String names) {
+        return new LinkedHashSet<>(names.lines().toList());
     }
 
     private static AddFile unmarked(AddFile file) {
