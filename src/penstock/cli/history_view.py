@@ -56,7 +56,7 @@ def _read(line: Line) -> Text:
         return Text(f"starts at {', '.join(line.position)}", style="dim")
     text = Text(_compact(line.read))
     if line.changed:
-        text.append(f"; {_changed(line.changed)}", style="dim")
+        text.append(("; " if text.plain else "") + _changed(line.changed), style="dim")
     if line.note:
         text.append(("; " if text.plain else "") + line.note, style="yellow" if line.kind is None else "")
     return text

@@ -98,11 +98,11 @@ def _statistics(spark: SparkSession, path: str) -> Iterator[str]:
         kind = rows.schema[action].dataType if action in rows.columns else None
         if isinstance(kind, StructType):
             if "stats" in kind.names:
-                found.append(rows.select(F.col(f"{action}.stats")))
+                found.append(rows.select(F.col(f"{action}.stats").alias("stats")))
             if "stats_parsed" in kind.names:
-                found.append(rows.select(F.to_json(f"{action}.stats_parsed")))
+                found.append(rows.select(F.to_json(f"{action}.stats_parsed").alias("stats")))
     for one in found:
-        for row in one.where(F.col(one.columns[0]).isNotNull()).toLocalIterator():
+        for row in one.where("stats IS NOT NULL").toLocalIterator():
             yield str(row[0])
 
 
