@@ -13,6 +13,8 @@ from penstock.spec.source import KafkaFrom
 from penstock.spec.table import Table
 from penstock.spec.upstream import ChangesFrom, TableFrom
 
+FORGOTTEN = "penstock.forgotten"
+"""The one header that a redacted record has."""
 _BYTES = {"key": "key_binary", "value": "value_binary"}
 """Where what is not UTF-8 goes instead."""
 

@@ -50,7 +50,7 @@ class Place(Part):
         if (self.column is None) == (self.json_ is None):
             raise wrong("a place is a column, or a path in the JSON of one", f"write {self.shape}")
         if (self.json_ is None) != (self.path is None):
-            raise wrong("'json' and 'path' belong together", "write {json: value, path: $.customer_id}", at_key=True)
+            raise wrong("'json' and 'path' belong together", "write {json: value, path: $.customer_id}")
         if self.path is not None and not _PATH.fullmatch(self.path):
             hint = "write $.customer_id, $.customer.id, $.items[*].id or $['customer id']"
             raise wrong(f"{shown(self.path)} is not a path into JSON", hint, "path")

@@ -20,10 +20,8 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, NumericType, Stri
 from penstock.engine.forget.order import Order
 from penstock.engine.identifiers import quote
 from penstock.errors import SetupError, Terminal
-from penstock.plan.subjects import Place, Subjects
+from penstock.plan.subjects import FORGOTTEN, Place, Subjects
 
-FORGOTTEN = "penstock.forgotten"
-"""The one header that a redacted record has."""
 PAYLOAD = ("key", "key_binary", "value", "value_binary")
 """What a record says, by the canonical names of its columns: all of that goes."""
 _STEP = re.compile(r"\.([^.\[\]'\"\s*]+)|\['([^']+)'\]|\[(\d+|\*)\]")

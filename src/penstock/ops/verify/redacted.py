@@ -5,8 +5,7 @@ from __future__ import annotations
 from penstock.ops.quoting import identifier, literal
 from penstock.ops.verify.rows import count_at
 from penstock.plan.model import DeltaSource
-
-HEADER = "penstock.forgotten"
+from penstock.plan.subjects import FORGOTTEN
 
 
 def readable(source: DeltaSource) -> str:
@@ -14,7 +13,7 @@ def readable(source: DeltaSource) -> str:
     headers = source.holds.headers
     if headers is None or not source.holds.subjects:
         return "TRUE"
-    return f"coalesce({identifier(headers)}[1]['key'], '') <> {literal(HEADER)}"
+    return f"coalesce({identifier(headers)}[1]['key'], '') <> {literal(FORGOTTEN)}"
 
 
 def redacted(source: DeltaSource, version: int) -> int:
