@@ -27,6 +27,7 @@ from penstock.ops.forget.elsewhere import search
 from penstock.ops.forget.files import current, remove_files
 from penstock.ops.forget.logs import look_into_log, scrub_log, sought_in
 from penstock.ops.forget.model import Commit, Done, PlaceDone
+from penstock.ops.forget.outdated import outdated
 from penstock.ops.forget.outside import outside, undeclared
 from penstock.ops.forget.readers import Run, bring_on, step_over
 from penstock.ops.forget.turns import to_oneself
@@ -80,6 +81,7 @@ class Forgetting:
             if self.done.proven or turn == ROUNDS - 1 or not self._came_back():
                 break
         self.done.outside = outside(self._plan, self._wanted.orders)
+        self.done.outdated = outdated(self._plan, self._tables)
         self.done.undeclared = undeclared(self._plan, self._wanted.orders)
         self._each("", self._commits)
         self.done.ended_ms = _now()

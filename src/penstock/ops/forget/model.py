@@ -61,6 +61,8 @@ class Done:
     outside: list[str] = field(default_factory=list)
     undeclared: tuple[str, ...] = ()
     """Tables made of one that declares, and that declare nothing: they were not searched."""
+    outdated: dict[str, str] = field(default_factory=dict)
+    """Tables whose runner may not know of the subject."""
     ended_ms: int = 0
 
     @property
@@ -78,6 +80,7 @@ class Done:
             if one.log_left
         ]
         found += [f"{one.table} {one.problem}" for one in self.readers if one.problem]
+        found += [f"{table}: {why}" for table, why in self.outdated.items()]
         found += [f"{path} still has a name" for path in self.elsewhere.held]
         return found
 
