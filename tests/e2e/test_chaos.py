@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import chaos_changes, chaos_layers
+from tests.e2e import chaos_changes, chaos_forget, chaos_layers
 from tests.e2e.chaos import chaos
 from tests.e2e.chaos_frame import Asked
 
@@ -32,3 +32,10 @@ def test_merged_tables_their_replicas_and_their_audit_equal_a_reference(kills: i
     asked = Asked(kills=kills, seed=5, partitions=3, rate=200, shortest=0.0, longest=4.0, folder=tmp_path)
     found = chaos_changes.chaos(asked, batches=1 + (kills > 1))
     assert found["living"] and found["versions"] and found["matching versions"] and found["audited"] and found["polls"]
+
+
+@pytest.mark.deep
+def test_people_forgotten_by_commands_that_are_killed_are_nowhere_and_all_others_are_whole(tmp_path: Path) -> None:
+    asked = Asked(kills=4, seed=2, partitions=2, rate=100, shortest=5.0, longest=40.0, folder=tmp_path)
+    found = chaos_forget.chaos(asked)
+    assert found["silver"] and found["quarantine"] and found["redacted"] and found["gold"]

@@ -20,6 +20,6 @@ def test_the_examples_in_the_docs_are_valid_together(tmp_path: Path) -> None:
     load(tmp_path, whole)
     head = HEAD.replace('kafka: {bootstrap: "127.0.0.1:9092"}\n', "")
     text = head + "\n".join(parts).replace("/run/secrets/kafka", "secret")
-    project = load(tmp_path, text, KAFKA_USER="u", KEY_PASSWORD="p", S3_SECRET="s")
-    assert len(parts) == 5
+    project = load(tmp_path, text, KAFKA_USER="u", KEY_PASSWORD="p", S3_SECRET="s", FORGET_KEY="f" * 64)
+    assert len(parts) == 6
     assert project.spark.jars == ("jars/hadoop-aws.jar",)

@@ -96,7 +96,7 @@ def test_what_was_restored_is_what_it_was_then(log: HandLog) -> None:
 
 def test_rows_that_an_entry_of_another_kind_took_are_an_excuse(log: HandLog) -> None:
     merged(log, 1)
-    log.commit("DELETE", note=entry(1, at(0), at(1), kind="forget"), adds=1, removes=1)  # type: ignore[arg-type]
+    log.commit("DELETE", note=entry(1, at(0), at(1), kind="forget"), adds=1, removes=1)
     found = content(log)
     assert found.entry is not None and found.entry.kind == "batch"
     assert found.excuses == ["version 2 (forget) changed rows of it beside its batches"]

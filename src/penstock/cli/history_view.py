@@ -56,7 +56,7 @@ def _read(line: Line) -> Text:
         return Text(f"starts at {', '.join(line.position)}", style="dim")
     text = Text(_compact(line.read))
     if line.changed:
-        text.append(f"; {_changed(line.changed)}", style="dim")
+        text.append(("; " if text.plain else "") + _changed(line.changed), style="dim")
     if line.note:
         text.append(("; " if text.plain else "") + line.note, style="yellow" if line.kind is None else "")
     return text
@@ -64,9 +64,9 @@ def _read(line: Line) -> Text:
 
 def _changed(numbers: Mapping[str, int]) -> str:
     """`3 inserted, 5 updated; 2 of 40 files looked at`."""
-    kinds = ("inserted", "updated", "deleted", "superseded", "conflicts")
+    kinds = ("inserted", "updated", "deleted", "redacted", "superseded", "conflicts")
     parts = [f"{numbers[kind]:,} {kind}" for kind in kinds if numbers.get(kind)]
-    looked = f"{numbers.get('scanned', 0):,} of {numbers.get('files', 0):,} files looked at"
+    looked = f"{numbers.get('scanned', 0):,} of {numbers['files']:,} files looked at" if "files" in numbers else ""
     return "; ".join(filter(None, (", ".join(parts), looked)))
 
 

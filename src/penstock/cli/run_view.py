@@ -14,7 +14,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.engine.protocol.fates import CONFLICTS, DROPPED, DUPLICATES, REJECTED, SUPERSEDED, UNMET, Fates, added
+from penstock.engine.protocol.fates import (
+    CONFLICTS,
+    DROPPED,
+    DUPLICATES,
+    FORGOTTEN,
+    REJECTED,
+    SUPERSEDED,
+    UNMET,
+    Fates,
+    added,
+)
 from penstock.engine.protocol.write import Written
 from penstock.errors import PenstockError
 from penstock.runtime.listener import Outcome, Result
@@ -51,6 +61,7 @@ _FATES = {
     SUPERSEDED: "superseded",
     CONFLICTS: "contradicting",
     DROPPED: "dropped",
+    FORGOTTEN: "forgotten",
 }
 
 

@@ -23,6 +23,7 @@ VERBS = {
     "checkpoints": (RUN, "What tables go on from: look at it, heal it, choose it."),
     "optimize": (RUN, "Make large files of small ones, where it pays."),
     "vacuum": (RUN, "Delete files that no version and no reader needs any more."),
+    "forget": (RUN, "Erase somebody from every table, file and log, and prove it."),
     "status": (WATCH, "Per table: state, last batch, rows, position and lag."),
     "history": (WATCH, "The commits of a table with their ledger entries."),
     "dlq": (WATCH, "What was rejected, and why: the quarantines of the tables."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from penstock.engine import bronze
+from penstock.engine.forget.suppression import Suppression
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import Fates
 from penstock.engine.protocol.function import Pinned
@@ -13,15 +14,15 @@ from penstock.plan.model import TablePlan
 
 
 class Landing:
-    def __init__(self, table: TablePlan) -> None:
-        self._table = table
+    def __init__(self, table: TablePlan, suppression: Suppression) -> None:
+        self._table, self._suppression = table, suppression
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
         return Pinned()
 
     def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         rows = bronze.rows(batch, self._table, entry.pins) if self._table.columns else batch
-        into.append(in_files(rows, files), entry)
+        into.append(in_files(self._suppression.own(rows), files), entry)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
         return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.engine.forget.suppression import Suppression
 from penstock.engine.merge.tombstones import living
 from penstock.engine.protocol.entry import Pins
 from penstock.engine.protocol.log import DeltaLog
@@ -17,6 +18,10 @@ class Lookups:
         self._table = table.name
         self._places = {one.name: one.uri for one in table.stages.lookups} if table.stages else {}
         self._merged = {one.name for one in table.stages.lookups if one.merged} if table.stages else set()
+        self._holds = (
+            {one.name: one.holds for one in table.stages.lookups if one.holds.subjects} if table.stages else {}
+        )
+        self._suppression = Suppression(table, store)
         self._logs = {name: DeltaLog(store, uri, name) for name, uri in self._places.items()}
 
     def newest(self) -> dict[str, int]:
@@ -34,4 +39,10 @@ class Lookups:
             name: spark.read.format("delta").option("versionAsOf", pins.lookups[name]).load(uri)
             for name, uri in self._places.items()
         }
-        return {name: living(rows) if name in self._merged else rows for name, rows in found.items()}
+        if self._holds:
+            self._suppression.look()
+        return {name: self._shown(name, rows) for name, rows in found.items()}
+
+    def _shown(self, name: str, rows: DataFrame) -> DataFrame:
+        rows = living(rows) if name in self._merged else rows
+        return self._suppression.without(rows, self._holds[name]) if name in self._holds else rows

@@ -14,6 +14,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from penstock.engine.forget.suppression import Suppression
 from penstock.engine.protocol.commit import append, append_nothing, carrying, confirm, must_confirm
 from penstock.engine.protocol.entry import WHOLE, Counts, Entry
 from penstock.engine.protocol.genesis import genesis
@@ -42,9 +43,21 @@ _PROPERTIES = {
 class Quarantine:
     """Made with its table; used under the table's commit lock."""
 
-    def __init__(self, spark: SparkSession, store: Store, place: Place, source: str, *, idempotent: bool) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: Store,
+        place: Place,
+        source: str,
+        suppression: Suppression | None = None,
+        *,
+        idempotent: bool,
+    ) -> None:
         """`source` is the type of the table's coordinates."""
         self._place, self._idempotent = place, idempotent
+        self._suppression = suppression
+        self.forgotten = 0
+        """Of the rows that were last to be added: those that were not, because they are of somebody to be forgotten."""
         self.log = DeltaLog(store, place.uri, place.table)
         self._source = source
         self._tail: Tail | None = read_tail(self.log)
@@ -122,6 +135,7 @@ class Quarantine:
     def add(self, explained: DataFrame, entry: Entry) -> int:
         """Appends the rejected rows of a batch; how many that were."""
         assert self._tail is not None
+        explained = self._remembered(explained)
         counts = Counts(self._tail.commit.rows, self._tail.counts.total)
         own = replace(
             entry,
@@ -150,6 +164,11 @@ class Quarantine:
         before = self._tail.version
         self._tail = advance(self._tail, self.log)
         return self._tail.commit.rows if self._tail.version > before else 0
+
+    def _remembered(self, rows: DataFrame) -> DataFrame:
+        found = self._suppression.of_rejected(rows) if self._suppression is not None else None
+        self.forgotten = 0 if found is None else rows.where(found).count()
+        return rows if found is None else rows.where(~found)
 
 
 def version_of(log: DeltaLog, key: tuple[int, int], until_ms: int) -> int:

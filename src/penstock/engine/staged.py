@@ -10,6 +10,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from penstock.engine.forget.suppression import Suppression
 from penstock.engine.lookups import Lookups
 from penstock.engine.merge.merging import Merging
 from penstock.engine.protocol.entry import Entry, Pins
@@ -18,6 +19,7 @@ from penstock.engine.protocol.fates import (
     CONFLICTS,
     DROPPED,
     DUPLICATES,
+    FORGOTTEN,
     READ,
     REJECTED,
     RESHAPED,
@@ -43,9 +45,17 @@ Told = Mapping[str, Any]
 
 
 class Staged:
-    def __init__(self, table: TablePlan, stages: StagedTable, lookups: Lookups, quarantine: Quarantine | None) -> None:
+    def __init__(
+        self,
+        table: TablePlan,
+        stages: StagedTable,
+        lookups: Lookups,
+        quarantine: Quarantine | None,
+        suppression: Suppression,
+    ) -> None:
         assert table.stages is not None
         self._table, self._stages, self._lookups, self._quarantine = table, stages, lookups, quarantine
+        self._suppression = suppression
         self._dedupe = table.stages.dedupe
         self._merging = Merging(table) if table.write.merge is not None else None
         self._made: Made | None = None
@@ -56,7 +66,7 @@ class Staged:
 
     def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         self._made = self._make(batch, entry)
-        rows = self._made.rows
+        rows = self._suppression.own(self._made.rows, count=True)
         if self._merging is not None:
             self._merging.write(rows, entry, into, files=files, rejects=partial(_rejects, self._made))
             return
@@ -73,6 +83,7 @@ class Staged:
         fates = self._fates(found, entry, rows)
         if fates[REJECTED] and self._quarantine is not None:
             self._quarantine.add(self._stages.explained(self._brought(batch, entry, made, found)), entry)
+            fates = _less_forgotten(fates, self._quarantine)
         return fates
 
     def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame:
@@ -135,6 +146,7 @@ class Staged:
             if known and (changed or self._stages.depends_on_the_moment):
                 explained = self._left_over(batch, entry, made, explained)
             self._quarantine.add(explained, entry)
+        self._suppression.count(made.rows)
         return {} if changed else self._fates([judged.counted() for judged in made.judged], entry, rows)
 
     def _fates(self, found: Sequence[Told], entry: Entry, rows: int) -> dict[str, int]:
@@ -160,6 +172,11 @@ class Staged:
         why = reason("judged_anew", literal(_JUDGED_ANEW))
         records = self._stages.records_of(batch, entry.pins, good).selectExpr("*", f"{why} AS why")
         return explained.unionByName(records).join(there.select(SOURCE), SOURCE, "left_anti")
+
+
+def _less_forgotten(fates: dict[str, int], quarantine: Quarantine) -> dict[str, int]:
+    left_out = quarantine.forgotten
+    return {**fates, REJECTED: fates[REJECTED] - left_out, FORGOTTEN: left_out} if left_out else fates
 
 
 def _rejects(made: Made) -> int:

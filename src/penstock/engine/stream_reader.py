@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.engine.covered import Asked, Covered
 from penstock.engine.delta.reader import DeltaReader
 from penstock.engine.delta.version import parse
+from penstock.engine.forget.suppression import Suppression
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.source import Move, Position, Start
 from penstock.engine.stages.transform import load_transform
@@ -41,6 +42,10 @@ class StreamReader:
         self._tables = of_streams(plan.inputs)
         self._where = f"{table.name} ({plan.file})"
         first = next(iter(plan.inputs))
+        self._suppression = Suppression(table, open_store(table.uri))
+        self._holds = {name: source.holds for name, source in plan.inputs.items()}
+        self._suppression = Suppression(table, open_store(table.uri))
+        self._holds = {name: source.holds for name, source in plan.inputs.items()}
         self._function = load_transform(TransformPlan(file=plan.file, function=plan.function), first, table.name)
         self._begin: dict[str, str] = {}
 
@@ -84,10 +89,19 @@ class StreamReader:
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """What the function makes of its inputs. Spark runs an empty first batch, for its state to begin with: Delta
-        takes that as the whole table up to there, unless it is told the version once more."""
+        takes that as the whole table up to there, unless it is told the version once more. Who is on the suppression
+        list when the stream begins is left out of them; who comes onto it later is left out of what the function makes.
+        """
+        self._suppression.look()
         begin = {name: {"startingVersion": version} for name, version in self._begin.items()}
         first, *others = (
-            (name, reader.stream(spark, {INPUT: name, **begin.get(name, {})})) for name, reader in self._readers.items()
+            (
+                name,
+                self._suppression.without(
+                    reader.stream(spark, {INPUT: name, **begin.get(name, {})}), self._holds[name]
+                ),
+            )
+            for name, reader in self._readers.items()
         )
         made = self._function(first[1], dict(others), 0)
         if not made.isStreaming:

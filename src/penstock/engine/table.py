@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from penstock.engine.comparison import compare, read_ledger, refuse_gone
 from penstock.engine.delta.version import base_of
+from penstock.engine.forget.statistics import settle_statistics, with_statistics
 from penstock.engine.merge.purge import purge
 from penstock.engine.protocol.checkpoint import folder_of, read_checkpoint
 from penstock.engine.protocol.entry import WHOLE, Entry
@@ -90,6 +91,9 @@ def prepare(
             if evolved := settle_columns(spark, table, made.schema):
                 say(evolved)
                 tail = advance(tail, log)
+            if hidden := settle_statistics(spark, table, made.schema):
+                say(hidden)
+                tail = advance(tail, log)
         function = made.ready(spark, table, store, tail.entry, idempotent=idempotent)
         tail = purge(spark, table, log, carry_forward(spark, log, tail, table.uri))
         if idempotent:
@@ -136,7 +140,7 @@ def _create(
         schema=made.schema,
         partition_by=table.write.partition_by,
         cluster_by=table.write.cluster_by,
-        properties=table.properties,
+        properties=with_statistics(table, made.schema),
         position=start.position,
         definition=table.definition,
         topics=start.ids,

@@ -18,6 +18,9 @@ from penstock.engine.changes.shape import Shape, shape
 from penstock.engine.files.function import FilesFunction, files_schema
 from penstock.engine.files.quarantine import FileQuarantine
 from penstock.engine.files.reader import FilesReader
+from penstock.engine.forget.function import Forgetting
+from penstock.engine.forget.places import refuse_unknown_places
+from penstock.engine.forget.suppression import Suppression
 from penstock.engine.landing import Landing
 from penstock.engine.lookups import Lookups
 from penstock.engine.merge.merging import table_schema
@@ -59,45 +62,60 @@ class TableFunction:
             raise UsageError(
                 f"what {table.name} would become cannot be shown without making it", hint="leave --dry-run out"
             )
-        return self._function(table, store, None)
+        return self._function(table, store, None, Suppression(table, store))
 
     def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
         """Under the table's commit lock: the quarantine is made if it is not there."""
+        suppression = Suppression(table, store)
         if table.stream is not None:
-            return Streamed(table.stream)
+            return _forgetting(Streamed(table.stream, suppression), suppression)
         if isinstance(table.sink, SinkPlan):
             assert self.message is not None
-            return Sending(table.name, table.sink, self.message)
+            return _forgetting(Sending(table.name, table.sink, self.message), suppression)
         if isinstance(table.sink, ChangeSink):
             assert self.shape is not None
             beside_it = quarantine_of(table.name, table.uri)
-            refused = Quarantine(spark, store, beside_it, COORDINATES, idempotent=idempotent)
+            refused = Quarantine(spark, store, beside_it, COORDINATES, suppression, idempotent=idempotent)
             refused.create(entry)
             target = open_target(spark, table, store, self.shape)
             target.ready(entry)
-            return Following(table.sink, self.shape, target, SetAside(refused, self.shape))
+            return _forgetting(Following(table.sink, self.shape, target, SetAside(refused, self.shape)), suppression)
         quarantine: Quarantine | None = None
         if self.files is not None:
             place = quarantine_of(table.name, table.uri)
-            beside = FileQuarantine(spark, store, place, self.source_type, idempotent=idempotent)
+            beside = FileQuarantine(spark, store, place, self.source_type, suppression, idempotent=idempotent)
             beside.create(entry)
-            return FilesFunction(spark, table, store, self.files, beside)
+            return FilesFunction(spark, table, store, self.files, beside, suppression)
         if table.may_reject:
             place = quarantine_of(table.name, table.uri)
-            quarantine = Quarantine(spark, store, place, self.source_type, idempotent=idempotent)
+            quarantine = Quarantine(spark, store, place, self.source_type, suppression, idempotent=idempotent)
             quarantine.create(entry)
-        return self._function(table, store, quarantine)
+        return self._function(table, store, quarantine, suppression)
 
-    def _function(self, table: TablePlan, store: Store, quarantine: Quarantine | None) -> Function:
+    def _function(
+        self, table: TablePlan, store: Store, quarantine: Quarantine | None, suppression: Suppression
+    ) -> Function:
+        if table.aggregate is not None and table.aggregate.emit != "final":
+            return Recomputed(table, store, suppression)
         if table.aggregate is not None:
-            return Final(table, quarantine) if table.aggregate.emit == "final" else Recomputed(table, store)
+            return _forgetting(Final(table, quarantine, suppression), suppression)
         if self.stages is None:
-            return Landing(table)
-        return Staged(table, self.stages, Lookups(table, store), quarantine)
+            return _forgetting(Landing(table, suppression), suppression)
+        return _forgetting(Staged(table, self.stages, Lookups(table, store), quarantine, suppression), suppression)
+
+
+def _forgetting(inner: Function, suppression: Suppression) -> Function:
+    return Forgetting(inner, suppression) if suppression.possible else inner
 
 
 def table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
     """Looks at the source's columns; reads no row."""
+    made = _table_function(spark, table, store, source)
+    refuse_unknown_places(table, made.schema)
+    return made
+
+
+def _table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
     if table.stream is not None:
         return TableFunction(_plain(source.stream(spark).schema))
     if isinstance(table.sink, SinkPlan):

@@ -13,6 +13,7 @@ from penstock.plan.maintenance import maintenance_plan
 from penstock.plan.model import EXTRA_JARS, Plan, Setting
 from penstock.plan.settings import YOURS, session_settings
 from penstock.plan.sink import sink_plan
+from penstock.plan.subjects import forget_plan
 from penstock.plan.table import kafka_columns, table_plan
 from penstock.spec.graph import in_order
 from penstock.spec.lake import lake_place
@@ -43,6 +44,7 @@ def build_plan(project: Project, *, cores: int | None = None) -> Plan:
         ),
         secret_conf=secret_conf,
         maintenance=maintenance_plan(project.maintenance),
+        forget=forget_plan(project, lake),
     )
 
 

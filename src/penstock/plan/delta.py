@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.plan.model import DeltaSource, Setting, VersionStart
 from penstock.plan.settings import YOURS
 from penstock.plan.stages import table_uri
+from penstock.plan.subjects import held_by
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
 from penstock.spec.upstream import ChangesFrom, DeltaFrom, TableFrom
@@ -66,6 +67,7 @@ def delta_plan(
         options={setting.name: setting.value for setting in settings if setting.value == "true"},
         changes=isinstance(source, ChangesFrom),
         merged=upstream is not None and upstream.write.merge is not None,
+        holds=held_by(project, table),
     )
     return made, tuple(settings)
 

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from penstock.plan.maintenance import MaintenancePlan
 from penstock.plan.stages import AggregatePlan, Stages, WritePlan
+from penstock.plan.subjects import ForgetPlan, Holds, Subjects
 from penstock.plan.target import ChangeSink
 
 EXTRA_JARS = "penstock.extra.jars"
@@ -93,6 +94,8 @@ class DeltaSource:
     """Its change feed is read, not what is added to it."""
     merged: bool = False
     """It holds tombstones, which nobody else shall see."""
+    holds: Holds = field(default_factory=Holds)
+    """Of whom its rows are, if it is a table of the project that says so."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,10 @@ class TablePlan:
     waits_for: tuple[str, ...] = ()
     """What `run --once` finishes before this one: what it reads as it grows, and its lookups."""
     settings: tuple[Setting, ...] = ()
+    subjects: Subjects = field(default_factory=dict)
+    """Where its rows say of whom they are. A place can also be in the record that it decodes."""
+    forget: ForgetPlan | None = None
+    """Who shall be forgotten; None if no table of the project knows of a subject."""
 
     @property
     def may_reject(self) -> bool:
@@ -209,6 +216,8 @@ class Plan:
     secret_conf: Mapping[str, SecretStr] = field(default_factory=dict)
     """Confs given by reference (`${env:…}`, `${file:…}`): handed to the session, never printed."""
     maintenance: MaintenancePlan = field(default_factory=MaintenancePlan)
+    forget: ForgetPlan | None = None
+    """Where it is kept who shall be forgotten; None if no table knows of a subject."""
 
     @property
     def local(self) -> bool:

@@ -10,6 +10,7 @@ from penstock.plan.kafka import cluster_plan
 from penstock.plan.model import Cluster, Input, Setting, SinkPlan, TablePlan
 from penstock.plan.properties import property_settings
 from penstock.plan.settings import YOURS
+from penstock.plan.subjects import forget_plan
 from penstock.plan.table import brought_by
 from penstock.plan.target import ChangeSink, JdbcTarget, KafkaTarget, RedisTarget, SearchTarget
 from penstock.plan.trigger import trigger_plan
@@ -57,6 +58,7 @@ def sink_plan(project: Project, name: str, lake: str) -> TablePlan:
         upstream=upstream,
         waits_for=upstream,
         settings=(*source_settings, *target_settings, *properties),
+        forget=forget_plan(project, lake),
     )
 
 

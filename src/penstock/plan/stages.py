@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from penstock.plan.subjects import Holds, held_by
 from penstock.spec.aggregate import Aggregate
 from penstock.spec.graph import keys_of
 from penstock.spec.lake import lake_place
@@ -53,6 +54,8 @@ class Lookup:
     """Its name if it is a table of the project."""
     merged: bool = False
     """It holds tombstones."""
+    holds: Holds = field(default_factory=Holds)
+    """Of whom its rows are, if it is a table of the project that says so."""
 
 
 @dataclass(frozen=True)
@@ -255,4 +258,4 @@ def _lookup(project: Project, name: str, target: str, lake: str) -> Lookup:
     if is_place(target):
         return Lookup(name, lake_place(target, project.root), None)
     merged = project.tables[target].write.merge is not None
-    return Lookup(name, table_uri(lake, target), target, merged)
+    return Lookup(name, table_uri(lake, target), target, merged, held_by(project, target))

@@ -24,6 +24,7 @@ from penstock.plan.stages import (
     write_plan,
 )
 from penstock.plan.stream import stream_definition, stream_plan
+from penstock.plan.subjects import forget_plan, subjects_plan
 from penstock.plan.trigger import trigger_plan
 from penstock.spec.columns import table_columns
 from penstock.spec.folder import FilesFrom
@@ -74,6 +75,8 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
         upstream=upstream_of(table),
         waits_for=waits_for(project.tables, name),
         settings=(*source_settings, *_dedupe(stages), *merge_settings(merge), *properties),
+        subjects=subjects_plan(table),
+        forget=forget_plan(project, lake),
     )
 
 
@@ -152,5 +155,5 @@ def _plain(stages: Stages) -> Mapping[str, Any]:
         document["transform"]["file"] = None
     for lookup in document["lookups"]:
         lookup["uri"] = lookup["uri"] if lookup["table"] is None else None
-        del lookup["merged"]
+        del lookup["merged"], lookup["holds"]
     return document

@@ -17,6 +17,9 @@ def cautions(tree: Any) -> Iterator[Finding]:
     for name, value in _items(_get(tree, "spark", "conf")):
         if is_sensitive(name) and value is not None and not isinstance(value, Referenced):
             yield _in_clear(("spark", "conf", name), name)
+    key = _get(tree, "forget", "key")
+    if key is not None and not isinstance(key, Referenced):
+        yield _in_clear(("forget", "key"), "key", prefix="FORGET_")
     for name, table in _items(_get(tree, "tables")):
         yield from _options(("tables", name, "from", "options"), _get(table, "from", "options"))
     for name, sink in _items(_get(tree, "sinks")):

@@ -17,6 +17,7 @@ from penstock.spec.finding import Finding, Referenced, Wrong
 from penstock.spec.finding import Path as TreePath
 from penstock.spec.project import Project
 from penstock.spec.reference import resolve
+from penstock.spec.subjects import undeclared
 
 FILE = "penstock.yml"
 
@@ -61,6 +62,10 @@ def check_project(folder: Path, *, env: Mapping[str, str] | None = None) -> Chec
         if document.known(finding.path) not in unresolved
     ]
     warnings = [document.problem(one.path, one.message, one.hint) for one in cautions(tree)]
+    if project is not None:
+        warnings += [
+            document.problem(one.path, one.message, one.hint, at_key=True) for one in undeclared(project.tables)
+        ]
     return Checked(None if problems else project, _in_order(problems), _in_order(warnings))
 
 

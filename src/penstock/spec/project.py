@@ -20,6 +20,7 @@ from penstock.spec.part import Part
 from penstock.spec.sink import Sink, sink_name_findings
 from penstock.spec.source import KafkaFrom, MaxPerTrigger
 from penstock.spec.spark import Spark
+from penstock.spec.subjects import Forget, column_findings
 from penstock.spec.table import Table, name_findings
 from penstock.spec.target import KafkaTo
 from penstock.spec.trigger import Trigger
@@ -58,6 +59,7 @@ class Project(Part):
     tables: dict[str, Table] = Field(examples=["{bronze.orders: {from: {kafka: orders}}}"])
     sinks: dict[str, Sink] = Field(default={}, examples=["{out: {from: {table: gold.alerts}, to: {kafka: alerts}}}"])
     maintenance: Maintenance = Maintenance()
+    forget: Forget = Forget()
     root: Path = Field(default_factory=Path.cwd)
     """The project folder: where relative paths begin."""
 
@@ -83,6 +85,7 @@ class Project(Part):
         findings = [*cluster_file_findings(clusters, self.root), *jar_findings(self.spark.jars, self.root)]
         for name, table in self.tables.items():
             findings += table_file_findings(name, table, self.root)
+            findings += [one.below(("tables", name)) for one in column_findings(table, self.root)]
         findings += [finding.below(("tables",)) for finding in graph_findings(self.tables)]
         findings += [finding.below(("sinks",)) for finding in sink_findings(self.sinks, self.tables)]
         findings += [

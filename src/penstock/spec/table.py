@@ -19,6 +19,7 @@ from penstock.spec.part import Part, caller, one_of, text_values
 from penstock.spec.source import KafkaFrom
 from penstock.spec.stages import Decode, Dedupe, Expectation, expectations
 from penstock.spec.stream import output_mode, stream_findings, stream_inputs
+from penstock.spec.subjects import Place, layout_findings, subject_places
 from penstock.spec.trigger import Trigger
 from penstock.spec.upstream import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.write import NOT_APPEND_ONLY, Write
@@ -61,6 +62,9 @@ class Table(Part):
     streams: Annotated[dict[str, TableFrom | DeltaFrom], PlainValidator(stream_inputs)] = Field(default={})
     output: Annotated[Literal["append", "complete"], BeforeValidator(output_mode)] | None = None
     write: Write = Write()
+    subjects: Annotated[dict[str, tuple[Place, ...]], BeforeValidator(subject_places)] = Field(
+        default={}, examples=["{customer: customer_id}"]
+    )
     trigger: Trigger | None = None
 
     _origin: str = PrivateAttr(default_factory=caller)
@@ -91,6 +95,7 @@ class Table(Part):
         findings = [finding.below(("columns",)) for finding in clashes(self.columns, self.payload)]
         findings += _stage_findings(self)
         findings += stream_findings(self)
+        findings += layout_findings(self)
         if findings:
             raise Wrong(findings)
         return self

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from penstock.engine.aggregate.groups import END, computed, source_at
 from penstock.engine.delta.version import parse
+from penstock.engine.forget.suppression import Suppression
 from penstock.engine.identifiers import quote
 from penstock.engine.protocol.entry import Entry, Pins, Watermark
 from penstock.engine.protocol.fates import BATCHES, READ, REJECTED, Fates
@@ -28,9 +29,10 @@ LATE, NO_TIME = "late", "no_time"
 
 
 class Final:
-    def __init__(self, table: TablePlan, quarantine: Quarantine | None) -> None:
+    def __init__(self, table: TablePlan, quarantine: Quarantine | None, suppression: Suppression) -> None:
         assert table.aggregate is not None and isinstance(table.source, DeltaSource)
         self._table, self._plan, self._source, self._quarantine = table, table.aggregate, table.source, quarantine
+        self._suppression = suppression
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
         """A table that is there already is read in no order of time, and a large version in parts: the watermark waits
@@ -44,7 +46,7 @@ class Final:
         return Pinned(watermark=Watermark(before.now, now, reached))
 
     def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
-        closing = closing_windows(batch, self._source, self._plan, entry)
+        closing = closing_windows(batch, self._source, self._plan, entry, self._suppression)
         if closing is not None:
             into.append(in_files(closing, files), entry)
 
@@ -77,19 +79,21 @@ class Final:
         )
 
 
-def closing_windows(batch: DataFrame, source: DeltaSource, plan: AggregatePlan, entry: Entry) -> DataFrame | None:
+def closing_windows(
+    batch: DataFrame, source: DeltaSource, plan: AggregatePlan, entry: Entry, suppression: Suppression
+) -> DataFrame | None:
     """The windows that end after the watermark of the batch before and not after that of this one."""
     closed, watermark = _marks(entry.pins).closed, _marks(entry.pins).now
     if watermark is None or watermark == closed:
         return None
     assert plan.size_ms is not None
-    rows = source_at(batch.sparkSession, source, parse(entry.after[0]).read_up_to)
+    rows = suppression.source(source_at(batch.sparkSession, source, parse(entry.after[0]).read_up_to))
     # Files whose times lie outside are not read: the bounds are literals.
     time, kind = quote(plan.time or ""), rows.schema[plan.time or ""].dataType.simpleString()
     rows = rows.where(f"{time} < {_time(watermark, kind)}")
     if closed is not None:
         rows = rows.where(f"{time} >= {_time(closed - plan.size_ms * 1000, kind)}")
-    windows = computed(rows, plan).where(f"{END} <= {_time(watermark, kind)}")
+    windows = suppression.own(computed(rows, plan)).where(f"{END} <= {_time(watermark, kind)}")
     return windows if closed is None else windows.where(f"{END} > {_time(closed, kind)}")
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from penstock.engine.aggregate.groups import END, START, computed, group_names, source_at, touched
 from penstock.engine.delta.version import parse
+from penstock.engine.forget.suppression import Suppression
 from penstock.engine.identifiers import quote
 from penstock.engine.protocol.commit import carrying
 from penstock.engine.protocol.entry import Entry, Pins
@@ -31,33 +32,41 @@ _THERE = "__there"
 
 
 class Recomputed:
-    def __init__(self, table: TablePlan, store: Store) -> None:
+    def __init__(self, table: TablePlan, store: Store, suppression: Suppression) -> None:
         assert table.aggregate is not None and isinstance(table.source, DeltaSource)
         self._plan, self._source = table.aggregate, table.source
         self._log = DeltaLog(store, table.source.uri, table.source.table or table.source.uri)
+        self._suppression = suppression
         self._groups: DataFrame | None = None
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+        self._suppression.look()
         return Pinned()
 
     def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         session = batch.sparkSession
-        rows = source_at(session, self._source, parse(entry.after[0]).read_up_to)
+        suppression = self._suppression
+        rows = suppression.source(source_at(session, self._source, parse(entry.after[0]).read_up_to))
         if into.anew or self._plan.emit == "complete" or self._changed(entry):
-            into.overwrite(in_files(computed(rows, self._plan), files), entry)
+            into.overwrite(in_files(suppression.own(computed(rows, self._plan)), files), entry)
             return
         groups = touched(batch, self._plan).persist(StorageLevel.MEMORY_AND_DISK)
         self._groups = groups
         bounds = _bounds(groups, self._plan)
-        now = computed(_within(rows, groups, self._plan, bounds), self._plan)
+        now = suppression.own(computed(_within(rows, groups, self._plan, bounds), self._plan))
         with carrying(session, entry, idempotent=into.idempotent):
             _merge(session, into.uri, groups, now, self._plan, bounds)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
         return {}
 
+    @property
+    def grown(self) -> bool:
+        return self._suppression.grown
+
     def done(self) -> None:
         groups, self._groups = self._groups, None
+        self._suppression.let_go()
         if groups is not None:
             groups.unpersist()
 

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from penstock.engine.changes.net import CHANGE, TIME, VERSION
 from penstock.engine.delta.start import unbroken
 from penstock.engine.delta.version import Version
+from penstock.engine.forget.since import forgotten_after
 from penstock.engine.protocol.log import DeltaLog
 from penstock.errors import Terminal
 
@@ -65,6 +66,14 @@ def _feed(spark: SparkSession, uri: str, first: int, last: int) -> DataFrame:
 
 
 def _require(log: DeltaLog, version: int, table: str) -> None:
+    forgotten = forgotten_after(log, version - 1)
+    if forgotten is not None:
+        raise Terminal(
+            f"{table} began with version {version} of {log.table}, and in version {forgotten} of that somebody was "
+            "forgotten: files that it has read are gone",
+            where=table,
+            hint=f"`--version N --cascade`, with N from {forgotten} on, makes it from all rows of the table upstream",
+        )
     versions: Sequence[int] = log.versions()
     oldest = unbroken(versions) if versions else 0
     if version < oldest:

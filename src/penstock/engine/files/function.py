@@ -19,6 +19,8 @@ from penstock.engine.files.reader import FilesReader
 from penstock.engine.files.reading import Reading, read_reading, store_reading
 from penstock.engine.files.types import decoder_schema
 from penstock.engine.files.unreadable import find_unreadable, is_about_files
+from penstock.engine.forget.function import Forgetting
+from penstock.engine.forget.suppression import Suppression
 from penstock.engine.lookups import Lookups
 from penstock.engine.merge.merging import table_schema
 from penstock.engine.protocol.entry import Entry, Pins
@@ -84,20 +86,32 @@ def with_schema(table: TablePlan, look: Look) -> TablePlan:
 
 class FilesFunction:
     def __init__(
-        self, spark: SparkSession, table: TablePlan, store: Store, reader: FilesReader, quarantine: FileQuarantine
+        self,
+        spark: SparkSession,
+        table: TablePlan,
+        store: Store,
+        reader: FilesReader,
+        quarantine: FileQuarantine,
+        suppression: Suppression,
     ) -> None:
         self._spark, self._table, self._store, self._reader = spark, table, store, reader
         self._source, self._format = reader.files, reader.schema.format
         self._quarantine, self._lookups = quarantine, Lookups(table, store)
+        self._suppression = suppression
         self._log = DeltaLog(store, table.uri, table.name)
         self._settled: Look | None = None
-        self._inner: Staged | None = None
+        self._inner: Forgetting | None = None
         self._rows: DataFrame | None = None
         self._reading: Reading | None = None
         self._survey: Survey | None = None
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+        self._suppression.look()
         return Pinned(self._lookups.newest())
+
+    @property
+    def grown(self) -> bool:
+        return self._suppression.grown
 
     def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         listed = _listed(batch)
@@ -136,6 +150,7 @@ class FilesFunction:
 
     def done(self) -> None:
         self._let_go()
+        self._suppression.let_go()
         self._quarantine.aside, self._reading = {}, None
 
     def _prepare(self, listed: Sequence[Listed], reading: Reading, entry: Entry) -> Reading:
@@ -155,8 +170,12 @@ class FilesFunction:
             if evolved := settle_columns(self._spark, self._table, table_schema(self._table, made.rows)):
                 self._reader.note(evolved)
             self._settled = look
-        self._inner = Staged(with_schema(self._table, look), stages, self._lookups, self._quarantine)
+        self._inner = self._staged(look, stages)
         return reading
+
+    def _staged(self, look: Look, stages: StagedTable) -> Forgetting:
+        table, suppression = with_schema(self._table, look), self._suppression
+        return Forgetting(Staged(table, stages, self._lookups, self._quarantine, suppression), suppression)
 
     def _again(self, batch: DataFrame, entry: Entry, rows: int) -> tuple[Reading, Fates, bool]:
         """The good rows are in the table already. A file that has gone since then cannot tell any more what was
@@ -172,7 +191,7 @@ class FilesFunction:
                 stages = staged_table(self._table, self._reader, reading.look, survey)
                 frame = self._format.rows(names, reading.look, survey, _tasks(listed))
                 self._quarantine.aside = {**reading.given_up, **lost}
-                inner = Staged(with_schema(self._table, reading.look), stages, self._lookups, self._quarantine)
+                inner = self._staged(reading.look, stages)
                 return reading, inner.complete(frame, entry, rows=rows, written=False), not lost
             except Exception as error:
                 if not is_about_files(error):

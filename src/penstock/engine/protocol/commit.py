@@ -81,7 +81,7 @@ def _write(rows: DataFrame, uri: str, entry: Entry, options: dict[str, Any], mod
 
 def _transaction(entry: Entry) -> dict[str, Any]:
     """One appId per table, for ever, and a number that only grows. What comes beside the batches has no number."""
-    if entry.kind == "redrive":
+    if entry.kind in ("redrive", "forget"):
         return _by_the_clock(entry)
     return {
         "txnAppId": f"penstock:{entry.table}",

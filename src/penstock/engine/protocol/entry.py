@@ -15,13 +15,13 @@ from penstock.engine.protocol.upkeep import WORKS
 from penstock.errors import Terminal
 
 FORMAT = 1
-Kind = Literal["genesis", "batch", "open", "fill", "rewind", "redrive", "carry"]
+Kind = Literal["genesis", "batch", "open", "fill", "rewind", "redrive", "forget", "carry"]
 """genesis: the table is made. batch: rows. open: a new generation at a chosen position. fill: all rows anew, up to the
 position that its generation was opened at. rewind: the rows of an earlier version, at the position of that. redrive:
-rows out of quarantine, beside the batches. carry: the last entry again."""
+rows out of quarantine, beside the batches. forget: the rows of somebody are gone. carry: the last entry again."""
 
 
-BESIDE: tuple[Kind, ...] = ("carry", "redrive")
+BESIDE: tuple[Kind, ...] = ("carry", "redrive", "forget")
 """Entries with the number and the positions of the one before: they come beside the batches."""
 WHOLE: tuple[Kind, ...] = ("fill", "rewind")
 """Entries that put other rows in the place of all that there were. They have the number of what opened for them."""

@@ -1,6 +1,6 @@
 """What became of the rows that a table read: added up over its batches in the ledger, as conservation asks for it:
 
-    read + reshaped = written + rejected + dropped + duplicates + superseded
+    read + reshaped = written + rejected + dropped + duplicates + superseded + forgotten
 
 A batch cannot count itself, so its numbers stand in the next entry; until then in a file beside its offsets.
 """
@@ -24,6 +24,8 @@ DROPPED = "dropped"
 DUPLICATES = "duplicates"
 SUPERSEDED = "superseded"
 """Of a merged table: changes that a newer one of their key had overtaken, or that say what is there already."""
+FORGOTTEN = "forgotten"
+"""Of somebody who shall be forgotten: left out, or taken out of the table or its quarantine later."""
 CONFLICTS = "conflicts"
 """Among the changes of a merged table: those that had the sequence of another one of their key, and another content."""
 UNMET = "unmet:"

@@ -84,6 +84,10 @@ def advance(tail: Tail, log: DeltaLog) -> Tail:
     return tail
 
 
+def _beside(commit: Commit) -> bool:
+    return commit.entry is not None and commit.entry.kind in BESIDE
+
+
 def _unseen(log: DeltaLog, commit: Commit) -> tuple[Commit, ...]:
     if commit.entry is None or commit.entry.seen is None:
         return ()
@@ -98,7 +102,7 @@ def refuse_foreign_changes(tail: Tail, log: DeltaLog) -> list[Commit]:
     for commit in others:
         if commit.origin is Origin.FOREIGN_CHANGE or commit.operation.startswith(("CREATE", "REPLACE")):
             raise _table_changed(tail, commit, log)
-        if commit.origin is Origin.LEDGER and commit.rows:
+        if commit.origin is Origin.LEDGER and commit.rows and not _beside(commit):
             raise TableChanged(
                 f"batch {tail.entry.batch} was committed twice, in versions {tail.commit.version} and {commit.version}",
                 where=tail.entry.table,

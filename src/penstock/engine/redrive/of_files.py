@@ -17,6 +17,8 @@ from penstock.engine.files.function import staged_table, with_schema
 from penstock.engine.files.listing import list_files
 from penstock.engine.files.manifest import Manifest
 from penstock.engine.files.reader import FilesReader
+from penstock.engine.forget.function import Forgetting
+from penstock.engine.forget.suppression import Suppression
 from penstock.engine.lookups import Lookups
 from penstock.engine.redrive.runnable import Runnable
 from penstock.engine.replay.fill import Work
@@ -34,8 +36,10 @@ def of_files(work: Work, rejected: DataFrame) -> Runnable:
     stages = staged_table(work.table, reader, look, survey)
     rows = reader.schema.format.rows(names, look, survey, max(1, len(names) // _FILES_A_TASK))
     again = F.coalesce(F.col(f"{SOURCE}.row").isNotNull() & F.col(f"{SOURCE}.file").isin(names), F.lit(False))
+    suppression = Suppression(work.table, work.store)
+    staged = Staged(with_schema(work.table, look), stages, Lookups(work.table, work.store), None, suppression)
     return Runnable(
-        Staged(with_schema(work.table, look), stages, Lookups(work.table, work.store), None),
+        Forgetting(staged, suppression),
         rejected.where(again),
         partial(_lines, rows),
         rejected.where(~again),

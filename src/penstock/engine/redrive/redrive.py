@@ -18,11 +18,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.engine.files.reader import FilesReader
+from penstock.engine.forget.function import Forgetting
+from penstock.engine.forget.suppression import Suppression
 from penstock.engine.lookups import Lookups
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.commit import append_nothing, confirm, must_confirm
 from penstock.engine.protocol.entry import WHOLE, Counts, Entry, Pins
-from penstock.engine.protocol.fates import DROPPED, DUPLICATES, REJECTED, RESHAPED, SUPERSEDED, Fates, added, read_fates
+from penstock.engine.protocol.fates import (
+    DROPPED,
+    DUPLICATES,
+    FORGOTTEN,
+    REJECTED,
+    RESHAPED,
+    SUPERSEDED,
+    Fates,
+    added,
+    read_fates,
+)
 from penstock.engine.protocol.into import Table
 from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_changes
 from penstock.engine.protocol.locks import acquire_commit
@@ -86,7 +98,7 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
         if not appended:
             function.write(batch, entry, Table(table.uri, work.idempotent), files=1)
             landed = _count_landed(work, tail, entry)
-            fates: Fates = function.counted(entry, landed)
+            fates: Fates = function.counted(batch, entry, landed)
         else:
             _refuse_unknown(work, appended[0], name)
             landed, fates = appended[0].rows, {}
@@ -111,8 +123,9 @@ def _runnable(work: Work, rejected: DataFrame) -> Runnable:
         return of_files(work, rejected)
     made = table_function(work.spark, table, work.store, work.source)
     assert made.stages is not None
-    function = Staged(table, made.stages, Lookups(table, work.store), None)
-    return Runnable(function, rejected, partial(as_batch, table=table))
+    suppression = Suppression(table, work.store)
+    staged = Staged(table, made.stages, Lookups(table, work.store), None, suppression)
+    return Runnable(Forgetting(staged, suppression), rejected, partial(as_batch, table=table))
 
 
 def _untouched(work: Work, rows: DataFrame, *, landed: bool) -> DataFrame:
@@ -186,7 +199,7 @@ def _count(work: Work, entry: Entry, left: int, landed: int, fates: Fates) -> No
     spark: SparkSession = work.spark
     tail = read_tail(work.log)
     assert tail is not None
-    others = {name: fates.get(name, 0) for name in (DROPPED, DUPLICATES, SUPERSEDED)}
+    others = {name: fates.get(name, 0) for name in (DROPPED, DUPLICATES, SUPERSEDED, FORGOTTEN)}
     moved = {REJECTED: -left, **others, RESHAPED: landed + sum(others.values()) - left}
     base = tail.counts if tail.entry.note == entry.note else entry.counts
     counts = Counts(base.rows, base.total, added(base.fates, moved))

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from penstock.engine.staged import Staged
+from penstock.engine.forget.function import Forgetting
 
 
 @dataclass(frozen=True)
 class Runnable:
-    function: Staged
+    function: Forgetting
     rejected: DataFrame
     """Rows of the quarantine."""
     batch: Callable[[DataFrame], DataFrame]

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.covered import Asked, Covered
 from penstock.engine.delta.version import parse
+from penstock.engine.forget.suppression import Suppression
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.commit import must_confirm
 from penstock.engine.protocol.entry import Counts, Entry, Pins, Watermark
@@ -65,6 +66,10 @@ class Work:
         return replace(tail, fates=read_fates(self.store, folder, tail.entry.batch))
 
 
+class Outgrown(Conflict):
+    """What was made holds rows of somebody who is on the list by now: it is made once more."""
+
+
 @dataclass(frozen=True)
 class Filled:
     tail: Tail
@@ -84,7 +89,8 @@ def fill(work: Work, opened: Tail, say: Say = lambda _: None) -> Filled:
     covered = work.source.covered(session, asked)
     kept = kept_rows(table, covered)
     entry = fill_entry(table, opened, replay, function, covered.rows)
-    there = session.read.format("delta").load(table.uri).where(kept) if kept is not None else None
+    suppression = Suppression(table, work.store)
+    there = suppression.own(session.read.format("delta").load(table.uri).where(kept)) if kept is not None else None
     refill = Refill(session, table.uri, idempotent=work.idempotent, kept=there)
     if differences(session.read.format("delta").load(table.uri).schema, made.schema):
         refill.columns(made.schema)
@@ -138,6 +144,8 @@ def _commit(work: Work, opened: Tail, function: Function, covered: Covered, refi
             where=table.name,
             hint="nothing of this replay is in the table; `penstock history` shows what is",
         )
+    if getattr(function, "grown", False):
+        raise Outgrown("somebody was to be forgotten since it began", where=table.name)
     refuse_foreign_changes(tail, log)
     rows = entry.applied if entry.applied is not None else refill.rows
     fates = function.complete(covered.rows, entry, rows=rows, written=True)

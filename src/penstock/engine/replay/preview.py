@@ -10,7 +10,9 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from penstock.engine.forget.function import Forgetting
 from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.ledger import Tail
 from penstock.engine.replay.began import began_of
 from penstock.engine.replay.fill import Work, asked_of, fill_entry
@@ -18,6 +20,7 @@ from penstock.engine.replay.kept import kept_rows
 from penstock.engine.replay.pending import Replay
 from penstock.engine.staged import Staged
 from penstock.engine.table_function import table_function
+from penstock.plan.model import TablePlan
 
 
 class Shown:
@@ -67,7 +70,14 @@ def preview(work: Work, tail: Tail, at: int | None, after: tuple[str, ...]) -> I
     entry = fill_entry(table, opened, replay, function, covered.rows)
     try:
         function.write(covered.rows, entry, shown, files=0)
-        rejected = function.rejected(covered.rows, entry) if isinstance(function, Staged) and table.may_reject else None
-        yield Preview(there, shown.rows(made.schema, session), rejected)
+        yield Preview(there, shown.rows(made.schema, session), _rejected(function, covered.rows, entry, table))
     finally:
         function.done()
+
+
+def _rejected(function: Function, rows: DataFrame, entry: Entry, table: TablePlan) -> DataFrame | None:
+    staged = isinstance(function, Staged) or (isinstance(function, Forgetting) and function.staged)
+    if not table.may_reject or not staged:
+        return None
+    assert isinstance(function, Staged | Forgetting)
+    return function.rejected(rows, entry)

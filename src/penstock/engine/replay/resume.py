@@ -10,7 +10,7 @@ from penstock.engine.protocol.ledger import Tail, advance, read_tail, refuse_for
 from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.open import open_generation
 from penstock.engine.replay.began import began_of
-from penstock.engine.replay.fill import Filled, Say, Work, fill
+from penstock.engine.replay.fill import Filled, Outgrown, Say, Work, fill
 from penstock.engine.replay.pending import Replay, document, pending_replay
 from penstock.engine.replay.settle import drop_rejects_since
 from penstock.engine.rewind.pending import owes_jump, pending_rewind
@@ -48,7 +48,11 @@ def _refuse_rewind(work: Work, entry: Entry, at: int | None) -> None:
 
 
 def replay(work: Work, at: int | None, note: str, say: Say = lambda _: None) -> Filled:
-    return fill(work, open_replay(work, at, note), say)
+    while True:
+        try:
+            return fill(work, open_replay(work, at, note), say)
+        except Outgrown:
+            say("somebody was to be forgotten meanwhile: it is made again")
 
 
 def owed(work: Work) -> Tail | None:

@@ -61,7 +61,7 @@ def _refuse(log: DeltaLog, tail: Tail, version: int, found: Commit | None, undon
         )
     if not any(one.origin is not Origin.MAINTENANCE for one in undone):
         raise UsageError(f"{table} is as it was at version {version}: there is nothing to undo", hint=see)
-    forgotten = [one.version for one in undone if one.entry is not None and str(one.entry.kind) == "forget"]
+    forgotten = [one.version for one in undone if one.entry is not None and one.entry.kind == "forget"]
     if forgotten:
         raise UsageError(
             f"somebody was forgotten in version {forgotten[-1]} of {table}: it cannot go back to before that",

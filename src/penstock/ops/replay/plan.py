@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from penstock.engine.delta.version import Version, parse
+from penstock.engine.forget.since import forgotten_after
 from penstock.engine.kafka.admin import Admin
 from penstock.engine.kafka.covered import held_from
 from penstock.engine.protocol import position
@@ -81,14 +82,24 @@ def _version(table: TablePlan, store: Store, version: int | None, as_of: datetim
     if version is not None:
         if version > versions[-1]:
             raise UsageError(f"{name} has no version {version}", hint=f"its newest is {versions[-1]}")
-        return version
+        return _not_forgotten(log, version)
     assert as_of is not None
     wanted = as_of.timestamp() * 1000
     for one in reversed(versions):
         commit = log.commit(one)
         if commit is not None and commit.timestamp_ms <= wanted:
-            return one
+            return _not_forgotten(log, one)
     raise UsageError(f"{name} has no version as old as {as_of:%Y-%m-%d %H:%M:%S}", hint=f"its oldest is {versions[0]}")
+
+
+def _not_forgotten(log: DeltaLog, version: int) -> int:
+    forgotten = forgotten_after(log, version)
+    if forgotten is not None:
+        raise UsageError(
+            f"version {version} of {log.table} cannot be read any more: somebody was forgotten in version {forgotten}",
+            hint=f"take version {forgotten} or a later one",
+        )
+    return version
 
 
 def _said(table: TablePlan, now: str, at: int | None) -> str:

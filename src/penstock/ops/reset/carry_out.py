@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing
 
 from pyspark.sql import SparkSession
 
+from penstock.engine.forget.statistics import with_statistics
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.ledger import Tail
@@ -62,16 +63,17 @@ def _commit(spark: SparkSession, table: TablePlan, store: Store, reset: Reset, s
             note=reset.note,
             emptied=bool(reset.anew),
         )
+    schema = table_function(spark, table, store, source).schema
     generations = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
     return genesis(
         spark,
         log,
         table=table.name,
         uri=table.uri,
-        schema=table_function(spark, table, store, source).schema,
+        schema=schema,
         partition_by=table.write.partition_by,
         cluster_by=table.write.cluster_by,
-        properties=table.properties,
+        properties=with_statistics(table, schema),
         position=start.position,
         definition=table.definition,
         topics=start.ids,

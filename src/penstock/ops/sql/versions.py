@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
 from penstock.engine.delta.start import unbroken
+from penstock.engine.forget.since import forgotten_after
 from penstock.engine.store import Store
 from penstock.errors import UsageError
 from penstock.ops.recent import RecentLog
@@ -31,8 +32,8 @@ class Versions:
         if at is None:
             return self._newest(table)
         if number := _NUMBER.fullmatch(at.strip()):
-            return self._numbered(table, int(number[1]))
-        return self._as_of(table, _time(at, self._zone))
+            return self._not_forgotten(table, self._numbered(table, int(number[1])))
+        return self._not_forgotten(table, self._as_of(table, _time(at, self._zone)))
 
     def exists(self, table: Readable) -> bool:
         return self._log(table).newest() >= 0
@@ -81,6 +82,15 @@ class Versions:
         raise UsageError(
             f"{table.name} is not known as of {_shown(time)}: its oldest version, {oldest}, is of {_shown(first)}",
             hint=f"name a later time, or a version: {table.name}@v{oldest}",
+        )
+
+    def _not_forgotten(self, table: Readable, version: int) -> int:
+        forgotten = forgotten_after(self._log(table), version)
+        if forgotten is None:
+            return version
+        raise UsageError(
+            f"version {version} of {table.name} cannot be read any more: somebody was forgotten in version {forgotten}",
+            hint=f"write {table.name}@v{forgotten}, or a later one",
         )
 
     def _time_ms(self, table: Readable, version: int) -> int:

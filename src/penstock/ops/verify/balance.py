@@ -11,6 +11,7 @@ from penstock.engine.protocol.fates import (
     CONFLICTS,
     DROPPED,
     DUPLICATES,
+    FORGOTTEN,
     READ,
     REJECTED,
     RESHAPED,
@@ -35,6 +36,7 @@ def conserved(look: Look, chain: Chain) -> Conserved:
         dropped=fates.get(DROPPED, 0),
         duplicates=fates.get(DUPLICATES, 0),
         superseded=fates.get(SUPERSEDED, 0),
+        forgotten=fates.get(FORGOTTEN, 0),
         conflicts=fates.get(CONFLICTS, 0),
         uncounted=max(0, chain.batches - fates.get(BATCHES, 0)) if chain.from_genesis else 0,
     )

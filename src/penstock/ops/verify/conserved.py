@@ -1,6 +1,6 @@
 """What became of the rows that a table read.
 
-read + reshaped = written + rejected + dropped + duplicates + superseded
+read + reshaped = written + rejected + dropped + duplicates + superseded + forgotten
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ class Conserved:
     duplicates: int
     superseded: int = 0
     """Of a merged table: changes that a newer one of their key had overtaken."""
+    forgotten: int = 0
+    """Of somebody who was to be forgotten: left out, or taken out later."""
     conflicts: int = 0
     """Among its changes those that had the sequence of another one, and another content."""
     uncounted: int = 0
@@ -38,6 +40,7 @@ class Conserved:
         parts += [f"{self.duplicates:,} duplicates"] if self.duplicates else []
         parts += [f"{self.superseded:,} superseded"] if self.superseded else []
         parts += [f"{self.dropped:,} dropped"] if self.dropped else []
+        parts += [f"{self.forgotten:,} forgotten"] if self.forgotten else []
         parts += [f"{-self.reshaped:,} left out or joined by its stages"] if self.reshaped < 0 else []
         said = f"{self.read:,} read{made} = {' + '.join(parts)}"
         return f"{said}; {self.conflicts:,} contradicted another of their sequence" if self.conflicts else said

@@ -6,6 +6,7 @@ that the project names, and the ledger counted how many that were. Else by those
 
 from __future__ import annotations
 
+from penstock.engine.delta.version import parse
 from penstock.errors import PenstockError
 from penstock.ops.broker import Held
 from penstock.ops.stale import stale_against
@@ -17,6 +18,7 @@ from penstock.ops.verify.coordinates import IN_SOURCE, Columns, Coordinates, sum
 from penstock.ops.verify.expected import Expected
 from penstock.ops.verify.landed import ask_about_gaps, before_the_log, stand
 from penstock.ops.verify.look import Look
+from penstock.ops.verify.redacted import redacted
 from penstock.ops.verify.report import Partition
 from penstock.ops.verify.rows import Rows, count_at, read_at, rows_at
 from penstock.ops.verify.spans import Spans
@@ -177,8 +179,8 @@ def _gaps(look: Look, chain: Chain, held: Held | None, at_least: Expected) -> No
             one.lost = Spans()
         if missing > allowed:
             report.problems.append(
-                f"{missing:,} records are in neither the table nor its quarantine, and only {allowed:,} were dropped "
-                "or duplicates"
+                f"{missing:,} records are in neither the table nor its quarantine, and only {allowed:,} were dropped, "
+                "duplicates or forgotten"
             )
 
 
@@ -192,4 +194,12 @@ def _left_out(look: Look, chain: Chain) -> int | None:
         return 0
     counted = conserved(look, chain)
     drops = stages.dedupe is not None or any(one.action == "drop" for one in stages.expect)
-    return None if drops and counted.uncounted else counted.left_out
+    if drops and counted.uncounted:
+        return None
+    return counted.left_out + max(0, counted.forgotten - _redacted(look)) if counted.forgotten else counted.left_out
+
+
+def _redacted(look: Look) -> int:
+    """Forgotten records that are not expected in the first place."""
+    source, entry = look.table.source, look.tail.entry
+    return redacted(source, parse(entry.after[0]).read_up_to) if isinstance(source, DeltaSource) else 0

@@ -16,6 +16,7 @@ from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.coordinates import IN_SOURCE, Columns, Coordinates, landed
 from penstock.ops.verify.expected import Expected
 from penstock.ops.verify.look import Look
+from penstock.ops.verify.redacted import readable
 from penstock.ops.verify.rows import Rows, open_table, read_at
 from penstock.ops.verify.spans import Spans
 from penstock.plan.files import FilesSource
@@ -41,7 +42,7 @@ def read_upstream(look: Look, chain: Chain, columns: Columns) -> Upstream:
     """Terminal if the version can no longer be read."""
     source = look.table.source
     assert isinstance(source, DeltaSource)
-    rows = Rows(source.table or source.uri, source.uri, columns)
+    rows = Rows(source.table or source.uri, source.uri, columns, readable(source))
     log = DeltaLog(store_of(source, look.store), source.uri, rows.name)
     at = parse(look.tail.entry.after[0])
     progress = look.step(f"reading the coordinates of {rows.name}")

@@ -1,0 +1,111 @@
+"""The certificate of a forget: what was found where, what was done, and the proof, as a document without any name."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from penstock import __version__
+from penstock.engine.store import Store
+from penstock.ops.forget.look import order_document
+from penstock.ops.forget.model import Done, PlaceDone
+from penstock.ops.vacuum.guard import time_text
+from penstock.plan.model import Plan
+
+FORMAT = 1
+HOW = (
+    "Every data file in the folder of each table and quarantine was decoded, whether a version has it or not, with "
+    "rows that are only marked as deleted; each declared place was compared with the order's keyed hash.",
+    "The log of each table was read: the least and greatest values of the declared columns, in commits, checkpoints "
+    "and checksums; a name that is more than digits was searched for in all of its text, as a word of its own.",
+    "Penstock's own files in the lake and in the project's folder were searched byte by byte for a name that is more "
+    "than digits; logs for digits too. Positions and counts are digits: there a name of digits alone proves nothing.",
+)
+
+
+def document(plan: Plan, done: Done) -> dict[str, Any]:
+    return {
+        "certificate": FORMAT,
+        "id": done.id,
+        "project": plan.name,
+        "lake": plan.lake,
+        "proven": done.proven,
+        "problems": done.problems,
+        "orders": [order_document(order) for order in done.orders],
+        "began": _time(done.began_ms),
+        "ended": _time(done.ended_ms),
+        "command": "penstock forget",
+        "versions": {"penstock": __version__, "pyspark": _version("pyspark"), "delta-spark": _version("delta-spark")},
+        "tables": [_place(one) for one in done.places.values()],
+        "readers": [
+            {"table": one.table, "reads": one.reads, "past_version": one.version, "problem": one.problem}
+            for one in done.readers
+        ],
+        "elsewhere": {
+            "files_searched": done.elsewhere.files,
+            "logs_cleaned": list(done.elsewhere.masked),
+            "still_named": list(done.elsewhere.held),
+            "folders_of_no_table": list(done.elsewhere.strangers),
+        },
+        "not_searched": list(done.undeclared),
+        "outside": list(done.outside),
+        "how": list(HOW),
+    }
+
+
+def _place(one: PlaceDone) -> dict[str, Any]:
+    return {
+        "table": one.name,
+        "holds_names_in": list(one.where),
+        "rows_found": one.rows,
+        "rows_only_marked": one.marked,
+        "rows_are": "redacted" if one.redacted else "deleted",
+        "files_rewritten": one.files,
+        "commits": [
+            {"version": commit.version, "time": _time(commit.time_ms), "rows": commit.rows} for commit in one.commits
+        ],
+        "files_removed": one.removed_files,
+        "bytes_removed": one.removed_bytes,
+        "files_waiting_for": dict.fromkeys(one.needed.values(), 0)
+        | {who: sum(other == who for other in one.needed.values()) for who in one.needed.values()},
+        "log": {"files_rewritten": one.log_rewritten, "files_removed": one.log_removed},
+        "proof": {
+            "files_decoded": one.decoded,
+            "rows_left": one.left,
+            "log_files_read": one.log_files,
+            "log_files_left": list(one.log_left),
+        },
+        "problem": one.problem,
+        "clean": one.clean,
+    }
+
+
+def folder(plan: Plan) -> str:
+    return f"{plan.system}/forget/certificates"
+
+
+def states(plan: Plan, store: Store) -> dict[str, bool]:
+    """By order: what the certificates that are kept in the lake say; once proven, it stays so."""
+    found: dict[str, bool] = {}
+    for name in store.names(folder(plan)):
+        if not name.endswith(".json") or name.startswith("."):
+            continue
+        try:
+            made = json.loads(store.read(f"{folder(plan)}/{name}") or "{}")
+            for order in made["orders"]:
+                found[order["id"]] = found.get(order["id"], False) or bool(made["proven"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def _time(ms: int) -> str:
+    return time_text(ms).replace(" ", "T") + "Z"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,133 @@
+"""Files in the folder of a table that are in no version of it and hold somebody: deleted, once no reader needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from penstock.engine.forget.erase import finding, sought
+from penstock.engine.forget.matching import Wanted
+from penstock.engine.forget.rewrite import Find, Held, Rewrite
+from penstock.engine.protocol.locks import acquire_commit
+from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.replay.fill import Work
+from penstock.engine.store import Store
+from penstock.engine.upkeep.places import Place, places
+from penstock.engine.upkeep.vacuuming import within
+from penstock.ops.vacuum.look import now_ms
+from penstock.ops.vacuum.needs import needs, still_needed
+from penstock.plan.model import Plan
+
+_END = b"PAR1"
+_PATIENCE = 600.0
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What was found beside the versions of a table, or of its quarantine."""
+
+    place: str
+    files: int = 0
+    """That were decoded."""
+    held: int = 0
+    """Rows of somebody in them."""
+    removed: tuple[str, ...] = ()
+    bytes: int = 0
+    needed: Mapping[str, str] = field(default_factory=dict)
+    """File -> the reader that still needs it."""
+
+
+def remove_files(plan: Plan, work: Work, wanted: Wanted, *, delete: bool) -> list[Beside]:
+    """The files are read before the table's batches have to wait; then, under its commit lock, only what is new since:
+    what is in no version while no batch is at work is nobody's."""
+    known = sought(work.table, wanted)
+    mine = [
+        (place, finding(work.table, known[place.name], wanted))
+        for place in places(work.table)
+        if place.name in known and DeltaLog(work.store, place.uri, place.name).versions()
+    ]
+    seen = {place.name: _read(work, place, find, _Read()) for place, find in mine}
+    acquire_commit(work.lock, work.table.name, patience=_PATIENCE)
+    try:
+        return [_remove(plan, work, place, _read(work, place, find, seen[place.name]), delete) for place, find in mine]
+    finally:
+        work.lock.release()
+
+
+@dataclass(frozen=True)
+class _Read:
+    others: tuple[str, ...] = ()
+    """In no version."""
+    whole: frozenset[str] = frozenset()
+    """Those that could be read."""
+    held: Mapping[str, int] = field(default_factory=dict)
+    """Rows of somebody."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+def _read(work: Work, place: Place, find: Find, before: _Read) -> _Read:
+    rewrite = Rewrite(work.spark.newSession(), place.uri)
+    listed = work.store.listing(place.uri)
+    active = {within(name, place.uri) for name in rewrite.files}
+    others = [name for name in listed if name.endswith(".parquet") and name not in active and not _of_log(name)]
+    readable = frozenset(name for name in others if "://" in place.uri or whole(place.uri, name))
+    held = dict(before.held) | rewrite.held_beside(find, [name for name in readable if name not in before.whole])
+    there = {name: count for name, count in held.items() if name in readable}
+    return _Read(tuple(others), readable, there, {name: listed[name].size for name in others})
+
+
+def _remove(plan: Plan, work: Work, place: Place, read: _Read, delete: bool) -> Beside:
+    broken = [name for name in read.others if name not in read.whole]  # their writers are dead: the lock is ours
+    goes = [*read.held, *broken]
+    store = work.store
+    needed = still_needed(store, place.uri, needs(plan, work.table, place, store, now_ms())) if goes else {}
+    removed = [name for name in goes if name not in needed]
+    for name in removed if delete else ():
+        delete_file(store, place.uri, name)
+    return Beside(
+        place.name,
+        len(read.others),
+        sum(read.held.values()),
+        tuple(removed),
+        sum(read.sizes[name] for name in removed),
+        {name: needed[name] for name in read.held if name in needed},
+    )
+
+
+def delete_file(store: Store, uri: str, name: str) -> None:
+    """With the checksum that Hadoop keeps beside it."""
+    folder, _, last = name.rpartition("/")
+    store.delete(f"{uri}/{name}")
+    store.delete(f"{uri}/{f'{folder}/' if folder else ''}.{last}.crc")
+
+
+def whole(uri: str, name: str) -> bool:
+    """Whether its writer came to the end; one that died has left a file that nobody can read."""
+    try:
+        with (Path(uri) / name).open("rb") as file:
+            file.seek(0, 2)
+            if file.tell() < 2 * len(_END):
+                return False
+            file.seek(-len(_END), 2)
+            return file.read() == _END
+    except FileNotFoundError:
+        return True  # gone since it was listed
+
+
+def current(spark: SparkSession, work: Work, wanted: Wanted) -> dict[str, tuple[int, Held]]:
+    """Of every place: how many files its newest version has, and what they hold; nothing is changed."""
+    found = {}
+    known = sought(work.table, wanted)
+    for place in places(work.table):
+        if place.name in known and DeltaLog(work.store, place.uri, place.name).versions():
+            rewrite = Rewrite(spark.newSession(), place.uri)
+            looked = rewrite.look(finding(work.table, known[place.name], wanted))
+            found[place.name] = (len(looked.seen), looked.held)
+    return found
+
+
+def _of_log(name: str) -> bool:
+    return name.startswith("_delta_log/")

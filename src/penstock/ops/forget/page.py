@@ -1,0 +1,112 @@
+"""The certificate as a page of its own: nothing is loaded from anywhere, and every text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+.verdict { display: inline-block; padding: .3rem .8rem; border-radius: .4rem; font-weight: 600; color: #fff; }
+.yes { background: #1a7f37; } .no { background: #b42318; }
+table { border-collapse: collapse; width: 100%; } .wide { overflow-x: auto; }
+th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8884; vertical-align: top; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+code { font: 13px ui-monospace, monospace; overflow-wrap: anywhere; } .quiet { opacity: .7; }
+@media print { body { margin: 0; max-width: none; } }
+"""
+
+
+def page(document: Mapping[str, Any]) -> str:
+    """`document` is that of the certificate."""
+    verdict = ("yes", "Proven: nowhere in the lake") if document["proven"] else ("no", "Not complete")
+    body = [
+        f"<h1>Certificate of erasure</h1><p class=quiet>{escape(str(document['project']))}, "
+        f"{escape(str(document['ended']))}, <code>{escape(str(document['id']))}</code></p>",
+        f'<p><span class="verdict {verdict[0]}">{verdict[1]}</span></p>',
+        _list("What is left to do", document["problems"]),
+        "<h2>Who</h2><p>The names themselves are kept nowhere, only their keyed hashes.</p>",
+        _table(
+            ["subject", "keyed hash", "ordered"],
+            [[one["subject"], _code(one["hash"]), one["time"]] for one in document["orders"]],
+        ),
+        "<h2>What was found, and what was done</h2>",
+        _table(
+            ["table", "names are in", "#rows", "", "#files rewritten", "commits", "#files removed", "#log files"],
+            [_done(one) for one in document["tables"]],
+        ),
+        "<h2>Proof</h2>",
+        _table(
+            ["table", "#files decoded", "#rows left", "#log files read", "#with a name", "files that readers need"],
+            [_proof(one) for one in document["tables"]],
+        ),
+        f"<p>{document['elsewhere']['files_searched']:,} other files were searched; "
+        f"{len(document['elsewhere']['logs_cleaned']):,} logs had a name, which was overwritten.</p>",
+        _list("How it was searched", document["how"]),
+        "<h2>Readers</h2>" if document["readers"] else "",
+        _table(
+            ["table", "reads", "#past version", ""],
+            [[one["table"], one["reads"], one["past_version"], one["problem"] or "yes"] for one in document["readers"]],
+        )
+        if document["readers"]
+        else "",
+        _list("Not searched: tables that declare no such subject", document["not_searched"]),
+        _list("Folders of the lake that belong to no table", document["elsewhere"]["folders_of_no_table"]),
+        _list("Outside: not reached by this command", document["outside"]),
+        "<p class=quiet>Made by "
+        + escape(", ".join(f"{name} {number}" for name, number in document["versions"].items()))
+        + f"; began {escape(str(document['began']))}. Lake: <code>{escape(str(document['lake']))}</code></p>",
+    ]
+    head = f"<!doctype html><html lang=en><meta charset=utf-8><title>Certificate {escape(str(document['id']))}</title>"
+    view = '<meta name=viewport content="width=device-width">'
+    return f"{head}{view}<style>{_STYLE}</style><body>{''.join(body)}</body></html>\n"
+
+
+def _done(one: Mapping[str, Any]) -> list[Any]:
+    rows = one["rows_found"] + one["rows_only_marked"]
+    commits = ", ".join(f"v{commit['version']} ({commit['rows']:,})" for commit in one["commits"])
+    log = one["log"]["files_rewritten"] + one["log"]["files_removed"]
+    what = one["problem"] or (one["rows_are"] if rows or one["commits"] else "")
+    places = _code(", ".join(one["holds_names_in"]))
+    return [one["table"], places, rows, what, one["files_rewritten"], commits, one["files_removed"], log]
+
+
+def _proof(one: Mapping[str, Any]) -> list[Any]:
+    proof, waits = one["proof"], one["files_waiting_for"]
+    needed = ", ".join(f"{who}: {count}" for who, count in waits.items())
+    left = len(proof["log_files_left"])
+    return [one["table"], proof["files_decoded"], proof["rows_left"], proof["log_files_read"], left, needed]
+
+
+class _Code(str):
+    """Shown in letters of one width."""
+
+
+def _code(text: object) -> _Code:
+    return _Code(text)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A column that begins with # has numbers."""
+    classes = [' class="n"' if name.startswith("#") else "" for name in columns]
+    head = "".join(f"<th{kind}>{escape(name.lstrip('#'))}</th>" for name, kind in zip(columns, classes, strict=True))
+    lines = [
+        "".join(f"<td{kind}>{_cell(value)}</td>" for value, kind in zip(row, classes, strict=True)) for row in rows
+    ]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<div class=wide><table><tr>{head}</tr>{body}</table></div>"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, _Code):
+        return f"<code>{escape(value)}</code>"
+    return f"{value:,}" if isinstance(value, int) else escape(str(value))
+
+
+def _list(title: str, items: Sequence[str]) -> str:
+    if not items:
+        return ""
+    return f"<h2>{escape(title)}</h2><ul>{''.join(f'<li>{escape(str(one))}</li>' for one in items)}</ul>"

@@ -1,0 +1,177 @@
+"""Subjects: the people, or things, whose rows can be forgotten, and where a table holds who a row is of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field, SecretStr, ValidationInfo, model_validator
+
+from penstock.spec.cluster import Secret
+from penstock.spec.columns import table_columns
+from penstock.spec.finding import Finding, Wrong, did_you_mean, shown, wrong
+from penstock.spec.part import Part
+from penstock.spec.schema_file import load_schema
+from penstock.spec.source import KafkaFrom
+from penstock.spec.stages import CHANGE_COLUMNS
+
+if TYPE_CHECKING:
+    from penstock.spec.table import Table
+
+STATISTICS = "delta.dataSkippingStatsColumns"
+_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_PATH = re.compile(r"\$(?:\.[^.\[\]'\"\s*]+|\['[^']+'\]|\[\d+\]|\[\*\])*")
+_SHAPE = "{customer: customer_id}, or {customer: [{json: value, path: $.customer_id}, key]}"
+LEAST_KEY = 16
+
+
+class Place(Part):
+    """Where a row says of whom it is: a column, also a field of a struct; or a path in the JSON text of a column."""
+
+    column: str | None = Field(default=None, min_length=1, examples=["customer_id"])
+    json_: str | None = Field(default=None, alias="json", min_length=1, examples=["value"])
+    path: str | None = Field(default=None, min_length=1, examples=["$.customer_id"])
+
+    python_only: ClassVar[frozenset[str]] = frozenset({"column"})
+    shape: ClassVar[str] = "a column, customer_id or customer.id; or {json: value, path: $.customer_id}"
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        if not isinstance(data, str):
+            return data
+        if data.startswith("$"):
+            raise wrong(f"{shown(data)} is a path, but of which column?", f"write {{json: value, path: {data}}}")
+        return {"column": data}
+
+    @model_validator(mode="after")
+    def _one(self) -> Place:
+        if (self.column is None) == (self.json_ is None):
+            raise wrong("a place is a column, or a path in the JSON of one", f"write {self.shape}")
+        if (self.json_ is None) != (self.path is None):
+            raise wrong("'json' and 'path' belong together", "write {json: value, path: $.customer_id}")
+        if self.path is not None and not _PATH.fullmatch(self.path):
+            hint = "write $.customer_id, $.customer.id, $.items[*].id or $['customer id']"
+            raise wrong(f"{shown(self.path)} is not a path into JSON", hint, "path")
+        if not all(self.written.split(".")):
+            raise wrong(f"{shown(self.written)} does not name a column", "write customer_id, or customer.id")
+        return self
+
+    @property
+    def written(self) -> str:
+        """The column, with the fields below it."""
+        return self.column or self.json_ or ""
+
+    @property
+    def top(self) -> str:
+        """The column of the table that it lies in."""
+        return self.written.partition(".")[0]
+
+
+def subject_places(value: Any) -> Any:
+    """KEY -> the places, however they were written. Raises Wrong."""
+    if not isinstance(value, dict):
+        raise wrong(f"'subjects' needs a mapping, not {shown(value)}", f"write {_SHAPE}")
+    findings = [
+        Finding((str(key),), f"{shown(key)} cannot name a subject", "write letters, digits and _", at_key=True)
+        for key in value
+        if not isinstance(key, str) or not _KEY.fullmatch(key)
+    ]
+    findings += [
+        Finding((str(key),), "there is nothing here", f"write {Place.shape}", at_key=True)
+        for key, places in value.items()
+        if places is None or places in ([], ())
+    ]
+    if findings:
+        raise Wrong(findings)
+    return {key: list(places) if isinstance(places, list | tuple) else [places] for key, places in value.items()}
+
+
+class Forget(Part):
+    """How what is to be forgotten is remembered: as a keyed hash."""
+
+    key: Secret | None = Field(default=None, examples=["${env:FORGET_KEY}"])
+
+    shape: ClassVar[str] = "{key: ${env:FORGET_KEY}}"
+
+    @model_validator(mode="after")
+    def _long_enough(self) -> Forget:
+        key: SecretStr | None = self.key
+        if key is not None and len(key.get_secret_value()) < LEAST_KEY:
+            hint = "make one: openssl rand -hex 32"
+            raise wrong(f"the key is shorter than {LEAST_KEY} characters: it could be guessed", hint, "key")
+        return self
+
+
+def layout_findings(table: Table) -> list[Finding]:
+    """The values of partitions, and statistics, stand in the table's log in clear."""
+    findings: list[Finding] = []
+    stated = [name.strip().strip("`").casefold() for name in table.write.properties.get(STATISTICS, "").split(",")]
+    for subject, places in table.subjects.items():
+        for place in places:
+            top, whole = place.top.casefold(), place.written.casefold()
+            for kind in ("partition_by", "cluster_by"):
+                if top in (name.partition(".")[0].casefold() for name in getattr(table.write, kind)):
+                    why = "names of folders, and its log," if kind == "partition_by" else "log"
+                    message = f"'{place.written}' says who a {subject} is, and the {why} would keep that in clear"
+                    findings.append(Finding(("write", kind), message, "lay the table out by another column"))
+            if top in stated or whole in stated:
+                message = f"'{place.written}' says who a {subject} is, and statistics keep it in clear in the log"
+                findings.append(Finding(("write", "properties", STATISTICS), message, "leave it out"))
+    return findings
+
+
+def column_findings(table: Table, root: Path) -> list[Finding]:
+    """Places in columns that the table does not have, as far as that can be said without running anything."""
+    if not table.subjects:
+        return []
+    known = _known_columns(table, root)
+    folded = {name.casefold() for name in known}
+    return [
+        Finding(
+            ("subjects", subject, index),
+            f"there is no column '{place.top}' in this table",
+            did_you_mean(place.top, known),
+        )
+        for subject, places in table.subjects.items()
+        for index, place in enumerate(places)
+        if folded and place.top.casefold() not in folded
+    ]
+
+
+def _known_columns(table: Table, root: Path) -> list[str]:
+    """Those of the table, and of the records that it reads; [] where a function or a source decides."""
+    raw = list(table_columns(table.columns, table.payload).values()) if isinstance(table.source, KafkaFrom) else []
+    if table.aggregate is not None:
+        window = ["window_start", "window_end"] if table.aggregate.window else []
+        return [*window, *table.aggregate.keys, *table.aggregate.metrics]
+    if table.transform or table.sql or table.stream or table.audit:
+        return []
+    decode = table.decode
+    if decode is None:
+        return raw
+    if decode.schema_ is None:
+        return []
+    try:
+        fields = [column.name for column in load_schema(decode.schema_, root).fields]
+    except Wrong:  # said where it is read
+        return []
+    added = [*(CHANGE_COLUMNS if decode.debezium else ()), *(("_rescued",) if decode.rescue else ())]
+    return [*fields, *decode.keep, *added, *raw]
+
+
+def undeclared(tables: Mapping[str, Table]) -> Iterator[Finding]:
+    """Tables whose rows come from one that knows of subjects, and that say nothing of them: `forget` passes them by."""
+    for name, table in tables.items():
+        if table.subjects or table.aggregate is not None:
+            continue
+        read = getattr(table.source, "table", None)
+        upstream = tables.get(read) if isinstance(read, str) else None
+        if upstream is not None and upstream.subjects:
+            known = ", ".join(upstream.subjects)
+            hint = (
+                "write subjects: {" + f"{next(iter(upstream.subjects))}: column" + "} if a column says of whom a row is"
+            )
+            message = f"{read} says where it holds {known}, and this table, made of it, does not: it is not searched"
+            yield Finding(("tables", name), message, hint, at_key=True)

@@ -1,0 +1,156 @@
+"""Forgets that are killed at random, beside a runner that is killed at random, while records of the same people arrive.
+
+In every round somebody else is to be forgotten, and the command is killed in the midst of it. In the end it is let
+through once for all of them; then every data file of the lake is decoded, everything else is searched byte by byte:
+they are nowhere; and the tables equal what plain Python makes of the records of all others.
+
+    python -m tests.e2e.chaos_forget --kills 10 --seed 7
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.e2e.beside import Producing
+from tests.e2e.chaos_frame import Asked, command_line, set_up
+from tests.e2e.chaos_replay import end
+from tests.e2e.kills import run_to_the_end, start
+from tests.e2e.tables import ask
+from tests.searched import named
+
+TOPIC = "orders"
+PEOPLE = 40
+PROJECT = """\
+name: chaos
+lake: ./lake
+kafka: {{bootstrap: "{bootstrap}"}}
+spark: {{master: "local[2]", conf: {{spark.driver.memory: 2g}}}}
+defaults: {{trigger: 500ms}}
+tables:
+  bronze.t:
+    from: {{kafka: {topic}, max_per_trigger: 2000}}
+    subjects: {{person: [{{json: value, path: $.who}}, key]}}
+  silver.t:
+    from: {{table: bronze.t, max_files: 3}}
+    decode: {{json: value, schema: "id BIGINT, who STRING, amount BIGINT"}}
+    expect: [{{name: enough, check: amount > 5}}]
+    write: {{change_feed: true}}
+    subjects: {{person: who}}
+  silver.people:
+    from: {{table: bronze.t}}
+    decode: {{json: value, schema: "id BIGINT, who STRING, amount BIGINT"}}
+    write: {{merge: {{keys: [who], sequence: id}}, change_feed: true}}
+    subjects: {{person: who}}
+  silver.copy:
+    from: {{changes: silver.people}}
+    write: {{merge: {{}}}}
+    subjects: {{person: who}}
+  gold.t:
+    from: {{table: silver.t}}
+    aggregate: {{keys: [who], metrics: {{n: count(*), sum: sum(amount)}}}}
+    subjects: {{person: who}}
+"""
+PATIENCE = 900.0
+
+
+def name_of(number: int) -> str:
+    return f"person-{number % PEOPLE:03d}@example.org"
+
+
+class Flow(Producing):
+    """Every eleventh record is no JSON, and names its person all the same."""
+
+    def __init__(self, bootstrap: str, rate: int, partitions: int) -> None:
+        super().__init__(bootstrap, rate)
+        self._partitions = partitions
+        self.good: list[tuple[int, str, int]] = []
+        self.bad: list[str] = []
+
+    def send_one(self) -> None:
+        number, self.sent = self.sent, self.sent + 1
+        who, amount = name_of(number * 7), number % 60
+        text = json.dumps({"id": number, "who": who, "amount": amount})
+        if number % 11 == 5:
+            self.bad.append(who)
+            text = text[:-8]
+        else:
+            self.good.append((number, who, amount))
+        self._producer.produce(TOPIC, key=who, value=text, partition=number % self._partitions)
+
+
+def forget(folder: Path, *people: str) -> subprocess.Popen[bytes]:
+    """Named on standard input: a command line is in the list of processes."""
+    command = [sys.executable, "-m", "penstock", "-C", str(folder), "forget", "--subjects", "-", "--yes"]
+    with (folder / "forget.log").open("ab") as log:
+        made = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
+    assert made.stdin is not None
+    made.stdin.write("".join(f"person={one}\n" for one in people).encode())
+    made.stdin.close()
+    return made
+
+
+def chaos(asked: Asked) -> dict[str, object]:
+    with set_up(asked, TOPIC, PROJECT) as bootstrap:
+        flow = Flow(bootstrap, asked.rate, asked.partitions)
+        counts: Counter[str] = Counter()
+        gone: list[str] = []
+        flow.start()
+        runner = start(asked.folder)
+        time.sleep(asked.longest)
+        try:
+            for number in range(asked.kills):
+                gone.append(name_of(number))
+                erasing = forget(asked.folder, name_of(number))
+                time.sleep(random.uniform(asked.shortest, asked.longest))
+                if random.random() < 0.3:
+                    end(runner, counts, "runner")
+                end(erasing, counts, "forget")
+                counts["forgets that ended well"] += erasing.returncode == 0
+                assert erasing.returncode in (0, -signal.SIGKILL, 1), (asked.folder / "forget.log").read_text()[-3000:]
+                if runner.poll() is not None:
+                    runner = start(asked.folder)
+                print(f"round {number + 1}/{asked.kills}, {dict(counts)}", file=sys.stderr, flush=True)
+            last = forget(asked.folder, *gone)
+            assert last.wait(PATIENCE) == 0, (asked.folder / "forget.log").read_text()[-3000:]
+        finally:
+            flow.stop()
+            os.killpg(runner.pid, signal.SIGKILL)
+            runner.wait()
+        run_to_the_end(asked.folder)
+        for log in asked.folder.glob("*.log"):
+            log.unlink()  # what this very test has let the commands write
+        left = named(asked.folder, gone)
+        assert not left, left[:20]
+        return {**_check(asked.folder, flow, set(gone)), "forgotten": len(gone), **counts}
+
+
+def _check(folder: Path, flow: Flow, gone: set[str]) -> dict[str, int]:
+    good = [one for one in flow.good if one[1] not in gone]
+    wanted = [one for one in good if one[2] > 5]
+    assert Counter(ask(folder, "silver.t", "SELECT id, who, amount FROM t")) == Counter(wanted)
+    ((quarantined,),) = ask(folder, "silver.t__quarantine", "SELECT count(*) FROM t")
+    assert quarantined == sum(who not in gone for who in flow.bad) + len(good) - len(wanted)
+    ((landed, redacted),) = ask(folder, "bronze.t", "SELECT count(*), count(*) - count(value) FROM t")
+    assert landed == flow.sent and redacted == flow.sent - len(good) - sum(who not in gone for who in flow.bad)
+    groups: dict[str, tuple[int, int]] = {}
+    for _, who, amount in wanted:
+        count, total = groups.get(who, (0, 0))
+        groups[who] = (count + 1, total + amount)
+    assert sorted(ask(folder, "gold.t", "SELECT who, n, sum FROM t")) == sorted((k, *v) for k, v in groups.items())
+    newest = {who: (number, who, amount) for number, who, amount in good}
+    for table in ("silver.people", "silver.copy"):
+        living = ask(folder, table, "SELECT id, who, amount FROM t WHERE NOT _deleted")
+        assert sorted(living) == sorted(newest.values()), table
+    return {"silver": len(wanted), "quarantine": quarantined, "redacted": redacted, "gold": len(groups)}
+
+
+if __name__ == "__main__":
+    command_line(__doc__, chaos, kills=10, rate=100, shortest=3.0, longest=40.0)

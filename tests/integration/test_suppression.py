@@ -1,0 +1,355 @@
+"""Who is on the suppression list comes back by no way: not from Kafka, not by a replay, not out of quarantine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tests.integration.replays import work_on
+from tests.integration.runs import commits, produce, rows_at, run_well
+
+from penstock.engine.forget.list import SuppressionList
+from penstock.engine.forget.matching import Wanted, rows_of
+from penstock.engine.forget.suppression import Suppression
+from penstock.engine.store import LocalStore
+from penstock.ops.verify.table import verify
+from penstock.plan.subjects import FORGOTTEN, Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.plan.model import Plan, TablePlan
+
+SCHEMA = "customer STRUCT<id: STRING, name: STRING>, n INT"
+IN_VALUE = {"json": "value", "path": "$.customer.id"}
+
+
+def tables(topic: str, most: int) -> dict[str, Any]:
+    decode = {"json": "value", "schema": SCHEMA}
+    expect = [{"name": "small", "check": f"n < {most}"}]
+    flat = "SELECT f._source, f.customer.id AS customer_id, f.n, m.n AS last FROM t f LEFT JOIN people m ON m.id = {}"
+    merge = {"merge": {"keys": ["id"], "sequence": "n"}, "change_feed": True}
+    aggregate = {"keys": ["customer_id"], "metrics": {"rows": "count(*)", "seen": "count(last)"}}
+    return {
+        "bronze.t": {"from": {"kafka": topic}, "subjects": {"customer": [IN_VALUE, "key"]}},
+        "silver.t": {
+            "from": {"table": "bronze.t"},
+            "decode": decode,
+            "expect": expect,
+            "subjects": {"customer": "customer.id"},
+        },
+        "silver.direct": {
+            "from": {"kafka": topic},
+            "decode": decode,
+            "expect": expect,
+            "subjects": {"customer": [IN_VALUE, "customer.id"]},
+        },
+        "silver.m": {
+            "from": {"table": "silver.t"},
+            "sql": "SELECT _source, customer.id AS id, n FROM t",
+            "write": merge,
+            "subjects": {"customer": "id"},
+        },
+        "silver.flat": {
+            "from": {"table": "silver.t"},
+            "sql": flat.format("f.customer.id"),
+            "lookups": {"people": "silver.m"},
+            "subjects": {"customer": "customer_id"},
+        },
+        "gold.t": {"from": {"table": "silver.flat"}, "aggregate": aggregate, "subjects": {"customer": "customer_id"}},
+    }
+
+
+def of(plan: Plan, name: str) -> TablePlan:
+    table = plan.table(name)
+    assert table is not None
+    return table
+
+
+def listed(plan: Plan) -> SuppressionList:
+    assert plan.forget is not None
+    return SuppressionList(plan.forget, LocalStore())
+
+
+def send(broker: Any, topic: str, values: Iterable[Any], **record: Any) -> None:
+    for value in values:
+        text = value if isinstance(value, str | bytes) else json.dumps(value)
+        produce(broker.bootstrap, topic, 1, partitions=[0], value=text, **{"key": "x", **record})
+
+
+def order(customer: object, n: int) -> dict[str, Any]:
+    return {"customer": {"id": customer}, "n": n}
+
+
+def customers(plan: Plan, name: str, column: str = "customer_id") -> set[str]:
+    rows = rows_at(of(plan, name).uri)
+    return {row["customer"]["id"] if column == "customer" else row[column] for row in rows}
+
+
+def complete(plan: Plan) -> None:
+    found = verify([table for table in plan.tables if not table.name.startswith("gold")], LocalStore())
+    assert {one.table: (one.verdict, one.problems, one.doubts) for one in found} == {
+        one.table: ("complete", [], []) for one in found
+    }
+
+
+def test_who_is_on_the_list_comes_back_by_no_way(spark: SparkSession, broker: Any, topic: Any, project: Any) -> None:
+    name = topic(partitions=1)
+    plan = project(tables(name, 90))
+    send(broker, name, [order(str(n % 5), n) for n in range(10)])
+    send(broker, name, [order("3", 95), order("4", 96), '{"customer": {"id": "3"'])
+    run_well(spark, plan)
+    assert customers(plan, "gold.t") == {"0", "1", "2", "3", "4"}
+    complete(plan)
+
+    listed(plan).add("customer", 3)
+    again = [order(3, 20), order("3", 21), order(3.0, 22), '{"customer": {"id": 3, ', b"\xff 3 \xfe"]
+    others = [
+        order("4", 23),
+        order("13", 24),
+        '{"customer": {"id": 13, ',
+        b"\xff 33 \xfe",
+        {"customer": {"id": "1"}, "n": 3},
+    ]
+    send(broker, name, again)
+    send(broker, name, [order("2", 25)], key="3")
+    send(broker, name, others)
+    run_well(spark, plan)
+
+    bronze = sorted(rows_at(of(plan, "bronze.t").uri), key=lambda row: row["offset"])
+    assert [row["offset"] for row in bronze] == list(range(24))
+    gone = [row["offset"] for row in bronze if row["headers"] is not None]
+    assert gone == list(range(13, 19))
+    for row in bronze[13:19]:
+        assert (row["headers"][0]["key"], len(row["headers"])) == (FORGOTTEN, 1)
+        assert all(row[column] is None for column in ("key", "key_binary", "value", "value_binary"))
+        assert row["kafka_timestamp"] is not None
+    # Nobody was erased yet: what came before the order is still there, and nothing of what came after it.
+    for table in ("silver.t", "silver.direct"):
+        rows = rows_at(of(plan, table).uri)
+        assert [row["n"] for row in rows if row["customer"]["id"] == "3"] == [3, 8]
+        aside = rows_at(of(plan, table).uri + "__quarantine")
+        late = {row["_source"]["offset"] for row in aside if row["_source"]["offset"] > 12}
+        assert late == {21, 22}
+    complete(plan)
+    report = next(one for one in verify([of(plan, "silver.t")], LocalStore()))
+    assert report.conserved is not None and report.conserved.forgotten == 6 and report.conserved.read == 24
+
+    _replays_bring_nothing_back(spark, plan)
+    _redrives_bring_nothing_back(spark, project(tables(name, 100)))
+
+
+def _replays_bring_nothing_back(spark: SparkSession, plan: Plan) -> None:
+    from penstock.engine.replay.resume import replay
+
+    for name in ("silver.t", "silver.direct", "silver.m", "silver.flat", "gold.t"):
+        work = work_on(spark, plan, name)
+        try:
+            replay(work, None, "test")
+        finally:
+            work.lock.close()
+    assert "3" not in customers(plan, "silver.t", "customer") | customers(plan, "silver.direct", "customer")
+    assert "3" not in customers(plan, "silver.m", "id") | customers(plan, "silver.flat")
+    gold = {row["customer_id"]: row["rows"] for row in rows_at(of(plan, "gold.t").uri)}
+    assert gold == {"0": 2, "1": 3, "2": 2, "4": 3, "13": 1}
+    for name in ("silver.t", "silver.direct"):
+        aside = {row["_source"]["offset"] for row in rows_at(of(plan, name).uri + "__quarantine")}
+        assert aside == {11, 21, 22}
+    complete(plan)
+
+
+def _redrives_bring_nothing_back(spark: SparkSession, plan: Plan) -> None:
+    from penstock.engine.redrive.redrive import redrive
+
+    listed(plan).add("customer", "4")
+    for name in ("silver.t", "silver.direct"):
+        work = work_on(spark, plan, name)
+        try:
+            (done,) = redrive(work, None)
+        finally:
+            work.lock.close()
+        assert (done.rows, done.landed, done.left) == (3, 0, 1)
+        assert all(row["n"] != 96 for row in rows_at(of(plan, name).uri))
+        last = commits(plan, name)[-1].entry
+        assert last is not None and last.kind == "redrive" and last.counts.fates["forgotten"] > 0
+    assert "4" in customers(plan, "silver.t", "customer")
+    complete(plan)
+
+
+def test_an_order_that_comes_during_a_replay_is_in_it(
+    spark: SparkSession, broker: Any, topic: Any, project: Any
+) -> None:
+    from penstock.engine.replay.resume import replay
+
+    name = topic(partitions=1)
+    whole = tables(name, 90)
+    plan = project({key: whole[key] for key in ("bronze.t", "silver.t")})
+    send(broker, name, [order(str(n % 3), n) for n in range(6)])
+    run_well(spark, plan)
+    said: list[str] = []
+
+    def say(what: str) -> None:
+        said.append(what)
+        if what == "rows are committed":
+            listed(plan).add("customer", 1)
+
+    for table in ("bronze.t", "silver.t"):
+        work = work_on(spark, plan, table)
+        try:
+            replay(work, None, "test", say)
+        finally:
+            work.lock.close()
+    assert sum("made again" in what for what in said) == 1
+    bronze = rows_at(of(plan, "bronze.t").uri)
+    assert len(bronze) == 6 and sum(row["value"] is None for row in bronze) == 2
+    assert customers(plan, "silver.t", "customer") == {"0", "2"}
+    complete(plan)
+
+
+def test_names_are_found_in_values_of_every_kind(spark: SparkSession, tmp_path: Any) -> None:
+    wanted = _wanted(tmp_path, "42", "alice@example.org", "Zoë Müller", "0.5")
+    rows = [
+        ('{"id": 42}', True),
+        ('{"id": "42"}', True),
+        ('{"id": 42.00}', True),
+        ('{"id": 4.2e1}', True),
+        ('{"id": [7, 42]}', True),
+        ('{"other": 1, "id": 7, "id": 42}', True),
+        ('{"id": "alice\\u0040example.org"}', True),
+        ('{"id": 0.50}', True),
+        ('{"id": 420}', False),
+        ('{"id": "042"}', False),
+        ('{"id": null, "other": 42}', False),
+        ('{"inner": {"id": 42}}', False),
+        ('{"id": {"id": 42}}', False),
+        ('{"id": 1e999999999}', False),
+        ("42", False),
+        ('{"id": 42', True),
+        ('{"id": 7, "other": 42} and more', True),
+        ("x,42,y", True),
+        ("x,142,y", False),
+        ("x42", False),
+        ("42é", False),
+        ("to alice@example.org.", True),
+        ("malice@example.org", False),
+        ('{"id": "Zo\\u00eb M\\u00fcller", ', True),
+        ("Zoë Müllerin", False),
+        ("", False),
+        (None, False),
+    ]
+    frame = spark.createDataFrame([(text,) for text, _ in rows], "text STRING")
+    assert _found(frame, {"customer": (Place("text", "$.id"),)}, wanted) == [held for _, held in rows]
+    as_bytes = frame.selectExpr("CAST(text AS BINARY) AS text")
+    assert _found(as_bytes, {"customer": (Place("text", "$.id"),)}, wanted) == [held for _, held in rows]
+    latin = spark.createDataFrame([(b"an Zo\xeb M\xfcller",), (b"\xff 42",), (b"\xff42a",)], "text BINARY")
+    assert _found(latin, {"customer": (Place("text"),)}, wanted) == [True, True, False]
+
+
+def test_names_are_found_in_columns_of_every_type(spark: SparkSession, tmp_path: Any) -> None:
+    wanted = _wanted(tmp_path, "42", "2026-01-02")
+    kinds = {
+        "CAST(42 AS TINYINT)": True,
+        "42": True,
+        "42L": True,
+        "CAST(42 AS DECIMAL(9,2))": True,
+        "42.0D": True,
+        "42.5D": False,
+        "'42'": True,
+        "'42.0'": False,
+        "NULL": False,
+        "CAST(NULL AS BIGINT)": False,
+        "array(1, 42)": True,
+        "array('7')": False,
+        "DATE'2026-01-02'": True,
+        "named_struct('id', 42).id": True,
+    }
+    for expression, held in kinds.items():
+        frame = spark.range(1).selectExpr(f"{expression} AS c")
+        assert _found(frame, {"customer": (Place("c"),)}, wanted) == [held], expression
+    nested = spark.range(1).selectExpr("named_struct('at', named_struct('id', 42)) AS c")
+    assert _found(nested, {"customer": (Place("c.at.id"),)}, wanted) == [True]
+    assert _found(nested, {"device": (Place("c.at.id"),)}, wanted) is None
+    within = spark.range(1).selectExpr("""'{"doc": "{\\\\"items\\\\": [{\\\\"id\\\\": 42}]}"}' AS c""")
+    assert _found(within, {"customer": (Place("c", "$.doc.items[*].id"),)}, wanted) == [True]
+    assert _found(within, {"customer": (Place("c", "$['doc'].items[0]['id']"),)}, wanted) == [True]
+    assert _found(within, {"customer": (Place("c", "$.doc.items[1].id"),)}, wanted) == [False]
+
+
+def test_neither_key_nor_hash_is_in_a_plan(spark: SparkSession, tmp_path: Any) -> None:
+    wanted = _wanted(tmp_path, "42")
+    condition = rows_of(spark.range(1), {"customer": (Place("id"),)}, wanted, "t")
+    assert condition is not None
+    text = spark.range(1).where(condition)._jdf.queryExecution().toString()
+    assert "penstock_forgotten" in text
+    for secret in (wanted.orders[0].hash, wanted.orders[0].hash[:12], wanted.key.hex()[:12]):
+        assert secret not in text and secret not in str(condition) and secret not in repr(wanted.key[:0])
+
+
+def test_an_empty_list_adds_nothing_to_a_plan_and_a_delete_always_passes(
+    spark: SparkSession, tmp_path: Any, project: Any
+) -> None:
+    plan = project({name: one for name, one in tables("t", 90).items() if name in ("bronze.t", "silver.t")})
+    table = of(plan, "silver.t")
+    changes = spark.createDataFrame(
+        [("k", '{"customer": {"id": 3}}', None, None, None, kind) for kind in ("insert", "update_postimage", "delete")],
+        "key STRING, value STRING, key_binary BINARY, value_binary BINARY, "
+        "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, _change_type STRING",
+    )
+    suppression = Suppression(table, LocalStore())
+    assert suppression.of_read(changes) is None and suppression.source(changes) is changes
+    listed(plan).add("device", 3)
+    suppression.look()
+    assert suppression.of_read(changes) is None
+    listed(plan).add("customer", 3)
+    assert suppression.of_read(changes) is None and suppression.grown
+    suppression.look()
+    assert not suppression.grown
+    assert [row._change_type for row in suppression.source(changes).collect()] == ["delete"]
+
+
+def test_the_log_has_no_statistics_of_names(spark: SparkSession, broker: Any, topic: Any, project: Any) -> None:
+    name = topic(partitions=1)
+    whole = {key: one for key, one in tables(name, 90).items() if key in ("bronze.t", "silver.t")}
+    without = {key: {k: v for k, v in one.items() if k != "subjects"} for key, one in whole.items()}
+    send(broker, name, [order("someone", 1)])
+    run_well(spark, project(without))
+    plan = project(whole)
+    table = of(plan, "silver.t")
+    assert "someone" in _statistics(table)
+    send(broker, name, [order("another", 2)])
+    heard = run_well(spark, plan)
+    assert heard.heard("no statistics any more of customer.id")
+    assert "another" not in _statistics(table) and '"n":2' in _statistics(table)
+    assert not run_well(spark, plan).heard("no statistics")
+
+
+def test_a_place_that_a_table_does_not_have_stops_it(
+    spark: SparkSession, broker: Any, topic: Any, project: Any
+) -> None:
+    from tests.integration.runs import run
+
+    name = topic(partitions=1)
+    sql = {"from": {"kafka": name}, "sql": "SELECT _source, value FROM input", "subjects": {"customer": "customer_id"}}
+    heard = run(spark, project({"silver.t": sql}))
+    assert "there is no column customer_id" in str(heard.errors["silver.t"])
+
+
+def _wanted(folder: Any, *names: str) -> Wanted:
+    from penstock.plan.subjects import ForgetPlan
+
+    made = SuppressionList(ForgetPlan(str(folder / "forget")), LocalStore())
+    orders = tuple(made.add("customer", name) for name in names)
+    return Wanted(made.key, orders)
+
+
+def _found(frame: Any, subjects: Any, wanted: Wanted) -> list[bool] | None:
+    condition = rows_of(frame, subjects, wanted, "t")
+    return None if condition is None else [row[0] for row in frame.select(condition).collect()]
+
+
+def _statistics(table: TablePlan) -> str:
+    from pathlib import Path
+
+    commit = sorted(Path(table.uri, "_delta_log").glob("*.json"))[-1].read_text()
+    return "".join(json.loads(line)["add"]["stats"] for line in commit.splitlines() if '"add"' in line)

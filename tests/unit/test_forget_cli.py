@@ -1,0 +1,114 @@
+"""What `penstock forget` says to wrong input, without a JVM; and its certificate as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.engine.forget.order import order_of
+from penstock.errors import UsageError
+from penstock.ops.forget.certificate import document
+from penstock.ops.forget.model import Commit, Done, PlaceDone
+from penstock.ops.forget.page import page
+from penstock.plan.build import build_plan
+from penstock.plan.model import Plan
+from penstock.spec.load import load_project
+
+PROJECT = """\
+name: shop
+lake: ./lake
+kafka: {bootstrap: "127.0.0.1:9"}
+tables:
+  bronze.orders:
+    from: {kafka: orders}
+    subjects: {customer: [{json: value, path: $.customer_id}, key], device: {json: value, path: $.device}}
+"""
+NAME = "ann@example.org"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "penstock.yml").write_text(PROJECT)
+    return tmp_path
+
+
+def refused(folder: Path, *arguments: str, text: str | None = None) -> str:
+    result = CliRunner().invoke(app, ["forget", "-C", str(folder), *arguments], input=text)
+    assert isinstance(result.exception, UsageError), result.output
+    assert result.exception.exit_code == 2 and NAME not in str(result.exception)
+    return str(result.exception)
+
+
+def test_an_unknown_subject_gets_a_suggestion(folder: Path) -> None:
+    assert "did you mean 'customer'?" in refused(folder, "--subject", f"custmer={NAME}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nobody is named"),
+        (["--subject", NAME], "is not KEY=VALUE"),
+        (["--subject", "customer="], "nothing after customer="),
+        (["--subject", "customer=1", "--wait", "soon"], "--wait"),
+        (["--subjects", "nowhere.txt"], "No such file"),
+    ],
+)
+def test_what_names_nobody_is_refused(folder: Path, arguments: list[str], said: str) -> None:
+    assert said in refused(folder, *arguments)
+
+
+def test_a_file_is_read_line_by_line_and_a_wrong_line_is_named(folder: Path) -> None:
+    listed = folder / "who.txt"
+    listed.write_text(f"# people\ncustomer={NAME}\n\nnobody={NAME}\n")
+    assert f"{listed}:4" in refused(folder, "--subjects", str(listed))
+    listed.write_text("# nobody\n")
+    assert "names nobody" in refused(folder, "--subjects", str(listed))
+
+
+def test_standard_input_cannot_be_asked(folder: Path) -> None:
+    assert "add --yes" in refused(folder, "--subjects", "-", text=f"customer={NAME}\n")
+
+
+def test_a_project_without_subjects_says_how_to_declare_them(folder: Path) -> None:
+    (folder / "penstock.yml").write_text(PROJECT.rpartition("    subjects")[0])
+    assert "subjects: {customer: customer_id}" in refused(folder, "--subject", f"customer={NAME}")
+
+
+def test_a_list_without_orders_is_empty(folder: Path) -> None:
+    result = CliRunner().invoke(app, ["forget", "-C", str(folder), "--list"])
+    assert result.exit_code == 0 and "nobody was forgotten yet" in result.output
+
+
+@pytest.fixture
+def plan(folder: Path) -> Plan:
+    return build_plan(load_project(folder))
+
+
+def done(**place: object) -> Done:
+    made = Done("c1", (order_of(b"k" * 32, "customer", NAME, 1_700_000_000_000),), 1_700_000_000_000)
+    made.places["bronze.orders"] = PlaceDone("bronze.orders", ("$.customer_id of value",), **place)  # type: ignore[arg-type]
+    return made
+
+
+def test_a_certificate_has_numbers_and_no_name(plan: Plan) -> None:
+    made = document(plan, done(rows=3, redacted=True, commits=[Commit(7, 1_700_000_000_000, 3, True)], decoded=12))
+    assert made["proven"] and made["tables"][0]["commits"][0]["version"] == 7
+    shown = page(made)
+    assert "Proven" in shown and "v7 (3)" in shown and NAME not in shown and NAME not in str(made)
+
+
+def test_a_certificate_without_proof_says_what_is_left(plan: Plan) -> None:
+    made = document(plan, done(left=2, needed={"part-1": "silver.orders"}))
+    assert not made["proven"]
+    assert "2 rows are still there" in page(made) and "silver.orders still needs 1 files" in page(made)
+
+
+def test_a_page_escapes_whatever_it_is_given(plan: Plan) -> None:
+    made = done(problem="<script>alert(1)</script>")
+    made.outside = ['topic "<b>"']
+    shown = page(document(plan, made))
+    assert "<script>" not in shown and "<b>" not in shown and "&lt;script&gt;" in shown
+    assert "http" not in shown and "src=" not in shown
