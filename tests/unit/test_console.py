@@ -1,0 +1,14 @@
+from penstock.cli.console import shown_error
+from penstock.errors import Terminal
+
+
+def test_of_an_error_what_happened_is_red_and_what_to_do_is_not() -> None:
+    shown = shown_error(Terminal("it is gone", where="bronze.orders", hint="put it back"))
+    assert shown.plain == "error: bronze.orders: it is gone\n  -> put it back"
+    red = [shown.plain[span.start : span.end] for span in shown.spans if "red" in str(span.style)]
+    assert red == ["error: bronze.orders: it is gone"]
+    assert not shown.style
+
+
+def test_an_error_without_a_way_on_has_one_line() -> None:
+    assert shown_error(Terminal("it is gone")).plain == "error: it is gone"
