@@ -12,3 +12,9 @@ def test_of_an_error_what_happened_is_red_and_what_to_do_is_not() -> None:
 
 def test_an_error_without_a_way_on_has_one_line() -> None:
     assert shown_error(Terminal("it is gone")).plain == "error: it is gone"
+
+
+def test_a_table_is_named_once_in_what_failed_of_it() -> None:
+    assert shown_error(Terminal("no broker"), "failed", "bronze.orders").plain == "failed bronze.orders: no broker"
+    named = Terminal("it is gone", where="bronze.orders")
+    assert shown_error(named, "failed", "bronze.orders").plain == "failed bronze.orders: it is gone"

@@ -22,10 +22,13 @@ def print_json(document: Any) -> None:
     sys.stdout.write(visible_json(json.dumps(document, indent=2, default=str, ensure_ascii=False)) + "\n")
 
 
-def shown_error(error: PenstockError) -> Text:
-    """What happened stands out; what to do about it is there to be read."""
-    first, _, rest = str(error).partition("\n")
-    return Text.assemble((f"error: {first}", "bold red"), f"\n{rest}" if rest else "")
+def shown_error(error: PenstockError, word: str = "error:", table: str | None = None) -> Text:
+    """What happened stands out; what to do about it is there to be read. `table` is named if the error does not."""
+    said = str(error)
+    if table is not None and error.where is None:
+        said = f"{table}: {said}"
+    first, _, rest = said.partition("\n")
+    return Text.assemble((f"{word} {first}", "bold red"), f"\n{rest}" if rest else "")
 
 
 def people(as_json: bool) -> Console:
