@@ -66,6 +66,28 @@ def test_every_layer_is_complete(spark: SparkSession, broker: Any, layers: tuple
     assert {one.verdict for one in reports(plan).values()} == {"complete"}
 
 
+def test_what_is_read_twice_and_left_out_as_a_duplicate_is_not_missing(
+    spark: SparkSession, broker: Any, topic: Any, project: Any
+) -> None:
+    """Read again by decision; a topic that was made again has offsets twice in the same way."""
+    from penstock.engine.sources import Sources
+    from penstock.ops.reset.carry_out import carry_out
+    from penstock.ops.reset.plan import plan_reset
+
+    name = topic(partitions=2)
+    stages = {"decode": DECODE, "expect": EXPECT, "dedupe": {"keys": ["id"]}}
+    plan = project({"bronze.t": {"from": {"kafka": name}}, "silver.t": {"from": {"table": "bronze.t"}, **stages}})
+    send(broker, name, 30)
+    run_well(spark, plan)
+    bronze = plan.tables[0]
+    made = plan_reset(bronze, LocalStore(), "earliest")
+    carry_out(spark, plan, bronze, made, Sources(lambda _: LocalStore()).open(bronze))
+    run_well(spark, plan)
+    found = reports(plan)["silver.t"]
+    assert (found.verdict, found.problems) == ("complete", [])
+    assert found.conserved is not None and (found.conserved.read, found.conserved.duplicates) == (60, 27)
+
+
 def test_a_row_that_vanished_is_told(spark: SparkSession, broker: Any, layers: tuple[Plan, str]) -> None:
     plan, topic = layers
     send(broker, topic, 60)

@@ -21,6 +21,9 @@ from penstock.plan.stages import DedupePlan
 _BOUNDED = (IntegralType, DecimalType, DateType, TimestampType, TimestampNTZType, StringType)
 """Types whose bounds can be written as text and read again exactly."""
 NUMBER = "__row"
+_MOST_BROADCAST = 2_000_000
+"""Numbers of rows, 100 MB of memory. With more of them Spark joins by a shuffle, and rows lose their order, by which
+files are skipped later."""
 
 
 def numbered(rows: DataFrame) -> DataFrame:
@@ -30,13 +33,18 @@ def numbered(rows: DataFrame) -> DataFrame:
 
 def without_duplicates(rows: DataFrame, plan: DedupePlan, table: DataFrame | None, *, many: bool = False) -> DataFrame:
     """`table` has the rows that are there already, if any. `many`: the rows are not those of a batch but of years, so
-    nothing of them is taken to fit into memory, and another pass over the keys is cheaper than to sort them all."""
+    nothing of them is taken to fit into memory, and another pass over the keys, which runs here and now, is cheaper
+    than to sort them all."""
     new = rows.alias("new")
     small = _as_it_is if many else F.broadcast
     if table is not None:
         there = _in_table(rows, plan, table, small)
         new = new.join(small(there).alias("old"), F.expr(_same(plan)), "left_anti")
-    return new.join(small(_again(new, plan, many)), NUMBER, "left_anti").drop(NUMBER)
+    again = _again(new, plan, many)
+    if many:
+        again = again.localCheckpoint()
+        small = F.broadcast if again.count() <= _MOST_BROADCAST else _as_it_is
+    return new.join(small(again), NUMBER, "left_anti").drop(NUMBER)
 
 
 def _as_it_is(rows: DataFrame) -> DataFrame:
