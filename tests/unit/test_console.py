@@ -1,4 +1,5 @@
 from penstock.cli.console import shown_error
+from penstock.engine.protocol.position import said
 from penstock.errors import Terminal
 
 
@@ -18,3 +19,10 @@ def test_a_table_is_named_once_in_what_failed_of_it() -> None:
     assert shown_error(Terminal("no broker"), "failed", "bronze.orders").plain == "failed bronze.orders: no broker"
     named = Terminal("it is gone", where="bronze.orders")
     assert shown_error(named, "failed", "bronze.orders").plain == "failed bronze.orders: it is gone"
+
+
+def test_a_position_in_a_table_is_said_as_a_version_and_one_in_kafka_as_it_is() -> None:
+    place = '{"sourceVersion":1,"reservoirId":"a","reservoirVersion":7,"index":-1,"isStartingVersion":%s}'
+    assert said(place % "false") == "version 7"
+    assert said(place % "true") == "the table as of version 7"
+    assert said('{"orders":{"0":12}}') == '{"orders":{"0":12}}'
