@@ -156,6 +156,6 @@ def _table_changed(tail: Tail, commit: Commit, log: DeltaLog) -> TableChanged:
         f"{what}",
         where=table,
         hint=f"decide: `penstock checkpoints reset {table} --to ledger` accepts the table as it is and goes on from "
-        f"{', '.join(map(said, entry.after))}; `penstock checkpoints reset {table} {again}` reads again from the position of that "
-        "version",
+        f"{', '.join(map(said, entry.after))}; `penstock checkpoints reset {table} {again}` reads again from the "
+        "position of that version",
     )
