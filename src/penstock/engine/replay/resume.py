@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.engine.delta.version import Version, parse
+from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.fates import read_fates
 from penstock.engine.protocol.ledger import Tail, advance, read_tail, refuse_foreign_changes
 from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.open import open_generation
@@ -25,6 +27,8 @@ def open_replay(work: Work, at: int | None, note: str) -> Tail:
         if tail is None:
             raise Terminal("it was never made", where=work.table.name, hint="`penstock run` makes it")
         refuse_foreign_changes(tail, work.log)
+        folder = folder_of(work.table.checkpoints, tail.entry)
+        tail = replace(tail, fates=read_fates(work.store, folder, tail.entry.batch))  # should it be aborted
         entry, owed = tail.entry, pending_replay(tail.entry)
         since, position = (owed.since, owed.position) if owed else (entry.generation, entry.after)
         after = position
