@@ -66,6 +66,9 @@ def bench(
     merge_rows: Annotated[
         list[int] | None, typer.Option(min=100, help="Rows of a table of merge.", show_default="three tables")
     ] = None,
+    replay_records: Annotated[
+        int | None, typer.Option(min=100, help="Records of replay.", show_default="3,000,000")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="Minutes of many.", show_default="10")] = None,
     tables: Annotated[int | None, typer.Option(min=1, help="Tables of many.", show_default="100")] = None,
     leave_out: Annotated[list[str] | None, typer.Option(help="A contender that is not to run, by its name.")] = None,
@@ -87,6 +90,7 @@ def bench(
         bronze_records=records,
         small_records=small_records,
         merge_rows=tuple(sorted(merge_rows)) if merge_rows else None,
+        replay_records=replay_records,
         many_minutes=minutes,
         many_tables=tables,
         leave_out=frozenset(leave_out) if leave_out else None,

@@ -14,6 +14,7 @@ from bench.load import Records, TypedRecords, fill
 from bench.measure import Figures, run
 from bench.outcome import Series
 from bench.process import ContenderFailed
+from bench.replayed import Lake
 from bench.screen import Screen
 from bench.sizes import Sizes
 from bench.verify import broker_offsets, records
@@ -68,9 +69,10 @@ class Arena:
         *,
         folder: Path | None = None,
         filled: Filled | None = None,
+        lake: Lake | None = None,
     ) -> Figures:
         """One run. With `folder` it goes on in what an earlier run left there, and leaves it too; with `filled` it
-        begins with a copy of these tables."""
+        begins with a copy of these tables, with `lake` it makes one of its tables anew."""
         expected = broker_offsets(self.bootstrap, [topic])
         count = records(expected)
         # A slow contender may take 3 s a batch and 2,000 rows/s, a minute in a large table; beyond that it hangs.
@@ -79,7 +81,7 @@ class Arena:
         with self.screen.step(f"{label}: {name}", count) as landed:
             figures = run(
                 CONTENDERS[name],
-                Task(folder or self.folder / "run", self.bootstrap, topic, per_batch, filled),
+                Task(folder or self.folder / "run", self.bootstrap, topic, per_batch, filled, lake),
                 expected,
                 patience=patience,
                 landed=landed,

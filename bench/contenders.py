@@ -6,13 +6,15 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bench.filled import TABLE as MERGED
 from bench.filled import Filled
 from bench.jobs.job import FIELDS, JobFile
+from bench.jobs.replay_job import ReplayFile
 from bench.product import Chosen, penstock, read_plan, write_project
 from bench.progress import DeltaProgress, Marks, Offsets, ParquetProgress, Progress
+from bench.replayed import BRONZE, RULE_NOW, SILVER, UNIQUE, Lake, Made, check_replayed
 from bench.stock import stock_conf, tuned_conf
 from bench.verify import Offsets as Expected
 from bench.verify import check_delta, check_merged, check_parquet, check_typed, records
@@ -34,6 +36,8 @@ class Task:
     per_batch: int
     filled: Filled | None = None
     """The tables that a merge begins with."""
+    lake: Lake | None = None
+    """What a replay begins with."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +197,71 @@ def _merged(filled: Filled, command: list[str], table: Path, checkpoint: Path) -
     return Entry(command, progress, lambda expected: check_merged(table, filled.rows, records(expected)))
 
 
+def _replay(task: Task, name: str = SILVER) -> Entry:
+    assert task.lake is not None
+    lake, project = task.lake, task.folder / "project"
+    table = lake.copy(project).tables[name]
+    quarantine = Path(f"{table}__quarantine")
+    return Entry(
+        penstock(project, "replay", name, "--yes"),
+        Made(table, quarantine),
+        lambda _: check_replayed(lake, table, quarantine, unique=name == UNIQUE),
+    )
+
+
+def _replay_unique(task: Task) -> Entry:
+    return _replay(task, UNIQUE)
+
+
+def _replay_by_hand(
+    task: Task, rejected: Literal["read again", "kept", "left out"], *, unique: bool = False, stock: bool = False
+) -> Entry:
+    assert task.lake is not None
+    lake = task.lake
+    chosen = read_plan(lake.folder / "project")
+    job = ReplayFile(
+        master=chosen.master,
+        conf=stock_conf() if stock else tuned_conf(dict(chosen.conf)),
+        bronze=str(chosen.tables[BRONZE]),
+        version=lake.version,
+        rule=f"parsed.order_id IS NOT NULL AND parsed.{RULE_NOW}",
+        table=str(task.folder / "table"),
+        quarantine=str(task.folder / "quarantine"),
+        properties={} if stock else dict(chosen.properties_of[SILVER]),
+        marks=str(task.folder / "marks.json"),
+        rejected=rejected,
+        unique=unique,
+    )
+    file = task.folder / "job.json"
+    job.write(file)
+    quarantine = None if rejected == "left out" else Path(job.quarantine)
+    return Entry(
+        [sys.executable, "-m", "bench.jobs.replay_job", str(file)],
+        Marks(Path(job.marks)),
+        lambda _: check_replayed(lake, Path(job.table), quarantine, unique=unique),
+    )
+
+
+def _twice(task: Task) -> Entry:
+    return _replay_by_hand(task, "read again")
+
+
+def _kept(task: Task) -> Entry:
+    return _replay_by_hand(task, "kept")
+
+
+def _good_alone(task: Task) -> Entry:
+    return _replay_by_hand(task, "left out")
+
+
+def _twice_stock(task: Task) -> Entry:
+    return _replay_by_hand(task, "read again", stock=True)
+
+
+def _twice_unique(task: Task) -> Entry:
+    return _replay_by_hand(task, "read again", unique=True)
+
+
 _ALL = (
     Contender("P", "penstock run --once", _penstock),
     Contender("a", "PySpark by hand, native Delta sink, Penstock's own settings", _by_hand),
@@ -208,6 +277,13 @@ _ALL = (
     Contender("M", "penstock run --once, typed, merged by key into a table that is full", _merge),
     Contender("h", "PySpark by hand: foreachBatch and Delta's MERGE; Penstock's own settings", _merge_by_hand),
     Contender("h'", "the same with stock settings", _merge_stock),
+    Contender("R", "penstock replay, one rule changed", _replay),
+    Contender("b", "PySpark by hand: bronze read twice, good rows and rejected ones; Penstock's own settings", _twice),
+    Contender("b+", "the same, what was parsed kept in memory and on disk in between", _kept),
+    Contender("b0", "the same for the good rows alone: the rejected ones are lost", _good_alone),
+    Contender("b'", "b with stock settings", _twice_stock),
+    Contender("Rd", "penstock replay of a table with dedupe", _replay_unique),
+    Contender("bd", "b, and of the rows with the same key the first", _twice_unique),
     Contender("parquet", "PySpark by hand, plain Parquet sink, Penstock's own settings", _parquet),
 )
 CONTENDERS: Mapping[str, Contender] = {contender.name: contender for contender in _ALL}

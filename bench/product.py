@@ -26,6 +26,8 @@ class Chosen:
     kafka: Mapping[str, str]
     """Options of the Kafka reader, beyond where and what to read."""
     properties: Mapping[str, str]
+    """Of the first table."""
+    properties_of: Mapping[str, Mapping[str, str]]
     tables: Mapping[str, Path]
     checkpoints: Mapping[str, Path]
 
@@ -74,6 +76,7 @@ def parse_plan(plan: Mapping[str, Any]) -> Chosen:
         conf=plan["conf"],
         kafka={f"kafka.{name}": value for name, value in client.items()},
         properties=tables[0]["properties"],
+        properties_of={table["name"]: table["properties"] for table in tables},
         tables={table["name"]: Path(table["uri"]) for table in tables},
         checkpoints={table["name"]: Path(table["checkpoints"]) for table in tables},
     )

@@ -32,6 +32,9 @@ class Sizes:
     merge_batches: int = 9
     merge_warm: int = 4
     """The first of them, which do not count."""
+    replay_records: int = 3_000_000
+    replay_batch: int = 300_000
+    """Records in a batch while bronze is filled: two files of it."""
     many_tables: int = 100
     many_records: int = 2_000
     """Per table and trigger."""
@@ -65,12 +68,14 @@ QUICK = Sizes(
     merge_batch=200,
     merge_batches=4,
     merge_warm=2,
+    replay_records=20_000,
+    replay_batch=5_000,
     many_tables=4,
     many_records=200,
     many_trigger=3,
     many_minutes=0.4,
     start_records=100,
     cli_repeats=2,
-    leave_out=frozenset({"a again", "a'", "c+", "t'", "g'", "h'"}),
+    leave_out=frozenset({"a again", "a'", "c+", "t'", "g'", "h'", "b'"}),
 )
 """Small enough for a test: it shows that everything runs and verifies; its figures mean nothing."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bench.arena import Arena
 from bench.outcome import Outcome
-from bench.scenarios import cli, floor, growth, many, merge, rates, start
+from bench.scenarios import cli, floor, growth, many, merge, rates, replay, start
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "typed": Scenario(rates.typed, rates.TYPED),
     "growth": Scenario(growth.growth, ()),
     "merge": Scenario(merge.merge, ()),
+    "replay": Scenario(replay.replay, ()),
     "floor": Scenario(floor.floor, floor.NAMES),
     "many": Scenario(many.many, ("P",)),
     "start": Scenario(start.start, start.NAMES),

@@ -107,3 +107,31 @@ def test_all_rows_with_one_key(spark: SparkSession, tmp_path: Path) -> None:
     finally:
         kept.unpersist()
     assert (within, ever) == (17, 1)
+
+
+def test_years_of_rows_lose_the_same_duplicates_as_a_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """A replay goes another way: nothing is broadcast, and only keys that are there twice are sorted."""
+    from penstock.engine.stages.dedupe import numbered, without_duplicates
+    from penstock.plan.stages import DedupePlan
+
+    uri = str(tmp_path / "t")
+    made = spark.range(3_000).selectExpr(
+        "IF(id % 11 = 0, NULL, id % 700) AS `a.b`",
+        "CAST(id % 3 AS STRING) AS kind",
+        "timestamp_millis(id * 1000) AS ts",
+        "named_struct('topic', 't', 'partition', 0, 'offset', 3000 - id) AS _source",
+    )
+    made.where("`a.b` < 50").write.format("delta").save(uri)
+    kept = numbered(made).persist()
+    try:
+        there = spark.read.format("delta").load(uri)
+        for plan in (DedupePlan(("a.b", "kind"), None, None), DedupePlan(("a.b", "kind"), 1_500_000, "ts")):
+            for table in (None, there):
+                few, many = (
+                    {row["_source"]["offset"] for row in without_duplicates(kept, plan, table, many=one).collect()}
+                    for one in (False, True)
+                )
+                assert few == many
+                assert 0 < len(few) < 3_000
+    finally:
+        kept.unpersist()

@@ -185,6 +185,14 @@ def test_more_rejected_rows_than_come_along_with_the_write(shop: Shop, monkeypat
     shop.check()
 
 
+def test_the_tasks_of_a_replay_share_what_they_bring_along(shop: Shop) -> None:
+    from penstock.engine.stages import judge
+
+    rows = shop.spark.range(0, 1_000, 1, 100)
+    assert judge.share_of(rows) == judge.MOST_IN_ALL // 100
+    assert judge.share_of(rows.groupBy("id").count()) < judge.MOST_BROUGHT
+
+
 def test_records_too_large_to_come_along(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.engine.stages import judge
 

@@ -176,7 +176,7 @@ def test_many_small_files_are_told(number: int, average: int, level: str) -> Non
         assert check.found == (
             "5,000 files, 4.9 GiB, 1.0 MiB each on average; a trigger of 30 s makes up to 2,880 files a day"
         )
-        assert "OPTIMIZE would make about 39 files of them" in check.fix
+        assert "`penstock optimize bronze.orders` makes about 20 files of them" in check.fix
 
 
 @pytest.mark.parametrize(

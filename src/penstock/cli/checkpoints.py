@@ -137,7 +137,7 @@ def reset(
     The way on after a refusal: records gone from Kafka, a topic made again, a table restored by hand.
     """
     from penstock.cli.console import people, print_json
-    from penstock.engine.protocol.position import VERSIONS
+    from penstock.engine.protocol.position import VERSIONS, said
     from penstock.engine.session import spark_session
     from penstock.engine.sources import Sources
     from penstock.engine.stores import open_store
@@ -151,7 +151,8 @@ def reset(
     store = open_store(plan)
     planned = plan_reset(chosen, store, to, tuple(topic or ()))
     console = people(as_json)
-    console.print(f"[bold]{table}[/bold]: {planned.before or 'no position'} -> {planned.after}", soft_wrap=True)
+    before = said(planned.before) if planned.before else "no position"
+    console.print(f"[bold]{table}[/bold]: {before} -> {said(planned.after)}", soft_wrap=True)
     for label, found in (("never read", planned.skipped), ("read again", planned.again)):
         count = sum(r.end - r.start for r in found)
         if found:

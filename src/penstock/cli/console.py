@@ -7,8 +7,10 @@ import sys
 from typing import Any
 
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from penstock.cli.visible import visible_json
+from penstock.errors import PenstockError
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -18,6 +20,15 @@ def print_json(document: Any) -> None:
     """The one JSON document of `--json`. Written plainly: rich would wrap and colour it. What a terminal would obey is
     escaped, wherever it came from."""
     sys.stdout.write(visible_json(json.dumps(document, indent=2, default=str, ensure_ascii=False)) + "\n")
+
+
+def shown_error(error: PenstockError, word: str = "error:", table: str | None = None) -> Text:
+    """What happened stands out; what to do about it is there to be read. `table` is named if the error does not."""
+    said = str(error)
+    if table is not None and error.where is None:
+        said = f"{table}: {said}"
+    first, _, rest = said.partition("\n")
+    return Text.assemble((f"{word} {first}", "bold red"), f"\n{rest}" if rest else "")
 
 
 def people(as_json: bool) -> Console:

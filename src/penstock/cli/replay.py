@@ -66,6 +66,7 @@ def _abort(plan: object, table: object, *, dry_run: bool, yes: bool, as_json: bo
     from penstock.cli.console import people, print_json
     from penstock.engine.protocol.ledger import read_tail
     from penstock.engine.protocol.log import DeltaLog
+    from penstock.engine.protocol.position import said
     from penstock.engine.replay.pending import pending_replay
     from penstock.engine.session import spark_session
     from penstock.engine.stores import open_store
@@ -80,7 +81,8 @@ def _abort(plan: object, table: object, *, dry_run: bool, yes: bool, as_json: bo
         raise UsageError(f"no replay of {table.name} is open", hint="there is nothing to abort")
     console = people(as_json)
     console.print(
-        f"[bold]{table.name}[/bold] stays as it is, and goes on from {', '.join(owed.position)}", soft_wrap=True
+        f"[bold]{table.name}[/bold] stays as it is, and goes on from {', '.join(map(said, owed.position))}",
+        soft_wrap=True,
     )
     if not dry_run:
         if not yes:

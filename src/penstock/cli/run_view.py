@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.console import shown_error
 from penstock.engine.protocol.fates import (
     CONFLICTS,
     DROPPED,
@@ -152,7 +153,7 @@ class RunView:
     def failed(self, table: str, error: PenstockError) -> None:
         with self._lock:
             self._rows[table].state = "failed"
-        self._print(Text("failed ", style="bold red") + Text(str(error)))
+        self._print(shown_error(error, "failed", table))
 
     def ended(self, table: str, outcome: Outcome) -> None:
         with self._lock:

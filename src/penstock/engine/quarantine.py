@@ -132,8 +132,8 @@ class Quarantine:
         entry = self._tail.entry
         return entry.generation if entry.kind in WHOLE else (entry.filled or (0, 0))[0]
 
-    def add(self, explained: DataFrame, entry: Entry) -> int:
-        """Appends the rejected rows of a batch; how many that were."""
+    def add(self, explained: DataFrame, entry: Entry, *, files: int = 1) -> int:
+        """Appends the rejected rows of a batch, in so many files at the most; how many rows that were."""
         assert self._tail is not None
         explained = self._remembered(explained)
         counts = Counts(self._tail.commit.rows, self._tail.counts.total)
@@ -160,7 +160,7 @@ class Quarantine:
             "about.batch AS batch",
             "about.definition AS definition",
         )
-        append(rows.coalesce(1), self._place.uri, own, idempotent=self._idempotent)
+        append(rows.coalesce(files), self._place.uri, own, idempotent=self._idempotent)
         before = self._tail.version
         self._tail = advance(self._tail, self.log)
         return self._tail.commit.rows if self._tail.version > before else 0

@@ -40,6 +40,8 @@ from penstock.errors import Terminal
 from penstock.plan.model import TablePlan
 
 _JUDGED_ANEW = "it was rejected when its batch was written, and is a good row by the definition, or the time, of now"
+MOST_IN_FILE = 500_000
+"""Rejected rows in a file of the quarantine."""
 Told = Mapping[str, Any]
 """What one stage counted, by the names that `judge` gives."""
 
@@ -65,14 +67,14 @@ class Staged:
         return Pinned(self._lookups.newest())
 
     def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
-        self._made = self._make(batch, entry)
+        self._made = self._make(batch, entry, judge.share_of(batch) if into.anew else None)
         rows = self._suppression.own(self._made.rows, count=True)
         if self._merging is not None:
             self._merging.write(rows, entry, into, files=files, rejects=partial(_rejects, self._made))
             return
         if self._dedupe is not None:
             self._kept = numbered(rows).persist(StorageLevel.MEMORY_AND_DISK)
-            rows = without_duplicates(self._kept, self._dedupe, into.there(rows.sparkSession))
+            rows = without_duplicates(self._kept, self._dedupe, into.there(rows.sparkSession), many=into.anew)
         into.append(in_files(rows, files), entry)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
@@ -82,7 +84,11 @@ class Staged:
             return self._again(batch, entry, rows)
         fates = self._fates(found, entry, rows)
         if fates[REJECTED] and self._quarantine is not None:
-            self._quarantine.add(self._stages.explained(self._brought(batch, entry, made, found)), entry)
+            rejected, whole = self._brought(batch, entry, made, found)
+            explained = self._stages.explained(rejected)
+            # Read again, it is read by all cores; what is left of it then is put together.
+            files = 1 + fates[REJECTED] // MOST_IN_FILE
+            self._quarantine.add(explained if whole else explained.repartition(files), entry, files=files)
             fates = _less_forgotten(fates, self._quarantine)
         return fates
 
@@ -120,19 +126,23 @@ class Staged:
         if self._merging is not None:
             self._merging.done()
 
-    def _make(self, batch: DataFrame, entry: Entry) -> Made:
-        return self._stages.make(batch, entry.pins, self._lookups.read(batch.sparkSession, entry.pins))
+    def _make(self, batch: DataFrame, entry: Entry, most_brought: int | None = None) -> Made:
+        lookups = self._lookups.read(batch.sparkSession, entry.pins)
+        return self._stages.make(batch, entry.pins, lookups, most_brought)
 
-    def _brought(self, batch: DataFrame, entry: Entry, made: Made, found: Sequence[Told]) -> DataFrame:
-        """The rejected rows that came along with the write, if those are all; else the batch is read again."""
-        parts = []
+    def _brought(self, batch: DataFrame, entry: Entry, made: Made, found: Sequence[Told]) -> tuple[DataFrame, bool]:
+        """The rejected rows that came along with the write, if those are all; else the batch is read again. Whether
+        they were all."""
+        parts, whole = [], True
         for stage, (judged, one) in enumerate(zip(made.judged, found, strict=True)):
             if one[judge.REJECTED]:
                 rows = judged.rejected()
                 if one[judge.BROUGHT].size() == one[judge.REJECTED]:
                     rows = local_rows(batch.sparkSession, one[judge.BROUGHT], rows.schema)
+                else:
+                    whole = False
                 parts.append(self._stages.with_raw(batch, entry.pins, rows) if stage else rows)
-        return reduce(DataFrame.unionByName, parts)
+        return reduce(DataFrame.unionByName, parts), whole
 
     def _again(self, batch: DataFrame, entry: Entry, rows: int) -> Fates:
         """The good rows are in the table, and what else was known of the batch is lost: it is read once more."""

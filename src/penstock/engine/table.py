@@ -23,7 +23,7 @@ from penstock.engine.protocol.ledger import Tail, advance
 from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import carry_forward, open_generation
-from penstock.engine.protocol.position import dump, parse
+from penstock.engine.protocol.position import dump, parse, said
 from penstock.engine.protocol.write import Target
 from penstock.engine.replay.fill import Work
 from penstock.engine.replay.pending import pending_replay
@@ -147,7 +147,7 @@ def _create(
         subscription=source.subscription,
         base=base_of(start.position[0]) if isinstance(table.source, DeltaSource) and table.stream is None else None,
     )
-    say(f"table created, starting at {start.said or ', '.join(start.position)}")
+    say(f"table created, starting at {start.said or ', '.join(map(said, start.position))}")
     return made, tail
 
 

@@ -21,10 +21,9 @@ class FileQuarantine(Quarantine):
     aside: Mapping[str, str] = {}
     """File -> reason, of the batch that is being written."""
 
-    def add(self, explained: DataFrame, entry: Entry) -> int:
-        return super().add(
-            explained.unionByName(self._files(explained.sparkSession)) if self.aside else explained, entry
-        )
+    def add(self, explained: DataFrame, entry: Entry, *, files: int = 1) -> int:
+        rows = explained.unionByName(self._files(explained.sparkSession)) if self.aside else explained
+        return super().add(rows, entry, files=files)
 
     def add_files(self, entry: Entry) -> None:
         """Where no row was rejected: nothing happens if the batch is there already."""

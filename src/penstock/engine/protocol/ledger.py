@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from penstock.engine.protocol.entry import BESIDE, WHOLE, Counts, Entry
 from penstock.engine.protocol.fates import Fates, added
 from penstock.engine.protocol.log import Commit, DeltaLog, Origin
-from penstock.engine.protocol.position import difference, same
+from penstock.engine.protocol.position import difference, said, same
 from penstock.errors import TableChanged
 
 
@@ -160,6 +160,6 @@ def _table_changed(tail: Tail, commit: Commit, log: DeltaLog) -> TableChanged:
         f"{what}",
         where=table,
         hint=f"decide: `penstock checkpoints reset {table} --to ledger` accepts the table as it is and goes on from "
-        f"{', '.join(entry.after)}; `penstock checkpoints reset {table} {again}` reads again from the position of that "
-        "version",
+        f"{', '.join(map(said, entry.after))}; `penstock checkpoints reset {table} {again}` reads again from the "
+        "position of that version",
     )

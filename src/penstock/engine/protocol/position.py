@@ -76,3 +76,11 @@ def difference(before: str, after: str) -> str:
     """For messages: `orders-0 [5, 9), orders-1 [0, 3)`."""
     found = [str(r) for r in ranges(before, after)]
     return ", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "") or "nothing"
+
+
+def said(place: str) -> str:
+    """A position for people: what Spark writes of a Delta table tells them nothing."""
+    if "reservoirVersion" not in place:
+        return place
+    found = json.loads(place)
+    return f"{'the table as of ' if found.get('isStartingVersion') else ''}version {found['reservoirVersion']}"

@@ -36,6 +36,8 @@ from penstock.engine.table_function import table_function
 from penstock.errors import Conflict, Terminal
 from penstock.plan.model import DeltaSource, TablePlan
 
+PARTS = 64
+"""Of what is shuffled; Spark puts small ones together."""
 Say = Callable[[str], None]
 
 
@@ -83,6 +85,8 @@ def fill(work: Work, opened: Tail, say: Say = lambda _: None) -> Filled:
     replay = pending_replay(opened.entry)
     assert replay is not None
     table, session = work.table, work.spark.newSession()
+    # The settings of a batch would sort and join all that was ever read in as many parts as there are cores.
+    session.conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", PARTS)
     made = table_function(work.spark, table, work.store, work.source)
     function = made.ready(work.spark, table, work.store, opened.entry, idempotent=work.idempotent)
     asked = asked_of(table, opened.entry, replay)

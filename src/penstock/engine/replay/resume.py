@@ -27,6 +27,7 @@ def open_replay(work: Work, at: int | None, note: str) -> Tail:
             raise Terminal("it was never made", where=work.table.name, hint="`penstock run` makes it")
         refuse_foreign_changes(tail, work.log)
         _refuse_rewind(work, tail.entry, at)
+        tail = work.counted(tail)  # should it be aborted
         entry, owed = tail.entry, pending_replay(tail.entry)
         since, position = (owed.since, owed.position) if owed else (entry.generation, entry.after)
         after = position

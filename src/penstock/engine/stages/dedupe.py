@@ -7,7 +7,7 @@ the bounds of the keys and of the time stand as literals in the condition, which
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -21,6 +21,9 @@ from penstock.plan.stages import DedupePlan
 _BOUNDED = (IntegralType, DecimalType, DateType, TimestampType, TimestampNTZType, StringType)
 """Types whose bounds can be written as text and read again exactly."""
 NUMBER = "__row"
+_MOST_BROADCAST = 2_000_000
+"""Numbers of rows, 100 MB of memory. With more of them Spark joins by a shuffle, and rows lose their order, by which
+files are skipped later."""
 
 
 def numbered(rows: DataFrame) -> DataFrame:
@@ -28,23 +31,37 @@ def numbered(rows: DataFrame) -> DataFrame:
     return rows.withColumn(NUMBER, F.monotonically_increasing_id())
 
 
-def without_duplicates(rows: DataFrame, plan: DedupePlan, table: DataFrame | None) -> DataFrame:
-    """`table` has the rows that are there already, if any."""
+def without_duplicates(rows: DataFrame, plan: DedupePlan, table: DataFrame | None, *, many: bool = False) -> DataFrame:
+    """`table` has the rows that are there already, if any. `many`: the rows are not those of a batch but of years, so
+    nothing of them is taken to fit into memory, and another pass over the keys, which runs here and now, is cheaper
+    than to sort them all."""
     new = rows.alias("new")
+    small = _as_it_is if many else F.broadcast
     if table is not None:
-        there = _in_table(rows, plan, table)
-        new = new.join(F.broadcast(there).alias("old"), F.expr(_same(plan)), "left_anti")
-    return new.join(F.broadcast(_again(new, plan)), NUMBER, "left_anti").drop(NUMBER)
+        there = _in_table(rows, plan, table, small)
+        new = new.join(small(there).alias("old"), F.expr(_same(plan)), "left_anti")
+    again = _again(new, plan, many)
+    if many:
+        again = again.localCheckpoint()
+        small = F.broadcast if again.count() <= _MOST_BROADCAST else _as_it_is
+    return new.join(small(again), NUMBER, "left_anti").drop(NUMBER)
 
 
-def _in_table(rows: DataFrame, plan: DedupePlan, table: DataFrame) -> DataFrame:
+def _as_it_is(rows: DataFrame) -> DataFrame:
+    """Spark sees for itself how large it is."""
+    return rows
+
+
+def _in_table(
+    rows: DataFrame, plan: DedupePlan, table: DataFrame, small: Callable[[DataFrame], DataFrame]
+) -> DataFrame:
     """Keys, and times, of the table's rows that have the keys of a row of the batch."""
     for condition in _bounds(rows, plan):
         table = table.where(condition)
     columns = [*plan.keys, *([plan.time] if plan.time else [])]
-    keys = rows.select(*map(quote, plan.keys)).alias("new")
+    keys = small(rows.select(*map(quote, plan.keys))).alias("new")
     equal = " AND ".join(f"old.{quote(key)} = new.{quote(key)}" for key in plan.keys)
-    return table.select(*map(quote, columns)).alias("old").join(F.broadcast(keys), F.expr(equal), "left_semi")
+    return table.select(*map(quote, columns)).alias("old").join(keys, F.expr(equal), "left_semi")
 
 
 def _bounds(rows: DataFrame, plan: DedupePlan) -> Iterator[str]:
@@ -81,11 +98,15 @@ def _same(plan: DedupePlan) -> str:
     return " AND ".join(conditions)
 
 
-def _again(rows: DataFrame, plan: DedupePlan) -> DataFrame:
+def _again(rows: DataFrame, plan: DedupePlan, many: bool) -> DataFrame:
     """The numbers of rows whose keys a row before them has. Only the keys travel, and only those that are there twice
     are looked at."""
     keys = [quote(key) for key in plan.keys]
-    known = rows.dropna(subset=[*plan.keys, *([plan.time] if plan.time else [])])
+    known = rows.where(" AND ".join(f"{quote(name)} IS NOT NULL" for name in (*plan.keys, plan.time) if name))
+    if many:
+        twice = known.groupBy(*keys).count().where("count > 1").alias("twice")
+        same = " AND ".join(f"known.{key} = twice.{key}" for key in keys)
+        known = known.alias("known").join(twice, F.expr(same), "left_semi")
     place = SOURCE if SOURCE in rows.columns else NUMBER
     time = f"unix_micros({quote(plan.time)})" if plan.time else "0L"
     one = f"struct({place} AS place, {NUMBER} AS number, {time} AS time)"

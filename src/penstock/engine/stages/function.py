@@ -65,15 +65,18 @@ class StagedTable:
         elif transform is not None:
             self._transform = load_transform(transform, table.stages.input_name, table.name)
 
-    def make(self, batch: DataFrame, pins: Pins, lookups: Mapping[str, DataFrame]) -> Made:
+    def make(
+        self, batch: DataFrame, pins: Pins, lookups: Mapping[str, DataFrame], most_brought: int | None = None
+    ) -> Made:
+        """`most_brought`: rejected rows that each task brings along, at the most."""
         first = self._decoded(batch, pins)
         if self._transform is None:
             observed = Observed()
-            return Made(self._finished(first.good(observed)), (observed,), (first,))
+            return Made(self._finished(first.good(observed, most_brought)), (observed,), (first,))
         before, after = Observed(), Observed()
-        rows = self._require_source(self._transform(first.good(before), lookups, pins.time_ms))
+        rows = self._require_source(self._transform(first.good(before, most_brought), lookups, pins.time_ms))
         second = self._expected(rows, pins)
-        return Made(self._finished(second.good(after)), (before, after), (first, second))
+        return Made(self._finished(second.good(after, most_brought)), (before, after), (first, second))
 
     @property
     def depends_on_the_moment(self) -> bool:

@@ -19,6 +19,9 @@ NUMBER, REJECT = "__number", "__reject"
 READ, REJECTED, DROPPED, BROUGHT, UNMET = "read", "rejected", "dropped", "brought", "unmet_"
 MOST_BROUGHT = 5_000
 """Rejected rows that a task brings along; with more of them the batch is read again."""
+MOST_IN_ALL = 50_000
+"""Of all tasks of a replay, which may be thousands: what they bring is in the memory of one process."""
+_SHUFFLED = 200
 LARGEST_BROUGHT = 4_096
 _IN_TASK = (1 << 33) - 1
 
@@ -31,9 +34,11 @@ class Judged:
     columns: tuple[str, ...]
     unmet: tuple[str, ...]
 
-    def good(self, observed: Observed) -> DataFrame:
-        """The rows to write; `observed` learns of the rest while they are written."""
-        brought = F.collect_list(F.expr(f"IF({NUMBER} < {MOST_BROUGHT}, {REJECT}, NULL)")).alias(BROUGHT)
+    def good(self, observed: Observed, most: int | None = None) -> DataFrame:
+        """The rows to write; `observed` learns of the rest while they are written. `most`: how many rejected rows a
+        task brings along, at the most."""
+        bound = min(MOST_BROUGHT, most) if most is not None else MOST_BROUGHT
+        brought = F.collect_list(F.expr(f"IF({NUMBER} < {bound}, {REJECT}, NULL)")).alias(BROUGHT)
         seen = observed.on(self.all, *self._counts(), brought)
         return seen.where(f"NOT {OUT} AND NOT {DROP} AND {FINE}").select(*map(quote, self.columns))
 
@@ -54,6 +59,16 @@ class Judged:
     def rejected(self) -> DataFrame:
         """The rejected rows, with the columns of a reject."""
         return self.all.where(OUT).select(f"{REJECT}.*")
+
+
+def share_of(rows: DataFrame) -> int:
+    """How many rejected rows each task over these rows may bring along."""
+    execution = rows._jdf.queryExecution()
+    if execution.executedPlan().nodeName() == "AdaptiveSparkPlan":
+        tasks = _SHUFFLED  # to ask would be to run what comes before the shuffle
+    else:
+        tasks = int(execution.toRdd().getNumPartitions())
+    return MOST_IN_ALL // max(tasks, 1)
 
 
 def judge(

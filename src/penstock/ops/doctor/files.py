@@ -8,6 +8,8 @@ from penstock.ops.doctor.said import count, size
 
 SMALL = 16 * 1024**2
 """Bytes under which opening a file costs more than reading it."""
+TARGET = 256 * 1024**2
+"""What `penstock optimize` makes of them, unless the project says otherwise."""
 MANY, VERY_MANY = 200, 2_000
 _DEFAULT_INTERVAL = 10
 _LATE = 3
@@ -28,10 +30,10 @@ def small_files(table: str, layout: Layout, trigger_seconds: float | None) -> Ch
         if (trigger_seconds)
         else ""
     )
-    good = max(1, round(layout.bytes / (128 * 1024**2)))
+    good = max(1, round(layout.bytes / TARGET))
     fix = (
-        f"compact it: OPTIMIZE would make about {count(good, 'file')} of them, changes no row, and readers do not see "
-        f"it. A longer trigger for {table} makes fewer; so does write: {{auto_compact: true}} for a new table"
+        f"`penstock optimize {table}` makes about {count(good, 'file')} of them and changes no row; maintenance: "
+        "{optimize: 1 hour} lets the runner do it. A longer trigger makes fewer files"
     )
     return about.warn(said + daily, fix) if layout.files >= VERY_MANY else about.note(said + daily, fix)
 

@@ -23,7 +23,7 @@ REASONS: Mapping[str, str] = {
     "clock.skew": "times of batches, retention and windows of time go by the clocks of this machine and of Kafka",
     "table.state": "a table that does not run lands nothing",
     "table.checkpoint": "each stream has a checkpoint of its own, which says what its ledger says",
-    "table.foreign": "rows that others add are in no ledger: they may be doubled, and `verify` finds them",
+    "table.foreign": "what others write is in no ledger: rows may be doubled or gone, and `verify` finds them",
     "kafka.topics": "what a table reads has to be there, and has to be what it was when it was read last",
     "kafka.retention": "Kafka deletes what is too old, whether it was read or not",
     "kafka.compaction": "of the records with one key compaction leaves the newest, whether the others were read or not",

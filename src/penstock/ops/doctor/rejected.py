@@ -51,8 +51,8 @@ def quarantine(table: str, rejected: Rejected) -> Check:
     part = f" ({share:.1%} of {rejected.read:,} read)" if share is not None else ""
     was = f"; {rejected.before:,} in the time before" if rejected.before is not None else ""
     said = f"{count(rejected.rows, 'row')} to quarantine {lately}{part}{named}{was}"
-    fix = f"look at them in {table}__quarantine (error_reason, error_detail, value); correct the schema or the "
-    fix += "expectation, or whoever writes the records"
+    fix = f"`penstock dlq show {table}` shows them; correct the schema or the expectation, then `penstock dlq redrive "
+    fix += f"{table}` lands what passes; or correct whoever writes the records"
     if share is not None and share >= MOST:
         return about.red(said, fix)
     if share is None or share >= MANY:

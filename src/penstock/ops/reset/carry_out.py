@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
 from penstock.engine.forget.statistics import with_statistics
 from penstock.engine.protocol.checkpoint import folder_of
+from penstock.engine.protocol.fates import read_fates
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.locks import JvmLock, acquire_commit, acquire_run, lock_path
@@ -51,6 +53,8 @@ def _commit(spark: SparkSession, table: TablePlan, store: Store, reset: Reset, s
     refuse_owed(table, tail)
     start = source.start() if reset.anew else Start((reset.after,), reset.ids)
     if tail is not None:
+        folder = folder_of(table.checkpoints, tail.entry)
+        tail = replace(tail, fates=read_fates(store, folder, tail.entry.batch))  # no other entry would have them
         return open_generation(
             spark,
             log,
