@@ -127,7 +127,7 @@ class Forgetting:
 
     def _step_over(self) -> None:
         """Readers are past, but for their last batch, which would be run again if their checkpoint was lost."""
-        names = {reader for one in self.done.places.values() for reader in one.needed.values()}
+        names = {reader for one in self.done.places.values() for reader in one.needed}
         for table in self._plan.tables:
             if table.name in names:
                 self._told(table.name, "goes on without its last batch")
