@@ -101,9 +101,9 @@ def test_a_certificate_has_numbers_and_no_name(plan: Plan) -> None:
 
 
 def test_a_certificate_without_proof_says_what_is_left(plan: Plan) -> None:
-    made = document(plan, done(left=2, needed={"part-1": "silver.orders"}))
+    made = document(plan, done(left=2, needed={"silver.orders": 1}))
     assert not made["proven"]
-    assert "2 rows are still there" in page(made) and "silver.orders still needs 1 files" in page(made)
+    assert "2 rows are still there" in page(made) and "silver.orders still needs 1 file of it" in page(made)
 
 
 def test_a_page_escapes_whatever_it_is_given(plan: Plan) -> None:

@@ -21,7 +21,7 @@ from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import Store
 from penstock.engine.upkeep.places import Place as DeltaPlace
 from penstock.engine.upkeep.places import places
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Transient
 from penstock.ops.forget.asked import Name
 from penstock.ops.forget.elsewhere import search
 from penstock.ops.forget.files import current, remove_files
@@ -39,6 +39,7 @@ Told = Callable[[str, str], None]
 Explain = Callable[[Exception, str], PenstockError]
 ROUNDS = 3
 """Looks at everything, if rows or files turn up that were not there before."""
+TRIES = 3
 
 
 class Forgetting:
@@ -92,12 +93,16 @@ class Forgetting:
         for table in self._tables:
             if what:
                 self._told(table.name, what)
-            try:
-                step(table)
-            except Exception as error:
-                self.done.places[next(iter(sought(table, self._wanted)))].problem = self._explain(
-                    error, table.name
-                ).message
+            for tries in range(1, TRIES + 1):
+                try:
+                    step(table)
+                    break
+                except Exception as error:
+                    cause = self._explain(error, table.name)
+                    if isinstance(cause, Transient) and tries < TRIES:  # on an object store a batch came in between
+                        continue
+                    self.done.places[next(iter(sought(table, self._wanted)))].problem = cause.message
+                    break
 
     def _erase(self, table: TablePlan) -> None:
         note = f"forget {', '.join(order.id for order in self._wanted.orders[:3])}"
@@ -127,7 +132,7 @@ class Forgetting:
 
     def _step_over(self) -> None:
         """Readers are past, but for their last batch, which would be run again if their checkpoint was lost."""
-        names = {reader for one in self.done.places.values() for reader in one.needed.values()}
+        names = {reader for one in self.done.places.values() for reader in one.needed}
         for table in self._plan.tables:
             if table.name in names:
                 self._told(table.name, "goes on without its last batch")

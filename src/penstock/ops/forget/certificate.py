@@ -67,8 +67,7 @@ def _place(one: PlaceDone) -> dict[str, Any]:
         ],
         "files_removed": one.removed_files,
         "bytes_removed": one.removed_bytes,
-        "files_waiting_for": dict.fromkeys(one.needed.values(), 0)
-        | {who: sum(other == who for other in one.needed.values()) for who in one.needed.values()},
+        "files_waiting_for": dict(one.needed),
         "log": {"files_rewritten": one.log_rewritten, "files_removed": one.log_removed},
         "proof": {
             "files_decoded": one.decoded,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,8 +36,8 @@ class Beside:
     """Rows of somebody in them."""
     removed: tuple[str, ...] = ()
     bytes: int = 0
-    needed: Mapping[str, str] = field(default_factory=dict)
-    """File -> the reader that still needs it."""
+    needed: Mapping[str, int] = field(default_factory=dict)
+    """How many files that hold somebody each reader still needs."""
 
 
 def remove_files(plan: Plan, work: Work, wanted: Wanted, *, delete: bool) -> list[Beside]:
@@ -83,8 +83,8 @@ def _remove(plan: Plan, work: Work, place: Place, read: _Read, delete: bool) -> 
     broken = [name for name in read.others if name not in read.whole]  # their writers are dead: the lock is ours
     goes = [*read.held, *broken]
     store = work.store
-    needed = still_needed(store, place.uri, needs(plan, work.table, place, store, now_ms())) if goes else {}
-    removed = [name for name in goes if name not in needed]
+    needed = _needed(plan, work, place, goes)
+    removed = [name for name in goes if not any(name in files for files in needed.values())]
     for name in removed if delete else ():
         delete_file(store, place.uri, name)
     return Beside(
@@ -93,8 +93,17 @@ def _remove(plan: Plan, work: Work, place: Place, read: _Read, delete: bool) -> 
         sum(read.held.values()),
         tuple(removed),
         sum(read.sizes[name] for name in removed),
-        {name: needed[name] for name in read.held if name in needed},
+        {reader: len(files & read.held.keys()) for reader, files in needed.items() if files & read.held.keys()},
     )
+
+
+def _needed(plan: Plan, work: Work, place: Place, goes: Sequence[str]) -> dict[str, set[str]]:
+    """By reader, those of the files that it still needs."""
+    found: dict[str, set[str]] = {}
+    for need in needs(plan, work.table, place, work.store, now_ms()) if goes else ():
+        files = set(goes) & still_needed(work.store, place.uri, [need]).keys()
+        found[need.who] = found.get(need.who, set()) | files
+    return found
 
 
 def delete_file(store: Store, uri: str, name: str) -> None:

@@ -75,7 +75,7 @@ def look(spark: SparkSession, plan: Plan, wanted: Wanted) -> Outlook:
                         held.rows,
                         held.marked,
                         len(held.files),
-                        len(other.removed) + len(other.needed),
+                        len(other.removed) + max(other.needed.values(), default=0),
                         other.bytes,
                     )
                 )

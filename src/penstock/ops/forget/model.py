@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from penstock.engine.forget.order import Order
 from penstock.ops.forget.elsewhere import Searched
 from penstock.ops.forget.readers import Waited
+from penstock.spec.quantity import counted
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class PlaceDone:
     removed_bytes: int = 0
     log_rewritten: int = 0
     log_removed: int = 0
-    needed: dict[str, str] = field(default_factory=dict)
-    """Files that hold somebody and that a reader still needs -> the reader."""
+    needed: dict[str, int] = field(default_factory=dict)
+    """How many files that hold somebody each reader still needs."""
     problem: str | None = None
     decoded: int = 0
     """Files that the proof has decoded."""
@@ -70,9 +71,9 @@ class Done:
         found = [f"{one.name}: {one.problem}" for one in self.places.values() if one.problem]
         found += [f"{one.name}: {one.left:,} rows are still there" for one in self.places.values() if one.left]
         found += [
-            f"{one.name}: {reader} still needs {sum(r == reader for r in one.needed.values())} files that hold somebody"
+            f"{one.name}: {reader} still needs {counted(files, 'file')} of it, and somebody is in there"
             for one in self.places.values()
-            for reader in dict.fromkeys(one.needed.values())
+            for reader, files in one.needed.items()
         ]
         found += [
             f"{one.name}: its log still has a name: {', '.join(one.log_left[:3])}"
