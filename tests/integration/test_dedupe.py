@@ -125,7 +125,7 @@ def test_years_of_rows_lose_the_same_duplicates_as_a_batch(spark: SparkSession, 
     kept = numbered(made).persist()
     try:
         there = spark.read.format("delta").load(uri)
-        for plan in (DedupePlan(("a.b", "kind"), None, None), DedupePlan(("a.b", "kind"), 1_500_000, "ts")):
+        for plan in (DedupePlan(("a.b", "kind"), None, None), DedupePlan(("a.b", "kind"), 2_500_000, "ts")):
             for table in (None, there):
                 few, many = (
                     {row["_source"]["offset"] for row in without_duplicates(kept, plan, table, many=one).collect()}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.replays import work_on
-from tests.integration.runs import rows_at, run_well, whole_chain
+from tests.integration.runs import produce, rows_at, run_well, whole_chain
+from tests.integration.topics import make_again
 
 from penstock.engine.store import LocalStore
 from penstock.ops.verify.table import verify
@@ -105,6 +106,39 @@ def test_rows_that_pass_now_land_once_and_the_others_stay_with_their_new_reason(
         assert [entry.kind for entry in whole_chain(plan, name)].count("redrive") >= 1
     reports = verify([table for table in plan.tables if table.name != "gold.t"], LocalStore())
     assert all(report.ok() for report in reports), [report for report in reports if not report.ok()]
+
+
+def test_records_of_a_topic_that_was_made_again_are_not_taken_for_those_with_the_same_offsets(
+    spark: SparkSession, broker: Broker, topic: Callable[..., str], project: Callable[..., Plan]
+) -> None:
+    """Offset 0 was rejected and is another, good record now; offset 1 was rejected twice; offset 2 is there once."""
+    from penstock.engine.sources import Sources
+    from penstock.ops.reset.carry_out import carry_out
+    from penstock.ops.reset.plan import plan_reset
+
+    name = topic(1)
+
+    def send(*amounts: int) -> None:
+        for number, amount in enumerate(amounts):
+            produce(broker.bootstrap, name, 1, partitions=[0], value=json.dumps({"id": number, "amount": amount}))
+
+    def plan(least: int) -> Plan:
+        return project({"silver.k": tables(name, least)["silver.k"]})
+
+    send(1, 2, 3)
+    run_well(spark, plan(40))
+    make_again(broker, name, partitions=1)
+    (table,) = plan(40).tables
+    made = plan_reset(table, LocalStore(), "ledger")
+    carry_out(spark, plan(40), table, made, Sources(lambda _: LocalStore()).open(table))
+    send(50, 4)
+    run_well(spark, plan(40))
+    (done,) = again(spark, plan(0), "silver.k")
+    assert (done.landed, done.left, done.reasons) == (1, 1, {"partly_landed": 3})
+    assert offsets(plan(0), "silver.k") == Counter([0, 2])
+    assert offsets(plan(0), "silver.k", "__quarantine") == Counter([0, 1, 1])
+    (report,) = verify(plan(0).tables, LocalStore())
+    assert not report.problems and report.conserved is not None and report.conserved.rejected == 3
 
 
 def test_a_redrive_that_dies_anywhere_is_finished_by_the_next_one(

@@ -108,6 +108,9 @@ def test_a_broker_that_is_away_is_one_red_finding() -> None:
     assert (check.level, check.subject) == ("red", "the project")
     assert check.found.endswith("; a, b, c, d, e and 2 more depend on it")
     assert answers(CLUSTER, None, ["a"]).level == "ok"
+    assert "penstock kafka start" in check.fix
+    refused = answers(CLUSTER, "Kafka at broker:9092 refused: Authentication failed", ["a"])
+    assert "check `security`" in refused.fix
 
 
 def test_a_topic_that_does_not_exist_gets_a_did_you_mean() -> None:

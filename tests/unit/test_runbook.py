@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from penstock.cli.main import app
 
@@ -27,9 +29,9 @@ def commands() -> list[str]:
 def parse(line: str) -> None:
     """As the command itself would, without running it."""
     words = shlex.split(line)
-    command: click.Command = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
     context = command.make_context("penstock", words[1:])
-    while isinstance(command, click.Group):
+    while isinstance(command, TyperGroup):
         _, found, rest = command.resolve_command(context, [*context._protected_args, *context.args])
         assert found is not None
         context = found.make_context(found.name, rest, parent=context)
@@ -43,7 +45,7 @@ def test_every_command_of_the_runbook_exists_with_its_options(line: str) -> None
 
 @pytest.mark.parametrize("line", ["penstock heal", "penstock run --twice", "penstock replay", "penstock dlq shew t"])
 def test_a_command_that_does_not_exist_is_noticed(line: str) -> None:
-    with pytest.raises(click.UsageError):
+    with pytest.raises(TyperException):
         parse(line)
 
 

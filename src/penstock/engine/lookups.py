@@ -17,6 +17,7 @@ class Lookups:
     def __init__(self, table: TablePlan, store: Store) -> None:
         self._table = table.name
         self._places = {one.name: one.uri for one in table.stages.lookups} if table.stages else {}
+        self._tables = {one.name: one.table for one in table.stages.lookups} if table.stages else {}
         self._merged = {one.name for one in table.stages.lookups if one.merged} if table.stages else set()
         self._holds = (
             {one.name: one.holds for one in table.stages.lookups if one.holds.subjects} if table.stages else {}
@@ -30,9 +31,17 @@ class Lookups:
         for name, log in self._logs.items():
             versions = log.versions()
             if not versions:
-                raise Transient(f"the lookup {name} does not exist yet: {self._places[name]}", where=self._table)
+                raise Transient(
+                    f"the lookup {name} does not exist yet: {self._places[name]}",
+                    where=self._table,
+                    hint=self._made(name),
+                )
             found[name] = versions[-1]
         return found
+
+    def _made(self, name: str) -> str:
+        table = self._tables[name]
+        return f"fill it first: `penstock run {table} --once`" if table else "make it, or correct the path in `lookups`"
 
     def read(self, spark: SparkSession, pins: Pins) -> dict[str, DataFrame]:
         found = {

@@ -91,7 +91,8 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
     appended = _appended(work, tail, name)
     before = appended[0].version - 1 if appended else tail.version
     known = _landed_by(rejected, table.uri, before) if table.write.merge is None else None
-    batch = runnable.batch(rejected if known is None else rejected.join(known, SOURCE, "left_anti"))
+    unsure = _of_two_records(rejected) if known is None else _of_two_records(rejected).union(known).distinct()
+    batch = runnable.batch(rejected.join(unsure, SOURCE, "left_anti"))
     pins = Pins(time.time_ns() // 1_000_000, table.definition, Lookups(table, work.store).newest())
     entry = replace(tail.carried, kind="redrive", pins=pins, note=f"redrive {name}")
     try:
@@ -104,7 +105,7 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
             landed, fates = appended[0].rows, {}
             function.look(batch, entry)
         unclear = _landed_by(rejected, table.uri, None) if appended and known is not None else None
-        stay = staying(rejected, function.rejected(batch, entry), entry, known, unclear, table.stages)
+        stay = staying(rejected, function.rejected(batch, entry), entry, unsure, unclear)
         if runnable.untouched is not None:
             stay = stay.unionByName(_untouched(work, runnable.untouched, landed=bool(appended)))
         reasons = {str(row[0]): int(row[1]) for row in stay.groupBy("error_reason").count().collect()}
@@ -187,6 +188,12 @@ def _landed_by(rejected: DataFrame, uri: str, version: int | None) -> DataFrame:
     reader = rejected.sparkSession.read.format("delta")
     table = (reader.option("versionAsOf", version) if version is not None else reader).load(uri)
     return table.select(SOURCE).join(F.broadcast(rejected.select(SOURCE)), SOURCE, "left_semi").distinct()
+
+
+def _of_two_records(rejected: DataFrame) -> DataFrame:
+    """Places that two different records have: the topic was deleted and made again."""
+    contents = F.count_distinct(F.expr("xxhash64(key, key_binary, value, value_binary, kafka_timestamp)"))
+    return rejected.groupBy(SOURCE).agg(contents.alias("contents")).where("contents > 1").select(SOURCE)
 
 
 def _count_landed(work: Work, tail: Tail, entry: Entry) -> int:

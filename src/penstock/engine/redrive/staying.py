@@ -7,10 +7,12 @@ from pyspark.sql import functions as F
 
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.stages.coordinates import SOURCE
-from penstock.plan.stages import Stages
 
 PARTLY = "partly_landed"
-_PARTLY = "rows of this record are in the table already, so it cannot be run again alone: replay the table"
+_PARTLY = (
+    "rows of this record are in the table already, or of another with its place, if the topic was made again; so it "
+    "cannot be run again alone: replay the table"
+)
 _WHY = "__why"
 
 
@@ -18,21 +20,21 @@ def staying(
     rejected: DataFrame,
     again: DataFrame,
     entry: Entry,
-    known: DataFrame | None,
+    unsure: DataFrame,
     landed: DataFrame | None,
-    stages: Stages | None,
 ) -> DataFrame:
-    """`again` has the records that were rejected once more, with `why`. `known` are the coordinates that the table had
-    before: without a transform such a row is there already; with one it may be another row of the record. `landed`, of
-    a redrive that was cut off: the coordinates that it has now; what is in none of these stays as it was."""
+    """`again` has the records that were rejected once more, with `why`. `unsure` are coordinates that the table had
+    before: of another row of the record, or of another record, of a topic that was made again since. They were not run,
+    and what is not known to have landed does not go. `landed`, of a redrive that was cut off: the coordinates that the
+    table has now; what is in none of these stays as it was."""
     why = again.groupBy(SOURCE).agg(F.first("why").alias(_WHY))
     told = rejected.join(F.broadcast(why), SOURCE)
     stay = _with_reason(told, F.col(f"{_WHY}.reason"), F.col(f"{_WHY}.detail"), entry).drop(_WHY)
-    if known is not None and stages is not None and stages.transform is not None:
-        partly = rejected.join(F.broadcast(known), SOURCE)
-        stay = stay.unionByName(_with_reason(partly, F.lit(PARTLY), F.lit(_PARTLY), entry))
+    partly = rejected.join(F.broadcast(unsure), SOURCE)
+    stay = stay.unionByName(_with_reason(partly, F.lit(PARTLY), F.lit(_PARTLY), entry))
     if landed is not None:
-        rest = rejected.join(F.broadcast(landed), SOURCE, "left_anti").join(F.broadcast(why), SOURCE, "left_anti")
+        settled = landed.union(unsure).distinct()
+        rest = rejected.join(F.broadcast(settled), SOURCE, "left_anti").join(F.broadcast(why), SOURCE, "left_anti")
         stay = stay.unionByName(rest)
     return stay
 

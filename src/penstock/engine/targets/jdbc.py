@@ -20,7 +20,7 @@ from penstock.engine.identifiers import quote
 from penstock.engine.jars import postgres_jars
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.targets.standing import already_there, dump_position, parse_standing, refuse_other
-from penstock.engine.targets.target import Refused, Sent
+from penstock.engine.targets.target import AWAY, Refused, Sent
 from penstock.errors import PenstockError, Terminal, Transient
 from penstock.plan.target import POSTGRES, JdbcTarget
 
@@ -134,7 +134,7 @@ class JdbcTable:
             return Terminal(f"there is no driver for {self._plan.url}", where=self._sink, hint=hint)
         passing = ("java.sql.SQLTransientException", "java.sql.SQLRecoverableException")
         if state.startswith(_PASSING) or any(is_instance_of(self._gateway, java, name) for name in passing):
-            return Transient(f"the database does not serve: {message} ({state})", where=self._sink)
+            return Transient(f"the database does not serve: {message} ({state})", where=self._sink, hint=AWAY)
         if not state:
             return None
         hints = {

@@ -19,7 +19,7 @@ from penstock.engine.changes.shape import TIMES, Shape, as_json, is_nested
 from penstock.engine.identifiers import quote
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.stages.decode import literal
-from penstock.engine.targets.target import Sent
+from penstock.engine.targets.target import AWAY, Sent
 from penstock.errors import PenstockError, TableChanged, Terminal, Transient
 from penstock.plan.target import RedisTarget
 
@@ -137,7 +137,7 @@ class RedisKeys:
             )
         passing = (wrong.ConnectionError, wrong.TimeoutError, wrong.ReadOnlyError, wrong.OutOfMemoryError)
         if isinstance(error, passing) or said.startswith(("MASTERDOWN", "LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN")):
-            return Transient(f"Redis does not serve: {said}", where=self._sink)
+            return Transient(f"Redis does not serve: {said}", where=self._sink, hint=AWAY)
         return Terminal(
             f"Redis refuses: {said}", where=self._sink, hint="a sink writes to one server, not to a cluster"
         )

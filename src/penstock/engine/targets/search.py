@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from penstock.engine.changes.net import ASIDE, DELETED, VERSION
 from penstock.engine.changes.shape import Shape
 from penstock.engine.protocol.entry import Entry
-from penstock.engine.targets.target import Refused, Sent
+from penstock.engine.targets.target import AWAY, Refused, Sent
 from penstock.errors import TableChanged, Terminal, Transient
 from penstock.plan.target import SearchTarget
 
@@ -127,7 +127,7 @@ class SearchIndex:
     def _refuse(self, answer: httpx.Response) -> None:
         status, told = answer.status_code, " ".join(answer.text.split())[:400]
         if status in _PASSING:
-            raise Transient(f"the search server does not serve: {status} {told}", where=self._sink)
+            raise Transient(f"the search server does not serve: {status} {told}", where=self._sink, hint=AWAY)
         hint = "check `user` and `password`, or `api_key`" if status in (401, 403) else "correct it there, or in `to`"
         raise Terminal(f"the search server refuses: {status} {told}", where=self._sink, hint=hint)
 

@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame
 
 from penstock.engine.protocol.entry import Entry
 
+AWAY = "is it running, and is `to` of the sink right? Nothing is lost: the sink goes on where it is"
+
 
 @dataclass(frozen=True)
 class Refused:

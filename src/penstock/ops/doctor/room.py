@@ -35,7 +35,7 @@ def disk_room(place: Place, disk: Disk | None) -> Check:
     left = disk.free / disk.total if disk.total else 0.0
     said = f"{where}: {size(disk.free)} free ({left:.0%})"
     said += f", {size(place.daily)} came in the last day" if place.daily is not None else ""
-    fix = "make room, or move it to a larger disk; VACUUM removes the files that compaction and merges replaced"
+    fix = "make room, or move it to a larger disk; `penstock vacuum` deletes what compaction and merges replaced"
     if disk.free < LEAST or (place.daily and disk.free < place.daily):
         return about.red(said, fix)
     if left < SHARE:

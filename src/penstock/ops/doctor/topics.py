@@ -38,11 +38,11 @@ def answers(cluster: Cluster, problem: str | None, tables: Sequence[str]) -> Che
     about = About("kafka.answers")
     if problem is None:
         return about.ok(f"{cluster.bootstrap} ({cluster.name}) answers")
-    return about.red(
-        f"{problem}; {listed(tables)} {'depends' if len(tables) == 1 else 'depend'} on it",
-        "is it running, and are `bootstrap` and `security` of the cluster right? `penstock kafka start` runs one for "
-        "development",
-    )
+    if " refused: " in problem:
+        fix = f"check `security` of the cluster {cluster.name}: the user, the password of today, and the user's rights"
+    else:
+        fix = "is it running, and is `bootstrap` right? `penstock kafka start` runs one for development"
+    return about.red(f"{problem}; {listed(tables)} {'depends' if len(tables) == 1 else 'depend'} on it", fix)
 
 
 def topics(one: Subscribed, held: Held, names: Sequence[str]) -> Check:
