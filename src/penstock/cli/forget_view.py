@@ -60,7 +60,7 @@ def done_view(done: Done) -> RenderableType:
         parts += [Text(f"  {problem}") for problem in done.problems[:_SHOWN]]
         if len(done.problems) > _SHOWN:
             parts.append(Text(f"  and {len(done.problems) - _SHOWN:,} more: the certificate has them"))
-    parts += [Text(f"  was in commits: {line}") for line in _commits(done.places.values())]
+    parts += [Text(f"  went with the commits {line}") for line in _commits(done.places.values())]
     parts += [Text(f"  not searched, it declares no such subject: {name}") for name in done.undeclared]
     parts += [Text(f"  outside: {line}") for line in done.outside]
     return Group(*parts)
