@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.plan.files import FilesSource
 from penstock.plan.model import DeltaSource, KafkaSource, TablePlan
 from penstock.plan.subjects import Holds, Place, Subjects
+from penstock.plan.target import ChangeSink
 
 
 def lands(table: TablePlan) -> bool:
@@ -64,4 +65,7 @@ def _kept(table: TablePlan, place: Place) -> list[Place]:
         return [Place("value", place.path)]
     fields = "".join(f"['{step}']" for step in place.column.split("."))
     path = f"${fields}{(place.path or '$').removeprefix('$')}"
-    return [Place("value", path), Place("value_binary", path)]
+    found = [Place("value", path), Place("value_binary", path)]
+    if isinstance(table.sink, ChangeSink) and place.column.casefold() in (key.casefold() for key in table.sink.keys):
+        found.append(Place("key") if len(table.sink.keys) == 1 else Place("key", path))
+    return found

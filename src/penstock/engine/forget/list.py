@@ -16,7 +16,7 @@ from pathlib import Path
 
 from penstock.engine.forget.order import Order, dump, fingerprint, hashed, order_of, parse
 from penstock.engine.store import Store
-from penstock.errors import Terminal, UsageError
+from penstock.errors import Terminal, Transient, UsageError
 from penstock.plan.subjects import ForgetPlan
 
 _KEY_BYTES = 32
@@ -44,7 +44,8 @@ class SuppressionList:
                 continue
             order = parse(self._store.read(f"{self._folder}/{name}") or "")
             if order is None:
-                raise Terminal(
+                trouble = Terminal if self._local else Transient  # elsewhere it may be half written yet
+                raise trouble(
                     f"the order {name} in {self._folder} cannot be read",
                     hint="put the file back as it was; without it a person that was forgotten could come back",
                 )
