@@ -31,7 +31,8 @@ def _lines(planned: Planned) -> Iterator[Text]:
         (planned.table.name, "bold"), f": back to version {planned.version} of {at:%Y-%m-%d %H:%M:%S} UTC, ",
         f"from {planned.newest}"
     )  # fmt: skip
-    yield Text(f"  undone       {planned.batches:,} batches")
+    batches = "1 batch" if planned.batches == 1 else f"{planned.batches:,} batches"
+    yield Text(f"  undone       {batches}")
     yield Text(f"  rows         {planned.rows[0]:,} now, {planned.rows[1]:,} then")
     if any(planned.rejected):
         yield Text(f"  quarantine   {planned.rejected[0]:,} now, {planned.rejected[1]:,} then")
