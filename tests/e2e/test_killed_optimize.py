@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.kills import start
 from tests.integration.aged import turn_back
 from tests.integration.runs import produce, rows_at
@@ -48,6 +50,7 @@ def _answer(folder: Path, *words: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.deep
 def test_an_optimize_that_is_killed_beside_a_runner_is_run_again(broker: Any, topic: Any, tmp_path: Path) -> None:
     name = topic(partitions=2)
     (tmp_path / "penstock.yml").write_text(PROJECT.format(bootstrap=broker.bootstrap, topic=name))

@@ -183,6 +183,7 @@ def test_rows_that_somebody_deleted_by_hand_come_back(spark: SparkSession, shop:
     assert_verified(plan)
 
 
+@pytest.mark.deep
 def test_what_was_redriven_since_lies_in_the_quarantine_again(spark: SparkSession, shop: Shop) -> None:
     from tests.integration.replays import work_on
 
