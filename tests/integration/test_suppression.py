@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.integration.replays import work_on
 from tests.integration.runs import commits, produce, rows_at, run_well
 
@@ -25,40 +26,34 @@ SCHEMA = "customer STRUCT<id: STRING, name: STRING>, n INT"
 IN_VALUE = {"json": "value", "path": "$.customer.id"}
 
 
-def tables(topic: str, most: int) -> dict[str, Any]:
+def tables(topic: str, most: int, *also: str) -> dict[str, Any]:
     decode = {"json": "value", "schema": SCHEMA}
     expect = [{"name": "small", "check": f"n < {most}"}]
-    flat = "SELECT f._source, f.customer.id AS customer_id, f.n, m.n AS last FROM t f LEFT JOIN people m ON m.id = {}"
-    merge = {"merge": {"keys": ["id"], "sequence": "n"}, "change_feed": True}
-    aggregate = {"keys": ["customer_id"], "metrics": {"rows": "count(*)", "seen": "count(last)"}}
-    return {
+    made = {"decode": decode, "expect": expect}
+    flat = "SELECT t._source, t.customer.id AS id, t.n, m.n AS last FROM t LEFT JOIN people m ON m.id = t.customer.id"
+    whole = {
         "bronze.t": {"from": {"kafka": topic}, "subjects": {"customer": [IN_VALUE, "key"]}},
-        "silver.t": {
-            "from": {"table": "bronze.t"},
-            "decode": decode,
-            "expect": expect,
+        "silver.t": {"from": {"table": "bronze.t"}, **made, "subjects": {"customer": "customer.id"}},
+        "silver.direct": {"from": {"kafka": topic}, **made, "subjects": {"customer": [IN_VALUE, "customer.id"]}},
+        "gold.t": {
+            "from": {"table": "silver.t"},
+            "aggregate": {"keys": ["customer"], "metrics": {"rows": "count(*)"}},
             "subjects": {"customer": "customer.id"},
-        },
-        "silver.direct": {
-            "from": {"kafka": topic},
-            "decode": decode,
-            "expect": expect,
-            "subjects": {"customer": [IN_VALUE, "customer.id"]},
         },
         "silver.m": {
             "from": {"table": "silver.t"},
             "sql": "SELECT _source, customer.id AS id, n FROM t",
-            "write": merge,
+            "write": {"merge": {"keys": ["id"], "sequence": "n"}},
             "subjects": {"customer": "id"},
         },
         "silver.flat": {
             "from": {"table": "silver.t"},
-            "sql": flat.format("f.customer.id"),
+            "sql": flat,
             "lookups": {"people": "silver.m"},
-            "subjects": {"customer": "customer_id"},
+            "subjects": {"customer": "id"},
         },
-        "gold.t": {"from": {"table": "silver.flat"}, "aggregate": aggregate, "subjects": {"customer": "customer_id"}},
     }
+    return {name: whole[name] for name in ("bronze.t", "silver.t", *also)}
 
 
 def of(plan: Plan, name: str) -> TablePlan:
@@ -82,9 +77,19 @@ def order(customer: object, n: int) -> dict[str, Any]:
     return {"customer": {"id": customer}, "n": n}
 
 
-def customers(plan: Plan, name: str, column: str = "customer_id") -> set[str]:
-    rows = rows_at(of(plan, name).uri)
-    return {row["customer"]["id"] if column == "customer" else row[column] for row in rows}
+def customers(plan: Plan, name: str) -> set[str]:
+    return {row["customer"]["id"] if "customer" in row else row["id"] for row in rows_at(of(plan, name).uri)}
+
+
+def replayed(spark: SparkSession, plan: Plan, *names: str, say: Callable[[str], None] = lambda _: None) -> None:
+    from penstock.engine.replay.resume import replay
+
+    for name in names:
+        work = work_on(spark, plan, name)
+        try:
+            replay(work, None, "test", say)
+        finally:
+            work.lock.close()
 
 
 def complete(plan: Plan) -> None:
@@ -96,7 +101,8 @@ def complete(plan: Plan) -> None:
 
 def test_who_is_on_the_list_comes_back_by_no_way(spark: SparkSession, broker: Any, topic: Any, project: Any) -> None:
     name = topic(partitions=1)
-    plan = project(tables(name, 90))
+    also = ("silver.direct", "gold.t")
+    plan = project(tables(name, 90, *also))
     send(broker, name, [order(str(n % 5), n) for n in range(10)])
     send(broker, name, [order("3", 95), order("4", 96), '{"customer": {"id": "3"'])
     run_well(spark, plan)
@@ -137,21 +143,13 @@ def test_who_is_on_the_list_comes_back_by_no_way(spark: SparkSession, broker: An
     assert report.conserved is not None and report.conserved.forgotten == 6 and report.conserved.read == 24
 
     _replays_bring_nothing_back(spark, plan)
-    _redrives_bring_nothing_back(spark, project(tables(name, 100)))
+    _redrives_bring_nothing_back(spark, project(tables(name, 100, *also)))
 
 
 def _replays_bring_nothing_back(spark: SparkSession, plan: Plan) -> None:
-    from penstock.engine.replay.resume import replay
-
-    for name in ("silver.t", "silver.direct", "silver.m", "silver.flat", "gold.t"):
-        work = work_on(spark, plan, name)
-        try:
-            replay(work, None, "test")
-        finally:
-            work.lock.close()
-    assert "3" not in customers(plan, "silver.t", "customer") | customers(plan, "silver.direct", "customer")
-    assert "3" not in customers(plan, "silver.m", "id") | customers(plan, "silver.flat")
-    gold = {row["customer_id"]: row["rows"] for row in rows_at(of(plan, "gold.t").uri)}
+    replayed(spark, plan, "silver.t", "silver.direct", "gold.t")
+    assert "3" not in customers(plan, "silver.t") | customers(plan, "silver.direct")
+    gold = {row["customer"]["id"]: row["rows"] for row in rows_at(of(plan, "gold.t").uri)}
     assert gold == {"0": 2, "1": 3, "2": 2, "4": 3, "13": 1}
     for name in ("silver.t", "silver.direct"):
         aside = {row["_source"]["offset"] for row in rows_at(of(plan, name).uri + "__quarantine")}
@@ -163,28 +161,39 @@ def _redrives_bring_nothing_back(spark: SparkSession, plan: Plan) -> None:
     from penstock.engine.redrive.redrive import redrive
 
     listed(plan).add("customer", "4")
-    for name in ("silver.t", "silver.direct"):
-        work = work_on(spark, plan, name)
-        try:
-            (done,) = redrive(work, None)
-        finally:
-            work.lock.close()
-        assert (done.rows, done.landed, done.left) == (3, 0, 1)
-        assert all(row["n"] != 96 for row in rows_at(of(plan, name).uri))
-        last = commits(plan, name)[-1].entry
-        assert last is not None and last.kind == "redrive" and last.counts.fates["forgotten"] > 0
-    assert "4" in customers(plan, "silver.t", "customer")
+    work = work_on(spark, plan, "silver.t")
+    try:
+        (done,) = redrive(work, None)
+    finally:
+        work.lock.close()
+    assert (done.rows, done.landed, done.left) == (3, 0, 1)
+    assert all(row["n"] != 96 for row in rows_at(of(plan, "silver.t").uri))
+    last = commits(plan, "silver.t")[-1].entry
+    assert last is not None and last.kind == "redrive" and last.counts.fates["forgotten"] > 0
+    complete(plan)
+
+
+@pytest.mark.deep
+def test_merges_and_lookups_leave_them_out(spark: SparkSession, broker: Any, topic: Any, project: Any) -> None:
+    name = topic(partitions=1)
+    plan = project(tables(name, 90, "silver.m", "silver.flat"))
+    send(broker, name, [order(str(n % 4), n) for n in range(8)])
+    run_well(spark, plan)
+    assert customers(plan, "silver.m") == customers(plan, "silver.flat") == {"0", "1", "2", "3"}
+    listed(plan).add("customer", "3")
+    send(broker, name, [order("3", 20), order("2", 21)])
+    run_well(spark, plan)
+    assert [row["n"] for row in rows_at(of(plan, "silver.m").uri) if row["id"] == "3"] == [7]
+    replayed(spark, plan, "silver.m", "silver.flat")
+    assert customers(plan, "silver.m") == customers(plan, "silver.flat") == {"0", "1", "2"}
     complete(plan)
 
 
 def test_an_order_that_comes_during_a_replay_is_in_it(
     spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:
-    from penstock.engine.replay.resume import replay
-
     name = topic(partitions=1)
-    whole = tables(name, 90)
-    plan = project({key: whole[key] for key in ("bronze.t", "silver.t")})
+    plan = project(tables(name, 90))
     send(broker, name, [order(str(n % 3), n) for n in range(6)])
     run_well(spark, plan)
     said: list[str] = []
@@ -194,16 +203,11 @@ def test_an_order_that_comes_during_a_replay_is_in_it(
         if what == "rows are committed":
             listed(plan).add("customer", 1)
 
-    for table in ("bronze.t", "silver.t"):
-        work = work_on(spark, plan, table)
-        try:
-            replay(work, None, "test", say)
-        finally:
-            work.lock.close()
+    replayed(spark, plan, "bronze.t", "silver.t", say=say)
     assert sum("made again" in what for what in said) == 1
     bronze = rows_at(of(plan, "bronze.t").uri)
     assert len(bronze) == 6 and sum(row["value"] is None for row in bronze) == 2
-    assert customers(plan, "silver.t", "customer") == {"0", "2"}
+    assert customers(plan, "silver.t") == {"0", "2"}
     complete(plan)
 
 
@@ -289,7 +293,7 @@ def test_neither_key_nor_hash_is_in_a_plan(spark: SparkSession, tmp_path: Any) -
 def test_an_empty_list_adds_nothing_to_a_plan_and_a_delete_always_passes(
     spark: SparkSession, tmp_path: Any, project: Any
 ) -> None:
-    plan = project({name: one for name, one in tables("t", 90).items() if name in ("bronze.t", "silver.t")})
+    plan = project(tables("t", 90))
     table = of(plan, "silver.t")
     changes = spark.createDataFrame(
         [("k", '{"customer": {"id": 3}}', None, None, None, kind) for kind in ("insert", "update_postimage", "delete")],
@@ -310,7 +314,7 @@ def test_an_empty_list_adds_nothing_to_a_plan_and_a_delete_always_passes(
 
 def test_the_log_has_no_statistics_of_names(spark: SparkSession, broker: Any, topic: Any, project: Any) -> None:
     name = topic(partitions=1)
-    whole = {key: one for key, one in tables(name, 90).items() if key in ("bronze.t", "silver.t")}
+    whole = tables(name, 90)
     without = {key: {k: v for k, v in one.items() if k != "subjects"} for key, one in whole.items()}
     send(broker, name, [order("someone", 1)])
     run_well(spark, project(without))
