@@ -22,6 +22,7 @@ from penstock.engine.protocol.locks import acquire_commit, holder, lock_path
 from penstock.engine.protocol.open import open_generation
 from penstock.engine.replay.pending import pending_replay
 from penstock.engine.replay.resume import replay
+from penstock.engine.rewind.pending import owes_jump, pending_rewind
 from penstock.engine.store import Store
 from penstock.errors import PenstockError
 from penstock.ops.forget.anew import begin_anew
@@ -130,7 +131,8 @@ def step_over(spark: SparkSession, plan: Plan, table: TablePlan, store: Store) -
         try:
             tail = _tail(table, work.store)
             entry = tail.entry
-            if pending_replay(entry) is not None or not _done(table, entry, work.store):
+            owes = pending_replay(entry) is not None or pending_rewind(entry) is not None or owes_jump(entry)
+            if owes or not _done(table, entry, work.store):
                 return False
             fates = read_fates(work.store, folder_of(table.checkpoints, entry), entry.batch)
             alone = replace(entry, pins=replace(entry.pins, lookups={}))
