@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.integration.replay_shop import TWO, Shop, assert_equal, assert_silver, offsets
 from tests.integration.replays import content, rejected
-from tests.integration.runs import commits, run, run_well, running, wait_for
+from tests.integration.runs import commits, rows, run, run_well, running, wait_for
 
 from penstock.engine.store import LocalStore
 from penstock.errors import TableChanged, UsageError
@@ -61,15 +61,15 @@ def test_rows_quarantine_and_position_go_back_and_it_reads_on_by_the_definition_
     shop.send(90)
     good = shop.plan()
     run_well(spark, good, *TWO)
-    version, rows, bad = newest(good, "silver.t"), content(good, "silver.t"), rejected(good, "silver.t")
+    version, held, bad = newest(good, "silver.t"), content(good, "silver.t"), rejected(good, "silver.t")
     shop.send(60)
     run_well(spark, shop.plan(rule="amount > 30"), *TWO)
-    assert content(good, "silver.t") != rows
+    assert content(good, "silver.t") != held
 
     asked = planned(good, "silver.t", version)
-    assert asked.rows[1] == rows.total() and asked.rejected == (rejected(good, "silver.t").total(), bad.total())
+    assert asked.rows[1] == held.total() and asked.rejected == (rejected(good, "silver.t").total(), bad.total())
     rewound(spark, good, "silver.t", version)
-    assert content(good, "silver.t") == rows and rejected(good, "silver.t") == bad
+    assert content(good, "silver.t") == held and rejected(good, "silver.t") == bad
     assert [c.entry.kind for c in commits(good, "silver.t")[-2:] if c.entry] == ["open", "rewind"]
     run_well(spark, good, *TWO)
     assert_silver(good, shop)
@@ -90,6 +90,31 @@ def test_all_layers_go_back_with_a_bronze_table_and_equal_a_lake_that_never_went
     rewound(spark, plan, "bronze.t", version, cascade=True)
     run_well(spark, plan)
     assert_equal(plan, shop.made_at_once())
+
+
+def test_a_merged_table_goes_back_and_what_follows_its_changes_goes_with_it(spark: SparkSession, shop: Shop) -> None:
+    names = ("bronze.t", "silver.c", "silver.copy")
+    plan = shop.plan()
+    shop.send(60)
+    run_well(spark, plan, *names)
+    version = newest(plan, "silver.c")
+    shop.send(60)
+    run_well(spark, plan, *names)
+    whole = living(plan, "silver.c")
+    with pytest.raises(UsageError, match=r"silver\.copy has read up to version"):
+        planned(plan, "silver.c", version)
+    rewound(spark, plan, "silver.c", version, cascade=True)
+    assert living(plan, "silver.c") != whole
+    run_well(spark, plan, "silver.copy")
+    assert living(plan, "silver.copy") == living(plan, "silver.c")
+    run_well(spark, plan, *names)
+    assert living(plan, "silver.copy") == living(plan, "silver.c") == whole
+
+
+def living(plan: Plan, name: str) -> dict[int, tuple[object, ...]]:
+    found = [row for row in rows(plan, name) if not row["_deleted"]]
+    assert len(found) == len({row["id"] for row in found})
+    return {row["id"]: (row["amount"], row["kind"], row["seq"]) for row in found}
 
 
 def test_a_reader_that_is_not_past_the_version_steps_over_what_is_undone(spark: SparkSession, shop: Shop) -> None:
