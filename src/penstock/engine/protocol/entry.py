@@ -116,6 +116,11 @@ class Entry:
         return replace(alone, **given)
 
     @property
+    def unfinished(self) -> bool:
+        """Its generation was opened for a replay or a rewind, which is not done."""
+        return "replay" in self.pending or "rewind" in self.pending
+
+    @property
     def stops_at(self) -> str | None:
         """A position beyond which its generation does not read."""
         until = self.pending.get("until")

@@ -123,9 +123,11 @@ class BatchWriter:
             self._target.lock.release()
 
     def replaced_by(self) -> Entry | None:
-        """An entry of a later generation, if there is one: an idle query would not come to the check that finds it."""
-        entries = (commit.entry for commit in self._target.log.since(self._tail.version))
-        return next((one for one in entries if one is not None and one.generation > self._generation), None)
+        """The last entry, if it is of a later generation: an idle query would not come to the check that finds it. Not
+        while another process is still at what it was opened for: on stores without our locks both would do it."""
+        entries = [commit.entry for commit in self._target.log.since(self._tail.version) if commit.entry is not None]
+        last = entries[-1] if entries else None
+        return last if last is not None and last.generation > self._generation and not last.unfinished else None
 
     def keep(self, spark: SparkSession) -> None:
         """Called now and then. Says the last entry of an idle table again before log retention takes it, and lets old
