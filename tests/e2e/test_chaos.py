@@ -27,7 +27,8 @@ def test_three_layers_equal_one_computation_over_the_topic(kills: int, tmp_path:
     assert found["silver"] and found["quarantine"] and found["gold"]
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(12, marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("kills", [1, 12])
 def test_merged_tables_their_replicas_and_their_audit_equal_a_reference(kills: int, tmp_path: Path) -> None:
     asked = Asked(kills=kills, seed=5, partitions=3, rate=200, shortest=0.0, longest=4.0, folder=tmp_path)
     found = chaos_changes.chaos(asked, batches=1 + (kills > 1))

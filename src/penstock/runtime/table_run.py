@@ -77,7 +77,8 @@ class TableRun:
         with suppress(Exception):  # whatever is wrong with the log, its next batch says it
             entry = writer.replaced_by()
             if entry is not None and self._query is query:
-                what = f"generation {entry.generation} was opened: {entry.note or entry.kind}"
+                was = f"generation {self._generation} was replaced by generation {entry.generation}"
+                what = f"{was} ({entry.note or entry.kind})"
                 self._failure = self._failure or Fenced(what, where=self._table.name)
                 self.stop()
 
