@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from doctored import last, noted
 from tests.bronze_table import BronzeTable, now_ms, plan_of, table_plan
 
 from penstock.engine.protocol.checkpoint import MARKER
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.heal import heal
 from penstock.engine.store import LocalStore
-from penstock.observe.state import State, write_state
-from penstock.ops.doctor import cluster, examine, seen
+from penstock.ops.doctor import cluster
 from penstock.ops.doctor.check import Check
 from penstock.ops.doctor.checkpoints import checkpoint, leftovers, read_step
 from penstock.ops.doctor.lately import Lately
 from penstock.ops.doctor.layout import layout
 from penstock.ops.doctor.upstream import delta_backlog, readings, upstream_of
-from penstock.plan.build import build_plan
-from penstock.plan.model import DeltaSource, Plan, TablePlan, VersionStart
-from penstock.spec.load import load_project
+from penstock.plan.model import DeltaSource, TablePlan, VersionStart
 
 STORE = LocalStore()
 
@@ -39,11 +36,6 @@ def _do_not_wait_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 def orders(tmp_path: Path) -> BronzeTable:
     table = BronzeTable(table_plan(str(tmp_path / "lake" / "orders")), {"orders": "id-1"})
     return table.genesis({"orders": {0: 0}}).batch({"orders": {0: 100}})
-
-
-def last(table: BronzeTable) -> Entry:
-    assert table.last is not None
-    return table.last
 
 
 def checked(table: BronzeTable, *, alive: bool = False, recent: Lately | None = None, **plan: Any) -> Check:
@@ -115,12 +107,6 @@ def test_leftovers_are_named(tmp_path: Path, orders: BronzeTable) -> None:
     for generation in range(2, 30):
         (system / "bronze.orders" / str(generation)).mkdir()
     assert "28 checkpoints of earlier generations" in leftovers(plan, STORE).found
-
-
-def noted(table: BronzeTable, version: int, files: int, size: int, **properties: str) -> None:
-    """As Delta notes it beside a commit."""
-    note = {"numFiles": files, "tableSizeBytes": size, "metadata": {"configuration": properties}}
-    (table.log / f"{version:020d}.crc").write_text(json.dumps(note))
 
 
 def test_the_layout_comes_from_the_note_beside_the_commit(orders: BronzeTable) -> None:
@@ -199,111 +185,3 @@ def test_commits_that_the_log_no_longer_has_are_lost(orders: BronzeTable, silver
     plan, entry = silver(1)
     (found,) = (upstream_of(one, entry) for one in readings(plan, entry, STORE))
     assert (found.lost, found.log_kept) == ((1, 2), 8 * 86_400)
-
-
-PROJECT = """
-name: shop
-lake: ./lake
-kafka: {bootstrap: "127.0.0.1:1"}
-tables:
-  bronze.orders: {from: {kafka: orders}}
-  bronze.clicks: {from: {kafka: clicks}}
-"""
-
-
-def examined(folder: Path, text: str = PROJECT) -> tuple[Plan, dict[tuple[str, str], Check]]:
-    """All checks by id and subject: the worst of each."""
-    (folder / "penstock.yml").write_text(text)
-    project = load_project(folder)
-    plan = build_plan(project)
-    found: dict[tuple[str, str], Check] = {}
-    for check in examine.examine(project, plan, plan.tables):
-        found.setdefault((check.id, check.subject), check)
-    return plan, found
-
-
-def test_without_a_broker_all_else_is_checked_and_the_broker_is_one_finding(tmp_path: Path) -> None:
-    plan, _ = examined(tmp_path)
-    table = BronzeTable(plan.tables[0]).genesis({"orders": {0: 0}}).batch({"orders": {0: 50}})
-    heal(STORE, f"{table.plan.checkpoints}/1", last(table))
-    write_state(STORE, plan.system, "bronze.orders", State("failed", "the disk is full", "make room"))
-    _, found = examined(tmp_path)
-    reds = sorted(key for key, check in found.items() if check.level == "red")
-    assert reds == [("kafka.answers", "the project"), ("table.state", "bronze.orders")]
-    assert found[("table.state", "bronze.orders")].fix == "make room"
-    assert found[("table.state", "bronze.clicks")].level == "note"
-    for unknown in ("kafka.topics", "kafka.retention", "table.silent", "pace.behind"):
-        assert found[(unknown, "bronze.orders")].level == "unknown"
-        assert "does not answer" in found[(unknown, "bronze.orders")].found
-    assert found[("table.checkpoint", "bronze.orders")].level == "ok"
-    assert found[("table.files", "bronze.orders")].found.startswith("1 file, ")
-    assert "came in the last day" not in found[("disk.room", "the project")].found  # deltalake notes no sizes
-    assert ("table.files", "bronze.clicks") not in found
-
-
-def test_a_damaged_log_leaves_the_other_tables_alone(tmp_path: Path) -> None:
-    plan, _ = examined(tmp_path)
-    for one in plan.tables:
-        BronzeTable(one).genesis({"orders": {0: 0}}).batch({"orders": {0: 50}})
-    log = Path(plan.tables[0].uri) / "_delta_log"
-    (log / f"{1:020d}.json").write_text('{"commitInfo": {"oper')
-    _, found = examined(tmp_path)
-    assert found[("table.state", "bronze.orders")].level == "red"
-    assert found[("table.checkpoint", "bronze.orders")].level == "unknown"
-    assert found[("table.files", "bronze.clicks")].level == "ok"
-
-
-@pytest.mark.parametrize("text", ["[]", '"x"', "{}", "{}\n{}", "null", '{"add": 5}', "\x00\x1b[31m"])
-def test_hostile_logs_are_findings_not_tracebacks(tmp_path: Path, text: str) -> None:
-    plan, _ = examined(tmp_path)
-    log = Path(plan.tables[0].uri) / "_delta_log"
-    log.mkdir(parents=True)
-    (log / f"{0:020d}.json").write_text(text)
-    (log / f"{0:020d}.crc").write_text(text)
-    (log / "_last_checkpoint").write_text(text)
-    _, found = examined(tmp_path)
-    assert found[("table.state", "bronze.orders")].level == "red"
-
-
-def test_growth_of_the_last_day_is_the_difference_of_two_notes(tmp_path: Path) -> None:
-    plan, _ = examined(tmp_path)
-    table = (
-        BronzeTable(plan.tables[0]).genesis({"orders": {0: 0}}).batch({"orders": {0: 50}}).batch({"orders": {0: 60}})
-    )
-    noted(table, 0, 0, 0)
-    noted(table, 1, 1, 1000)
-    noted(table, 2, 2, 5000)
-    now = time.time() * 1000
-    assert seen.see(plan, plan.tables[0], STORE, now).daily == 5000
-    path = table.log / f"{1:020d}.json"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in lines:
-        if "commitInfo" in line:
-            line["commitInfo"]["timestamp"] = now - 2 * 86_400_000
-    path.write_text("\n".join(map(json.dumps, lines)))
-    first = table.log / f"{0:020d}.json"
-    first.write_text(first.read_text().replace(str(_time(first)), str(round(now - 3 * 86_400_000))))
-    found = seen.see(plan, plan.tables[0], STORE, now)
-    assert found.daily == 4000
-    assert found.pause is not None and 1.9 * 86_400 < found.pause.seconds < 2.1 * 86_400
-
-
-def _time(path: Path) -> int:
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return next(int(line["commitInfo"]["timestamp"]) for line in lines if "commitInfo" in line)
-
-
-def test_a_lake_that_only_spark_can_read_is_unknown_and_the_rest_is_checked(tmp_path: Path) -> None:
-    _, found = examined(tmp_path, PROJECT.replace("./lake", "hdfs://namenode/lake"))
-    assert found[("lake.readable", "the project")].level == "unknown"
-    assert found[("secrets.plain", "the project")].level == "ok"
-    assert ("memory.driver", "the project") in found
-
-
-def test_a_lake_that_may_not_be_read_is_one_red_finding(tmp_path: Path) -> None:
-    plan, _ = examined(tmp_path)
-    Path(plan.system).parent.mkdir(parents=True, exist_ok=True)
-    Path(plan.system).symlink_to(Path(plan.system).name)  # a link to itself: nobody can follow it, not even root
-    _, found = examined(tmp_path)
-    assert found[("lake.readable", "the project")].level == "red"
-    assert not any(subject == "bronze.orders" for _, subject in found)
