@@ -10,19 +10,14 @@ they are nowhere; and the tables equal what plain Python makes of the records of
 from __future__ import annotations
 
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 
-from tests.e2e.beside import Producing
+from tests.e2e.beside import Poller, Producing
 from tests.e2e.chaos_frame import Asked, command_line, set_up
-from tests.e2e.chaos_replay import end
-from tests.e2e.kills import run_to_the_end, start
+from tests.e2e.chaos_rewind import POLLED
+from tests.e2e.chaos_verbs import Verb, rounds
+from tests.e2e.kills import run_to_the_end
 from tests.e2e.tables import ask
 from tests.searched import named
 
@@ -58,7 +53,6 @@ tables:
     aggregate: {{keys: [who], metrics: {{n: count(*), sum: sum(amount)}}}}
     subjects: {{person: who}}
 """
-PATIENCE = 900.0
 
 
 def name_of(number: int) -> str:
@@ -86,50 +80,24 @@ class Flow(Producing):
         self._producer.produce(TOPIC, key=who, value=text, partition=number % self._partitions)
 
 
-def forget(folder: Path, *people: str) -> subprocess.Popen[bytes]:
-    """Named on standard input: a command line is in the list of processes."""
-    command = [sys.executable, "-m", "penstock", "-C", str(folder), "forget", "--subjects", "-", "--yes"]
-    with (folder / "forget.log").open("ab") as log:
-        made = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
-    assert made.stdin is not None
-    made.stdin.write("".join(f"person={one}\n" for one in people).encode())
-    made.stdin.close()
-    return made
+def forget(*people: str) -> Verb:
+    return Verb(("forget", "--subjects", "-"), told="".join(f"person={one}\n" for one in people))
 
 
 def chaos(asked: Asked) -> dict[str, object]:
     with set_up(asked, TOPIC, PROJECT) as bootstrap:
-        flow = Flow(bootstrap, asked.rate, asked.partitions)
-        counts: Counter[str] = Counter()
-        gone: list[str] = []
-        flow.start()
-        runner = start(asked.folder)
-        time.sleep(asked.longest)
-        try:
-            for number in range(asked.kills):
-                gone.append(name_of(number))
-                erasing = forget(asked.folder, name_of(number))
-                time.sleep(random.uniform(asked.shortest, asked.longest))
-                if random.random() < 0.3:
-                    end(runner, counts, "runner")
-                end(erasing, counts, "forget")
-                counts["forgets that ended well"] += erasing.returncode == 0
-                assert erasing.returncode in (0, -signal.SIGKILL, 1), (asked.folder / "forget.log").read_text()[-3000:]
-                if runner.poll() is not None:
-                    runner = start(asked.folder)
-                print(f"round {number + 1}/{asked.kills}, {dict(counts)}", file=sys.stderr, flush=True)
-            last = forget(asked.folder, *gone)
-            assert last.wait(PATIENCE) == 0, (asked.folder / "forget.log").read_text()[-3000:]
-        finally:
-            flow.stop()
-            os.killpg(runner.pid, signal.SIGKILL)
-            runner.wait()
+        flow, poller = Flow(bootstrap, asked.rate, asked.partitions), Poller(asked.folder, POLLED)
+        counts = rounds(asked, flow, poller, lambda number: forget(name_of(number)))
+        gone = [name_of(number) for number in range(asked.kills)]
+        forget(*gone).let_through(asked.folder)
         run_to_the_end(asked.folder)
+        poller.stop()
         for log in asked.folder.glob("*.log"):
             log.unlink()  # what this very test has let the commands write
         left = named(asked.folder, gone)
         assert not left, left[:20]
-        return {**_check(asked.folder, flow, set(gone)), "forgotten": len(gone), **counts}
+        assert not poller.problems, poller.problems
+        return {**_check(asked.folder, flow, set(gone)), "forgotten": len(gone), "polls": poller.polls, **counts}
 
 
 def _check(folder: Path, flow: Flow, gone: set[str]) -> dict[str, int]:

@@ -10,12 +10,6 @@ the records.
 
 from __future__ import annotations
 
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -23,7 +17,8 @@ from deltalake.exceptions import TableNotFoundError
 
 from tests.e2e.beside import Poller, Producing
 from tests.e2e.chaos_frame import Asked, command_line, set_up
-from tests.e2e.kills import KINDS, run_to_the_end, start
+from tests.e2e.chaos_verbs import Verb, rounds
+from tests.e2e.kills import run_to_the_end
 from tests.e2e.tables import ask
 
 TOPIC = "orders"
@@ -52,7 +47,6 @@ SELECT count(*) FROM (
   SELECT rule, max(rule) OVER (PARTITION BY _source['partition'] ORDER BY _source['offset']) AS newest FROM t
 ) WHERE rule < newest
 """
-PATIENCE = 600.0
 
 
 class Flow(Producing):
@@ -91,75 +85,34 @@ class RulePoller(Poller):
             self.problems.append(f"poll {self.polls}: {mixed} rows of an older rule after some of a newer one")
 
 
-def replay(folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "penstock", "-C", str(folder), "replay", "silver.t", "--cascade", "--yes"]
-    with (folder / "replay.log").open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-
-
-def end(process: subprocess.Popen[bytes], counts: Counter[str], what: str) -> None:
-    """With SIGKILL, of one kind or another; nothing happens if it has ended."""
-    if process.poll() is None:
-        kind = random.choice(("group", "python"))
-        KINDS[kind](process)
-        counts[f"{what}: {kind}"] += 1
-    process.wait()
+REPLAY = Verb(("replay", "silver.t", "--cascade"))
 
 
 def chaos(asked: Asked) -> dict[str, object]:
     with set_up(asked, TOPIC, PROJECT, rule=0) as bootstrap:
+
+        def by_another_rule(number: int) -> Verb:
+            written = PROJECT.format(bootstrap=bootstrap, topic=TOPIC, rule=(number + 1) * 2)
+            (asked.folder / "penstock.yml").write_text(written)
+            return REPLAY
+
         flow, poller = Flow(bootstrap, asked.rate, asked.partitions), RulePoller(asked.folder)
-        counts: Counter[str] = Counter()
-        flow.start()
-        poller.start()
-        runner = start(asked.folder)
-        wait_for_rows(asked.folder)
-        rule = 0
-        try:
-            for number in range(asked.kills):
-                rule = (number + 1) * 2
-                written = PROJECT.format(bootstrap=bootstrap, topic=TOPIC, rule=rule)
-                (asked.folder / "penstock.yml").write_text(written)
-                end(runner, counts, "runner")
-                runner = start(asked.folder)
-                making = replay(asked.folder)
-                time.sleep(random.uniform(asked.shortest, asked.longest))
-                if random.random() < 0.3:
-                    end(runner, counts, "runner")
-                    runner = start(asked.folder)
-                end(making, counts, "replay")
-                counts["replays that ended well"] += making.returncode == 0
-                time.sleep(random.uniform(0, asked.longest))
-                print(f"round {number + 1}/{asked.kills}, {poller.polls} polls, {dict(counts)}", file=sys.stderr)
-                assert not poller.problems, poller.problems
-        finally:
-            flow.stop()
-            os.killpg(runner.pid, signal.SIGKILL)
-            runner.wait()
-        last = replay(asked.folder)
-        assert last.wait(PATIENCE) == 0, (asked.folder / "replay.log").read_text()[-3000:]
+        counts = rounds(asked, flow, poller, by_another_rule, anew=True)
+        REPLAY.let_through(asked.folder)
         run_to_the_end(asked.folder)
         poller.stop()
         assert not poller.problems, poller.problems
+        rule = asked.kills * 2
+        assert ask(asked.folder, "silver.t", "SELECT DISTINCT rule FROM t") == [(rule,)]
+        assert ask(asked.folder, "gold.t", "SELECT DISTINCT rule FROM t") == [(rule,)]
         return {**check(asked.folder, flow, rule), "polls": poller.polls, **counts}
 
 
-def wait_for_rows(folder: Path) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        try:
-            if ask(folder, "silver.t", "SELECT count(*) FROM t")[0][0]:
-                return
-        except TableNotFoundError:
-            pass
-        time.sleep(0.5)
-    raise AssertionError((folder / "run.log").read_text()[-3000:])
-
-
 def check(folder: Path, flow: Flow, rule: int) -> dict[str, int]:
+    """Silver, its quarantine and gold, if all rows are judged by this rule."""
     wanted = {one: row for one, row in flow.good.items() if row[1] > rule}
-    silver = ask(folder, "silver.t", "SELECT id, kind, amount, rule FROM t")
-    assert Counter(silver) == Counter((one, kind, amount, rule) for one, (kind, amount) in wanted.items())
+    silver = ask(folder, "silver.t", "SELECT id, kind, amount FROM t")
+    assert Counter(silver) == Counter((one, kind, amount) for one, (kind, amount) in wanted.items())
     ((quarantined,),) = ask(folder, "silver.t__quarantine", "SELECT count(*) FROM t")
     copies = Counter(n - 1 if n % 10 == 9 else n for n in range(flow.sent) if n % 13)
     assert quarantined == flow.bad + sum(times for one, times in copies.items() if flow.good[one][1] <= rule)
@@ -167,8 +120,8 @@ def check(folder: Path, flow: Flow, rule: int) -> dict[str, int]:
     for kind, amount in wanted.values():
         count, total = groups.get(kind, (0, 0))
         groups[kind] = (count + 1, total + amount)
-    gold = ask(folder, "gold.t", "SELECT kind, n, sum, rule FROM t")
-    assert sorted(gold) == sorted((kind, count, total, rule) for kind, (count, total) in groups.items())
+    gold = ask(folder, "gold.t", "SELECT kind, n, sum FROM t")
+    assert sorted(gold) == sorted((kind, count, total) for kind, (count, total) in groups.items())
     return {"silver": len(silver), "quarantine": quarantined, "gold": len(gold)}
 
 

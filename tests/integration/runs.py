@@ -242,11 +242,11 @@ def quarantine_dies_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     whole, times = Quarantine.add, []
 
-    def dies_once(self: Quarantine, *given: Any) -> int:
+    def dies_once(self: Quarantine, *given: Any, **more: Any) -> int:
         times.append(1)
         if len(times) == 1:
             raise RuntimeError("killed between the two commits")
-        return whole(self, *given)
+        return whole(self, *given, **more)
 
     monkeypatch.setattr(Quarantine, "add", dies_once)
 

@@ -90,6 +90,34 @@ def test_tables_that_were_stopped_go_on_after_a_vacuum_that_asked_for_no_retenti
     assert f"{gone.files} files deleted, removed before" in (said["vacuum"] or "")
 
 
+def test_without_any_retention_all_goes_at_once_that_nobody_needs_while_a_batch_waits(
+    spark: SparkSession, broker: Any, topic: Any, project: Any
+) -> None:
+    name = topic(partitions=2)
+    tables = {
+        "bronze.t": {"from": {"kafka": name, "max_per_trigger": 4}, "trigger": "300ms"},
+        "silver.t": {"from": {"table": "bronze.t"}, **DECODED, "trigger": "300ms"},
+    }
+    plan, value = project(tables), json.dumps({"n": 1})
+    produced = produce(broker.bootstrap, name, 24, value=value)
+    with running(spark, plan, "bronze.t") as landing, running(spark, plan, "silver.t") as heard:
+        wait_for(lambda: bool(heard.batches) and _sources(plan, "silver.t") == produced)
+        assert optimize(spark, plan, "bronze.t", full=True).files_before >= 6
+        kept = vacuum(spark, plan, "bronze.t")
+        assert (kept.files, kept.horizon.limits[0].who) == (0, "silver.t"), "its last batch could be run again"
+        produced += produce(broker.bootstrap, name, 4, value=value)
+        wait_for(lambda: _sources(plan, "silver.t") == produced)
+        produced += produce(broker.bootstrap, name, 4, value=value)
+        wait_for(lambda: _sources(plan, "silver.t") == produced)
+        gone = vacuum(spark, plan, "bronze.t")
+        assert gone.files >= 6
+        produced += produce(broker.bootstrap, name, 4, value=value)
+        wait_for(lambda: _sources(plan, "silver.t") == produced)
+    assert not landing.errors and not heard.errors
+    assert coordinates(plan, "bronze.t") == produced
+    assert all(report.ok() for report in verify(plan.tables, LocalStore()))
+
+
 def test_a_follower_of_changes_that_lags_keeps_the_feed_and_the_deleted_rows(
     spark: SparkSession, broker: Any, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from vacuumed import TABLE, Lake, at_version, make_plan
 
 from penstock.engine.upkeep.remembered import DAY_MS, known_since_ms, retention_ms
-from penstock.ops.vacuum.guard import HOUR_MS, MARGIN_MS, Need, horizon, hours, span_text
+from penstock.ops.vacuum.guard import HOUR_MS, MARGIN_MS, Horizon, Need, horizon, hours, span_text
 from penstock.ops.vacuum.needs import same_place
 
 NOW = 1_800_000_000_000
@@ -17,10 +17,17 @@ NOW = 1_800_000_000_000
 
 def test_whole_hours_are_asked_for_and_never_fewer_than_the_horizon_wants() -> None:
     for ago in (1, HOUR_MS // 2, HOUR_MS, HOUR_MS + 1, 100 * HOUR_MS - 1, 168 * HOUR_MS):
-        found = hours(NOW, NOW - ago)
+        found = hours(NOW, Horizon("t", NOW, NOW - ago, (), still=True))
         assert isinstance(found, int) and found >= 1
         assert NOW + MARGIN_MS - found * HOUR_MS <= NOW - ago, "also if Delta looks at its clock ten minutes later"
         assert found * HOUR_MS < ago + MARGIN_MS + HOUR_MS or found == 1, "and not an hour more"
+
+
+def test_no_hour_at_all_only_where_nobody_writes_and_nobody_needs_anything() -> None:
+    up_to_date = Need("silver.a", "has read", NOW, 7)
+    behind = Need("silver.b", "has read", NOW - 1, 6)
+    for still, readers, wanted in [(True, [up_to_date], 0), (True, [behind], 1), (False, [up_to_date], 1)]:
+        assert hours(NOW + 5, horizon("t", NOW, readers, NOW - 7 * DAY_MS, still=still)) == wanted
 
 
 def test_the_oldest_need_is_the_horizon_and_the_limits_are_told() -> None:

@@ -154,7 +154,7 @@ class Lake:
         if found.at_ms is None:
             return set()
         clock = self.now + round(late * HOUR_MS)
-        before = clock - round(hours(self.now, found.at_ms)) * HOUR_MS
+        before = clock - hours(self.now, found) * HOUR_MS
         kept = {path for path, (_, at) in self.removed.items() if before <= at and clock - 7 * DAY_MS < at}
         kept |= set(self.active())
         return {path for path, changed in self.files.items() if changed < before and path not in kept}

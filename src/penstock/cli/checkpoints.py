@@ -170,6 +170,8 @@ def reset(
             typer.confirm("Go on?", abort=True, err=True)
         with console.status("starting Spark …"), spark_session(plan) as spark:
             tail = carry_out(spark, plan, chosen, planned, Sources(lambda _: store, spark).open(chosen))
+        if missing := (tail.entry.note or "").removeprefix(planned.note).lstrip("; "):
+            console.print(f"  {missing}", style="yellow", soft_wrap=True, markup=False)
         console.print(f"  done: generation {tail.entry.generation}. `penstock run` goes on from there")
     if as_json:
         print_json({**document(planned), "done": not dry_run})

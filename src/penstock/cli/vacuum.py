@@ -31,7 +31,7 @@ def command(
             "--retain",
             metavar="TIME",
             help="Keep files that were removed within this time: 7 days, 12h, 0s. What a reader, or the replay window, "
-            "still needs is kept whatever is asked for.",
+            "still needs is kept whatever is asked for; an hour always is, but for 0s, which makes batches wait.",
             show_default="the project's, or 7 days",
         ),
     ] = None,

@@ -11,6 +11,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from penstock.engine.comparison import compare, read_ledger, refuse_gone
+from penstock.engine.completing import complete_last
 from penstock.engine.delta.version import base_of
 from penstock.engine.forget.statistics import settle_statistics, with_statistics
 from penstock.engine.merge.purge import purge
@@ -75,7 +76,8 @@ def prepare(
             made, tail = _create(spark, table, store, source, log, say)
         if pending_replay(tail.entry) is not None:
             raise Transient("a replay of it is not done yet", where=table.name)
-        tail, own = _settle_rewinds(Work(spark, table, store, source, lock, idempotent), tail, own, say)
+        work = Work(spark, table, store, source, lock, idempotent)
+        tail, own = _settle_rewinds(work, tail, own, say)
         if own is not None:
             _refuse_outdated(table, tail, own)
         folder = folder_of(table.checkpoints, tail.entry)
@@ -84,6 +86,8 @@ def prepare(
         if reason is None:  # else the batch is run again, and counted then
             tail = replace(tail, fates=read_fates(store, folder, tail.entry.batch))
         found = tail
+        if idempotent or source.follow(tail.entry) is not None:
+            tail = complete_last(work, tail)
         tail = _follow(spark, table, source, log, tail, say)
         source.refuse_lost(tail.entry)
         if made is None:

@@ -4,6 +4,7 @@ same."""
 
 from __future__ import annotations
 
+from penstock.engine.completing import is_complete
 from penstock.engine.delta.version import Version, parse
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.heal import heal
@@ -39,12 +40,6 @@ def settle(work: Work, tail: Tail) -> Tail:
     if until is not None and same(tail.entry.after[0], until.at) and is_complete(work, tail):
         tail = _opened(work, tail, until.to, f"goes on after version {until.base}", base=until.base)
     return tail
-
-
-def is_complete(work: Work, tail: Tail) -> bool:
-    """Whether all of its last batch is known to be written, its rejected rows too."""
-    entry, folder = tail.entry, folder_of(work.table.checkpoints, tail.entry)
-    return entry.kind != "batch" or bool(tail.fates) or work.store.read(f"{folder}/commits/{entry.batch}") is not None
 
 
 def is_past(position: str, version: int) -> bool:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from penstock.engine.completing import complete_last
 from penstock.engine.forget.statistics import with_statistics
 from penstock.engine.protocol.checkpoint import folder_of
-from penstock.engine.protocol.fates import read_fates
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.ledger import Tail
-from penstock.engine.protocol.locks import JvmLock, acquire_commit, acquire_run, lock_path
-from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.protocol.locks import JvmLock, NoLock, acquire_commit, acquire_run, lock_path
 from penstock.engine.protocol.open import open_generation
+from penstock.engine.replay.fill import Work
 from penstock.engine.replay.pending import pending_replay
 from penstock.engine.rewind.pending import pending_rewind
 from penstock.engine.source import Source, Start
 from penstock.engine.state import rebuild
 from penstock.engine.store import HadoopStore, LocalStore, Store
 from penstock.engine.table_function import table_function
-from penstock.errors import Conflict, Terminal
+from penstock.errors import Conflict, PenstockError, Terminal
 from penstock.ops.reset.model import Reset, tail_of
 from penstock.plan.model import Plan, TablePlan
 
@@ -35,14 +34,15 @@ def carry_out(spark: SparkSession, plan: Plan, table: TablePlan, reset: Reset, s
             acquire_run(held.enter_context(closing(JvmLock(spark, path))), path, table.name)
             path = lock_path(plan.system, table.name, "commit")
             acquire_commit(held.enter_context(closing(JvmLock(spark, path))), table.name)
-        tail = _commit(spark, table, store, reset, source)
+        tail = _commit(Work(spark, table, store, source, NoLock(), not plan.local), reset)
         _forget_later_checkpoints(store, table, tail)
         rebuild(spark, store, table, folder_of(table.checkpoints, tail.entry), tail.entry)
         return tail
 
 
-def _commit(spark: SparkSession, table: TablePlan, store: Store, reset: Reset, source: Source) -> Tail:
-    log = DeltaLog(store, table.uri, table.name)
+def _commit(work: Work, reset: Reset) -> Tail:
+    """The locks are held."""
+    spark, table, store, source, log = work.spark, work.table, work.store, work.source, work.log
     tail = tail_of(log)
     if (tail.entry.after[0] if tail else None) != reset.before:
         raise Conflict(
@@ -53,8 +53,7 @@ def _commit(spark: SparkSession, table: TablePlan, store: Store, reset: Reset, s
     refuse_owed(table, tail)
     start = source.start() if reset.anew else Start((reset.after,), reset.ids)
     if tail is not None:
-        folder = folder_of(table.checkpoints, tail.entry)
-        tail = replace(tail, fates=read_fates(store, folder, tail.entry.batch))  # no other entry would have them
+        tail, missing = _completed(work, tail)
         return open_generation(
             spark,
             log,
@@ -64,7 +63,7 @@ def _commit(spark: SparkSession, table: TablePlan, store: Store, reset: Reset, s
             topics=start.ids,
             subscription=source.subscription,
             definition=table.definition,
-            note=reset.note,
+            note="; ".join(filter(None, (reset.note, missing))),
             emptied=bool(reset.anew),
         )
     schema = table_function(spark, table, store, source).schema
@@ -84,6 +83,18 @@ def _commit(spark: SparkSession, table: TablePlan, store: Store, reset: Reset, s
         subscription=source.subscription,
         generation=max(generations, default=0) + 1,
     )
+
+
+def _completed(work: Work, tail: Tail) -> tuple[Tail, str | None]:
+    """With what became of the rows of its last batch: no other entry would have that. And what of it is missing, if it
+    was cut off and cannot be read any more: a reset is the way on from there."""
+    try:
+        return complete_last(work, tail), None
+    except Exception as error:
+        entry = tail.entry
+        why = error.message if isinstance(error, PenstockError) else " ".join(str(error).split())[:200]
+        missing = f"the rejected rows of batch {entry.generation}.{entry.batch} may be missing in quarantine"
+        return work.counted(tail), f"{missing}: {why}"
 
 
 def refuse_owed(table: TablePlan, tail: Tail | None) -> None:

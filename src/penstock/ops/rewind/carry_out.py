@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from penstock.engine.completing import is_complete
 from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.replay.fill import Filled
 from penstock.engine.replay.pending import pending_replay
 from penstock.engine.replay.resume import replay
-from penstock.engine.rewind.jump import halt, is_complete, is_past
+from penstock.engine.rewind.jump import halt, is_past
 from penstock.engine.rewind.pending import pending_halt, pending_rewind
 from penstock.engine.rewind.rewinding import give_up, planned, refuse_files, rewind
 from penstock.engine.rewind.source_there import refuse_gone

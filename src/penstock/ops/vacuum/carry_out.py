@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
@@ -17,7 +18,7 @@ from penstock.engine.upkeep.vacuuming import delete, record, remember
 from penstock.ops.recent import RecentLog
 from penstock.ops.vacuum.guard import Horizon, hours, span_text, time_text
 from penstock.ops.vacuum.leftovers import leftovers
-from penstock.ops.vacuum.look import Looked, look, now_ms, with_files
+from penstock.ops.vacuum.look import Looked, at_once, look, now_ms, with_files
 from penstock.ops.vacuum.needs import ledger_end
 from penstock.plan.model import Plan, TablePlan
 from penstock.spec.quantity import counted
@@ -47,6 +48,23 @@ def vacuum(
 ) -> Vacuumed:
     """Under the table's upkeep lock. It goes no further than `planned`, which a person has seen; and looks again at
     what everybody needs, who may have moved since."""
+    if not at_once(plan, retain_ms):
+        return _vacuum(spark, plan, table, place, store, by, hold, retain_ms, planned)
+    with hold():
+        return _vacuum(spark, plan, table, place, store, by, nullcontext, retain_ms, planned)
+
+
+def _vacuum(
+    spark: SparkSession,
+    plan: Plan,
+    table: TablePlan,
+    place: Place,
+    store: Store,
+    by: str,
+    hold: Hold,
+    retain_ms: int | None,
+    planned: Looked | None,
+) -> Vacuumed:
     layout = snapshot_layout(spark, place.uri)
     looked = look(plan, table, place, store, layout, retain_ms)
     if looked.remember_ms is not None:
@@ -61,7 +79,7 @@ def vacuum(
     assert made is not None
     done = Vacuumed(place, made, remembers_ms=looked.remember_ms)
     if made.at_ms is not None and looked.files:
-        delete(spark, place.uri, hours(now_ms(), made.at_ms))
+        delete(spark, place.uri, hours(now_ms(), made))
         left = store.listing(place.uri)
         gone = [name for name in looked.files if name not in left]
         kept = sum(left[name].size for name in looked.files if name in left)
@@ -91,6 +109,6 @@ def leftovers_of(plan: Plan, table: TablePlan, store: Store) -> list[str]:
 
 def _not_beyond(looked: Looked, planned: Looked | None) -> Looked:
     made, seen = looked.horizon, planned.horizon if planned is not None else None
-    if made is None or seen is None or made.at_ms is None or seen.at_ms is None:
+    if made is None or seen is None or made.at_ms is None or seen.at_ms is None or seen.all_may_go:
         return looked
     return replace(looked, horizon=replace(made, at_ms=min(made.at_ms, seen.at_ms)))

@@ -11,7 +11,7 @@ No Spark, no clock, no files: commands that delete anything ask here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from penstock.spec.quantity import duration_text
@@ -53,17 +53,24 @@ class Horizon:
     """Everybody's, the one that goes back furthest first."""
     why: str | None = None
     """Why none may."""
+    still: bool = False
+    """No batch is at work on the table, and none will be before this is over."""
 
     @property
     def limits(self) -> tuple[Need, ...]:
         """The needs because of which less may go than was asked for."""
         return tuple(need for need in self.needs if need.since_ms is None or need.since_ms < self.asked_ms)
 
+    @property
+    def all_may_go(self) -> bool:
+        """Whatever is not in the newest version."""
+        return self.still and self.at_ms is not None and self.at_ms >= self.asked_ms
 
-def horizon(table: str, asked_ms: int, needs: Sequence[Need], known_since_ms: int) -> Horizon:
+
+def horizon(table: str, asked_ms: int, needs: Sequence[Need], known_since_ms: int, *, still: bool = False) -> Horizon:
     """`asked_ms`: what was removed before then was asked to go. `known_since_ms`: Delta knows no earlier removal."""
     ordered = tuple(sorted(needs, key=lambda need: -1 if need.since_ms is None else need.since_ms))
-    made = Horizon(table, asked_ms, None, ordered)
+    made = Horizon(table, asked_ms, None, ordered, still=still)
     unclear = next((need for need in ordered if need.since_ms is None), None)
     if unclear is not None:
         return _none(made, str(unclear))
@@ -78,12 +85,16 @@ def horizon(table: str, asked_ms: int, needs: Sequence[Need], known_since_ms: in
     if asked_ms + MARGIN_MS < known_since_ms:
         return _none(made, f"what was removed before {time_text(asked_ms)} may go, and {forgets}")
     at = min([asked_ms, *(need.since_ms for need in ordered if need.since_ms is not None)])
-    return Horizon(table, asked_ms, at, ordered)
+    return replace(made, at_ms=at)
 
 
-def hours(now_ms: int, at_ms: int) -> int:
-    """What VACUUM is told so that it goes no further than the horizon: whole hours, never fewer."""
-    return max(1, -((at_ms - MARGIN_MS - now_ms) // HOUR_MS))
+def hours(now_ms: int, made: Horizon) -> int:
+    """What VACUUM is told so that it goes no further than the horizon: whole hours, never fewer. None at all only where
+    all may go, and nobody writes."""
+    assert made.at_ms is not None
+    if made.all_may_go:
+        return 0
+    return max(1, -((made.at_ms - MARGIN_MS - now_ms) // HOUR_MS))
 
 
 def time_text(ms: int) -> str:
@@ -101,4 +112,4 @@ def span_text(ms: int) -> str:
 
 
 def _none(made: Horizon, why: str) -> Horizon:
-    return Horizon(made.table, made.asked_ms, None, made.needs, why)
+    return replace(made, at_ms=None, why=why)

@@ -62,13 +62,13 @@ def look_all(plan: Plan, tables: Sequence[TablePlan], store: Store, retain_ms: i
 
 def look(plan: Plan, table: TablePlan, place: Place, store: Store, layout: Layout, retain_ms: int | None) -> Looked:
     """Without a JVM: how far it may go. `retain_ms` is what was asked for just now; else the project's wish counts."""
-    now = now_ms()
+    now, still = now_ms(), at_once(plan, retain_ms)
     windows = max(plan.maintenance.retain_ms or 0, plan.maintenance.replay_ms, plan.maintenance.lag_ms(table.name))
     asked = retain_ms if retain_ms is not None else plan.maintenance.retain_ms
     remembered = retention_ms(layout.configuration)
-    found = needs(plan, table, place, store, now)
+    found = needs(plan, table, place, store, now, still=still)
     asked_ms = now - (remembered if asked is None else asked)
-    made = horizon(place.name, asked_ms, found, known_since_ms(layout.configuration, now))
+    made = horizon(place.name, asked_ms, found, known_since_ms(layout.configuration, now), still=still)
     return Looked(
         place,
         table,
@@ -76,6 +76,11 @@ def look(plan: Plan, table: TablePlan, place: Place, store: Store, layout: Layou
         candidates=made.at_ms is not None and _candidates(layout, store.listing(place.uri), made.at_ms),
         remember_ms=windows if windows > remembered and place.kind != "files" else None,
     )
+
+
+def at_once(plan: Plan, retain_ms: int | None) -> bool:
+    """Whether no time shall pass: the batches of the table wait meanwhile, so that none has files in no commit yet."""
+    return plan.local and retain_ms == 0
 
 
 def _candidates(layout: Layout, listed: Mapping[str, Listed], before_ms: int) -> bool:
@@ -97,7 +102,7 @@ def with_files(spark: SparkSession, looked: Looked, store: Store) -> Looked:
     if made is None or made.at_ms is None or not looked.candidates:
         return looked
     uri = looked.place.uri
-    found = would_go(spark, uri, hours(now_ms(), made.at_ms))
+    found = would_go(spark, uri, hours(now_ms(), made))
     needed = still_needed(store, uri, made.needs)
     wrong = [name for name in found if name in needed]
     if wrong:
@@ -105,7 +110,7 @@ def with_files(spark: SparkSession, looked: Looked, store: Store) -> Looked:
             f"{needed[wrong[0]]} still needs {len(wrong):,} of the files that would go, {wrong[0]} for example: Delta "
             "no longer knows when they were removed, or a clock was wrong"
         )
-        return replace(looked, horizon=Horizon(made.table, made.asked_ms, None, made.needs, why))
+        return replace(looked, horizon=replace(made, at_ms=None, why=why))
     listed = store.listing(uri) if found else {}
     files = tuple(name for name in found if name in listed)  # Delta names empty folders as well
     return replace(looked, files=files, bytes=sum(listed[name].size for name in files))

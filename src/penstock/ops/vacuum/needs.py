@@ -36,16 +36,18 @@ _LONGEST_MS = 24 * HOUR_MS
 """A batch that seems to take longer was planned, and waited for its table to be started again."""
 
 
-def needs(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: int) -> list[Need]:
-    """Of the Delta table at `place`: the table of `owner`, or one that lies beside it."""
+def needs(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: int, *, still: bool = False) -> list[Need]:
+    """Of the Delta table at `place`: the table of `owner`, or one that lies beside it. `still`: no batch of it is at
+    work, and none will be before this is over."""
     log = RecentLog(store, place.uri, place.name)
-    found = [*_owners(plan, owner, place, store, now_ms), *_windows(plan, owner, now_ms)]
+    at_work = () if still else _at_work(plan, owner, store, now_ms)
+    found = [*at_work, *_owners(plan, owner, place, store, now_ms), *_windows(plan, owner, now_ms)]
     for reader in plan.tables:
         found += _reader(reader, place.uri, log, store, now_ms)
     return found
 
 
-def _owners(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: int) -> Iterator[Need]:
+def _at_work(plan: Plan, owner: TablePlan, store: Store, now_ms: int) -> Iterator[Need]:
     """Files that are written and in no commit yet look like files that nobody needs."""
     log = RecentLog(store, owner.uri, owner.name)
     longest = min(_LONGEST_MS, max((_took(commit) for commit in islice(log.backwards(), _BATCHES)), default=0))
@@ -60,6 +62,11 @@ def _owners(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: in
     flight = _in_flight(store, owner, tail.entry) if works and isinstance(tail, Tail) else None
     if flight is not None:
         yield Need(owner.name, f"has had a batch under way since {time_text(flight)}", flight - HOUR_MS)
+
+
+def _owners(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: int) -> Iterator[Need]:
+    log = RecentLog(store, owner.uri, owner.name)
+    tail = ledger_end(log)
     if isinstance(tail, Tail) and pending_replay(tail.entry) is not None:
         opened = tail.entry.pins.time_ms
         yield Need(owner.name, f"is being replayed since {time_text(opened)}", opened - HOUR_MS)
