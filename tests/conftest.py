@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan
 
 ROOT = Path(__file__).parent
-FOLDERS = ("unit", "integration", "e2e")
+FOLDERS = ("unit", "e2e", "integration")
 
 
 def started(server: Any) -> Any:
@@ -43,16 +43,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """`make test` has two processes: those tests that share a session are in one, and beside it those that call the
-    command. Each waits half of its time."""
+    """`make test` has two processes: one for the tests that call the command, which wait half of their time, and beside
+    it one for those that share a session. Whoever has finished helps with those that are left."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByFolder(LoadScopeScheduling):
+    class Shared(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            folder = Path(nodeid.partition("::")[0]).parent.name
-            return folder if folder in FOLDERS[1:] else nodeid
+            file = nodeid.partition("::")[0]
+            folder = Path(file).parent.name
+            return {"e2e": folder, "integration": file}.get(folder, nodeid)
 
-    return ByFolder(config, log)
+    return Shared(config, log)
 
 
 @pytest.fixture(scope="session")

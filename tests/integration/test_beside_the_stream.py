@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.integration.runs import produce, rows, running, wait_for
 
 from penstock.engine.store import LocalStore
@@ -48,6 +49,7 @@ class Reader:
             time.sleep(0.02)
 
 
+@pytest.mark.deep
 def test_optimize_and_readers_beside_two_streams(spark: SparkSession, broker: Any, topic: Any, project: Any) -> None:
     name = topic(partitions=2)
     plan = project(

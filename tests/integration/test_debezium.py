@@ -136,6 +136,7 @@ def shop(postgres: Postgres) -> Iterator[Connection[Any]]:
         yield connection
 
 
+@pytest.mark.deep
 def test_what_postgres_did_is_what_is_decoded_in_its_order_though_the_worker_is_killed(
     spark: SparkSession, broker: Broker, postgres: Postgres, shop: Connection[Any], project: Any
 ) -> None:

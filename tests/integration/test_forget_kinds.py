@@ -29,7 +29,7 @@ def cities(input):
 """
 
 
-def tables(topic: str, out: str) -> dict[str, Any]:
+def tables(topic: str) -> dict[str, Any]:
     decoded = {"from": {"table": "bronze.c"}, "decode": {"json": "value", "schema": SCHEMA}}
     return {
         "bronze.c": {
@@ -59,7 +59,7 @@ class Town:
         (folder / "landing").mkdir()
 
     def plan(self) -> Plan:
-        return make_plan(self.folder, self.bootstrap, tables(self.topic, "out"))
+        return make_plan(self.folder, self.bootstrap, tables(self.topic))
 
     def send(self, count: int) -> None:
         from confluent_kafka import Producer

@@ -104,6 +104,7 @@ def test_a_table_of_any_layout_is_merged_exactly(layout: str, spark: SparkSessio
     assert table.living() == latest(table.sent)
 
 
+@pytest.mark.deep
 def test_files_that_others_rewrite_between_batches_are_seen(spark: SparkSession, tmp_path: Path) -> None:
     """The files of a table are known from the batch before, unless somebody else has committed."""
     tables = [Merged(spark, merged_plan(tmp_path / name, ["id", "part"]), VALUES) for name in ("one", "two")]

@@ -76,6 +76,7 @@ def test_a_runner_with_an_outdated_definition_writes_nothing_after_a_replay(spar
     assert_silver(new, shop, 20)
 
 
+@pytest.mark.deep
 def test_without_our_locks_a_table_is_replayed_again_and_again(spark: SparkSession, shop: Shop) -> None:
     from penstock.engine.redrive.redrive import redrive
 

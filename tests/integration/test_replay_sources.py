@@ -49,6 +49,7 @@ def test_rows_of_files_that_are_gone_stay_and_the_others_are_read_again(spark: S
     assert folder.ids() == Counter([0, 1, 3, 4, 6, 8, 10, 12])
 
 
+@pytest.mark.deep
 def test_tables_over_changes_and_those_that_began_later_are_made_of_what_they_have_read(
     spark: SparkSession, broker: Broker, topic: Callable[..., str], project: Callable[..., Plan]
 ) -> None:

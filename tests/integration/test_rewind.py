@@ -76,6 +76,7 @@ def test_rows_quarantine_and_position_go_back_and_it_reads_on_by_the_definition_
     assert_verified(good)
 
 
+@pytest.mark.deep
 def test_all_layers_go_back_with_a_bronze_table_and_equal_a_lake_that_never_went_wrong(
     spark: SparkSession, shop: Shop
 ) -> None:
@@ -138,8 +139,9 @@ def test_a_reader_that_is_not_past_the_version_steps_over_what_is_undone(spark: 
     assert_verified(plan)
 
 
+@pytest.mark.parametrize("kept", [slice(1, 3), pytest.param(slice(4), marks=pytest.mark.deep)], ids=["two", "all"])
 def test_one_that_was_cut_off_anywhere_is_finished_by_the_next_start(
-    spark: SparkSession, shop: Shop, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, shop: Shop, monkeypatch: pytest.MonkeyPatch, kept: slice
 ) -> None:
     from penstock.engine.quarantine import Quarantine
     from penstock.engine.rewind import rewinding
@@ -147,12 +149,13 @@ def test_one_that_was_cut_off_anywhere_is_finished_by_the_next_start(
     plan = shop.plan()
     shop.send(60)
     run_well(spark, plan, *TWO)
-    for owner, name, after in (
+    places: list[tuple[Any, str, bool]] = [
         (Quarantine, "commit", False),
         (Quarantine, "commit", True),
         (rewinding, "must_confirm", False),
         (rewinding, "heal", False),
-    ):
+    ]
+    for owner, name, after in places[kept]:
         version, whole = newest(plan, "silver.t"), getattr(owner, name)
         shop.send(20)
         run_well(spark, plan, *TWO)
