@@ -10,6 +10,7 @@ gold equal what plain Python makes of the records.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 
 from penstock.engine.protocol.log import DeltaLog
@@ -44,9 +45,22 @@ def chaos(asked: Asked) -> dict[str, object]:
         run_to_the_end(asked.folder)
         poller.stop()
         assert not poller.problems, poller.problems
+        counts += _said(asked.folder)
         ((landed,),) = ask(asked.folder, "bronze.t", "SELECT count(*) FROM t")
         assert landed == flow.sent
         return {"bronze": landed, **check(asked.folder, flow, RULE), "polls": poller.polls, **counts}
+
+
+def _said(folder: Path) -> Counter[str]:
+    """What the ledgers say that has happened to the tables: kills before the first commit leave no trace there."""
+    found: Counter[str] = Counter()
+    for table in ("bronze.t", "silver.t", "gold.t"):
+        for commit in DeltaLog(LocalStore(), str(place(folder, table)), table).backwards():
+            entry = commit.entry
+            if entry is not None and entry.kind != "batch":
+                owes = "".join(f", owes {name}" for name in entry.pending)
+                found[f"{table}: {entry.kind}{owes}"] += 1
+    return found
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ class Bar:
     def hide(self) -> None:
         """While something is shown, or asked."""
         self._timer.cancel()
-        self._progress.stop()
+        if err.is_terminal:  # else nothing was ever shown, and it would say so with an empty line
+            self._progress.stop()
 
     def show(self) -> None:
         if err.is_terminal:
