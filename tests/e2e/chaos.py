@@ -17,12 +17,7 @@ from tests.e2e.tables import ask, commits
 
 TABLE = "bronze.orders"
 TOPIC = "chaos.orders-v1"
-PROJECT = """\
-name: chaos
-lake: ./lake
-kafka: {{bootstrap: "{bootstrap}"}}
-spark: {{master: "local[2]", conf: {{spark.driver.memory: 1g}}}}
-defaults: {{trigger: 500ms}}
+YML = """\
 tables:
   bronze.orders:
     from: {{kafka: {topic}, max_per_trigger: 3000}}
@@ -58,7 +53,7 @@ class GrowthPoller(Poller):
 
 
 def chaos(asked: Asked) -> dict[str, object]:
-    with set_up(asked, TOPIC, PROJECT) as bootstrap:
+    with set_up(asked, TOPIC, YML) as bootstrap:
         flow = Flow(bootstrap, asked.rate, asked.partitions)
         lived = live_through(asked, [TABLE], flow, GrowthPoller(asked.folder))
         ((rows, distinct),) = ask(asked.folder, TABLE, ONCE[TABLE])

@@ -25,12 +25,7 @@ from tests.integration.histories import Change
 
 TOPIC = "changes"
 TABLES = ("silver.c", "silver.h", "silver.copy", "silver.again", "silver.audit")
-PROJECT = """\
-name: chaos
-lake: ./lake
-kafka: {{bootstrap: "{bootstrap}"}}
-spark: {{master: "local[2]", conf: {{spark.driver.memory: 2g}}}}
-defaults: {{trigger: 500ms}}
+YML = """\
 tables:
   silver.c:
     from: {{kafka: changes, max_per_trigger: {most}}}
@@ -115,7 +110,7 @@ def chaos(asked: Asked, most: int = 300, batches: int = BATCHES) -> dict[str, ob
             assert runner.poll() is None and time.monotonic() < deadline, (folder / "run.log").read_text()[-5000:]
             time.sleep(0.1)
 
-    with set_up(asked, TOPIC, PROJECT, most=most) as bootstrap:
+    with set_up(asked, TOPIC, YML, most=most) as bootstrap:
         taken = partial(_taken, folder, most)
         flow = Flow(bootstrap, asked.rate, asked.partitions, random.Random(asked.seed), taken)
         lived = live_through(asked, TABLES, flow, Poller(folder, ONCE, pause=2.0), alive)

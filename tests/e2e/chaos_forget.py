@@ -23,12 +23,7 @@ from tests.searched import named
 
 TOPIC = "orders"
 PEOPLE = 40
-PROJECT = """\
-name: chaos
-lake: ./lake
-kafka: {{bootstrap: "{bootstrap}"}}
-spark: {{master: "local[2]", conf: {{spark.driver.memory: 2g}}}}
-defaults: {{trigger: 500ms}}
+YML = """\
 tables:
   bronze.t:
     from: {{kafka: {topic}, max_per_trigger: 2000}}
@@ -85,7 +80,7 @@ def forget(*people: str) -> Verb:
 
 
 def chaos(asked: Asked) -> dict[str, object]:
-    with set_up(asked, TOPIC, PROJECT) as bootstrap:
+    with set_up(asked, TOPIC, YML) as bootstrap:
         flow, poller = Flow(bootstrap, asked.rate, asked.partitions), Poller(asked.folder, POLLED)
         counts = rounds(asked, flow, poller, lambda number: forget(name_of(number)))
         gone = [name_of(number) for number in range(asked.kills)]

@@ -21,6 +21,15 @@ from tests.e2e.beside import Poller, Producing
 from tests.e2e.kills import KINDS, kill_again_and_again, run_to_the_end
 from tests.e2e.tables import commits
 
+PROJECT = """\
+name: chaos
+lake: ./lake
+kafka: {{bootstrap: "{bootstrap}"}}
+spark: {{master: "local[2]", conf: {{spark.driver.memory: 2g}}}}
+defaults: {{trigger: 500ms}}
+"""
+"""How the project begins."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -41,15 +50,18 @@ class Asked:
 
 
 @contextmanager
-def set_up(asked: Asked, topic: str, project: str, **more: object) -> Iterator[str]:
+def set_up(asked: Asked, topic: str, tables: str, **more: object) -> Iterator[str]:
     """The topic and the project are there, and chance begins with the seed. Gives the broker's address. `more` is what
     stands in the project's file besides that and the topic."""
     random.seed(asked.seed)
     with Broker() as broker:
         broker.create_topic(topic, asked.partitions)
-        written = project.format(bootstrap=broker.bootstrap, topic=topic, **more)
-        (asked.folder / "penstock.yml").write_text(written)
+        write_project(asked.folder, tables, bootstrap=broker.bootstrap, topic=topic, **more)
         yield broker.bootstrap
+
+
+def write_project(folder: Path, tables: str, **given: object) -> None:
+    (folder / "penstock.yml").write_text((PROJECT + tables).format(**given))
 
 
 def live_through(

@@ -23,12 +23,7 @@ from tests.e2e.tables import ask
 
 TABLES = ("bronze.orders", "silver.orders", "gold.sales")
 TOPIC = "orders"
-PROJECT = """\
-name: chaos
-lake: ./lake
-kafka: {{bootstrap: "{bootstrap}"}}
-spark: {{master: "local[2]", conf: {{spark.driver.memory: 2g}}}}
-defaults: {{trigger: 500ms}}
+YML = """\
 tables:
   bronze.orders:
     from: {{kafka: orders, max_per_trigger: 2000}}
@@ -136,7 +131,7 @@ def check(folder: Path, records: dict[tuple[int, int], bytes]) -> dict[str, int]
 
 
 def chaos(asked: Asked) -> dict[str, object]:
-    with set_up(asked, TOPIC, PROJECT) as bootstrap:
+    with set_up(asked, TOPIC, YML) as bootstrap:
         flow = Flow(bootstrap, asked.rate, asked.partitions)
         lived = live_through(asked, TABLES, flow, Poller(asked.folder, ONCE))
         return {**check(asked.folder, consumed(bootstrap, asked.partitions)), **lived}

@@ -16,18 +16,13 @@ from pathlib import Path
 from deltalake.exceptions import TableNotFoundError
 
 from tests.e2e.beside import Poller, Producing
-from tests.e2e.chaos_frame import Asked, command_line, set_up
+from tests.e2e.chaos_frame import Asked, command_line, set_up, write_project
 from tests.e2e.chaos_verbs import Verb, rounds
 from tests.e2e.kills import run_to_the_end
 from tests.e2e.tables import ask
 
 TOPIC = "orders"
-PROJECT = """\
-name: chaos
-lake: ./lake
-kafka: {{bootstrap: "{bootstrap}"}}
-spark: {{master: "local[2]", conf: {{spark.driver.memory: 2g}}}}
-defaults: {{trigger: 500ms}}
+YML = """\
 tables:
   bronze.t:
     from: {{kafka: {topic}, max_per_trigger: 2000}}
@@ -89,11 +84,10 @@ REPLAY = Verb(("replay", "silver.t", "--cascade"))
 
 
 def chaos(asked: Asked) -> dict[str, object]:
-    with set_up(asked, TOPIC, PROJECT, rule=0) as bootstrap:
+    with set_up(asked, TOPIC, YML, rule=0) as bootstrap:
 
         def by_another_rule(number: int) -> Verb:
-            written = PROJECT.format(bootstrap=bootstrap, topic=TOPIC, rule=(number + 1) * 2)
-            (asked.folder / "penstock.yml").write_text(written)
+            write_project(asked.folder, YML, bootstrap=bootstrap, topic=TOPIC, rule=(number + 1) * 2)
             return REPLAY
 
         flow, poller = Flow(bootstrap, asked.rate, asked.partitions), RulePoller(asked.folder)

@@ -17,7 +17,7 @@ from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import LocalStore
 from tests.e2e.beside import Poller
 from tests.e2e.chaos_frame import Asked, command_line, set_up
-from tests.e2e.chaos_replay import PROJECT, TOPIC, Flow, check
+from tests.e2e.chaos_replay import TOPIC, YML, Flow, check
 from tests.e2e.chaos_verbs import Verb, rounds
 from tests.e2e.kills import run_to_the_end
 from tests.e2e.tables import ask, place
@@ -37,7 +37,7 @@ def rewind(folder: Path, table: str) -> Verb:
 
 
 def chaos(asked: Asked) -> dict[str, object]:
-    with set_up(asked, TOPIC, PROJECT, rule=RULE) as bootstrap:
+    with set_up(asked, TOPIC, YML, rule=RULE) as bootstrap:
         flow, poller = Flow(bootstrap, asked.rate, asked.partitions), Poller(asked.folder, POLLED)
         counts = rounds(asked, flow, poller, lambda _: rewind(asked.folder, random.choice(("bronze.t", "silver.t"))))
         run_to_the_end(asked.folder)

@@ -13,8 +13,8 @@ from __future__ import annotations
 import random
 
 from tests.e2e.beside import Poller
-from tests.e2e.chaos_frame import Asked, command_line, set_up
-from tests.e2e.chaos_replay import PROJECT, TOPIC, Flow, check
+from tests.e2e.chaos_frame import Asked, command_line, set_up, write_project
+from tests.e2e.chaos_replay import TOPIC, YML, Flow, check
 from tests.e2e.chaos_rewind import POLLED
 from tests.e2e.chaos_verbs import Verb, rounds
 from tests.e2e.kills import run_to_the_end
@@ -28,12 +28,11 @@ MOST = 40
 
 
 def chaos(asked: Asked) -> dict[str, object]:
-    with set_up(asked, TOPIC, PROJECT, rule=MOST) as bootstrap:
+    with set_up(asked, TOPIC, YML, rule=MOST) as bootstrap:
 
         def one_of_them(number: int) -> Verb:
             rule = MOST - MOST * (number + 1) // asked.kills
-            written = PROJECT.format(bootstrap=bootstrap, topic=TOPIC, rule=rule)
-            (asked.folder / "penstock.yml").write_text(written)
+            write_project(asked.folder, YML, bootstrap=bootstrap, topic=TOPIC, rule=rule)
             return random.choice((REDRIVE, REDRIVE, REDRIVE, OPTIMIZE, VACUUM, VACUUM, HEAL))
 
         flow, poller = Flow(bootstrap, asked.rate, asked.partitions), Poller(asked.folder, POLLED)

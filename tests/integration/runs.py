@@ -12,6 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.log import Commit, DeltaLog, Origin
 from penstock.engine.protocol.position import same
@@ -19,7 +21,6 @@ from penstock.engine.store import LocalStore
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    import pytest
     from pyspark.sql import SparkSession
 
     from penstock.engine.protocol.write import Written
@@ -249,6 +250,25 @@ def quarantine_dies_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return whole(self, *given, **more)
 
     monkeypatch.setattr(Quarantine, "add", dies_once)
+
+
+class Killed(Exception):
+    """Whoever was at work is dead."""
+
+
+@contextmanager
+def killed_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool = True) -> Iterator[None]:
+    """What goes on within dies when it comes to this function: after its work, or before it."""
+    whole = getattr(owner, name)
+
+    def dies(*given: Any, **more: Any) -> None:
+        if after:
+            whole(*given, **more)
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(owner, name, dies)
+        yield
 
 
 def commits_die(monkeypatch: pytest.MonkeyPatch, table: str, *numbers: int, after: bool = False) -> None:

@@ -72,24 +72,15 @@ def test_a_runner_that_takes_over_on_an_object_store_completes_it(
     assert_whole(plan, name)
 
 
+@pytest.mark.parametrize("beside", [True, False], ids=["beside the first", "in its place"])
 def test_a_table_that_gets_another_topic_completes_it(
-    spark: SparkSession, broker: Any, topic: Any, cut_off: tuple[Path, str]
+    spark: SparkSession, broker: Any, topic: Any, cut_off: tuple[Path, str], beside: bool
 ) -> None:
     folder, name = cut_off
     other = topic(1)
     send(broker, other)
-    plan = make_plan(folder, broker.bootstrap, {NAME: {"from": {"kafka": [name, other]}, "decode": DECODE}})
-    run_well(spark, plan)
-    assert_whole(plan, name, other)
-
-
-def test_a_table_that_gets_another_topic_in_its_place_completes_it(
-    spark: SparkSession, broker: Any, topic: Any, cut_off: tuple[Path, str]
-) -> None:
-    folder, name = cut_off
-    other = topic(1)
-    send(broker, other)
-    plan = make_plan(folder, broker.bootstrap, {NAME: {"from": {"kafka": other}, "decode": DECODE}})
+    read = [name, other] if beside else other
+    plan = make_plan(folder, broker.bootstrap, {NAME: {"from": {"kafka": read}, "decode": DECODE}})
     run_well(spark, plan)
     assert_whole(plan, name, other)
 

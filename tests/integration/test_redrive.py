@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.replays import work_on
-from tests.integration.runs import produce, rows_at, run_well, whole_chain
+from tests.integration.runs import killed_at, produce, rows_at, run_well, whole_chain
 from tests.integration.topics import make_again
 
 from penstock.engine.store import LocalStore
@@ -149,20 +149,11 @@ def test_a_redrive_that_dies_anywhere_is_finished_by_the_next_one(
     from penstock.engine.redrive.marked import Marked
     from penstock.engine.staged import Staged
 
-    class Killed(Exception):
-        pass
-
     run_well(spark, shop(40), "silver.k")
     places: list[tuple[Any, str]] = [(Marked, "mark"), (Staged, "write"), (steps, "_count"), (Marked, "settle")]
     for least, (owner, name) in list(zip((30, 20, 10, 0), places, strict=True))[kept]:
-        plan, whole = shop(least), getattr(owner, name)
-
-        def dies(*given: Any, whole: Any = whole, **named: Any) -> None:
-            whole(*given, **named)
-            raise Killed
-
-        with monkeypatch.context() as patched, pytest.raises(Killed):
-            patched.setattr(owner, name, dies)
+        plan = shop(least)
+        with killed_at(monkeypatch, owner, name):
             again(spark, plan, "silver.k")
         run_well(spark, plan, "silver.k")
         again(spark, plan, "silver.k")

@@ -11,6 +11,7 @@ from tests.integration.replay_shop import DOUBLED, TWO, Shop, assert_equal, asse
 from tests.integration.replays import content, rejected, replayed
 from tests.integration.runs import (
     commits,
+    killed_at,
     run_well,
 )
 
@@ -62,10 +63,6 @@ def test_three_layers_replayed_under_another_rule_equal_a_rebuild_and_go_on(spar
     assert_equal(new, shop.made_at_once(rule="amount > 10", shown=DOUBLED))
 
 
-class Killed(Exception):
-    pass
-
-
 def places() -> list[tuple[Any, str, bool]]:
     """Where a replay can die: before or after these are done."""
     from penstock.engine.quarantine import Quarantine
@@ -89,16 +86,9 @@ def test_a_replay_that_dies_anywhere_is_finished_by_the_next_start(
     shop.send(120)
     run_well(spark, shop.plan(), *TWO)
     for number, (owner, name, after) in list(enumerate(places()))[kept]:
-        plan, whole = shop.plan(rule=f"amount > {number * 5}"), getattr(owner, name)
+        plan = shop.plan(rule=f"amount > {number * 5}")
         before = content(plan, "silver.t")
-
-        def dies(*given: Any, whole: Any = whole, after: bool = after, **named: Any) -> None:
-            if after:
-                whole(*given, **named)
-            raise Killed
-
-        with monkeypatch.context() as patched, pytest.raises(Killed):
-            patched.setattr(owner, name, dies)
+        with killed_at(monkeypatch, owner, name, after=after):
             replayed(spark, plan, "silver.t")
         last = commits(plan, "silver.t")[-1].entry
         assert last is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.integration.replay_shop import TWO, Shop, assert_equal, assert_silver, offsets
 from tests.integration.replays import content, rejected
-from tests.integration.runs import commits, rows, run, run_well, running, wait_for
+from tests.integration.runs import commits, killed_at, rows, run, run_well, running, wait_for
 
 from penstock.engine.store import LocalStore
 from penstock.errors import TableChanged, UsageError
@@ -49,10 +49,6 @@ def rewound(spark: SparkSession, plan: Plan, name: str, version: int, *, cascade
 def assert_verified(plan: Plan) -> None:
     for report in verify([table for table in plan.tables if table.name in TWO], LocalStore()):
         assert report.ok(), report
-
-
-class Killed(Exception):
-    pass
 
 
 def test_rows_quarantine_and_position_go_back_and_it_reads_on_by_the_definition_of_now(
@@ -156,17 +152,10 @@ def test_one_that_was_cut_off_anywhere_is_finished_by_the_next_start(
         (rewinding, "heal", False),
     ]
     for owner, name, after in places[kept]:
-        version, whole = newest(plan, "silver.t"), getattr(owner, name)
+        version = newest(plan, "silver.t")
         shop.send(20)
         run_well(spark, plan, *TWO)
-
-        def dies(*given: Any, whole: Any = whole, after: bool = after, **named: Any) -> None:
-            if after:
-                whole(*given, **named)
-            raise Killed
-
-        with monkeypatch.context() as patched, pytest.raises(Killed):
-            patched.setattr(owner, name, dies)
+        with killed_at(monkeypatch, owner, name, after=after):
             rewound(spark, plan, "silver.t", version)
         run_well(spark, plan, "silver.t")
         assert_silver(plan, shop)

@@ -67,11 +67,11 @@ def _refuse_exchanged(work: Work, source: DeltaSource, at: Version, instead: str
 
 
 def _missing(spark: SparkSession, store: Store, source: DeltaSource, at: Version) -> Iterator[str]:
-    """By their names in the log, of the versions from a position on."""
+    """By their names in the log, of the versions from a position on. The log is read before the folder is listed: a
+    batch may be adding files meanwhile."""
+    wanted = list(_wanted(spark, store, source, at))
     there = store.listing(source.uri)
-    for path in _wanted(spark, store, source, at):
-        if path not in there:
-            yield path
+    yield from (path for path in wanted if path not in there)
 
 
 def _wanted(spark: SparkSession, store: Store, source: DeltaSource, at: Version) -> Iterator[str]:

@@ -48,49 +48,50 @@ def vacuum(
 ) -> Vacuumed:
     """Under the table's upkeep lock. It goes no further than `planned`, which a person has seen; and looks again at
     what everybody needs, who may have moved since."""
-    if not at_once(plan, retain_ms):
-        return _vacuum(spark, plan, table, place, store, by, hold, retain_ms, planned)
-    with hold():
-        return _vacuum(spark, plan, table, place, store, by, nullcontext, retain_ms, planned)
+    still = at_once(plan, retain_ms)
+    turn: Hold = nullcontext if still else hold
+    with hold() if still else nullcontext():
+        looked = _looked(spark, plan, table, place, store, by, turn, retain_ms, planned)
+        made = looked.horizon
+        assert made is not None
+        done = Vacuumed(place, made, remembers_ms=looked.remember_ms)
+        if made.at_ms is not None and looked.files:
+            delete(spark, place.uri, hours(now_ms(), made))
+            left = store.listing(place.uri)
+            gone = [name for name in looked.files if name not in left]
+            kept = sum(left[name].size for name in looked.files if name in left)
+            done = replace(done, files=len(gone), bytes=looked.bytes - kept)
+            if gone and place.kind != "files":
+                note = f"{counted(len(gone), 'file')} deleted, removed before {time_text(made.at_ms)}"
+                with turn():
+                    record(spark, place.uri, Upkeep("vacuum", place.name, by, note), len(gone))
+        memory = read_memory(store, plan.system, place.name)
+        write_memory(store, plan.system, place.name, replace(memory, done={**memory.done, "vacuum": now_ms()}))
+        return done
 
 
-def _vacuum(
+def _looked(
     spark: SparkSession,
     plan: Plan,
     table: TablePlan,
     place: Place,
     store: Store,
     by: str,
-    hold: Hold,
+    turn: Hold,
     retain_ms: int | None,
     planned: Looked | None,
-) -> Vacuumed:
+) -> Looked:
+    """Which files go. The table is made to remember removed files for as long as somebody needs them."""
     layout = snapshot_layout(spark, place.uri)
     looked = look(plan, table, place, store, layout, retain_ms)
     if looked.remember_ms is not None:
         note = f"removed files are remembered for {span_text(looked.remember_ms)}"
-        with hold():
+        with turn():
             told = Upkeep("remember", place.name, by, note)
             remember(spark, place.uri, looked.remember_ms, layout.configuration, now_ms(), told)
         layout = snapshot_layout(spark, place.uri)
         looked = replace(look(plan, table, place, store, layout, retain_ms), remember_ms=looked.remember_ms)
-    looked = with_files(spark, _not_beyond(looked, planned), store)
-    made = looked.horizon
-    assert made is not None
-    done = Vacuumed(place, made, remembers_ms=looked.remember_ms)
-    if made.at_ms is not None and looked.files:
-        delete(spark, place.uri, hours(now_ms(), made))
-        left = store.listing(place.uri)
-        gone = [name for name in looked.files if name not in left]
-        kept = sum(left[name].size for name in looked.files if name in left)
-        done = replace(done, files=len(gone), bytes=looked.bytes - kept)
-        if gone and place.kind != "files":
-            note = f"{counted(len(gone), 'file')} deleted, removed before {time_text(made.at_ms)}"
-            with hold():
-                record(spark, place.uri, Upkeep("vacuum", place.name, by, note), len(gone))
-    memory = read_memory(store, plan.system, place.name)
-    write_memory(store, plan.system, place.name, replace(memory, done={**memory.done, "vacuum": now_ms()}))
-    return done
+    return with_files(spark, _not_beyond(looked, planned), store)
 
 
 def tidy(plan: Plan, table: TablePlan, store: Store, hold: Hold) -> list[str]:
