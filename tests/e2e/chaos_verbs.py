@@ -16,6 +16,7 @@ from pathlib import Path
 
 from deltalake.exceptions import TableNotFoundError
 
+from penstock.engine.protocol.locks import holder
 from tests.e2e.beside import Poller, Producing
 from tests.e2e.chaos_frame import Asked
 from tests.e2e.kills import KINDS, start
@@ -61,7 +62,11 @@ def rounds(
                 end(runner, counts, "runner")
                 runner = start(folder)
             process = given.given(folder)
-            time.sleep(random.uniform(asked.shortest, asked.longest))
+            if random.random() < 0.3:
+                time.sleep(random.uniform(asked.shortest, asked.longest))
+            else:
+                wait_for_work(folder, process)
+                time.sleep(random.uniform(0, asked.longest / 3))
             if random.random() < 0.3:
                 end(runner, counts, "runner")
             what = " ".join(word for word in given.words[:2] if word.isalpha())
@@ -88,6 +93,16 @@ def end(process: subprocess.Popen[bytes], counts: Counter[str], what: str) -> No
         KINDS[kind](process)
         counts[f"{what}: killed, {kind}"] += 1
     process.wait()
+
+
+def wait_for_work(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    """Until it has taken a table for itself: most of a command's life is the start of its JVM."""
+    locks = folder / "lake/_penstock/locks"
+    deadline = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < deadline:
+        if any(holder(str(path)) for kind in ("replay", "upkeep") for path in locks.glob(f"*.{kind}*")):
+            return
+        time.sleep(0.05)
 
 
 def wait_for_rows(folder: Path, table: str = "silver.t") -> None:
