@@ -16,7 +16,6 @@ from pathlib import Path
 
 from deltalake.exceptions import TableNotFoundError
 
-from penstock.engine.protocol.locks import holder
 from tests.e2e.beside import Poller, Producing
 from tests.e2e.chaos_frame import Asked
 from tests.e2e.kills import KINDS, start
@@ -61,12 +60,9 @@ def rounds(
             if anew:
                 end(runner, counts, "runner")
                 runner = start(folder)
+            before = newest(folder)
             process = given.given(folder)
-            if random.random() < 0.3:
-                time.sleep(random.uniform(asked.shortest, asked.longest))
-            else:
-                wait_for_work(folder, process)
-                time.sleep(random.uniform(0, asked.longest / 3))
+            live(asked, process, before)
             if random.random() < 0.3:
                 end(runner, counts, "runner")
             what = " ".join(word for word in given.words[:2] if word.isalpha())
@@ -95,14 +91,32 @@ def end(process: subprocess.Popen[bytes], counts: Counter[str], what: str) -> No
     process.wait()
 
 
-def wait_for_work(folder: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until it has taken a table for itself: most of a command's life is the start of its JVM."""
-    locks = folder / "lake/_penstock/locks"
+def live(asked: Asked, process: subprocess.Popen[bytes], before: dict[Path, int]) -> None:
+    """For a while: most of a command's life is the start of its JVM, so some live on until they have committed
+    something. `before` is what the logs had when it was given."""
+    if random.random() < 0.3:
+        time.sleep(random.uniform(asked.shortest, asked.longest))
+        return
     deadline = time.monotonic() + PATIENCE
-    while process.poll() is None and time.monotonic() < deadline:
-        if any(holder(str(path)) for kind in ("replay", "upkeep") for path in locks.glob(f"*.{kind}*")):
-            return
+    while process.poll() is None and time.monotonic() < deadline and not _committed(asked.folder, before):
         time.sleep(0.05)
+    time.sleep(random.uniform(0, asked.longest / 3))
+
+
+def newest(folder: Path) -> dict[Path, int]:
+    """The newest version of each table."""
+    logs = (folder / "lake").glob("*/*/_delta_log")
+    return {log: max(int(path.stem) for path in log.glob("*.json")) for log in logs if any(log.glob("*.json"))}
+
+
+def _committed(folder: Path, before: dict[Path, int]) -> bool:
+    """Something else than a batch."""
+    for log, version in newest(folder).items():
+        for number in range(before.get(log, -1) + 1, version + 1):
+            text = (log / f"{number:020d}.json").read_text()
+            if r"\"kind\":\"batch\"" not in text.replace(" ", ""):
+                return True
+    return False
 
 
 def wait_for_rows(folder: Path, table: str = "silver.t") -> None:
