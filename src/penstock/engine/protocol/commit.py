@@ -44,10 +44,12 @@ def carrying(session: SparkSession, entry: Entry, *, idempotent: bool) -> Iterat
 
 
 def append_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
-    """An entry without rows. Delta makes a commit of an empty append only if it carries the transaction options."""
-    empty = spark.read.format("delta").load(uri).limit(0)
+    """An entry without rows, with Delta's transaction mark: without that an empty append makes no commit."""
     by_the_clock = entry.kind in ("carry", "fill")  # their number is taken already
-    _write(empty, uri, entry, _by_the_clock(entry) if by_the_clock else _transaction(entry))
+    mark = _by_the_clock(entry) if by_the_clock else _transaction(entry)
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    jvm.penstock.delta.Note.marked(spark._jsparkSession, uri, dump(entry), mark["txnAppId"], mark["txnVersion"])
 
 
 def overwrite_by_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
