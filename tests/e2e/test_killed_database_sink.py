@@ -147,6 +147,7 @@ def kill_both_sides(broker: Any, topic: Any, server: Postgres, folder: Path, rou
     assert "the database does not serve" in said
 
 
+@pytest.mark.deep
 def test_a_copy_in_postgresql_survives_kills_on_either_side(
     broker: Any, topic: Any, server: Postgres, tmp_path: Path
 ) -> None:

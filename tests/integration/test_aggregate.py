@@ -60,7 +60,7 @@ class Sales:
         whole_chain(self.plan, GOLD)
 
 
-@pytest.fixture(params=[pytest.param("keys", marks=pytest.mark.deep), "window", "complete"])
+@pytest.fixture(params=["window", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("keys", "complete"))])
 def sales(
     request: pytest.FixtureRequest, spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> tuple[Sales, bool]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import make_plan, produce, rows, rows_at, run, run_well
+from tests.integration.replays import replayed
+from tests.integration.runs import killed_at, make_plan, produce, rows, rows_at, run, run_well
 from tests.integration.test_without_locks import by_uri
 from tests.integration.topics import delete_topic
 
@@ -90,6 +91,22 @@ def test_a_reset_completes_it(spark: SparkSession, broker: Any, cut_off: tuple[P
     plan = make_plan(folder, broker.bootstrap, {NAME: {"from": {"kafka": name}, "decode": DECODE}})
     tail = _reset(spark, plan, "ledger")
     assert "missing" not in (tail.entry.note or "")
+    assert_whole(plan, name)
+    run_well(spark, plan)
+    assert_whole(plan, name)
+
+
+def test_a_replay_that_is_aborted_has_completed_it(
+    spark: SparkSession, broker: Any, cut_off: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.engine.refill import Refill
+    from penstock.ops.replay.carry_out import give_up
+
+    folder, name = cut_off
+    plan = make_plan(folder, broker.bootstrap, {NAME: {"from": {"kafka": name}, "decode": DECODE}})
+    with killed_at(monkeypatch, Refill, "append"):
+        replayed(spark, plan, NAME)
+    give_up(spark, plan, plan.tables[0])
     assert_whole(plan, name)
     run_well(spark, plan)
     assert_whole(plan, name)

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.integration.histories import SCHEMA, Change, random_changes, send
 from tests.integration.runs import rows, run, run_well
 from tests.integration.test_merge_random import MERGE, living
@@ -143,6 +144,7 @@ def extract(folder: Path, day: int, *found: tuple[int, str], name: str | None = 
     (folder / (name or f"day{day:02d}.csv")).write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.deep
 def test_what_an_extract_lacks_is_deleted_and_what_it_repeats_is_no_change(
     spark: SparkSession, tmp_path: Path, project: Callable[..., Plan]
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.integration.folders import TABLE, Folder
 from tests.integration.replays import work_on
+from tests.integration.runs import killed_at
 
 from penstock.engine.store import LocalStore
 from penstock.ops.verify.table import verify
@@ -50,15 +51,8 @@ def test_lines_that_pass_now_land_once_and_what_cannot_be_read_as_it_was_stays(
     (folder.path / "b.json").unlink()
     (folder.path / "c.json").write_text('{"id": 99, "name": "another"}\n')
     folder.plan = folder.planned(expect=wanted(0))
-    settle = Marked.settle
-
-    def dies(*_: Any) -> None:
-        raise RuntimeError("killed")
-
-    with monkeypatch.context() as patched, pytest.raises(RuntimeError):
-        patched.setattr(Marked, "settle", dies)
+    with killed_at(monkeypatch, Marked, "settle", after=False):
         again(folder)
-    assert Marked.settle is settle
     for _ in range(2):
         again(folder)
         landed, left = places(folder.rows()), places(folder.quarantine)

@@ -158,6 +158,7 @@ def rows_uri(plan: Plan, name: str) -> str:
     return table.uri
 
 
+@pytest.mark.deep
 def test_what_is_made_of_the_old_rows_is_stale_until_it_is_made_anew(spark: SparkSession, shop: Shop) -> None:
     from penstock.engine.protocol.ledger import read_tail
     from penstock.engine.replay.resume import abort, open_replay, owed

@@ -89,6 +89,7 @@ def test_all_layers_go_back_with_a_bronze_table_and_equal_a_lake_that_never_went
     assert_equal(plan, shop.made_at_once())
 
 
+@pytest.mark.deep
 def test_a_merged_table_goes_back_and_what_follows_its_changes_goes_with_it(spark: SparkSession, shop: Shop) -> None:
     names = ("bronze.t", "silver.c", "silver.copy")
     plan = shop.plan()

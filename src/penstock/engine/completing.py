@@ -7,6 +7,7 @@ there. It is run by a query of its own, over its recorded range, in a checkpoint
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -70,6 +71,14 @@ def complete_last(work: Work, tail: Tail) -> Tail:
     if isinstance(found, BaseException):
         raise found
     return found
+
+
+def completed_if_it_can_be(work: Work, tail: Tail) -> Tail:
+    """Before all rows are made anew, or most of them undone: that it cannot be completed matters only if this is given
+    up in the end."""
+    with suppress(Terminal):
+        return complete_last(work, tail)
+    return work.counted(tail)
 
 
 def _refuse_another_source(work: Work, entry: Entry) -> None:

@@ -141,7 +141,8 @@ class Staged:
                     rows = local_rows(batch.sparkSession, one[judge.BROUGHT], rows.schema)
                 else:
                     whole = False
-                parts.append(self._stages.with_raw(batch, entry.pins, rows) if stage else rows)
+                few = one[judge.REJECTED] <= MOST_IN_FILE
+                parts.append(self._stages.with_raw(batch, entry.pins, rows, few=few) if stage else rows)
         return reduce(DataFrame.unionByName, parts), whole
 
     def _again(self, batch: DataFrame, entry: Entry, rows: int) -> Fates:

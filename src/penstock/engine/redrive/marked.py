@@ -51,10 +51,11 @@ class Marked:
             DeltaTable.forPath(self._session, self.uri).update(condition or "true", {MARK: F.lit(name)})
         return self.of(name).count()
 
-    def settle(self, name: str, stay: DataFrame) -> None:
+    def settle(self, name: str, stay: DataFrame, *, files: int = 1) -> None:
         """Those that were marked go, but for `stay`, which has the columns of the quarantine: in one commit."""
         unmarked = stay.withColumn(MARK, F.lit(None).cast("string")).select(*map(quote, self.rows().columns))
-        writer = unmarked.coalesce(1).write.format("delta").mode("overwrite")
+        rows = unmarked.coalesce(1) if files == 1 else unmarked.repartition(files)
+        writer = rows.write.format("delta").mode("overwrite")
         check = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
         self._session.conf.set(check, "false")  # what stays is marked no longer
         try:

@@ -50,7 +50,7 @@ def _lines(rows: DataFrame, wanted: DataFrame) -> DataFrame:
     """Those with the coordinates of rejected rows."""
     places = wanted.selectExpr(f"{SOURCE}.file AS __at", f"{SOURCE}.row AS __number").distinct()
     same = (F.col(FILE) == F.col("__at")) & (F.col(ROW) == F.col("__number"))
-    return rows.join(F.broadcast(places), same, "left_semi")
+    return rows.join(places, same, "left_semi")
 
 
 def _as_they_were(work: Work, reader: FilesReader, rejected: DataFrame) -> Sequence[str]:

@@ -47,7 +47,7 @@ from penstock.engine.redrive.staying import staying
 from penstock.engine.replay.fill import Work
 from penstock.engine.replay.pending import pending_replay
 from penstock.engine.rewind.pending import pending_rewind
-from penstock.engine.staged import Staged
+from penstock.engine.staged import MOST_IN_FILE, Staged
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.table_function import table_function
 from penstock.errors import Terminal, Transient
@@ -97,7 +97,7 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
     entry = replace(tail.carried, kind="redrive", pins=pins, note=f"redrive {name}")
     try:
         if not appended:
-            function.write(batch, entry, Table(table.uri, work.idempotent), files=1)
+            function.write(batch, entry, Table(table.uri, work.idempotent), files=1 + rows // MOST_IN_FILE)
             landed = _count_landed(work, tail, entry)
             fates: Fates = function.counted(batch, entry, landed)
         else:
@@ -112,7 +112,7 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
         left = rows - sum(reasons.values())
         if len(appended) < 2:
             _count(work, entry, left, landed, fates)
-        marked.settle(name, stay)
+        marked.settle(name, stay, files=1 + (rows - left) // MOST_IN_FILE)
     finally:
         function.done()
     return Redriven(name, rows, landed, left, reasons)
@@ -187,7 +187,7 @@ def _landed_by(rejected: DataFrame, uri: str, version: int | None) -> DataFrame:
     """The coordinates of the rejected rows that are in the table as of a version, now without one."""
     reader = rejected.sparkSession.read.format("delta")
     table = (reader.option("versionAsOf", version) if version is not None else reader).load(uri)
-    return table.select(SOURCE).join(F.broadcast(rejected.select(SOURCE)), SOURCE, "left_semi").distinct()
+    return table.select(SOURCE).join(rejected.select(SOURCE), SOURCE, "left_semi").distinct()
 
 
 def _of_two_records(rejected: DataFrame) -> DataFrame:

@@ -28,13 +28,13 @@ def staying(
     and what is not known to have landed does not go. `landed`, of a redrive that was cut off: the coordinates that the
     table has now; what is in none of these stays as it was."""
     why = again.groupBy(SOURCE).agg(F.first("why").alias(_WHY))
-    told = rejected.join(F.broadcast(why), SOURCE)
+    told = rejected.join(why, SOURCE)
     stay = _with_reason(told, F.col(f"{_WHY}.reason"), F.col(f"{_WHY}.detail"), entry).drop(_WHY)
-    partly = rejected.join(F.broadcast(unsure), SOURCE)
+    partly = rejected.join(unsure, SOURCE)
     stay = stay.unionByName(_with_reason(partly, F.lit(PARTLY), F.lit(_PARTLY), entry))
     if landed is not None:
         settled = landed.union(unsure).distinct()
-        rest = rejected.join(F.broadcast(settled), SOURCE, "left_anti").join(F.broadcast(why), SOURCE, "left_anti")
+        rest = rejected.join(settled, SOURCE, "left_anti").join(why, SOURCE, "left_anti")
         stay = stay.unionByName(rest)
     return stay
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from penstock.engine.completing import completed_if_it_can_be
 from penstock.engine.delta.version import Version, parse
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.ledger import Tail, advance, read_tail, refuse_foreign_changes
@@ -27,7 +28,7 @@ def open_replay(work: Work, at: int | None, note: str) -> Tail:
             raise Terminal("it was never made", where=work.table.name, hint="`penstock run` makes it")
         refuse_foreign_changes(tail, work.log)
         _refuse_rewind(work, tail.entry, at)
-        tail = work.counted(tail)  # should it be aborted
+        tail = completed_if_it_can_be(work, tail)  # should it be aborted
         entry, owed = tail.entry, pending_replay(tail.entry)
         since, position = (owed.since, owed.position) if owed else (entry.generation, entry.after)
         after = position

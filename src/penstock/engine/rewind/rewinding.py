@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from penstock.engine.completing import completed_if_it_can_be
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.commit import carrying, must_confirm
 from penstock.engine.protocol.heal import heal
@@ -62,6 +63,7 @@ def rewind(work: Work, version: int, opened: Callable[[], None] = lambda: None) 
         tail = work.end()
         asked = planned(work, tail, version)
         refuse_files(work, version)
+        tail = completed_if_it_can_be(work, tail)
         tail = _open(work, tail, asked)
         try:
             opened()

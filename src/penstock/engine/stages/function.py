@@ -136,19 +136,21 @@ class StagedTable:
             named,
         )
 
-    def with_raw(self, batch: DataFrame, pins: Pins, rejected: DataFrame) -> DataFrame:
+    def with_raw(self, batch: DataFrame, pins: Pins, rejected: DataFrame, *, few: bool = False) -> DataFrame:
         """Rows that were rejected after a transform, as the record that each came from: once, whatever became of it."""
         if self._transform is None or not self._table.write.source:
             return rejected
-        return self.records_of(batch, pins, rejected)
+        return self.records_of(batch, pins, rejected, few=few)
 
-    def records_of(self, batch: DataFrame, pins: Pins, rows: DataFrame) -> DataFrame:
-        """The records that rows came from, by their coordinates, with what any of its rows did not meet."""
+    def records_of(self, batch: DataFrame, pins: Pins, rows: DataFrame, *, few: bool = False) -> DataFrame:
+        """The records that rows came from, by their coordinates, with what any of its rows did not meet. `few`: the
+        coordinates fit into memory."""
         records = self._records(batch, pins)
         raw = raw_columns(self._table, records.columns)
         came = records.selectExpr(*(f"CAST({raw.get(n, 'NULL')} AS {kind}) AS {n}" for n, kind in RAW.items()), SOURCE)
         failed = F.array_distinct(F.flatten(F.collect_list(FAILED))).alias(FAILED)
-        return came.join(F.broadcast(rows.groupBy(SOURCE).agg(failed)), SOURCE).select(*RAW, SOURCE, FAILED)
+        found = rows.groupBy(SOURCE).agg(failed)
+        return came.join(F.broadcast(found) if few else found, SOURCE).select(*RAW, SOURCE, FAILED)
 
     def _records(self, batch: DataFrame, pins: Pins) -> DataFrame:
         records = bronze.rows(batch, self._table, pins) if isinstance(self._table.source, KafkaSource) else batch
