@@ -136,6 +136,27 @@ def test_a_reader_that_is_not_past_the_version_steps_over_what_is_undone(spark: 
     assert_verified(plan)
 
 
+@pytest.mark.deep
+def test_a_reader_that_reads_on_while_spark_starts_is_taken_along(spark: SparkSession, shop: Shop) -> None:
+    from penstock.ops.rewind.carry_out import carry_out
+
+    plan = shop.plan()
+    shop.send(50)
+    run_well(spark, plan, *TWO)
+    version = newest(plan, "bronze.t")
+    shop.send(20)
+    run_well(spark, plan, "bronze.t")
+    alone, with_others = planned(plan, "bronze.t", version), planned(plan, "bronze.t", version, cascade=True)
+    assert not with_others.cascade
+    run_well(spark, plan, "silver.t")
+    with pytest.raises(UsageError, match=r"silver\.t has read up to version"):
+        list(carry_out(spark, plan, alone, lambda *_: None))
+    assert [one.table.name for one in carry_out(spark, plan, with_others, lambda *_: None)] == ["bronze.t", "silver.t"]
+    run_well(spark, plan, *TWO)
+    assert_silver(plan, shop)
+    assert_verified(plan)
+
+
 @pytest.mark.parametrize("kept", [slice(1, 3), pytest.param(slice(4), marks=pytest.mark.deep)], ids=["two", "all"])
 def test_one_that_was_cut_off_anywhere_is_finished_by_the_next_start(
     spark: SparkSession, shop: Shop, monkeypatch: pytest.MonkeyPatch, kept: slice

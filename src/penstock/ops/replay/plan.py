@@ -18,10 +18,11 @@ from penstock.engine.state import begin_anew
 from penstock.engine.store import Store
 from penstock.engine.stores import store_of
 from penstock.errors import Terminal, UsageError
+from penstock.ops.cascade import cascade_of
 from penstock.ops.replay.model import Planned
 from penstock.plan.files import FilesSource
 from penstock.plan.model import DeltaSource, KafkaSource, Plan, TablePlan
-from penstock.plan.readers import made_of, readers_of
+from penstock.plan.readers import readers_of
 
 
 def plan_replay(
@@ -50,7 +51,7 @@ def plan_replay(
         outdated=running is not None and tail.entry.pins.definition != table.definition,
         owed=owed is not None,
         readers=readers,
-        cascade=tuple(made_of(plan, table.name)) if cascade else (),
+        cascade=tuple(cascade_of(plan, table.name, store)) if cascade else (),
         lost=_lost(table, log, tail, now),
     )
     _refuse_move(planned, cascade=cascade)

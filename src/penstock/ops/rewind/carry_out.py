@@ -21,9 +21,11 @@ from penstock.engine.rewind.jump import halt, is_past
 from penstock.engine.rewind.pending import pending_halt, pending_rewind
 from penstock.engine.rewind.rewinding import give_up, planned, refuse_files, rewind
 from penstock.engine.rewind.source_there import refuse_gone
+from penstock.engine.store import HadoopStore, LocalStore, Store
 from penstock.errors import Conflict, UsageError
 from penstock.ops.replay.carry_out import working_on
 from penstock.ops.rewind.model import Behind, Planned
+from penstock.ops.rewind.plan import plan_rewind
 from penstock.plan.model import Plan, TablePlan
 
 Told = Callable[[str, str], None]
@@ -51,6 +53,7 @@ def carry_out(spark: SparkSession, plan: Plan, asked: Planned, told: Told) -> It
     named by `status`."""
     table = asked.table
     look(spark, plan, asked)
+    asked = _as_it_is_now(spark, plan, asked)
     halted = {}
     for one in asked.readers:
         if one.halts:
@@ -69,6 +72,12 @@ def carry_out(spark: SparkSession, plan: Plan, asked: Planned, told: Told) -> It
             filled = replay(work, version, note, lambda what, name=name: told(name, what))  # type: ignore[misc]
         at[name] = filled.tail.commit.version
         yield Done(reader.table, filled.tail, filled)
+
+
+def _as_it_is_now(spark: SparkSession, plan: Plan, asked: Planned) -> Planned:
+    """Readers go on while Spark starts: one that was to step over may be past by now, and is taken along then."""
+    store: Store = LocalStore() if plan.local else HadoopStore(spark)
+    return plan_rewind(plan, asked.table, store, version=asked.version, before=None, cascade=asked.takes_along)
 
 
 def abort(spark: SparkSession, plan: Plan, table: TablePlan) -> int:

@@ -57,6 +57,8 @@ class Planned:
     readers: tuple[Behind, ...]
     cascade: tuple[Reader, ...]
     """Made anew as well, in this order."""
+    takes_along: bool
+    """Whether that was asked for, should a reader be past the version."""
 
 
 def document(planned: Planned) -> dict[str, Any]:

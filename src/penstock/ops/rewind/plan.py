@@ -19,10 +19,11 @@ from penstock.engine.rewind.then import then_at
 from penstock.engine.state import begin_anew
 from penstock.engine.store import Store
 from penstock.errors import PenstockError, UsageError
+from penstock.ops.cascade import cascade_of
 from penstock.ops.rewind.model import Behind, Fate, Planned
 from penstock.ops.rewind.rejected import rejected_now_and_then
 from penstock.plan.model import Plan, TablePlan
-from penstock.plan.readers import Reader, made_of, readers_of
+from penstock.plan.readers import Reader, readers_of
 
 
 def plan_rewind(
@@ -60,7 +61,8 @@ def plan_rewind(
         running=holder(lock_path(plan.system, table.name, "run")) if plan.local else None,
         owed=owed is not None,
         readers=readers,
-        cascade=_cascade(plan, readers) if cascade else (),
+        cascade=_cascade(plan, readers, store) if cascade else (),
+        takes_along=cascade,
     )
     _refuse_past(planned, cascade=cascade)
     return planned
@@ -115,13 +117,13 @@ def _behind(reader: Reader, store: Store, version: int) -> Behind | None:
     return Behind(reader, fate, reached)
 
 
-def _cascade(plan: Plan, readers: tuple[Behind, ...]) -> tuple[Reader, ...]:
+def _cascade(plan: Plan, readers: tuple[Behind, ...], store: Store) -> tuple[Reader, ...]:
     """Those that have read what goes, and all that is made of them."""
     found: dict[str, Reader] = {}
     for one in readers:
         if one.fate == "past" and one.reader.how in ("rebuilt", "recomputed"):
             found[one.name] = one.reader
-            found |= {below.table.name: below for below in made_of(plan, one.name)}
+            found |= {below.table.name: below for below in cascade_of(plan, one.name, store)}
     return tuple(found[table.name] for table in plan.tables if table.name in found)
 
 
