@@ -79,3 +79,16 @@ def test_the_innermost_cause_is_shown_without_its_stack() -> None:
     assert first_line("just a line\nand another") == "just a line"
     assert first_line("") == "no message"
     assert len(first_line("x" * 1000)) <= 401
+
+
+def test_an_error_of_spark_is_told_though_its_session_has_ended() -> None:
+    from pyspark.errors.exceptions.captured import AnalysisException
+
+    class Ended(AnalysisException):
+        def __init__(self) -> None:
+            self._desc = "[TABLE_OR_VIEW_NOT_FOUND] The table or view `t` cannot be found."
+
+        def __str__(self) -> str:
+            raise AssertionError  # as Spark's own does without a JVM
+
+    assert "[TABLE_OR_VIEW_NOT_FOUND]" in explain(Ended(), "silver.t", "/logs").message

@@ -11,7 +11,7 @@ from penstock.cli.console import people, print_json
 from penstock.engine.session import logs_folder, spark_session
 from penstock.engine.stores import open_store
 from penstock.ops.dlq.quarantine import tables_with_one
-from penstock.ops.dlq.redrive import asked_for, chosen_rows, redrive
+from penstock.ops.dlq.redrive import asked_for, chosen_rows, redrive, refuse_without
 from penstock.plan.model import Plan
 from penstock.runtime.causes import explain
 
@@ -19,7 +19,9 @@ from penstock.runtime.causes import explain
 def redrive_in_steps(
     plan: Plan, name: str, reason: str | None, where: str | None, *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    (table,) = tables_with_one(plan, open_store(plan), [name])
+    store = open_store(plan)
+    (table,) = tables_with_one(plan, store, [name])
+    refuse_without(table, store)
     console, condition = people(as_json), asked_for(reason, where)
     answer: dict[str, Any] = {"table": table.name, "done": False}
     try:

@@ -51,7 +51,7 @@ def explain(error: BaseException, table: str, log: str) -> PenstockError:
     """A Penstock error for whatever ended a query. `log` names the file where Spark wrote the whole story."""
     if isinstance(error, PenstockError):
         return error
-    text = str(error)
+    text = _text(error)
     if isinstance(error, Py4JNetworkError | ConnectionError | EOFError) or "Answer from Java side is empty" in text:
         return jvm_died(log)
     line = first_line(text)
@@ -77,6 +77,14 @@ def explain(error: BaseException, table: str, log: str) -> PenstockError:
     if _AWAY.search(text):
         return BrokerAway(f"Kafka does not answer: {line}", where=table)
     return Unexplained(line, where=table, hint=f"the whole story is in {log}")
+
+
+def _text(error: BaseException) -> str:
+    """Also when the session has ended meanwhile, which the text of Spark's own errors asks for."""
+    try:
+        return str(error)
+    except AssertionError:
+        return str(getattr(error, "_desc", "") or type(error).__name__)
 
 
 def _definition(error: BaseException, text: str, line: str, table: str) -> PenstockError | None:
@@ -115,7 +123,8 @@ def _upstream(text: str, line: str, table: str) -> PenstockError | None:
         return DataLoss(
             f"a file of the table upstream is gone before it was read: {line}",
             where=table,
-            hint=f"restore it, or decide what to skip: `penstock checkpoints reset {table} --help`",
+            hint=f"put it back; or, if its rows are still in that table, `penstock replay {table} --version N` with its "
+            f"newest version reads it whole; `penstock checkpoints reset {table} --help` skips what is gone",
         )
     return None
 
