@@ -123,8 +123,8 @@ def _upstream(text: str, line: str, table: str) -> PenstockError | None:
         return DataLoss(
             f"a file of the table upstream is gone before it was read: {line}",
             where=table,
-            hint=f"put it back; or, if its rows are still in that table, `penstock replay {table} --version N` with its "
-            f"newest version reads it whole; `penstock checkpoints reset {table} --help` skips what is gone",
+            hint=f"put it back; or, if its rows are still in that table, `penstock replay {table} --version N` with "
+            f"its newest version reads it whole; `penstock checkpoints reset {table} --help` skips what is gone",
         )
     return None
 
