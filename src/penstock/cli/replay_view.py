@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from penstock.engine.protocol.position import said
 from penstock.ops.replay.difference import Difference, Sample
 from penstock.ops.replay.dry_run import Outlook, dry_run
 from penstock.ops.replay.dry_run import document as outlook_document
@@ -33,7 +34,7 @@ def _lines(planned: Planned) -> Iterator[Text]:
     yield Text.assemble((planned.table.name, "bold"), f": made anew from {planned.source}")
     yield Text(f"  now          {planned.rows:,} rows landed")
     if planned.moves:
-        yield Text(f"  goes on at   {planned.after}, no longer {planned.position}")
+        yield Text(f"  goes on at   {said(planned.after)}, no longer {said(planned.position)}")
     else:
         yield Text("  goes on at   where it is")
     if planned.owed:
