@@ -4,7 +4,7 @@
 .PHONY: help setup demo test deep check bench lock jar clean
 PYTHON ?=
 ARGS ?=
-# The tests of the engine in one process, those of the command in another; in the order in which they were found.
+# The tests of the command in one process, those of the engine in another, which both end with; in the order found.
 PARALLEL := -n 2 --no-loadscope-reorder
 BIN := .venv/bin
 

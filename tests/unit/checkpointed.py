@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ledgers import HandLog, at, entry
+from project_file import AWAY
 
 from penstock.engine.delta.version import Version
 from penstock.engine.protocol.checkpoint import folder_of
@@ -18,10 +19,9 @@ from penstock.plan.build import build_plan
 from penstock.plan.model import KafkaSource, Plan, TablePlan
 from penstock.spec.load import load_project
 
-PROJECT = """
-name: shop
-lake: ./lake
-kafka: {bootstrap: "127.0.0.1:1"}
+PROJECT = (
+    AWAY
+    + """\
 tables:
   bronze.orders: {from: {kafka: orders}}
   silver.orders:
@@ -31,6 +31,7 @@ tables:
     from: {table: silver.orders}
     stream: streams.py:sessions
 """
+)
 BRONZE, SILVER, GOLD = "bronze.orders", "silver.orders", "gold.sessions"
 STORE = LocalStore()
 

@@ -15,6 +15,9 @@ lake: ./lake
 kafka: {bootstrap: "127.0.0.1:9092"}
 """
 
+AWAY = HEAD.replace("9092", "1")
+"""The same, with a broker that is not there."""
+
 
 def check(folder: Path, text: str, **env: str) -> Checked:
     (folder / "penstock.yml").write_text(dedent(text), encoding="utf-8")

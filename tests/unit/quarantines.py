@@ -11,6 +11,7 @@ from typing import Any
 
 from arro3.core import Array, DataType, Field, Table, list_array, struct_array
 from ledgers import HandLog, at, entry
+from project_file import AWAY
 
 from penstock.engine.protocol.fates import BATCHES, READ
 from penstock.plan.build import build_plan
@@ -18,10 +19,9 @@ from penstock.plan.model import Plan, TablePlan
 from penstock.plan.quarantine import quarantine_of
 from penstock.spec.load import load_project
 
-PROJECT = """
-name: shop
-lake: ./lake
-kafka: {bootstrap: "127.0.0.1:1"}
+PROJECT = (
+    AWAY
+    + """\
 tables:
   bronze.orders: {from: {kafka: orders}}
   silver.orders:
@@ -31,6 +31,7 @@ tables:
   silver.files:
     from: {files: ./in, format: json, schema: "a BIGINT"}
 """
+)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 _KAFKA = {"topic": DataType.string(), "partition": DataType.int32(), "offset": DataType.int64()}
 _FILE = {"file": DataType.string(), "row": DataType.int64()}

@@ -14,7 +14,6 @@ from ledgers import at
 
 from penstock.engine.protocol.checkpoint import MARKER
 from penstock.ops.checkpoints import look as look_module
-from penstock.ops.checkpoints import outlook as outlook_module
 from penstock.ops.checkpoints.batches import last_batches
 from penstock.ops.checkpoints.look import look
 from penstock.ops.checkpoints.shown import Shown, document, show
@@ -23,11 +22,6 @@ from penstock.ops.checkpoints.weight import leftovers, strangers, weigh
 from penstock.ops.checkpoints.words import at as placed
 from penstock.ops.checkpoints.words import between
 from penstock.plan.model import Plan
-
-
-@pytest.fixture(autouse=True)
-def _do_not_wait_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlook_module, "BROKER_TIMEOUT", 0.05)
 
 
 @pytest.fixture

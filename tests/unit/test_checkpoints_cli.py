@@ -14,13 +14,7 @@ from typer.testing import CliRunner, Result
 from penstock.cli.checkpoints import group
 from penstock.engine.protocol.checkpoint import MARKER
 from penstock.errors import UsageError
-from penstock.ops.checkpoints import outlook as outlook_module
 from penstock.plan.model import Plan
-
-
-@pytest.fixture(autouse=True)
-def _do_not_wait_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlook_module, "BROKER_TIMEOUT", 0.05)
 
 
 @pytest.fixture

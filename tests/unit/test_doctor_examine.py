@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from doctored import last, noted
+from project_file import AWAY
 from tests.bronze_table import BronzeTable
 
 from penstock.engine.protocol.heal import heal
@@ -27,14 +28,14 @@ def _do_not_wait_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "TIMEOUT", 0.05)
 
 
-PROJECT = """
-name: shop
-lake: ./lake
-kafka: {bootstrap: "127.0.0.1:1"}
+PROJECT = (
+    AWAY
+    + """\
 tables:
   bronze.orders: {from: {kafka: orders}}
   bronze.clicks: {from: {kafka: clicks}}
 """
+)
 
 
 def examined(folder: Path, text: str = PROJECT) -> tuple[Plan, dict[tuple[str, str], Check]]:

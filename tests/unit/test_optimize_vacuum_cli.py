@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from project_file import AWAY
 from tests.bronze_table import BronzeTable
 from typer import Typer
 from typer.testing import CliRunner, Result
@@ -21,10 +22,9 @@ from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
 
-PROJECT = """
-name: shop
-lake: ./lake
-kafka: {bootstrap: "127.0.0.1:1"}
+PROJECT = (
+    AWAY
+    + """\
 tables:
   bronze.orders: {from: {kafka: orders}}
   bronze.clicks: {from: {kafka: clicks}}
@@ -33,6 +33,7 @@ maintenance:
   optimize: {every: 1 hour, target_size: 128MiB}
   vacuum: {retain: 1 day, replay_window: 5 days, external_readers: [{name: bi, table: bronze.orders, lag: 6 days}]}
 """
+)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from project_file import AWAY
 from rich.console import Console
 from test_sql_versions import commit
 from typer import Typer
@@ -24,10 +25,9 @@ from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
 
-PROJECT = """
-name: shop
-lake: ./lake
-kafka: {bootstrap: "127.0.0.1:1"}
+PROJECT = (
+    AWAY
+    + """\
 tables:
   bronze.orders: {from: {kafka: orders}}
   silver.orders:
@@ -36,6 +36,7 @@ tables:
 sinks:
   orders_out: {from: {table: silver.orders}, to: {kafka: out}}
 """
+)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from project_file import AWAY
 from tests.bronze_table import BronzeTable
 from typer import Typer
 from typer.testing import CliRunner, Result
@@ -20,14 +21,14 @@ from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
 
-PROJECT = """
-name: shop
-lake: ./lake
-kafka: {bootstrap: "127.0.0.1:1"}
+PROJECT = (
+    AWAY
+    + """\
 tables:
   bronze.orders: {from: {kafka: orders}}
   bronze.clicks: {from: {kafka: clicks}, columns: {offset: kafka_offset}}
 """
+)
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from project_file import AWAY
 from tests.bronze_table import BronzeTable, plan_of, table_plan
 from typer import Typer
 from typer.testing import CliRunner, Result
@@ -23,13 +24,13 @@ from penstock.ops.verify.check import Check, Differing, Value
 from penstock.ops.verify.document import Asked, audit_document
 
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[31m‮"
-PROJECT = """
-name: shop
-lake: ./lake
-kafka: {bootstrap: "127.0.0.1:1"}
+PROJECT = (
+    AWAY
+    + """\
 tables:
   bronze.orders: {from: {kafka: orders}}
 """
+)
 
 
 class Read(HTMLParser):

@@ -86,9 +86,11 @@ def prepare(
         if reason is None:  # else the batch is run again, and counted then
             tail = replace(tail, fates=read_fates(store, folder, tail.entry.batch))
         found = tail
-        if idempotent or source.follow(tail.entry) is not None:
+        move = source.follow(tail.entry)
+        if idempotent or move is not None:
             tail = complete_last(work, tail)
-        tail = _follow(spark, table, source, log, tail, say)
+        if move is not None:
+            tail = _follow(spark, table, source, log, tail, move, say)
         source.refuse_lost(tail.entry)
         if made is None:
             made = table_function(spark, table, store, source)
@@ -155,10 +157,9 @@ def _create(
     return made, tail
 
 
-def _follow(spark: SparkSession, table: TablePlan, source: Source, log: DeltaLog, tail: Tail, say: Say) -> Tail:
-    move = source.follow(tail.entry)
-    if move is None:
-        return tail
+def _follow(
+    spark: SparkSession, table: TablePlan, source: Source, log: DeltaLog, tail: Tail, move: Move, say: Say
+) -> Tail:
     tail = open_generation(
         spark,
         log,

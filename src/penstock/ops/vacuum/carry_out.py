@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.upkeep import Upkeep
 from penstock.engine.store import Store
-from penstock.engine.upkeep.layout import snapshot_layout
+from penstock.engine.upkeep.layout import Layout, snapshot_layout
 from penstock.engine.upkeep.memory import read_memory, write_memory
 from penstock.engine.upkeep.places import Place
 from penstock.engine.upkeep.turns import Hold
@@ -51,7 +53,9 @@ def vacuum(
     still = at_once(plan, retain_ms)
     turn: Hold = nullcontext if still else hold
     with hold() if still else nullcontext():
-        looked = _looked(spark, plan, table, place, store, by, turn, retain_ms, planned)
+        look_at = partial(look, plan, table, place, store, retain_ms=retain_ms)
+        looked = _remembering(spark, place, by, turn, look_at)
+        looked = with_files(spark, _not_beyond(looked, planned), store)
         made = looked.horizon
         assert made is not None
         done = Vacuumed(place, made, remembers_ms=looked.remember_ms)
@@ -70,28 +74,17 @@ def vacuum(
         return done
 
 
-def _looked(
-    spark: SparkSession,
-    plan: Plan,
-    table: TablePlan,
-    place: Place,
-    store: Store,
-    by: str,
-    turn: Hold,
-    retain_ms: int | None,
-    planned: Looked | None,
-) -> Looked:
-    """Which files go. The table is made to remember removed files for as long as somebody needs them."""
+def _remembering(spark: SparkSession, place: Place, by: str, turn: Hold, look_at: Callable[[Layout], Looked]) -> Looked:
+    """The table is made to remember removed files for as long as somebody needs them, and looked at then."""
     layout = snapshot_layout(spark, place.uri)
-    looked = look(plan, table, place, store, layout, retain_ms)
-    if looked.remember_ms is not None:
-        note = f"removed files are remembered for {span_text(looked.remember_ms)}"
-        with turn():
-            told = Upkeep("remember", place.name, by, note)
-            remember(spark, place.uri, looked.remember_ms, layout.configuration, now_ms(), told)
-        layout = snapshot_layout(spark, place.uri)
-        looked = replace(look(plan, table, place, store, layout, retain_ms), remember_ms=looked.remember_ms)
-    return with_files(spark, _not_beyond(looked, planned), store)
+    looked = look_at(layout)
+    if looked.remember_ms is None:
+        return looked
+    note = f"removed files are remembered for {span_text(looked.remember_ms)}"
+    with turn():
+        told = Upkeep("remember", place.name, by, note)
+        remember(spark, place.uri, looked.remember_ms, layout.configuration, now_ms(), told)
+    return replace(look_at(snapshot_layout(spark, place.uri)), remember_ms=looked.remember_ms)
 
 
 def tidy(plan: Plan, table: TablePlan, store: Store, hold: Hold) -> list[str]:
