@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import cast
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from penstock.engine.files.known import known_rows
 from penstock.engine.files.listing import File
-from penstock.engine.identifiers import quote
 from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.protocol.making import create_table
 from penstock.engine.store import Store
 
 COLUMNS = "path STRING, size BIGINT, modified TIMESTAMP"
@@ -35,8 +34,6 @@ _FEW = 10_000
 class Manifest:
     def __init__(self, spark: SparkSession, store: Store, uri: str, table: str) -> None:
         self._spark, self._uri, self._table = spark.newSession(), uri, table
-        # Delta compares two spellings of the one place that it was given, file:///lake and file:/lake, and finds two.
-        self._spark.conf.set("spark.databricks.delta.legacy.allowAmbiguousPathsInCreateTable", "true")
         self._log = DeltaLog(store, uri, table)
 
     def create(self) -> None:
@@ -44,11 +41,11 @@ class Manifest:
         if self._log.versions():
             return
         schema = cast(StructType, StructType.fromDDL(COLUMNS))
-        made = DeltaTable.createIfNotExists(self._spark).tableName(f"delta.{quote(self._uri)}").location(self._uri)
-        made = made.addColumns(schema)
-        for name, value in _PROPERTIES.items():
-            made = made.property(name, value)
-        made.execute()
+        try:
+            create_table(self._spark, self._log, self._uri, schema, _PROPERTIES)
+        except Exception:
+            if not self._log.versions():  # else another process, on a store without locks, was faster
+                raise
 
     def newest(self) -> int:
         return self._log.versions()[-1]
