@@ -106,7 +106,9 @@ def assert_whole(plan: Plan) -> None:
         if name not in names:
             continue
         uri = places(plan, name)[0]
-        rejected = Counter((row["_source"]["partition"], row["_source"]["offset"]) for row in rows_at(f"{uri}__quarantine"))
+        rejected = Counter(
+            (row["_source"]["partition"], row["_source"]["offset"]) for row in rows_at(f"{uri}__quarantine")
+        )
         good = Counter((row["id"] % 2, row["id"] // 2) for row in rows(plan, name))
         assert good + rejected == every and rejected.total() == RECORDS // 4, name
     for name, column in (("gold.a", "n"), ("out", "sent")):

@@ -6,6 +6,7 @@ Every entry stands alone: the last one is enough to go on from, because Delta's 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -102,17 +103,24 @@ class Entry:
     """Generation and version of the last fill before this entry. Carried."""
     pending: Mapping[str, Any] = field(default_factory=dict)
     """What a generation that was opened still owes: until it is done, no batch is written."""
+    id: str = field(default="", compare=False)
+    """Random, of this commit alone: another process can commit an entry with the same number. Empty in entries of
+    versions before."""
 
     @property
     def key(self) -> tuple[int, int]:
         return (self.generation, self.batch)
 
     def carried(self, counts: Counts, seen: int | None = None) -> Entry:
-        return replace(self, kind="carry", counts=counts, seen=seen, sent=None, changed={})
+        return replace(self, kind="carry", counts=counts, seen=seen, sent=None, changed={}, id=uuid.uuid4().hex)
+
+    def stamped(self, **given: Any) -> Entry:
+        """The same with other values, for a commit of its own."""
+        return replace(self, **given, id=uuid.uuid4().hex)
 
     def followed(self, kind: Kind, **given: Any) -> Entry:
         """The next entry of the ledger: what is carried stays, what was about one commit alone does not."""
-        alone = replace(self, kind=kind, note=None, sent=None, changed={}, pending={})
+        alone = replace(self, kind=kind, note=None, sent=None, changed={}, pending={}, id=uuid.uuid4().hex)
         return replace(alone, **given)
 
     @property
@@ -194,6 +202,8 @@ def dump(entry: Entry) -> str:
         document["filled"] = list(entry.filled)
     if entry.pending:
         document["pending"] = dict(entry.pending)
+    if entry.id:
+        document["id"] = entry.id
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -237,4 +247,5 @@ def parse(user_metadata: str | None) -> Entry | None:
         base=document.get("base"),
         filled=(document["filled"][0], document["filled"][1]) if "filled" in document else None,
         pending=document.get("pending", {}),
+        id=document.get("id", ""),
     )

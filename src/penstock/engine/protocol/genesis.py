@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from penstock.engine.protocol.commit import append_nothing
+from penstock.engine.protocol.commit import append_nothing, last_generation
 from penstock.engine.protocol.entry import Entry, Pins, dump
 from penstock.engine.protocol.ledger import Tail, read_tail
 from penstock.engine.protocol.log import DeltaLog
@@ -37,6 +37,9 @@ def genesis(
 ) -> Tail:
     """Creates the table in one commit with its entry: batch 0 of its first generation, at an explicit position. A Delta
     table that is there already is taken over: only the entry is committed to it."""
+    versions = log.versions()
+    if versions:  # the number of a commit has to grow, whatever became of the entries of those before
+        generation = max(generation, last_generation(spark, uri, table, versions[-1]) + 1)
     entry = Entry(
         kind="genesis",
         table=table,
@@ -50,8 +53,9 @@ def genesis(
         subscription=subscription,
         began=position,
         base=base,
+        id=uuid.uuid4().hex,
     )
-    if log.versions():
+    if versions:
         append_nothing(spark, uri, entry)
     else:
         _create(spark, log, uri, schema, properties, entry, partition_by, cluster_by)

@@ -1,0 +1,172 @@
+"""Commits on a store without our locks: numbered by the log, confirmed from the log, and refused where one is absent."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.replays import replayed, work_on
+from tests.integration.runs import TABLE, produce, rows_at, run_well, whole_chain
+
+from penstock.engine.store import LocalStore
+from penstock.errors import Conflict, Fenced
+from penstock.ops.verify.table import verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.dev.broker import Broker
+    from penstock.plan.model import Plan
+
+COUNT = 24
+AHEAD = 4_000_000_000_000
+"""Milliseconds in the year 2096: what a host whose clock was ahead has left in the log."""
+
+
+@pytest.fixture
+def shop(
+    spark: SparkSession, broker: Broker, topic: Callable[..., str], project: Callable[..., Plan]
+) -> Callable[[int], Plan]:
+    """Amounts are the offsets; the tables take those above a number."""
+    name = topic(1)
+    for number in range(COUNT):
+        value = json.dumps({"id": number, "amount": number, "seq": number})
+        produce(broker.bootstrap, name, 1, partitions=[0], value=value)
+
+    def plan(least: int) -> Plan:
+        decode = {"json": "value", "schema": "id BIGINT, amount BIGINT, seq BIGINT"}
+        table = {"from": {"kafka": name}, "decode": decode, "expect": [{"name": "e", "check": f"amount > {least}"}]}
+        merge = {"merge": {"keys": ["id"], "sequence": "seq"}}
+        return project({"silver.k": table, "silver.m": {**table, "write": merge}})
+
+    return plan
+
+
+def uri(plan: Plan, name: str) -> str:
+    table = plan.table(name)
+    assert table is not None
+    return table.uri
+
+
+def number_taken(spark: SparkSession, place: str, application: str, number: int) -> None:
+    nothing = spark.read.format("delta").load(place).limit(0)
+    writer = nothing.write.format("delta").mode("append").option("txnAppId", application)
+    writer.option("txnVersion", number).save(place)
+
+
+def redriven(spark: SparkSession, plan: Plan, name: str) -> Any:
+    from penstock.engine.redrive.redrive import redrive
+
+    return redrive(work_on(spark, plan, name, remote=True), None)
+
+
+def assert_split(plan: Plan, name: str, least: int) -> None:
+    """Every record once: in the table or in its quarantine."""
+    assert Counter(row["id"] for row in rows_at(uri(plan, name))) == Counter(range(least + 1, COUNT))
+    rejected = Counter(row["_source"]["offset"] for row in rows_at(f"{uri(plan, name)}__quarantine"))
+    assert rejected == Counter(range(least + 1))
+    (report,) = verify([table for table in plan.tables if table.name == name], LocalStore())
+    assert report.ok(allow_unverifiable=True), report
+
+
+def test_a_redrive_lands_its_rows_though_the_clock_of_the_last_one_was_ahead(
+    spark: SparkSession, shop: Callable[[int], Plan]
+) -> None:
+    run_well(spark, shop(15))
+    for name in ("silver.k", "silver.m"):
+        number_taken(spark, uri(shop(15), name), f"penstock:{name}:redrive", AHEAD)
+    for least in (10, 5):
+        for name in ("silver.k", "silver.m"):
+            (done,) = redriven(spark, shop(least), name)
+            assert (done.landed, done.left) == (5, 5)
+            assert_split(shop(least), name, least)
+    for place in (f"{uri(shop(5), 'silver.k')}__quarantine",):  # a replay removes rejected rows of before
+        number_taken(spark, place, "penstock:silver.k__quarantine:fill", AHEAD)
+    replayed(spark, shop(20), "silver.k", remote=True)
+    assert_split(shop(20), "silver.k", 20)
+
+
+def test_of_two_redrives_at_once_one_lands_the_rows_and_the_other_one_says_so(
+    spark: SparkSession, shop: Callable[[int], Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second finds the mark of the first, takes it for one that was cut off, and finishes it."""
+    from penstock.engine.protocol.into import Table
+
+    run_well(spark, shop(15), "silver.k")
+    whole, begun = Table.append, []
+
+    def append(self: Table, rows: Any, entry: Any) -> None:
+        if not begun:
+            begun.append(entry)
+            redriven(spark, shop(10), "silver.k")
+        whole(self, rows, entry)
+
+    monkeypatch.setattr(Table, "append", append)
+    with pytest.raises(Conflict, match="another process committed first"):
+        redriven(spark, shop(10), "silver.k")
+    assert_split(shop(10), "silver.k", 10)
+    assert redriven(spark, shop(5), "silver.k")[0].landed == 5
+    assert_split(shop(5), "silver.k", 5)
+    run_well(spark, shop(5), "silver.k")
+    whole_chain(shop(5), "silver.k")
+
+
+def test_what_another_process_committed_under_the_same_number_is_not_taken_for_one_s_own(
+    spark: SparkSession, topic: Callable[..., str], project: Callable[..., Plan]
+) -> None:
+    from penstock.engine.protocol.commit import append, append_nothing, confirm, must_confirm
+    from penstock.engine.protocol.ledger import advance, read_tail
+    from penstock.engine.protocol.open import carry_forward, open_generation
+
+    plan = project({TABLE: {"from": {"kafka": topic(1)}}})
+    run_well(spark, plan)
+    work = work_on(spark, plan, TABLE, remote=True)
+    tail = read_tail(work.log)
+    assert tail is not None
+    place = work.table.uri
+
+    def opened(note: str) -> Any:
+        given = {"after": tail.entry.after, "topics": tail.entry.topics, "subscription": tail.entry.subscription}
+        return open_generation(spark, work.log, tail, place, **given, definition="d", note=note)
+
+    first = opened("one runner")
+    with pytest.raises(Conflict, match="another process committed first, open 2.0"):
+        opened("another one, which had seen the same log")
+    assert first.entry.note == "one runner"
+
+    batch = first.entry.followed("batch", batch=1, before=first.entry.after, counts=first.counts, seen=first.version)
+    rows = spark.read.format("delta").load(place).limit(0)
+    append(rows, place, batch, idempotent=True)
+    now = must_confirm(first, work.log, batch)
+    twice = replace(batch, id="of another process")
+    append(rows, place, twice, idempotent=True)  # Delta skips it, and says nothing
+    append_nothing(spark, place, twice)
+    assert confirm(first, work.log, twice) is None
+    with pytest.raises(Conflict):
+        must_confirm(first, work.log, twice)
+    tail = now
+    assert opened("a third").entry.generation == 3
+    fenced = batch.followed("batch", batch=2, before=batch.after, counts=now.counts, seen=now.version)
+    append(rows, place, fenced, idempotent=True)
+    with pytest.raises(Fenced, match="generation 3"):
+        must_confirm(now, work.log, fenced)
+
+    end = advance(now, work.log)
+    for kind in ("carry", "redrive", "forget"):
+        number_taken(spark, place, f"penstock:{TABLE}:{kind}", AHEAD)
+    for kind in ("redrive", "forget"):
+        for _ in range(2):
+            entry = replace(advance(end, work.log).carried, kind=kind)
+            append_nothing(spark, place, entry)
+            end = must_confirm(end, work.log, entry)
+        outdated = replace(entry, id="of another process")
+        append_nothing(spark, place, outdated)
+        with pytest.raises(Conflict):
+            must_confirm(replace(end, later=()), work.log, replace(outdated, batch=9))
+    for _ in range(2):
+        end = carry_forward(spark, work.log, advance(end, work.log), place, now_ms=AHEAD)
+    assert end.entry.kind == "carry" and end.entry.key == (3, 0)
