@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,19 +51,8 @@ def killed_at(folder: Path, table: str, place: Path) -> bool:
     """Whether the run came to it; else it ended by itself."""
     inject = f"inject={CALLS}:signal=SIGKILL:when=1"
     command = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", str(folder / "trace"), "-P", str(place)]
-    command += [
-        "-e",
-        f"trace={CALLS}",
-        "-e",
-        inject,
-        sys.executable,
-        "-m",
-        "penstock",
-        "-C",
-        str(folder),
-        "run",
-        "--once",
-    ]
+    command += ["-e", f"trace={CALLS}", "-e", inject]
+    command += [sys.executable, "-m", "penstock", "-C", str(folder), "run", "--once", table]
     (folder / "trace").unlink(missing_ok=True)
     with (folder / "run.log").open("ab") as log:
         runner = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -73,10 +63,8 @@ def killed_at(folder: Path, table: str, place: Path) -> bool:
             time.sleep(0.05)
         return "SIGKILL" in _text(folder / "trace")
     finally:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(runner.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         runner.wait()
 
 
@@ -96,9 +84,9 @@ def test_a_first_run_killed_at_each_step_of_creating_its_tables_is_finished_by_t
     for number in range(20):
         produce(broker.bootstrap, name, 1, partitions=[0], value=json.dumps({"id": number}) if number % 4 else "{")
     lake, killed, halves = tmp_path / "lake", [], []
-    places = [lake / f"{place}{step}" for place in PLACES for step in STEPS]
-    for place in [*places, *(lake / one for one in CHECKPOINTS)]:
-        if killed_at(tmp_path, place):
+    places = {f"{place}{step}": table for place, table in PLACES.items() for step in STEPS}
+    for place, table in {**places, **CHECKPOINTS}.items():
+        if killed_at(tmp_path, table, lake / place):
             killed.append(place)
             halves += [log for log in lake.glob("**/_delta_log") if not (log / f"{0:020d}.json").exists()]
     assert len(killed) > len(places) // 2 and halves, f"killed at {killed} only"
