@@ -172,3 +172,36 @@ def test_what_another_process_committed_under_the_same_number_is_not_taken_for_o
     for _ in range(2):
         end = carry_forward(spark, work.log, advance(end, work.log), place, now_ms=AHEAD)
     assert end.entry.kind == "carry" and end.entry.key == (3, 0)
+
+
+def test_rejected_rows_land_though_the_number_of_their_batch_is_taken(
+    spark: SparkSession, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sink's batch that was planned anew and is longer; a table that was put back to an older generation."""
+    from penstock.engine import quarantine as module
+    from penstock.engine.files.quarantine import FileQuarantine
+    from penstock.engine.protocol.entry import Entry, Pins
+    from penstock.engine.quarantine import Quarantine
+    from penstock.errors import ChainBroken
+    from penstock.plan.quarantine import quarantine_of
+
+    place = quarantine_of("bronze.t", str(tmp_path / "t"))
+    batch = Entry("batch", "bronze.t", "l", 3, 1, ("0",), ("1",), Pins(0, "d"))
+    kept = FileQuarantine(spark, LocalStore(), place, "struct<file:string,row:bigint>", idempotent=True)
+    kept.create(batch)
+
+    def add(entry: Entry, *files: str) -> int:
+        kept.aside = dict.fromkeys(files, "why")
+        return Quarantine.add(kept, kept._files(spark), entry)
+
+    assert add(batch, "a") == 1 and kept.has(batch)
+    longer = replace(batch, after=("2",))
+    assert add(longer, "b", "c") == 2
+    older = replace(batch, generation=2)
+    assert not kept.has(older)
+    assert add(older, "d") == 1 and kept.has(older)
+    assert Counter(row["_source"]["file"] for row in rows_at(place.uri)) == Counter("abcd")
+
+    monkeypatch.setattr(module, "append", lambda *given, **more: None)  # skipped, without a word
+    with pytest.raises(ChainBroken, match="the log does not hold it"):
+        add(replace(batch, batch=2), "e")

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from penstock.engine.files.known import known_rows
 from penstock.engine.files.listing import File
+from penstock.engine.protocol.commit import next_number
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.making import create_table
 from penstock.engine.store import Store
@@ -69,10 +70,19 @@ class Manifest:
         for start in range(0, len(ordered), step):
             some = ordered[start : start + step]
             rows = reduce(DataFrame.union, (self._one(some[i : i + most]) for i in range(0, len(some), most)))
-            mark = {} if alone else {"txnAppId": f"penstock:files:{self._table}", "txnVersion": str(version + 1)}
+            mark = {} if alone else self._mark(version)
             rows.write.format("delta").mode("append").options(**mark).save(self._uri)
             if not alone:
                 return  # what is left is found again, and compared with what is there then
+
+    def _mark(self, version: int) -> dict[str, str]:
+        """The number after the last that was there then, not one made of the version: a compaction moves that on, and a
+        process that has seen it and not what was added after it would add the same again."""
+        application = f"penstock:files:{self._table}"
+        return {
+            "txnAppId": application,
+            "txnVersion": str(next_number(self._spark, self._uri, application, version)),
+        }
 
     def _one(self, files: Sequence[File]) -> DataFrame:
         rows = [{"path": file.name, "size": file.size, "modified": file.modified_ms} for file in files]

@@ -63,10 +63,15 @@ def overwrite_by_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
     _write(nothing, uri, entry, _transaction(spark, uri, entry), mode="overwrite")
 
 
+def next_number(spark: SparkSession, uri: str, application: str, seen: int) -> int:
+    """For a commit of an application that has read the log up to a version. If it has committed anything since, in
+    whichever process, the number is taken and Delta skips the commit: so it has to be confirmed."""
+    return int(_notes(spark).last(spark._jsparkSession, uri, application, seen)) + 1
+
+
 def last_generation(spark: SparkSession, uri: str, table: str, version: int) -> int:
     """Of the commits that Delta itself still knows of, though their entries may be gone from the log; 0 if none."""
-    last = int(_notes(spark).last(spark._jsparkSession, uri, f"penstock:{table}", version))
-    return max(last, 0) >> _GENERATION_BITS
+    return max(next_number(spark, uri, f"penstock:{table}", version) - 1, 0) >> _GENERATION_BITS
 
 
 def confirm(tail: Tail, log: DeltaLog, entry: Entry) -> Tail | None:
@@ -129,8 +134,7 @@ def _transaction(spark: SparkSession, uri: str, entry: Entry, *, more: bool = Fa
     if entry.kind not in BESIDE and not more:
         return {"txnAppId": _batches(entry), "txnVersion": _number(entry)}
     assert uri and entry.seen is not None
-    last = int(_notes(spark).last(spark._jsparkSession, uri, _beside(entry), entry.seen))
-    return {"txnAppId": _beside(entry), "txnVersion": last + 1}
+    return {"txnAppId": _beside(entry), "txnVersion": next_number(spark, uri, _beside(entry), entry.seen)}
 
 
 def _batches(entry: Entry) -> str:
