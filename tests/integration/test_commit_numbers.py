@@ -162,13 +162,14 @@ def test_what_another_process_committed_under_the_same_number_is_not_taken_for_o
         number_taken(spark, place, f"penstock:{TABLE}:{kind}", AHEAD)
     for kind in ("redrive", "forget", "fill"):
         for _ in range(2):
-            entry = replace(advance(end, work.log).carried, kind=kind)
+            seen = advance(end, work.log)
+            entry = replace(seen.carried, kind=kind)
             append_nothing(spark, place, entry)
-            end = must_confirm(end, work.log, entry)
+            end = must_confirm(seen, work.log, entry)
         outdated = replace(entry, id="of another process")
         append_nothing(spark, place, outdated)
         with pytest.raises(Conflict):
-            must_confirm(replace(end, later=()), work.log, replace(outdated, batch=9))
+            must_confirm(seen, work.log, outdated)
     for _ in range(2):
         end = carry_forward(spark, work.log, advance(end, work.log), place, now_ms=AHEAD)
     assert end.entry.kind == "carry" and end.entry.key == (3, 0)

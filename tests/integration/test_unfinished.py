@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import make_plan
-from tests.integration.runs import coordinates, rows, rows_at, run, run_well, whole_chain
+from tests.integration.runs import coordinates, produce, rows, rows_at, run, run_well, whole_chain
 from tests.integration.unfinished import CHECKPOINT, DONE, STEPS, cut_off, cut_off_checkpoint
 
 from penstock.errors import TableChanged
@@ -204,3 +204,37 @@ def test_a_folder_with_files_of_others_and_no_commit_is_refused_and_nothing_in_i
         assert isinstance(error, TableChanged) and file in error.message, error
         assert sorted(places(plan, table)[0].rglob("*")) == before[table]
         assert (places(plan, table)[0] / file).read_text() == "mine"
+
+
+@pytest.mark.deep
+def test_a_reset_of_a_table_that_was_put_back_needs_no_second_one_if_it_is_killed_after_its_commit(
+    spark: SparkSession,
+    broker: Broker,
+    topic: Callable[..., str],
+    project: Callable[..., Plan],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from penstock.engine.sources import Sources
+    from penstock.engine.store import LocalStore
+    from penstock.ops.reset import carry_out as module
+    from penstock.ops.reset.plan import plan_reset
+
+    name = topic(2)
+    sent = produce(broker.bootstrap, name, 6)
+    plan = project({"bronze.k": {"from": {"kafka": name}}})
+    run_well(spark, plan)
+    (table,) = plan.tables
+    _, checkpoint = places(plan, "bronze.k")
+    shutil.copytree(checkpoint, checkpoint.with_name("3"))  # of a state of the table that was ahead of this one
+    assert "put back to an older state" in run(spark, plan).errors["bronze.k"].message
+
+    def killed(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "_forget_later_checkpoints", killed)
+    asked = plan_reset(table, LocalStore(), "ledger")
+    with pytest.raises(KeyboardInterrupt):
+        module.carry_out(spark, plan, table, asked, Sources(lambda _: LocalStore()).open(table))
+    sent += produce(broker.bootstrap, name, 4)
+    run_well(spark, plan)
+    assert coordinates(plan, "bronze.k") == sent

@@ -28,6 +28,7 @@ WHOLE: tuple[Kind, ...] = ("fill", "rewind")
 """Entries that put other rows in the place of all that there were. They have the number of what opened for them."""
 APPLIED = ("inserted", "updated", "deleted")
 """What a change of a merge can do to the table."""
+_LETTERS = str.maketrans("0123456789", "ghijklmnop")
 
 
 @dataclass(frozen=True)
@@ -112,15 +113,15 @@ class Entry:
         return (self.generation, self.batch)
 
     def carried(self, counts: Counts, seen: int | None = None) -> Entry:
-        return replace(self, kind="carry", counts=counts, seen=seen, sent=None, changed={}, id=uuid.uuid4().hex)
+        return replace(self, kind="carry", counts=counts, seen=seen, sent=None, changed={}, id=new_id())
 
     def stamped(self, **given: Any) -> Entry:
         """The same with other values, for a commit of its own."""
-        return replace(self, **given, id=uuid.uuid4().hex)
+        return replace(self, **given, id=new_id())
 
     def followed(self, kind: Kind, **given: Any) -> Entry:
         """The next entry of the ledger: what is carried stays, what was about one commit alone does not."""
-        alone = replace(self, kind=kind, note=None, sent=None, changed={}, pending={}, id=uuid.uuid4().hex)
+        alone = replace(self, kind=kind, note=None, sent=None, changed={}, pending={}, id=new_id())
         return replace(alone, **given)
 
     @property
@@ -140,6 +141,11 @@ class Entry:
         if self.sent is not None:
             return self.sent
         return sum(self.changed.get(kind, 0) for kind in APPLIED) if self.changed else None
+
+
+def new_id() -> str:
+    """Without digits: a name that is a number cannot be found in it by chance."""
+    return uuid.uuid4().hex.translate(_LETTERS)
 
 
 def named_streams(entry: Entry) -> tuple[str, ...]:

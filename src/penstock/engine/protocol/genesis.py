@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from penstock.engine.protocol.commit import append_nothing, last_generation
-from penstock.engine.protocol.entry import Entry, Pins, dump
+from penstock.engine.protocol.entry import Entry, Pins, dump, new_id
 from penstock.engine.protocol.ledger import Tail, read_tail
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.making import create_table
@@ -53,7 +53,7 @@ def genesis(
         subscription=subscription,
         began=position,
         base=base,
-        id=uuid.uuid4().hex,
+        id=new_id(),
     )
     if versions:
         append_nothing(spark, uri, entry)
