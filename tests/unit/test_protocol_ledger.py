@@ -10,8 +10,9 @@ from ledgers import HandLog, at, entry
 
 from penstock.engine.protocol.commit import confirm, must_confirm
 from penstock.engine.protocol.entry import Counts, Kind
-from penstock.engine.protocol.ledger import Tail, advance, position_at, read_tail, refuse_foreign_changes
+from penstock.engine.protocol.ledger import Tail, advance, position_at, read_tail, refuse_foreign_changes, refuse_gap
 from penstock.errors import ChainBroken, Conflict, Fenced, TableChanged
+from penstock.ops.verify.walk import read_chain
 
 ONE = entry(1, at(0, 0), at(5, 5))
 TWO = entry(2, at(5, 5), at(9, 9), rows=10, total=10, seen=1)
@@ -219,8 +220,15 @@ def test_an_entry_beside_the_batches_does_not_take_the_position_back(hand: HandL
         assert (tail.entry, tail.commit.version, tail.version) == (TWO, 2, 4)
         assert not refuse_foreign_changes(tail, hand.log)
     assert position_at(hand.log, 4) == TWO
-    hand.commit("WRITE", note=entry(2, at(5, 5), at(9, 9), kind=kind, seen=4))
-    assert (tail_of(hand).entry.kind, tail_of(hand).commit.version) == (kind, 5)
+    for tail in (tail_of(hand), before):
+        refuse_gap(tail, hand.log)
+    assert not read_chain(hand.log, 4, lambda _: None).broken
+    three = entry(3, at(9, 9), at(12, 9), seen=4)
+    hand.batch(three)
+    assert tail_of(hand).entry == three
+    refuse_gap(tail_of(hand), hand.log)
+    hand.commit("WRITE", note=entry(3, at(9, 9), at(12, 9), kind=kind, seen=5))
+    assert (tail_of(hand).entry.kind, tail_of(hand).commit.version) == (kind, 6)
 
 
 def test_an_entry_with_the_number_of_another_is_not_confirmed_by_that(hand: HandLog) -> None:

@@ -152,7 +152,7 @@ def refuse_gap(tail: Tail, log: DeltaLog) -> None:
     earlier = log.commit(version) if version >= 0 else None
     if entry.kind == "genesis" or (version >= 0 and earlier is None):
         return
-    last = earlier.entry if earlier is not None else None
+    last = standing(log, earlier).entry if earlier is not None else None
     if last is not None and (entry.kind in BESIDE or all(map(same, last.after, entry.before))):
         return
     was = f"the entry before it ends at {', '.join(last.after)}" if last else "there is no entry before it"
