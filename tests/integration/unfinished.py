@@ -1,6 +1,6 @@
 """Tables whose creation was cut off: what is on the disk after each step of it, made from a whole one.
 
-The steps are those that Delta takes (seen with strace): the folder of the table, the folder of its log, the commit
+The steps are those that Delta takes: the folder of the table, the folder of its log, the commit
 under a temporary name with its checksum, its name, the checksum's name, the checksum of the version.
 """
 
