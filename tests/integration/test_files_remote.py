@@ -13,7 +13,8 @@ from tests.integration.folders import TABLE, Folder, manifest, source_of
 from tests.integration.runs import run_well
 
 from penstock.engine.files.lister import Lister
-from penstock.engine.files.listing import list_files
+from penstock.engine.files.listing import File, list_files
+from penstock.engine.files.manifest import Manifest
 from penstock.engine.store import HadoopStore
 from penstock.errors import Transient
 
@@ -79,3 +80,16 @@ def test_a_remote_folder_is_listed_by_spark(spark: SparkSession, tmp_path: Path)
     assert by_name == mine
     with pytest.raises(Transient):
         list_files(spark, replace(remote, folder=f"file://{tmp_path}/nowhere"), TABLE)
+
+
+def test_a_file_is_listed_once_by_two_of_which_one_has_seen_a_compaction(spark: SparkSession, tmp_path: Path) -> None:
+    """It adds no file, and is a version: whoever has seen it has not seen what is added after it."""
+    folder = Folder(spark, tmp_path)
+    source = source_of(by_uri(folder.plan))
+    listed = Manifest(spark, HadoopStore(spark), source.uri, TABLE)
+    listed.create()
+    listed.add([File("in/0.json", 1, 0)], 3, 0, alone=False)
+    spark.sql(f"ALTER TABLE delta.`{source.uri}` SET TBLPROPERTIES ('a' = 'b')")
+    for seen in (1, 2):
+        listed.add([File("in/1.json", 1, 0)], 3, seen, alone=False)
+    assert manifest(folder) == Counter(["in/0.json", "in/1.json"])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ledgers import HandLog, at, entry
 
-from penstock.engine.protocol.commit import confirm
-from penstock.engine.protocol.entry import Counts
-from penstock.engine.protocol.ledger import Tail, advance, position_at, read_tail, refuse_foreign_changes
-from penstock.errors import TableChanged
+from penstock.engine.protocol.commit import confirm, must_confirm
+from penstock.engine.protocol.entry import Counts, Kind
+from penstock.engine.protocol.ledger import Tail, advance, position_at, read_tail, refuse_foreign_changes, refuse_gap
+from penstock.errors import ChainBroken, Conflict, Fenced, TableChanged
+from penstock.ops.verify.walk import read_chain
 
 ONE = entry(1, at(0, 0), at(5, 5))
 TWO = entry(2, at(5, 5), at(9, 9), rows=10, total=10, seen=1)
@@ -204,3 +206,43 @@ def test_the_position_at_a_version_is_that_of_the_last_entry_before_it(hand: Han
     assert position_at(hand.log, 3) == TWO
     hand.path(1).unlink()
     assert position_at(hand.log, 2) is None
+
+
+@pytest.mark.parametrize("kind", ["carry", "redrive", "forget"])
+def test_an_entry_beside_the_batches_does_not_take_the_position_back(hand: HandLog, kind: Kind) -> None:
+    """Its writer, on a store without locks, had not seen the batch that was committed just before."""
+    before = tail_of(hand)
+    hand.batch(TWO)
+    hand.commit("OPTIMIZE", adds=1, removes=2, change=False)
+    stale = entry(1, at(0, 0), at(5, 5), kind=kind, seen=1)
+    hand.commit("WRITE", adds=1, note=stale)
+    for tail in (tail_of(hand), advance(before, hand.log)):
+        assert (tail.entry, tail.commit.version, tail.version) == (TWO, 2, 4)
+        assert not refuse_foreign_changes(tail, hand.log)
+    assert position_at(hand.log, 4) == TWO
+    for tail in (tail_of(hand), before):
+        refuse_gap(tail, hand.log)
+    assert not read_chain(hand.log, 4, lambda _: None).broken
+    three = entry(3, at(9, 9), at(12, 9), seen=4)
+    hand.batch(three)
+    assert tail_of(hand).entry == three
+    refuse_gap(tail_of(hand), hand.log)
+    hand.commit("WRITE", note=entry(3, at(9, 9), at(12, 9), kind=kind, seen=5))
+    assert (tail_of(hand).entry.kind, tail_of(hand).commit.version) == (kind, 6)
+
+
+def test_an_entry_with_the_number_of_another_is_not_confirmed_by_that(hand: HandLog) -> None:
+    tail = tail_of(hand)
+    hand.batch(replace(TWO, id="a"))
+    assert confirm(tail, hand.log, replace(TWO, id="b")) is None
+    with pytest.raises(Conflict, match=r"batch 1\.2 in version 2"):
+        must_confirm(tail, hand.log, replace(TWO, id="b"))
+    assert must_confirm(tail, hand.log, replace(TWO, id="a")).entry.id == "a"
+    hand.commit("WRITE", note=entry(0, at(9, 9), at(9, 9), kind="open", generation=2))
+    with pytest.raises(Fenced):
+        must_confirm(tail, hand.log, replace(TWO, id="b"))
+
+
+def test_a_commit_that_nobody_replaced_and_that_is_not_there_breaks_the_chain(hand: HandLog) -> None:
+    with pytest.raises(ChainBroken, match="the log does not hold it"):
+        must_confirm(tail_of(hand), hand.log, TWO)

@@ -67,6 +67,9 @@ class ObjectStore:
             except _Missing:
                 continue
 
+    def delete_empty(self, path: str) -> None:
+        """Object stores have no folders."""
+
     def listing(self, path: str) -> dict[str, Listed]:
         bucket, key = self._open(path)
         return {

@@ -7,7 +7,6 @@ completed when the batch is run again: the quarantine's own ledger says which ba
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import cast
 
 from delta.tables import DeltaTable
@@ -20,6 +19,7 @@ from penstock.engine.protocol.entry import WHOLE, Counts, Entry
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.ledger import Tail, advance, read_tail
 from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.protocol.position import same
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.rejects import FAILED, RAW
 from penstock.engine.store import Store
@@ -88,7 +88,10 @@ class Quarantine:
         """Whether it holds the rejected rows of the entry's batch, or of a later one."""
         assert self._tail is not None
         self._tail = advance(self._tail, self.log)
-        return self._tail.entry.key >= entry.key
+        last = self._tail.entry
+        if last.generation > entry.generation:  # the table was put back to an older state, and this was not
+            return any(_of_batch(commit.entry, entry) for commit in self.log.backwards())
+        return last.key >= entry.key
 
     def of(self, entry: Entry) -> Entry | None:
         """Its own entry for the entry's batch, or for a later one; None if it has none of them."""
@@ -112,8 +115,7 @@ class Quarantine:
         back."""
         assert self._tail is not None
         self._tail = advance(self._tail, self.log)
-        own = replace(
-            entry,
+        own = entry.stamped(
             table=self._place.table,
             ledger=self._tail.entry.ledger,
             counts=self._tail.counts,
@@ -133,12 +135,13 @@ class Quarantine:
         return entry.generation if entry.kind in WHOLE else (entry.filled or (0, 0))[0]
 
     def add(self, explained: DataFrame, entry: Entry, *, files: int = 1) -> int:
-        """Appends the rejected rows of a batch, in so many files at the most; how many rows that were."""
+        """Appends the rejected rows of a batch, in so many files at the most; how many rows that were. Raises if they
+        are not in the log afterwards."""
         assert self._tail is not None
+        self._tail = advance(self._tail, self.log)
         explained = self._remembered(explained)
         counts = Counts(self._tail.commit.rows, self._tail.counts.total)
-        own = replace(
-            entry,
+        own = entry.stamped(
             kind="batch",
             table=self._place.table,
             ledger=self._tail.entry.ledger,
@@ -160,15 +163,27 @@ class Quarantine:
             "about.batch AS batch",
             "about.definition AS definition",
         )
-        append(rows.coalesce(files), self._place.uri, own, idempotent=self._idempotent)
-        before = self._tail.version
-        self._tail = advance(self._tail, self.log)
-        return self._tail.commit.rows if self._tail.version > before else 0
+        more = self._tail.entry.key >= own.key
+        append(rows.coalesce(files), self._place.uri, own, idempotent=self._idempotent, more=more)
+        if self._idempotent:
+            must_confirm(self._tail, self.log, own)
+        before, self._tail = self._tail.version, advance(self._tail, self.log)
+        # Without Delta's mark nothing is skipped, and an append of no rows makes no commit.
+        return sum(commit.rows for commit in self.log.since(before) if commit.entry and commit.entry.id == own.id)
 
     def _remembered(self, rows: DataFrame) -> DataFrame:
         found = self._suppression.of_rejected(rows) if self._suppression is not None else None
         self.forgotten = 0 if found is None else rows.where(found).count()
         return rows if found is None else rows.where(~found)
+
+
+def _of_batch(found: Entry | None, entry: Entry) -> bool:
+    """Of the same rows: a generation that was opened twice has two batches of a number."""
+    return (
+        found is not None
+        and (found.kind, found.key) == ("batch", entry.key)
+        and all(map(same, (*found.before, *found.after), (*entry.before, *entry.after)))
+    )
 
 
 def version_of(log: DeltaLog, key: tuple[int, int], until_ms: int) -> int:

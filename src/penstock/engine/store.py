@@ -52,6 +52,9 @@ class Store(Protocol):
     def delete(self, path: str) -> None:
         """A file or a whole folder; nothing happens if it is not there."""
 
+    def delete_empty(self, path: str) -> None:
+        """A folder; nothing happens if it is not there, or if there is anything in it."""
+
     def listing(self, path: str) -> dict[str, Listed]:
         """Every file in a folder and below, by its name from there on; {} if there is none."""
 
@@ -88,6 +91,10 @@ class LocalStore:
             shutil.rmtree(target, ignore_errors=True)
         else:
             target.unlink(missing_ok=True)
+
+    def delete_empty(self, path: str) -> None:
+        with suppress(OSError):
+            Path(path).rmdir()
 
     def listing(self, path: str) -> dict[str, Listed]:
         found: dict[str, Listed] = {}
@@ -145,6 +152,13 @@ class HadoopStore:
     def delete(self, path: str) -> None:
         files, location = self._open(path)
         files.delete(location, True)
+
+    def delete_empty(self, path: str) -> None:
+        from py4j.protocol import Py4JJavaError
+
+        files, location = self._open(path)
+        with suppress(Py4JJavaError):  # of a folder with something in it
+            files.delete(location, False)
 
     def listing(self, path: str) -> dict[str, Listed]:
         files, location = self._open(path)

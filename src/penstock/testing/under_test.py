@@ -152,7 +152,7 @@ class TableUnderTest:
 
     def _quarantined(self) -> list[Row]:
         place = quarantine_of(self._table.name, self._table.uri)
-        if not self._store.names(f"{place.uri}/_delta_log"):
+        if not DeltaLog(self._store, place.uri, place.table).versions():
             return []
         return _rows(self._spark.read.format("delta").load(place.uri).orderBy("generation", "batch", SOURCE))
 

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import cast
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from penstock.engine.files.known import known_rows
 from penstock.engine.files.listing import File
-from penstock.engine.identifiers import quote
+from penstock.engine.protocol.commit import next_number
 from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.protocol.making import create_table
 from penstock.engine.store import Store
 
 COLUMNS = "path STRING, size BIGINT, modified TIMESTAMP"
@@ -35,8 +35,6 @@ _FEW = 10_000
 class Manifest:
     def __init__(self, spark: SparkSession, store: Store, uri: str, table: str) -> None:
         self._spark, self._uri, self._table = spark.newSession(), uri, table
-        # Delta compares two spellings of the one place that it was given, file:///lake and file:/lake, and finds two.
-        self._spark.conf.set("spark.databricks.delta.legacy.allowAmbiguousPathsInCreateTable", "true")
         self._log = DeltaLog(store, uri, table)
 
     def create(self) -> None:
@@ -44,11 +42,11 @@ class Manifest:
         if self._log.versions():
             return
         schema = cast(StructType, StructType.fromDDL(COLUMNS))
-        made = DeltaTable.createIfNotExists(self._spark).tableName(f"delta.{quote(self._uri)}").location(self._uri)
-        made = made.addColumns(schema)
-        for name, value in _PROPERTIES.items():
-            made = made.property(name, value)
-        made.execute()
+        try:
+            create_table(self._spark, self._log, self._uri, schema, _PROPERTIES)
+        except Exception:
+            if not self._log.versions():  # else another process, on a store without locks, was faster
+                raise
 
     def newest(self) -> int:
         return self._log.versions()[-1]
@@ -72,10 +70,19 @@ class Manifest:
         for start in range(0, len(ordered), step):
             some = ordered[start : start + step]
             rows = reduce(DataFrame.union, (self._one(some[i : i + most]) for i in range(0, len(some), most)))
-            mark = {} if alone else {"txnAppId": f"penstock:files:{self._table}", "txnVersion": str(version + 1)}
+            mark = {} if alone else self._mark(version)
             rows.write.format("delta").mode("append").options(**mark).save(self._uri)
             if not alone:
                 return  # what is left is found again, and compared with what is there then
+
+    def _mark(self, version: int) -> dict[str, str]:
+        """The number after the last that was there then, not one made of the version: a compaction moves that on, and a
+        process that has seen it and not what was added after it would add the same again."""
+        application = f"penstock:files:{self._table}"
+        return {
+            "txnAppId": application,
+            "txnVersion": str(next_number(self._spark, self._uri, application, version)),
+        }
 
     def _one(self, files: Sequence[File]) -> DataFrame:
         rows = [{"path": file.name, "size": file.size, "modified": file.modified_ms} for file in files]

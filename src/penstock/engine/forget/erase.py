@@ -143,7 +143,9 @@ def _commit(work: Work, found: list[tuple[_Begun, Held]], note: str) -> list[Era
             assert last is not None
             counts = replace(last.counts, total=last.counts.total - held.rows)
             entry = replace(last.carried, kind="forget", counts=counts, note=note, changed={DELETED: held.rows})
-            version = begun.rewrite.commit(held, begun.find, replace(entry, pending={}), None)
+            entry = replace(entry, pending={})
+            version = begun.rewrite.commit(held, begun.find, entry, None)
+            must_confirm(last, begun.log, entry)
         done.append(Erased(begun.place, begun.uri, held, version))
     return done
 

@@ -59,7 +59,7 @@ class Merging:
     def write(self, rows: DataFrame, entry: Entry, into: Into, *, files: int, rejects: Callable[[], int]) -> None:
         """`rejects` counts the rows of the batch that go to quarantine: asked only where it matters."""
         session = rows.sparkSession
-        with carrying(session, entry, idempotent=into.idempotent):
+        with carrying(session, entry, idempotent=into.idempotent, uri=into.uri):
             exchange = Blank(session, into.uri) if into.anew else Exchange(session, into.uri)
             self._refuse_another(exchange.setting(PROPERTY))
             if not into.anew and exchange.done:
@@ -97,7 +97,7 @@ class Merging:
         if into.anew:
             into.append(come, entry)
             return
-        with carrying(session, entry, idempotent=into.idempotent):
+        with carrying(session, entry, idempotent=into.idempotent, uri=into.uri):
             exchange.commit(come, _told(changed))
 
     def done(self) -> None:

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from penstock.engine.merge.exchange import FILE, PLACE, Exchange
 from penstock.engine.merge.tombstones import DELETED, DELETED_AT
-from penstock.engine.protocol.commit import carrying
-from penstock.engine.protocol.ledger import Tail, advance
+from penstock.engine.protocol.commit import carrying, must_confirm
+from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.log import DeltaLog
 from penstock.plan.model import TablePlan
 
@@ -46,7 +46,7 @@ def purge(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail, *, n
     }
     with carrying(session, entry, idempotent=False):
         exchange.commit(None, {**told, "numTargetRowsDeleted": ended}, seen=False)
-    return advance(tail, log)
+    return must_confirm(tail, log, entry)
 
 
 def until(session: SparkSession, millis: int) -> Any:

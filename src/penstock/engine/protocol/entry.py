@@ -6,6 +6,7 @@ Every entry stands alone: the last one is enough to go on from, because Delta's 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -27,6 +28,7 @@ WHOLE: tuple[Kind, ...] = ("fill", "rewind")
 """Entries that put other rows in the place of all that there were. They have the number of what opened for them."""
 APPLIED = ("inserted", "updated", "deleted")
 """What a change of a merge can do to the table."""
+_LETTERS = str.maketrans("0123456789", "ghijklmnop")
 
 
 @dataclass(frozen=True)
@@ -102,17 +104,24 @@ class Entry:
     """Generation and version of the last fill before this entry. Carried."""
     pending: Mapping[str, Any] = field(default_factory=dict)
     """What a generation that was opened still owes: until it is done, no batch is written."""
+    id: str = field(default="", compare=False)
+    """Random, of this commit alone: another process can commit an entry with the same number. Empty in entries of
+    versions before."""
 
     @property
     def key(self) -> tuple[int, int]:
         return (self.generation, self.batch)
 
     def carried(self, counts: Counts, seen: int | None = None) -> Entry:
-        return replace(self, kind="carry", counts=counts, seen=seen, sent=None, changed={})
+        return replace(self, kind="carry", counts=counts, seen=seen, sent=None, changed={}, id=new_id())
+
+    def stamped(self, **given: Any) -> Entry:
+        """The same with other values, for a commit of its own."""
+        return replace(self, **given, id=new_id())
 
     def followed(self, kind: Kind, **given: Any) -> Entry:
         """The next entry of the ledger: what is carried stays, what was about one commit alone does not."""
-        alone = replace(self, kind=kind, note=None, sent=None, changed={}, pending={})
+        alone = replace(self, kind=kind, note=None, sent=None, changed={}, pending={}, id=new_id())
         return replace(alone, **given)
 
     @property
@@ -132,6 +141,11 @@ class Entry:
         if self.sent is not None:
             return self.sent
         return sum(self.changed.get(kind, 0) for kind in APPLIED) if self.changed else None
+
+
+def new_id() -> str:
+    """Without digits: a name that is a number cannot be found in it by chance."""
+    return uuid.uuid4().hex.translate(_LETTERS)
 
 
 def named_streams(entry: Entry) -> tuple[str, ...]:
@@ -194,6 +208,8 @@ def dump(entry: Entry) -> str:
         document["filled"] = list(entry.filled)
     if entry.pending:
         document["pending"] = dict(entry.pending)
+    if entry.id:
+        document["id"] = entry.id
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -237,4 +253,5 @@ def parse(user_metadata: str | None) -> Entry | None:
         base=document.get("base"),
         filled=(document["filled"][0], document["filled"][1]) if "filled" in document else None,
         pending=document.get("pending", {}),
+        id=document.get("id", ""),
     )

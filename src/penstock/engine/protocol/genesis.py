@@ -7,16 +7,15 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from penstock.engine.identifiers import quote
-from penstock.engine.protocol.commit import append_nothing
-from penstock.engine.protocol.entry import Entry, Pins, dump
+from penstock.engine.protocol.commit import append_nothing, last_generation
+from penstock.engine.protocol.entry import Entry, Pins, dump, new_id
 from penstock.engine.protocol.ledger import Tail, read_tail
 from penstock.engine.protocol.log import DeltaLog
-from penstock.errors import ChainBroken
+from penstock.engine.protocol.making import create_table
+from penstock.errors import ChainBroken, Conflict, PenstockError
 
 
 def genesis(
@@ -38,6 +37,9 @@ def genesis(
 ) -> Tail:
     """Creates the table in one commit with its entry: batch 0 of its first generation, at an explicit position. A Delta
     table that is there already is taken over: only the entry is committed to it."""
+    versions = log.versions()
+    if versions:  # the number of a commit has to grow, whatever became of the entries of those before
+        generation = max(generation, last_generation(spark, uri, table, versions[-1]) + 1)
     entry = Entry(
         kind="genesis",
         table=table,
@@ -51,37 +53,42 @@ def genesis(
         subscription=subscription,
         began=position,
         base=base,
+        id=new_id(),
     )
-    if log.versions():
+    if versions:
         append_nothing(spark, uri, entry)
     else:
-        _create(spark, uri, schema, properties, dump(entry), partition_by, cluster_by)
+        _create(spark, log, uri, schema, properties, entry, partition_by, cluster_by)
     tail = read_tail(log)
     if tail is None or tail.entry.ledger != entry.ledger:
-        raise ChainBroken("the table was made, but its log does not hold our entry", where=table)
+        raise ChainBroken("the table was created, but its log does not hold our entry", where=table)
     return tail
 
 
 def _create(
     spark: SparkSession,
+    log: DeltaLog,
     uri: str,
     schema: StructType,
     properties: Mapping[str, str],
-    metadata: str,
+    entry: Entry,
     partition_by: Sequence[str],
     cluster_by: Sequence[str],
 ) -> None:
-    """Without a job and without a data file. Of a commit that writes no rows the metadata is a conf of the session, so
-    it has one of its own: other tables are made at the same time."""
-    session = spark.newSession()
-    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
-    # Delta compares two spellings of the one place that it was given, file:///lake and file:/lake, and finds two.
-    session.conf.set("spark.databricks.delta.legacy.allowAmbiguousPathsInCreateTable", "true")
-    table = DeltaTable.create(session).tableName(f"delta.{quote(uri)}").location(uri).addColumns(schema)
-    for name, value in properties.items():
-        table = table.property(name, value)
-    if partition_by:
-        table = table.partitionedBy(*partition_by)
-    if cluster_by:
-        table = table.clusterBy(*cluster_by)
-    table.execute()
+    try:
+        create_table(
+            spark,
+            log,
+            uri,
+            schema,
+            properties,
+            metadata=dump(entry),
+            partition_by=partition_by,
+            cluster_by=cluster_by,
+        )
+    except PenstockError:
+        raise
+    except Exception as error:
+        if not log.versions():
+            raise
+        raise Conflict("another process created the table at the same time", where=entry.table) from error

@@ -53,7 +53,7 @@ def read_tail(log: DeltaLog) -> Tail | None:
     later: list[Commit] = []
     for commit in log.backwards():
         if commit.origin is Origin.LEDGER and commit.entry is not None:
-            return Tail(commit.entry, commit, tuple(reversed(later)), _unseen(log, commit))
+            return _tail(log, commit, later[::-1])
         later.append(commit)
     if not later:
         return None
@@ -77,11 +77,42 @@ def advance(tail: Tail, log: DeltaLog) -> Tail:
         )
     for commit in log.since(tail.version):
         entry = commit.entry if commit.origin is Origin.LEDGER else None
+        if entry is not None and entry.kind in BESIDE and entry.key < tail.entry.key:
+            entry = None  # its writer had not seen the last batch: it says nothing about the position
         if entry is not None and (entry.key != tail.entry.key or entry.kind in (*BESIDE, *WHOLE)):
             tail = Tail(entry, commit, (), _unseen(log, commit))
         else:
             tail = replace(tail, later=(*tail.later, commit))
     return tail
+
+
+def _tail(log: DeltaLog, commit: Commit, later: list[Commit]) -> Tail:
+    """An entry beside the batches repeats the position that its writer knew. On a store without our locks a batch can
+    have come in between: the position is that of the batch, or it would be read again."""
+    unseen = _unseen(log, commit)
+    batch = _overlooked(commit, unseen)
+    assert commit.entry is not None
+    if batch is None or batch.entry is None:
+        return Tail(commit.entry, commit, tuple(later), unseen)
+    after = [one for one in unseen if one.version > batch.version]
+    return Tail(batch.entry, batch, (*after, commit, *later), _unseen(log, batch))
+
+
+def standing(log: DeltaLog, commit: Commit) -> Commit:
+    """The commit that says where the table was when a ledger entry was committed: that one, or a batch that its writer
+    had not seen."""
+    return _overlooked(commit, _unseen(log, commit)) or commit
+
+
+def _overlooked(commit: Commit, unseen: tuple[Commit, ...]) -> Commit | None:
+    """The last commit with a later batch than that which an entry beside the batches repeats."""
+    entry = commit.entry
+    if entry is None or entry.kind not in BESIDE:
+        return None
+    for one in reversed(unseen):
+        if one.origin is Origin.LEDGER and one.entry is not None and one.entry.key > entry.key:
+            return one
+    return None
 
 
 def _beside(commit: Commit) -> bool:
@@ -121,7 +152,7 @@ def refuse_gap(tail: Tail, log: DeltaLog) -> None:
     earlier = log.commit(version) if version >= 0 else None
     if entry.kind == "genesis" or (version >= 0 and earlier is None):
         return
-    last = earlier.entry if earlier is not None else None
+    last = standing(log, earlier).entry if earlier is not None else None
     if last is not None and (entry.kind in BESIDE or all(map(same, last.after, entry.before))):
         return
     was = f"the entry before it ends at {', '.join(last.after)}" if last else "there is no entry before it"
@@ -141,7 +172,7 @@ def position_at(log: DeltaLog, version: int) -> Entry | None:
         if commit is None:
             return None
         if commit.origin is Origin.LEDGER:
-            return commit.entry
+            return standing(log, commit).entry
         version -= 1
     return None
 

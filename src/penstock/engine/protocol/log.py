@@ -61,12 +61,12 @@ class Commit:
 
 class DeltaLog:
     def __init__(self, store: Store, uri: str, table: str) -> None:
-        self._store = store
+        self.store = store
         self._folder = f"{uri}/_delta_log"
         self.table = table
 
     def commit(self, version: int) -> Commit | None:
-        text = self._store.read(f"{self._folder}/{version:020d}.json")
+        text = self.store.read(f"{self._folder}/{version:020d}.json")
         return None if text is None else read_commit(version, text, self.table)
 
     def since(self, version: int) -> list[Commit]:
@@ -79,7 +79,7 @@ class DeltaLog:
 
     def versions(self) -> list[int]:
         """The versions whose commit file is still there, oldest first; [] means there is no table."""
-        stems = (name[:-5] for name in self._store.names(self._folder) if name.endswith(".json"))
+        stems = (name[:-5] for name in self.store.names(self._folder) if name.endswith(".json"))
         return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdigit())
 
     def backwards(self) -> Iterator[Commit]:

@@ -35,13 +35,15 @@ def open_generation(
     base: int | None = None,
     began: tuple[str, ...] | None = None,
     pending: Mapping[str, Any] | None = None,
+    at_least: int = 0,
 ) -> Tail:
     """Generation g+1 at the position `after`: fences whoever writes generation g, at his next chain check. `emptied`
-    removes all rows in the same commit; `pending` is what has to be done before its first batch."""
+    removes all rows in the same commit; `pending` is what has to be done before its first batch. The generation is
+    `at_least` that: of a table that was put back, what lies beside it may be of later ones."""
     last = tail.entry
     entry = last.followed(
         "open",
-        generation=last.generation + 1,
+        generation=max(last.generation + 1, at_least),
         batch=0,
         before=last.after,
         after=after,

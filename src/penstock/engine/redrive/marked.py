@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.engine.identifiers import quote
-from penstock.engine.protocol.commit import carrying
-from penstock.engine.protocol.ledger import read_tail
+from penstock.engine.protocol.commit import carrying, must_confirm
+from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.ledger import Tail, read_tail
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.stages.decode import literal
 from penstock.engine.store import Store
@@ -46,9 +46,10 @@ class Marked:
         return self.rows().where(f"{MARK} = {literal(name)}")
 
     def mark(self, name: str, condition: str | None) -> int:
-        """How many rows were."""
+        """How many rows were. Those that another process has marked meanwhile, on a store without locks, are not."""
+        chosen = f"{MARK} IS NULL AND ({condition or 'true'})"
         with self._carrying():
-            DeltaTable.forPath(self._session, self.uri).update(condition or "true", {MARK: F.lit(name)})
+            DeltaTable.forPath(self._session, self.uri).update(chosen, {MARK: F.lit(name)})
         return self.of(name).count()
 
     def settle(self, name: str, stay: DataFrame, *, files: int = 1) -> None:
@@ -59,16 +60,17 @@ class Marked:
         check = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
         self._session.conf.set(check, "false")  # what stays is marked no longer
         try:
-            with self._carrying():
+            with self._carrying() as (tail, entry):
                 writer.option("replaceWhere", f"{MARK} = {literal(name)}").save(self.uri)
+            must_confirm(tail, self._log, entry)
         finally:
             self._session.conf.unset(check)
 
     @contextmanager
-    def _carrying(self) -> Iterator[None]:
+    def _carrying(self) -> Iterator[tuple[Tail, Entry]]:
         """Its own last entry, once more: a batch that it lacks must not seem to be there."""
         tail = read_tail(self._log)
         assert tail is not None
-        entry = replace(tail.entry, kind="redrive", counts=tail.counts, seen=tail.version, pending={})
+        entry = tail.entry.stamped(kind="redrive", counts=tail.counts, seen=tail.version, pending={})
         with carrying(self._session, entry, idempotent=False):
-            yield
+            yield tail, entry

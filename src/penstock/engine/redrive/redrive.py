@@ -98,7 +98,7 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
     try:
         if not appended:
             function.write(batch, entry, Table(table.uri, work.idempotent), files=1 + rows // MOST_IN_FILE)
-            landed = _count_landed(work, tail, entry)
+            landed = _landed(work, tail, entry)
             fates: Fates = function.counted(batch, entry, landed)
         else:
             _refuse_unknown(work, appended[0], name)
@@ -196,9 +196,13 @@ def _of_two_records(rejected: DataFrame) -> DataFrame:
     return rejected.groupBy(SOURCE).agg(contents.alias("contents")).where("contents > 1").select(SOURCE)
 
 
-def _count_landed(work: Work, tail: Tail, entry: Entry) -> int:
-    now = confirm(tail, work.log, entry)
-    return now.commit.rows if now is not None else 0
+def _landed(work: Work, tail: Tail, entry: Entry) -> int:
+    """How many rows of it are in the table: what is settled in the quarantine afterwards rests upon that. So where its
+    commit is not in the log, it is made without rows; Delta refuses that if another process came first."""
+    if confirm(tail, work.log, entry) is None:
+        append_nothing(work.spark, work.table.uri, entry)
+        must_confirm(tail, work.log, entry)
+    return next(commit.rows for commit in work.log.since(tail.version) if commit.entry and commit.entry.id == entry.id)
 
 
 def _count(work: Work, entry: Entry, left: int, landed: int, fates: Fates) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.engine.protocol.entry import Counts, Entry
-from penstock.engine.protocol.ledger import Tail
+from penstock.engine.protocol.ledger import Tail, standing
 from penstock.engine.protocol.log import Commit, DeltaLog, Origin
 from penstock.errors import UsageError
 
@@ -45,7 +45,7 @@ def entry_at(log: DeltaLog, version: int) -> Commit | None:
             return None
         entry = commit.entry if commit.origin is Origin.LEDGER else None
         if entry is not None and not (entry.kind == "open" and entry.pending):
-            return commit
+            return standing(log, commit)
         version -= 1
     return None
 

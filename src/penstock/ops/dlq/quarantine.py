@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.store import Store
 from penstock.errors import Terminal, UsageError
@@ -58,7 +59,8 @@ def tables_with_one(plan: Plan, store: Store, names: Sequence[str]) -> list[Tabl
 
 
 def _there(table: TablePlan, store: Store) -> bool:
-    return bool(store.names(f"{quarantine_of(table.name, table.uri).uri}/_delta_log"))
+    place = quarantine_of(table.name, table.uri)
+    return bool(DeltaLog(store, place.uri, place.table).versions())
 
 
 def open_quarantine(table: TablePlan, store: Store) -> Quarantine | None:

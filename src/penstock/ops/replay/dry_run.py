@@ -11,8 +11,10 @@ from pyspark.sql import SparkSession
 from penstock.engine.aggregate.groups import group_names
 from penstock.engine.merge.tombstones import DELETED_AT, SEQUENCE
 from penstock.engine.protocol.ledger import read_tail
+from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.replay.preview import preview
 from penstock.engine.stages.coordinates import SOURCE
+from penstock.engine.store import Store
 from penstock.ops.replay.carry_out import working_on
 from penstock.ops.replay.difference import Difference, difference
 from penstock.ops.replay.difference import document as difference_document
@@ -49,7 +51,7 @@ def dry_run(spark: SparkSession, plan: Plan, planned: Planned) -> Outlook:
             if shown.rejected is not None:
                 counted = shown.rejected.groupBy("why.reason").count().collect()
                 then = {str(row[0]): int(row[1]) for row in counted}
-    return Outlook(found, _quarantined(spark, work.store.names, table), then)
+    return Outlook(found, _quarantined(spark, work.store, table), then)
 
 
 def told_apart_by(table: TablePlan) -> Sequence[str]:
@@ -68,9 +70,9 @@ def _times(table: TablePlan) -> list[str]:
     return [DELETED_AT, *([landed] if landed else [])]
 
 
-def _quarantined(spark: SparkSession, names: Any, table: TablePlan) -> dict[str, int]:
+def _quarantined(spark: SparkSession, store: Store, table: TablePlan) -> dict[str, int]:
     place = quarantine_of(table.name, table.uri)
-    if not table.may_reject or not names(f"{place.uri}/_delta_log"):
+    if not table.may_reject or not DeltaLog(store, place.uri, place.table).versions():
         return {}
     rows = spark.read.format("delta").load(place.uri)
     return {str(row[0]): int(row[1]) for row in rows.groupBy(REASON).count().collect()}

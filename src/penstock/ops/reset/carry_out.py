@@ -12,6 +12,7 @@ from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.locks import JvmLock, NoLock, acquire_commit, acquire_run, lock_path
+from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import open_generation
 from penstock.engine.replay.fill import Work
 from penstock.engine.replay.pending import pending_replay
@@ -23,6 +24,7 @@ from penstock.engine.table_function import table_function
 from penstock.errors import Conflict, PenstockError, Terminal
 from penstock.ops.reset.model import Reset, tail_of
 from penstock.plan.model import Plan, TablePlan
+from penstock.plan.quarantine import quarantine_of
 
 
 def carry_out(spark: SparkSession, plan: Plan, table: TablePlan, reset: Reset, source: Source) -> Tail:
@@ -65,6 +67,7 @@ def _commit(work: Work, reset: Reset) -> Tail:
             definition=table.definition,
             note="; ".join(filter(None, (reset.note, missing))),
             emptied=bool(reset.anew),
+            at_least=_later_than_all(work),
         )
     schema = table_function(spark, table, store, source).schema
     generations = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
@@ -83,6 +86,18 @@ def _commit(work: Work, reset: Reset) -> Tail:
         subscription=source.subscription,
         generation=max(generations, default=0) + 1,
     )
+
+
+def _later_than_all(work: Work) -> int:
+    """Of a table that was put back to an older state the checkpoints and the quarantine are ahead of it. Opened in a
+    generation of theirs, it would still seem to be so if this is killed before they are removed, and rejected rows
+    would seem to be in the quarantine."""
+    table, store = work.table, work.store
+    found = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
+    place = quarantine_of(table.name, table.uri)
+    if table.may_reject and (beside := tail_of(DeltaLog(store, place.uri, place.table))) is not None:
+        found.append(beside.entry.generation)
+    return max(found, default=0) + 1
 
 
 def _completed(work: Work, tail: Tail) -> tuple[Tail, str | None]:

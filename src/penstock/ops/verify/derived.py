@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.engine.delta.version import parse
+from penstock.engine.protocol.log import DeltaLog
 from penstock.errors import PenstockError
 from penstock.ops.broker import Held
 from penstock.ops.stale import stale_against
@@ -119,7 +120,7 @@ def _quarantined(look: Look, columns: Columns | None) -> Coordinates:
     """Of the batches that the table has: a running one may be further by now."""
     table, entry = look.table, look.tail.entry
     place = quarantine_of(table.name, table.uri)
-    if not table.may_reject or not look.store.names(f"{place.uri}/_delta_log"):
+    if not table.may_reject or not DeltaLog(look.store, place.uri, place.table).versions():
         return Coordinates()
     where = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
     if columns is None:

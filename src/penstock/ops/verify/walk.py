@@ -65,6 +65,8 @@ class _Walk:
         elif entry.key == last.key:
             self._repeated(commit, entry, last)
             return
+        elif entry.kind in BESIDE and entry.key < last.key:
+            return  # its writer had not seen the last batch: it moves no position
         elif entry.kind == "open":
             self._open(commit, entry, last)
         else:

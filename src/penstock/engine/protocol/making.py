@@ -1,0 +1,91 @@
+"""Creating a Delta table: one commit, after whatever a process that died here has left behind is removed.
+
+Delta creates the folder of a table and its log first and writes the commit into it afterwards. A process killed in
+between leaves a folder without a table in it, and Delta then says of it that it exists when it is created, and that it
+does not when it is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from penstock.engine.identifiers import quote
+from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.store import Store
+from penstock.errors import TableChanged
+
+LOG = "_delta_log"
+_UNFINISHED = re.compile(r"\..+\.tmp|\.[^/]*\.crc|\d{20}\.crc")
+"""What is in a log before its first commit: the commit under a temporary name, and checksums."""
+_FOLDERS = ("_staged_commits", "_sidecars", "_commits")
+"""Folders that Delta may create in a log; without a commit they are empty."""
+_SHOWN = 3
+
+
+def create_table(
+    spark: SparkSession,
+    log: DeltaLog,
+    uri: str,
+    schema: StructType,
+    properties: Mapping[str, str],
+    *,
+    metadata: str | None = None,
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
+) -> None:
+    """Without a job and without a data file. `metadata` goes with the commit: it is a conf of the session, so there is
+    one for this commit alone, because other tables are created at the same time. Raises TableChanged if the folder
+    holds files of another kind."""
+    remove_unfinished(log.store, uri, log.table)
+    session = spark.newSession()
+    if metadata is not None:
+        session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
+    # Delta compares two spellings of the one place that it was given, file:///lake and file:/lake, and finds two.
+    session.conf.set("spark.databricks.delta.legacy.allowAmbiguousPathsInCreateTable", "true")
+    table = DeltaTable.create(session).tableName(f"delta.{quote(uri)}").location(uri).addColumns(schema)
+    for name, value in properties.items():
+        table = table.property(name, value)
+    if partition_by:
+        table = table.partitionedBy(*partition_by)
+    if cluster_by:
+        table = table.clusterBy(*cluster_by)
+    table.execute()
+
+
+def remove_unfinished(store: Store, uri: str, table: str) -> None:
+    """Of a table without a commit: empties its folder of what was left by a process that died while it created it.
+
+    Nothing else is ever removed: files are deleted by their names, and folders only if they are empty, so that what
+    another process writes at this moment stays."""
+    inside = store.names(uri)
+    if not inside:
+        return
+    in_log = store.names(f"{uri}/{LOG}")
+    others = [name for name in inside if name != LOG]
+    others += [f"{LOG}/{name}" for name in in_log if not _left_behind(store, f"{uri}/{LOG}", name)]
+    if others:
+        shown = ", ".join(sorted(others)[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if others[_SHOWN:] else "")
+        raise TableChanged(
+            f"its folder {uri} holds files, but no Delta table: there is no commit in {LOG}, and there is {shown}",
+            where=table,
+            hint="nothing was changed. If these files were a table, put its log back; if they are something else, move "
+            "them away, or give the table another name",
+        )
+    for name in in_log:
+        path = f"{uri}/{LOG}/{name}"
+        if name in _FOLDERS:
+            store.delete_empty(path)
+        else:
+            store.delete(path)
+    store.delete_empty(f"{uri}/{LOG}")
+
+
+def _left_behind(store: Store, folder: str, name: str) -> bool:
+    if name in _FOLDERS:
+        return not store.names(f"{folder}/{name}")
+    return _UNFINISHED.fullmatch(name) is not None

@@ -1,0 +1,125 @@
+"""Tables whose creation was cut off, seen by the verbs that start no JVM: they do not exist yet, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from project_file import AWAY
+from tests.integration.unfinished import DONE, STEPS
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.engine.protocol.making import remove_unfinished
+from penstock.engine.store import LocalStore
+from penstock.errors import PenstockError
+from penstock.ops import status as status_ops
+from penstock.ops.verify import table as verify_ops
+from penstock.plan.build import build_plan
+from penstock.plan.files import FilesSource
+from penstock.plan.model import Plan
+from penstock.spec.load import load_project
+
+PROJECT = (
+    AWAY
+    + """\
+tables:
+  bronze.k: {from: {kafka: orders}}
+  bronze.f: {from: {files: in, format: json, schema: id BIGINT}}
+  silver.q:
+    from: {table: bronze.k}
+    decode: {json: value, schema: id BIGINT}
+    lookups: {files: bronze.f}
+    sql: SELECT q.*, f.id AS other FROM q LEFT JOIN files f ON q.id = f.id
+  silver.m:
+    from: {table: bronze.k}
+    decode: {json: value, schema: "id BIGINT, seq BIGINT"}
+    write: {merge: {keys: [id], sequence: seq}}
+  gold.a: {from: {table: silver.q}, aggregate: {keys: [id], metrics: {n: count(*)}}}
+sinks:
+  out: {from: {table: bronze.k}, to: {kafka: out}}
+"""
+)
+VERBS = [
+    ["status"],
+    ["status", "--json"],
+    ["history", "silver.q"],
+    ["dlq", "list"],
+    ["dlq", "show", "silver.q"],
+    ["dlq", "redrive", "silver.q", "--yes"],
+    ["checkpoints", "list"],
+    ["checkpoints", "show", "bronze.f"],
+    ["checkpoints", "heal", "bronze.k", "--dry-run"],
+    ["plan"],
+    ["verify"],
+    ["verify", "--json"],
+    ["optimize", "--dry-run"],
+    ["vacuum", "--dry-run"],
+    ["replay", "silver.q", "--dry-run"],
+    ["rewind", "silver.q", "--version", "0", "--dry-run"],
+]
+HALF = [step for step in STEPS if step not in DONE and step != "nothing"]
+
+
+@pytest.fixture(autouse=True)
+def _do_not_wait_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_ops, "BROKER_TIMEOUT", 0.05)
+    monkeypatch.setattr(verify_ops, "BROKER_TIMEOUT", 0.05)
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "penstock.yml").write_text(PROJECT)
+    return build_plan(load_project(tmp_path))
+
+
+def folders(plan: Plan) -> list[Path]:
+    found = []
+    for table in plan.tables:
+        found += [Path(table.uri), Path(f"{table.uri}__quarantine")]
+        found += [Path(table.source.uri)] if isinstance(table.source, FilesSource) else []
+    return found
+
+
+def call(plan: Plan, *words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["-C", plan.root, *words], env={"COLUMNS": "100"})
+    error = done.exception
+    assert error is None or isinstance(error, PenstockError | SystemExit), (words, error)
+    told = f"{error.message} {error.hint}" if isinstance(error, PenstockError) else ""
+    times = r"\d+[.,]\d+ ?(ms|s|GB|MB)|\d+ (ms|s|bytes)|\d{4}-\d\d-\d\d[T ][\d:.]+Z?|\d{5,}"
+    return done.exit_code, re.sub(times, "…", done.output + told)
+
+
+@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+def test_a_table_whose_creation_was_cut_off_is_one_that_was_not_created_yet(plan: Plan, words: list[str]) -> None:
+    Path(plan.lake).mkdir()
+    expected = call(plan, *words)
+    for step in HALF:
+        shutil.rmtree(plan.lake)
+        for folder in folders(plan):
+            STEPS[step](folder, b'{"commitInfo":{}}\n')
+        assert call(plan, *words) == expected, step
+
+
+def test_doctor_finds_the_same_as_before_the_first_run(plan: Plan) -> None:
+    def found() -> list[tuple[str, str, str]]:
+        done = CliRunner().invoke(app, ["-C", plan.root, "doctor", "--json"])
+        return [(one["id"], one["subject"], one["level"]) for one in json.loads(done.stdout)["checks"]]
+
+    Path(plan.lake).mkdir()
+    expected = found()
+    for folder in folders(plan):
+        STEPS["half of it"](folder, b"{}")
+    assert found() == expected
+
+
+@pytest.mark.parametrize("step", HALF)
+def test_what_was_left_behind_is_removed_and_only_that(plan: Plan, step: str) -> None:
+    folder = Path(plan.tables[0].uri)
+    STEPS[step](folder, b"{}")
+    remove_unfinished(LocalStore(), str(folder), "bronze.k")
+    assert not list(folder.iterdir())
