@@ -59,14 +59,18 @@ final class Record {
 
   /** The parser would take them for a mark, or for a sign of UTF-16. */
   void refuseOtherEncodings() {
+    if (isOtherEncoding()) {
+      throw new Fault("malformed_json", "not JSON, at byte 0: " + Shown.of(bytes));
+    }
+  }
+
+  boolean isOtherEncoding() {
     boolean marked = bytes.length >= 3 && bytes[0] == (byte) 0xEF && bytes[1] == (byte) 0xBB && bytes[2] == (byte) 0xBF;
     boolean zero = false;
     for (int i = 0; i < Math.min(bytes.length, 4); i++) {
       zero |= bytes[i] == 0;
     }
-    if (marked || zero) {
-      throw new Fault("malformed_json", "not JSON, at byte 0: " + Shown.of(bytes));
-    }
+    return marked || zero;
   }
 
   /** To the start of the object that the whole text must be. */
@@ -118,6 +122,12 @@ final class Record {
     String path = path(parser.currentToken().isStructStart() ? place.getParent() : place);
     fault = new Fault(reason, path + ": " + Shown.of(bytes, start, endOfValue()) + what);
     return null;
+  }
+
+  /** Where the parser stands: the path of the field. */
+  String place() {
+    JsonStreamContext place = parser.getParsingContext();
+    return path(place.hasCurrentName() || place.inRoot() || place.inArray() ? place : place.getParent());
   }
 
   int start() {
