@@ -1,4 +1,4 @@
-"""Which texts each type takes, and as which value: docs/types.md once more, in plain Python, by nothing of Penstock's."""
+"""Which texts each type takes, and as which value: docs/types.md again, in plain Python, by nothing of Penstock's."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from tests import type_rules
 
 if TYPE_CHECKING:

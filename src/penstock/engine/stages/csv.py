@@ -1,8 +1,8 @@
 """CSV lines and plain text.
 
 Every field is read as text and then converted by the rules that JSON has (docs/types.md), in the JVM:
-jar_data/java/penstock/json/Cells.java. A value that does not fit is a fault of its record: the parser would round it, or
-make NULL of it.
+jar_data/java/penstock/json/Cells.java. A value that does not fit is a fault of its record: the parser would round it,
+or make NULL of it.
 """
 
 from __future__ import annotations

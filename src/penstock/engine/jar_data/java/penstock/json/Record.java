@@ -6,6 +6,7 @@ import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.core.io.JsonStringEncoder;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Set;
@@ -215,15 +216,24 @@ final class Record {
     return under + written(place);
   }
 
+  /** Without recursion: it is asked too when the stack is full. */
   private String written(JsonStreamContext place) {
-    if (place == null || place.inRoot() || place.getParent().inRoot() && hidden.equals(place.getCurrentName())) {
-      return "";
+    ArrayDeque<JsonStreamContext> steps = new ArrayDeque<>();
+    for (; place != null && !place.inRoot(); place = place.getParent()) {
+      if (place.getParent().inRoot() && hidden.equals(place.getCurrentName())) {
+        break;
+      }
+      steps.push(place);
     }
-    String before = written(place.getParent());
-    if (place.inArray()) {
-      return before + "[" + place.getCurrentIndex() + "]";
+    StringBuilder path = new StringBuilder();
+    for (JsonStreamContext step : steps) {
+      if (step.inArray()) {
+        path.append('[').append(step.getCurrentIndex()).append(']');
+      } else {
+        path.append(path.isEmpty() ? "" : ".").append(step.getCurrentName());
+      }
     }
-    return before.isEmpty() ? place.getCurrentName() : before + "." + place.getCurrentName();
+    return path.toString();
   }
 
   private static String named(DataType type) {
