@@ -3,6 +3,7 @@ rejected with a reason that names the field. Nothing stops the table, and nothin
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import struct
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.hostile_values import NUMBERS, OTHERS, RAW, TIMES, in_csv, in_json, texts
-from tests.type_rules import Refused, of_json, of_line, parsed, whole
+from tests.type_rules import FIRST, LAST, Refused, of_json, of_line, parsed, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +76,7 @@ def decoded(
     ddl = ", ".join(f"{name} {kind}" for name, kind in schema.items())
     options = csv_options({}) if form == "csv" else {}
     frame = spark.createDataFrame(list(enumerate(records)), "__n INT, value STRING")
+    frame = frame.selectExpr("*", "CAST(NULL AS STRING) AS __key")
     made = _decoder(DecodePlan(form, "value", parse_ddl(ddl), options=options, **plan), None).decode(frame)  # type: ignore[arg-type]
     values = [
         f"{AS_NUMBER.get(schema[name], '{}').format(value)} AS `{name}`"
@@ -214,6 +216,109 @@ def test_random_values_of_every_type(spark: SparkSession, seed: int, zone: str) 
     written = texts(chance, 3_000)
     run_json(spark, [in_json(text, chance) for text in written], zone)
     run_csv(spark, written, zone)
+
+
+CONNECT, DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
+UNITS = {"Timestamp": 1000, "MicroTimestamp": 1, "NanoTimestamp": 0}
+CHANGED = {
+    "t": "TIMESTAMP",
+    "tn": "TIMESTAMP_NTZ",
+    "da": "DATE",
+    "n5": "DECIMAL(5,2)",
+    "n38": "DECIMAL(38,0)",
+    "n38s": "DECIMAL(38,38)",
+    "i64": "BIGINT",
+    "d": "DOUBLE",
+}
+
+
+def counts() -> list[int]:
+    edges = [FIRST, LAST, FIRST // 1000, LAST // 1000, FIRST * 1000, LAST * 1000, -719162, 2932896, 2**31, 2**53, 2**63]
+    return [
+        0,
+        1,
+        -1,
+        999,
+        1000,
+        *(sign * edge + step for edge in edges for step in (-1, 0, 1, 1000) for sign in (1, -1)),
+    ]
+
+
+def counted(kind: str, value: int, unit: int) -> int:
+    """A time of that many units; `unit` is its microseconds, or 0 for nanoseconds."""
+    if unit == 0 and value % 1000:
+        raise Refused
+    return bounded(value * unit if unit else value // 1000)
+
+
+def bounded(micros: int) -> int:
+    if not FIRST <= micros <= LAST:
+        raise Refused
+    return micros
+
+
+def unscaled(kind: str, value: int, scale: int) -> Any:
+    return of_json(kind, f"{value}e{-scale}")
+
+
+def envelope(column: str, value: str, meaning: dict[str, Any] | None) -> str:
+    image = {"type": "struct", "field": "after", "fields": [{"field": column, **(meaning or {"type": "struct"})}]}
+    part = json.dumps({"type": "struct", "fields": [image]}) if meaning is not None else "null"
+    source = '{"connector":"other","ts_ms":1767225600123}'
+    return f'{{"schema":{part},"payload":{{"op":"c","after":{{"{column}":{value}}},"source":{source}}}}}'
+
+
+def changes() -> Iterator[tuple[str, str, Any]]:
+    """Column, record, and a function that gives the value."""
+    for number in counts():
+        for column in ("t", "tn"):
+            for name, unit in UNITS.items():
+                record = envelope(column, str(number), {"type": "int64", "name": DEBEZIUM + name})
+                yield column, record, lambda number=number, unit=unit, column=column: counted(column, number, unit)
+        for name in (DEBEZIUM + "Date", CONNECT + "Date"):
+            record = envelope("da", str(number), {"type": "int32", "name": name})
+            yield "da", record, lambda number=number: bounded(number * 86_400_000_000) // 86_400_000_000
+    for number in (0, 1, -1, 127, -128, 10**5, 99999, 10**37, 10**38 - 1, -(10**38) + 1, 10**38, 10**60, 2**10_000):
+        content = base64.b64encode(number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)).decode()
+        for column in ("n5", "n38", "n38s"):
+            for scale in (0, 1, 2, -2, 38, 39, 60, -38, 100_000, 2**31 - 1, -(2**31)):
+                meaning = {"type": "bytes", "name": CONNECT + "Decimal", "parameters": {"scale": str(scale)}}
+                wanted = lambda column=column, number=number, scale=scale: unscaled(CHANGED[column], number, scale)  # noqa: E731
+                yield column, envelope(column, json.dumps(content), meaning), wanted
+                yield column, envelope(column, json.dumps({"scale": scale, "value": content}), None), wanted
+    for text in TIMES:
+        written = json.dumps(text)
+        zoned = {"type": "string", "name": DEBEZIUM + "ZonedTimestamp"}
+        yield "t", envelope("t", written, zoned), lambda text=text: of_json("TIMESTAMP", text)
+        yield "tn", envelope("tn", written, zoned), lambda text=text: of_json("TIMESTAMP_NTZ", text)
+        local = text.removesuffix("Z")
+        for meaning in ({"type": "string", "name": DEBEZIUM + "IsoTimestamp"}, None):
+            yield "tn", envelope("tn", written, meaning), lambda local=local: of_json("TIMESTAMP_NTZ", local)
+        day = text.removesuffix("Z") if len(text) == 11 else text
+        yield "da", envelope("da", written, {"type": "string"}), lambda day=day: of_json("DATE", day)
+    for text in NUMBERS:
+        for column in ("i64", "d", "n5", "n38"):
+            record = envelope(column, text, {"type": "double"})
+            yield (
+                column,
+                record,
+                lambda text=text, column=column: of_json(CHANGED[column], parsed(f'{{"a":{text}}}')["a"]),
+            )
+
+
+def test_debezium_values_at_the_limits_of_every_type(spark: SparkSession) -> None:
+    cases = list(changes())
+    records = [record for _, record, _ in cases]
+    wanted: list[list[Any] | None] = []
+    for column, record, of in cases:
+        try:
+            parsed(record)
+            value = of()
+            wanted.append([value if name == column else None for name in CHANGED])
+        except Refused:
+            wanted.append(None)
+    found = decoded(spark, "debezium", CHANGED, records)
+    check("debezium", [f"after.{column}" for column, _, _ in cases], records, wanted, found, least=0.1)
 
 
 def large() -> list[tuple[str, str, Any]]:
