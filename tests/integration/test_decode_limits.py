@@ -210,7 +210,9 @@ def test_times_without_an_offset_are_of_the_session_zone(spark: SparkSession) ->
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("seed", "zone"), enumerate(["UTC", "Europe/Berlin", "America/St_Johns", "Asia/Kolkata"]))
+@pytest.mark.parametrize(
+    ("seed", "zone"), [(1, "UTC"), (2, "Europe/Berlin"), (3, "America/St_Johns"), (4, "Asia/Kolkata")]
+)
 def test_random_values_of_every_type(spark: SparkSession, seed: int, zone: str) -> None:
     chance = random.Random(seed)
     written = texts(chance, 3_000)
@@ -246,7 +248,7 @@ def counts() -> list[int]:
 
 def counted(kind: str, value: int, unit: int) -> int:
     """A time of that many units; `unit` is its microseconds, or 0 for nanoseconds."""
-    if unit == 0 and value % 1000:
+    if not -(2**63) <= value < 2**63 or (unit == 0 and value % 1000):  # an int64, by its schema
         raise Refused
     return bounded(value * unit if unit else value // 1000)
 
