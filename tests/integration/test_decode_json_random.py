@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests import type_rules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,13 +86,12 @@ def no(_: str) -> Any:
 def integer(value: Any, bits: int) -> int | None:
     if value is None:
         return None
-    if (
-        not isinstance(value, Written)
-        or set(value) & set(".eE")
-        or not -(2 ** (bits - 1)) <= int(value) < 2 ** (bits - 1)
-    ):
+    if not isinstance(value, Written):
         raise Bad
-    return int(value)
+    number = Decimal(value)
+    if number != number.to_integral_value() or not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise Bad
+    return int(number)
 
 
 def decimal(value: Any, precision: int, scale: int) -> Decimal | None:
@@ -129,9 +129,12 @@ def boolean(value: Any) -> bool | None:
 def double(value: Any) -> float | None:
     if value is None:
         return None
-    if not isinstance(value, Written) or math.isinf(float(value)):
+    if not isinstance(value, Written):
         raise Bad
-    return float(value)
+    try:
+        return type_rules.double(value)
+    except type_rules.Refused:
+        raise Bad from None
 
 
 def struct(value: Any) -> tuple[str | None, int] | None:

@@ -28,7 +28,7 @@ from penstock.engine.files.names import AS_NAMED, location_of
 from penstock.engine.files.types import merged
 from penstock.engine.identifiers import quote
 from penstock.engine.stages.coordinates import ROW
-from penstock.engine.stages.csv import CORRUPT, CsvDecoder
+from penstock.engine.stages.csv import CORRUPT, CsvDecoder, or_null, with_types
 from penstock.engine.stages.decode import PARSED, Decoded
 from penstock.engine.stages.json import RESCUED
 from penstock.plan.files import FilesSource
@@ -94,7 +94,7 @@ class CsvLines:
     def _headed(self, head: Head, names: Sequence[str], look: Look, tasks: int) -> DataFrame:
         """Parsed here, where the fields of all lines have the same order."""
         lines = self._lines.read(names, tasks).where(f"{ROW} > {head.row}").withColumn("key", F.lit(head.line))
-        fields = lines.withColumn(_FIELDS, _split("value", head, self._source.reader))
+        fields = lines.withColumn(_FIELDS, or_null(lines, _split("value", head, self._source.reader)))
         return fields.withColumn(PARSED, _ordered(F.col(_FIELDS), head, look.schema.names, self._source.reader)).drop(
             _FIELDS
         )
@@ -129,16 +129,16 @@ class HeadedCsv:
     def decode(self, records: DataFrame) -> Decoded:
         assert self.plan.schema is not None
         made = CsvDecoder(self.plan, self.binary).decode(records)
-        frame = records if PARSED in records.columns else records.withColumn(PARSED, self._parsed())
+        frame = records if PARSED in records.columns else records.withColumn(PARSED, self._parsed(records))
         columns = (*made.columns, *([(RESCUED, f"{PARSED}.{_OTHERS}")] if self.plan.rescue else []))
-        return replace(made, frame=frame, columns=columns)
+        return replace(made, frame=with_types(frame, self.plan.schema), columns=columns)
 
-    def _parsed(self) -> Column:
+    def _parsed(self, records: DataFrame) -> Column:
         assert self.plan.schema is not None
         names = [field.name for field in self.plan.schema.fields]
         parsed = F.lit(None).cast(_parsed_type(self.plan.schema))
         for head in self.heads:
-            fields = _split(quote(self.plan.column), head, self.plan.options)
+            fields = or_null(records, _split(quote(self.plan.column), head, self.plan.options))
             ordered = _ordered(fields, head, names, self.plan.options)
             parsed = F.when(F.col("key") == F.lit(head.line), ordered).otherwise(parsed)
         return parsed
@@ -182,7 +182,8 @@ def _ordered(fields: Column, head: Head, names: Sequence[str], options: Mapping[
         (fields[f"_{places[name.casefold()]}"] if name.casefold() in places else nothing).alias(name) for name in names
     ]
     rest = F.nullif(F.to_json(F.struct(*others)), F.lit("{}")) if others else nothing
-    return F.struct(*parts, fields[CORRUPT].alias(CORRUPT), rest.alias(_OTHERS))
+    ordered = F.struct(*parts, fields[CORRUPT].alias(CORRUPT), rest.alias(_OTHERS))
+    return F.when(fields.isNotNull(), ordered)
 
 
 def _parsed_type(schema: Struct) -> str:

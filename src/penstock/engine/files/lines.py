@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as JvmColumn
 from pyspark.sql.types import StructType
 
 from penstock.engine.files.head import BOM, read_through
@@ -17,6 +19,7 @@ from penstock.engine.files.known import no_rows
 from penstock.engine.files.names import AS_NAMED, location_of, name_column
 from penstock.engine.stages.coordinates import FILE, ROW
 from penstock.engine.stages.decode import literal
+from penstock.engine.stages.json import own_class
 from penstock.plan.files import FilesSource
 
 _MORE_THAN_A_FILE = f"{1 << 42}b"
@@ -68,15 +71,10 @@ class Lines:
 
 
 def _elements(documents: DataFrame) -> DataFrame:
-    """The records of documents: the elements of a list, or the document itself. One that is no JSON is a record too: it
-    is rejected then. A list is taken apart as a variant, which keeps every digit of its numbers: `from_json` would make
-    text of their doubles."""
-    is_list = (
-        f"left(trim(LEADING ' \\t\\r\\n' FROM {_LINE}), 1) = '['"
-        f" AND json_array_length(concat('[', {_LINE}, ']')) = 1"  # nothing stands behind it
-    )
-    elements = f"transform(try_variant_get(try_parse_json({_LINE}), '$', 'array<variant>'), one -> to_json(one))"
-    found = documents.selectExpr("*", f"IF({is_list}, {elements}, NULL) AS __list")
+    """The records of documents: the elements of a list, each as it is written, or the document itself. One that is no
+    JSON is a record too: it is rejected then."""
+    taken_apart = own_class(documents.sparkSession, "Elements").column(F.col(_LINE)._jc)
+    found = documents.withColumn("__list", JvmColumn(taken_apart))
     apart = found.where("__list IS NULL OR size(__list) > 0").selectExpr(
         "*", "posexplode_outer(__list) AS (__place, __element)"
     )

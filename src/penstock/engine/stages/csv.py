@@ -1,23 +1,27 @@
 """CSV lines and plain text.
 
-Every field is read as text and then converted, so that a value that does not fit is a fault of its record: the parser
-would round it, or make NULL of it.
+Every field is read as text and then converted by the rules that JSON has (docs/types.md), in the JVM:
+jar_data/java/penstock/json/Cells.java. A value that does not fit is a fault of its record: the parser would round it,
+or make NULL of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as JvmColumn
 
 from penstock.engine.identifiers import quote
 from penstock.engine.stages.decode import PARSED, Decoded, absent, case, literal, reason
-from penstock.engine.stages.leaves import Read, any_of, read
+from penstock.engine.stages.json import own_class
 from penstock.plan.stages import DecodePlan
-from penstock.spec.schema import MAX_PRECISION, Column, Scalar
+from penstock.spec.schema import Struct
 
 CORRUPT = "__corrupt"
+TYPED = "__typed"
+"""The columns of the schema, and the reason of a line that has a value which does not fit."""
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 _SHOWN = 80
 
@@ -32,34 +36,45 @@ class CsvDecoder:
         fields, column = self.plan.schema.fields, quote(self.plan.column)
         wanted = ", ".join(f"{quote(field.name)} STRING" for field in fields)
         parsed = F.from_csv(F.expr(column), F.lit(f"{wanted}, {CORRUPT} STRING"), {**_OPTIONS, **self.plan.options})
-        reads = [(field, _read(field, f"{PARSED}.{quote(field.name)}")) for field in fields]
-        faults = tuple(fault for _, made in reads for fault in made.faults)
-        missing = tuple(f"{PARSED}.{quote(field.name)} IS NULL" for field in fields if field.required)
+        frame = with_types(records.withColumn(PARSED, or_null(records, parsed)), self.plan.schema)
         bad = (
             f"{column} IS NULL OR {PARSED} IS NULL OR trim({column}) = '' OR {PARSED}.{CORRUPT} IS NOT NULL"
-            f" OR {any_of((*missing, *faults))}"
+            f" OR {self._zero} OR {TYPED}.__reason IS NOT NULL"
         )
-        columns = tuple((field.name, made.value) for field, made in reads)
-        return Decoded(records.withColumn(PARSED, parsed), columns, f"({bad})", self._why(reads))
+        columns = tuple((field.name, f"{TYPED}.{quote(field.name)}") for field in fields)
+        return Decoded(frame, columns, f"({bad})", self._why(len(fields)))
 
-    def _why(self, reads: list[tuple[Column, Read]]) -> str:
+    @property
+    def _zero(self) -> str:
+        """Whether a line may have lost a NUL character: Spark's parser drops them from a last field in quotes."""
+        column, sign = quote(self.plan.column), self.plan.options.get("quote", '"')
+        return f"(contains({column}, chr(0)) AND contains({column}, {literal(sign)}))"
+
+    def _why(self, count: int) -> str:
         column = quote(self.plan.column)
         conditions = absent(self.plan.column, self.binary)
+        zero = literal("a NUL character in a line with quotes: ")
+        conditions.append((self._zero, reason("malformed_csv", f"concat({zero}, left({column}, {_SHOWN}))")))
         conditions.append(
             (
                 f"{PARSED} IS NULL OR {PARSED}.{CORRUPT} IS NOT NULL",
-                reason("malformed_csv", f"concat('not {len(reads)} fields: ', left({column}, {_SHOWN}))"),
+                reason("malformed_csv", f"concat('not {count} fields: ', left({column}, {_SHOWN}))"),
             )
         )
-        for field, made in reads:
-            found = f"{PARSED}.{quote(field.name)}"
-            if field.required:
-                detail = literal(f"{field.name} is missing or null")
-                conditions.append((f"{found} IS NULL", reason("missing_field", detail)))
-            if made.faults:
-                detail = f"concat({literal(f'{field.name}: ')}, {found}, {literal(f' does not fit {field.type}')})"
-                conditions.append((any_of(made.faults), reason("wrong_type", detail)))
-        return case(conditions, reason("malformed_csv", f"left({column}, {_SHOWN})"))
+        return case(conditions, f"named_struct('reason', {TYPED}.__reason, 'detail', {TYPED}.__detail)")
+
+
+def with_types(frame: DataFrame, schema: Struct) -> DataFrame:
+    """With TYPED, made of the texts in PARSED."""
+    spark = frame.sparkSession
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    made = own_class(spark, "Cells").column(F.col(PARSED)._jc, schema.columns(), zone)
+    return frame.withColumn(TYPED, JvmColumn(made))
+
+
+def or_null(records: DataFrame, parsed: Column) -> Column:
+    """NULL where Spark's parser raises, as it does for a line of more than 20,480 fields: that would stop the table."""
+    return JvmColumn(own_class(records.sparkSession, "Cells").orNull(parsed._jc))
 
 
 @dataclass(frozen=True)
@@ -73,15 +88,3 @@ class TextDecoder:
         conditions = absent(self.plan.column, self.binary)[:-1]  # an empty text is a text
         why = case(conditions, reason("no_value", literal(f"{self.plan.column} is null")))
         return Decoded(records, ((name, column),), f"({column} IS NULL)", why)
-
-
-def _read(field: Column, text: str) -> Read:
-    """A field of a line as its type, by the same rules as those of JSON; here every type comes as text."""
-    kind = field.type
-    assert isinstance(kind, Scalar)
-    if kind.name in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "STRING"):
-        return read(kind, text)
-    wide = replace(kind, precision=MAX_PRECISION, scale=MAX_PRECISION - (kind.precision - kind.scale))
-    through = f"try_cast({text} AS {wide if kind.name == 'DECIMAL' else kind})"
-    made = read(kind, through)
-    return Read(made.value, (f"{text} IS NOT NULL AND {through} IS NULL", *made.faults))

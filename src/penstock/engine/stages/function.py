@@ -25,9 +25,11 @@ from penstock.engine.stages.decode import Decoder, case, literal, reason
 from penstock.engine.stages.json import JsonDecoder
 from penstock.engine.stages.judge import BAD, GONE, Judged, judge
 from penstock.engine.stages.observed import Observed
-from penstock.engine.stages.rejects import FAILED, RAW, raw_columns, reject, size_of
+from penstock.engine.stages.rejects import FAILED, NOTHING_FAILED, RAW, raw_columns, reject, size_of
 from penstock.engine.stages.transform import Transform, load_transform
+from penstock.engine.stages.years import DETAIL, MARK, marks, outside_years
 from penstock.errors import Terminal
+from penstock.plan.files import FilesSource
 from penstock.plan.model import KafkaSource, TablePlan
 from penstock.plan.stages import KEY as MERGE_KEY
 from penstock.plan.stages import SEQUENCE, DecodePlan, Expectation
@@ -123,6 +125,10 @@ class StagedTable:
     def _unmet(self) -> str:
         """The reason of a row that did not meet what was expected of it."""
         named = reason("expectation", f"array_join({FAILED}, ', ')")
+        if isinstance(self._table.source, FilesSource):
+            column = f"substring(get({FAILED}, 0), {len(MARK) + 1})"
+            outside = reason("out_of_range", f"concat({column}, {literal(f': {DETAIL}')})")
+            named = case([(f"startswith(get({FAILED}, 0), '{MARK}')", outside)], named)
         merge = self._table.write.merge
         if merge is None:
             return named
@@ -165,7 +171,17 @@ class StagedTable:
         if stages.decode is None:
             columns = records.columns
             kept = partial(reject, raw, SOURCE)
-            return judge(records, columns, expectations, bad="false", place=place, reject=kept, size=size_of(raw))
+            outside = outside_years(records.schema) if isinstance(table.source, FilesSource) else {}
+            return judge(
+                records,
+                columns,
+                expectations,
+                bad=f"({' OR '.join(outside.values())})" if outside else "false",
+                marked=marks(outside) if outside else NOTHING_FAILED,
+                place=place,
+                reject=kept,
+                size=size_of(raw),
+            )
         decode = stages.decode
         if raw.get("value") == "NULL" and decode.format != "text":  # payloads as bytes: they are decoded as text
             records = records.withColumn(_TEXT, F.expr(_text(quote(decode.column))))

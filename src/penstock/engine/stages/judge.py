@@ -81,10 +81,11 @@ def judge(
     reject: Callable[[str], str],
     size: str,
     gone: str = "false",
+    marked: str = NOTHING_FAILED,
 ) -> Judged:
     """`bad` marks rows that are out whatever the expectations say, `gone` those that are dropped so. `place`, `reject`
     and `size` are expressions: where a row came from, what is kept of it if it is out, made of what it failed, and how
-    large that is."""
+    large that is. `marked`: what rows failed that are out by `bad`."""
     found = checks(expectations, place)
     marks = frame.selectExpr(
         "*",
@@ -99,7 +100,7 @@ def judge(
     )
     names = tuple(name for name, _ in found.counts)
     kept = [*map(quote, columns), OUT, DROP, FINE, *(f"`{UNMET}{name}`" for name in names)]
-    failed = f"IF({bad}, {NOTHING_FAILED}, {found.failed})"
+    failed = f"IF({bad}, {marked}, {found.failed})"
     large = f"{size} > {LARGEST_BROUGHT}"
     whole = numbered.selectExpr(
         *kept,

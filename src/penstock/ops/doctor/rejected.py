@@ -14,6 +14,7 @@ MANY, MOST = 0.01, 0.5
 """Shares of the rows that were read."""
 _COLUMN = "_rescued"
 _LONGEST = 40
+_OF_A_FIELD = ("wrong_type", "out_of_range", "missing_field", "decode_failed")
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def rescued(table: str, found: Rescued) -> Check:
 
 def reason_said(reason: str | None, detail: str | None) -> str:
     """The reason and the field it is about. What the record held stays out: it may be anybody's."""
-    name = (detail or "").partition(":")[0].strip() if reason in ("wrong_type", "out_of_range", "missing_field") else ""
+    name = (detail or "").partition(":")[0].strip() if reason in _OF_A_FIELD else ""
     if reason == "expectation":
         name = (detail or "").strip()
     shown = "".join(letter if letter.isprintable() else "?" for letter in name)[:_LONGEST]

@@ -3,7 +3,6 @@ package penstock.json;
 import java.io.IOException;
 import java.io.Serializable;
 import java.nio.ByteBuffer;
-import java.time.ZoneId;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -15,6 +14,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
+import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.types.AbstractDataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -53,6 +53,7 @@ public final class Changes implements Serializable {
   public static Column column(Column value, Column key, String ddl, String zone, boolean rescue, String times,
       String decimals, String before) {
     Changes changes = new Changes(ddl, zone, rescue, times, decimals, before);
+    changes.schema(); // a type or a zone that cannot be is no matter of a record
     StructType columns = StructType.fromDDL(ddl).asNullable()
         .add(OP, DataTypes.StringType).add(CHANGED_AT, DataTypes.TimestampType).add(POSITION, DataTypes.StringType);
     for (String more : List.of(Decoder.RESCUED, Decoder.UNKNOWN, Decoder.REASON, Decoder.DETAIL)) {
@@ -66,7 +67,7 @@ public final class Changes implements Serializable {
     return ExpressionUtils.column(new Invoke(self, "decode", columns, arguments, types, false, false, true));
   }
 
-  /** Never null. */
+  /** Never null, and never an exception: whatever is wrong with a record is the reason why it is rejected. */
   public InternalRow decode(UTF8String value, UTF8String key) {
     int width = width();
     Object[] row = new Object[width + MORE];
@@ -77,8 +78,8 @@ public final class Changes implements Serializable {
       return Decoder.faulty(row, new Fault("not_utf8", "the text is not UTF-8"));
     }
     byte[] bytes = value.getBytes();
+    Envelope envelope = new Envelope(this, rescue);
     try {
-      Envelope envelope = new Envelope(this, rescue);
       envelope.read(bytes, row);
       envelope.settle(row, key == null || !key.isValid() ? null : key.getBytes());
       long micros = envelope.changedAt();
@@ -92,6 +93,8 @@ public final class Changes implements Serializable {
       return Decoder.faulty(row, fault);
     } catch (IOException error) {
       return Decoder.faulty(row, Decoder.malformed(error, bytes));
+    } catch (RuntimeException | StackOverflowError error) {
+      return Decoder.faulty(row, Decoder.failed(error, envelope.record() == null ? "" : envelope.record().place()));
     }
   }
 
@@ -105,7 +108,7 @@ public final class Changes implements Serializable {
     Schema found = schema;
     if (found == null) {
       StructType struct = StructType.fromDDL(ddl);
-      Encoded encoded = new Encoded(ZoneId.of(zone), times, decimals);
+      Encoded encoded = new Encoded(DateTimeUtils.getZoneId(zone), times, decimals);
       Readers plain = new Readers(encoded.fields(struct, null, true), encoded.fields(struct, null, false));
       found = schema = new Schema(struct, encoded, plain, new ConcurrentHashMap<>(), new ConcurrentHashMap<>());
     }

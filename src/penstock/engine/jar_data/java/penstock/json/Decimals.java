@@ -1,16 +1,15 @@
 package penstock.json;
 
-import com.fasterxml.jackson.core.JsonToken;
-import java.io.IOException;
 import java.math.BigDecimal;
+import java.math.BigInteger;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.DecimalType;
 
-/** Decimals, never rounded: from numbers, and from texts, as which many systems send them. */
-final class Decimals implements Values {
-  private static final int LONGEST = 1000;
+/** Decimals, never rounded. */
+final class Decimals implements Texts {
   private static final int DIGITS_OF_A_LONG = 18;
   private static final long[] TENS = new long[DIGITS_OF_A_LONG + 1];
+  private static final int LONGEST_UNSCALED = 1024; // bytes: far more than any DECIMAL, and quick to divide
 
   static {
     TENS[0] = 1;
@@ -19,38 +18,41 @@ final class Decimals implements Values {
     }
   }
 
-  private final DecimalType type;
   private final int precision;
   private final int scale;
 
   Decimals(DecimalType type) {
-    this.type = type;
     precision = type.precision();
     scale = type.scale();
   }
 
   @Override
-  public Object read(Record record) throws IOException {
-    JsonToken token = record.parser.currentToken();
-    if (!token.isNumeric() && token != JsonToken.VALUE_STRING) {
-      return record.wrong(type);
-    }
-    char[] text = record.parser.getTextCharacters();
-    int from = record.parser.getTextOffset(), length = record.parser.getTextLength();
-    Decimal plain = plain(text, from, length);
+  public Object read(char[] text, int from, int to) {
+    Decimal plain = plain(text, from, to - from);
     if (plain != null) {
       return plain;
     }
-    if (!token.isNumeric() && !isNumber(text, from, length)) {
-      return record.wrong(type);
+    Written number = Written.of(text, from, to);
+    if (number == null) {
+      return WRONG;
     }
-    Decimal exact = length > LONGEST ? null : exact(new String(text, from, length));
-    return exact != null ? exact : record.unfit(type);
+    if (number.digits == 0) {
+      return zero();
+    }
+    long shift = number.exponent + scale;
+    if (shift < 0 || number.digits + shift > precision) {
+      return UNFIT;
+    }
+    if (precision <= DIGITS_OF_A_LONG) {
+      long value = number.smallDigits() * TENS[(int) shift];
+      return Decimal.createUnsafe(number.negative ? -value : value, precision, scale);
+    }
+    return made(number.allDigits().multiply(BigInteger.TEN.pow((int) shift)));
   }
 
   /** Of digits with a point, as nearly all are written; null if it takes more than that. */
   private Decimal plain(char[] text, int from, int length) {
-    if (length == 0 || length > DIGITS_OF_A_LONG || precision > DIGITS_OF_A_LONG) {
+    if (length <= 0 || length > DIGITS_OF_A_LONG || precision > DIGITS_OF_A_LONG) {
       return null;
     }
     boolean negative = text[from] == '-';
@@ -76,54 +78,36 @@ final class Decimals implements Values {
     return Decimal.createUnsafe(negative ? -value : value, precision, scale);
   }
 
-  private Decimal exact(String text) {
-    try {
-      return exact(new BigDecimal(text));
-    } catch (NumberFormatException beyondEveryExponent) {
-      return null;
-    }
+  private Decimal zero() {
+    return Decimal.apply(BigDecimal.ZERO.setScale(scale), precision, scale);
   }
 
-  /** Null if it does not fit. */
-  Decimal exact(BigDecimal value) {
+  private Decimal made(BigInteger unscaled) {
+    return Decimal.apply(new BigDecimal(unscaled, scale), precision, scale);
+  }
+
+  /** Of a whole number in two's complement, of which `of` digits are behind the point. UNFIT if it does not fit. */
+  Object unscaled(byte[] bytes, int of) {
+    if (bytes.length > LONGEST_UNSCALED) {
+      return UNFIT;
+    }
+    BigInteger value = new BigInteger(bytes);
     if (value.signum() == 0) {
-      return Decimal.apply(BigDecimal.ZERO.setScale(scale), precision, scale);
+      return zero();
     }
-    value = value.stripTrailingZeros();
-    boolean fits = value.scale() <= scale && (long) value.precision() - value.scale() <= precision - scale;
-    return fits ? Decimal.apply(value.setScale(scale), precision, scale) : null;
-  }
-
-  /** By the grammar of JSON, with a plus sign or zeros before it if it likes. */
-  private static boolean isNumber(char[] text, int from, int length) {
-    int at = from, end = from + length;
-    if (at < end && (text[at] == '-' || text[at] == '+')) {
-      at++;
+    long shift = (long) scale - of;
+    if (shift > precision || -shift > 3L * LONGEST_UNSCALED) { // that many digits it does not have
+      return UNFIT;
     }
-    int whole = digits(text, at, end);
-    at += whole;
-    int behind = 0;
-    if (at < end && text[at] == '.') {
-      behind = digits(text, ++at, end);
-      at += behind;
+    if (shift < 0) {
+      BigInteger[] parts = value.divideAndRemainder(BigInteger.TEN.pow((int) -shift));
+      if (parts[1].signum() != 0) {
+        return UNFIT;
+      }
+      value = parts[0];
+    } else {
+      value = value.multiply(BigInteger.TEN.pow((int) shift));
     }
-    if (whole + behind == 0) {
-      return false;
-    }
-    if (at < end && (text[at] == 'e' || text[at] == 'E')) {
-      at += at + 1 < end && (text[at + 1] == '-' || text[at + 1] == '+') ? 2 : 1;
-      int exponent = digits(text, at, end);
-      at += exponent;
-      return exponent > 0 && at == end;
-    }
-    return at == end;
-  }
-
-  private static int digits(char[] text, int from, int end) {
-    int at = from;
-    while (at < end && text[at] >= '0' && text[at] <= '9') {
-      at++;
-    }
-    return at - from;
+    return value.abs().compareTo(BigInteger.TEN.pow(precision)) < 0 ? made(value) : UNFIT;
   }
 }

@@ -7,7 +7,6 @@ import com.fasterxml.jackson.core.StreamReadConstraints;
 import com.fasterxml.jackson.core.exc.StreamConstraintsException;
 import java.io.IOException;
 import java.io.Serializable;
-import java.time.ZoneId;
 import java.util.List;
 import java.util.Objects;
 import java.util.Set;
@@ -17,6 +16,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
+import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.types.AbstractDataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -36,6 +36,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class Decoder implements Serializable {
   static final String RESCUED = "__rescued", UNKNOWN = "__unknown", REASON = "__reason", DETAIL = "__detail";
   private static final int DEEPEST = 1000;
+  private static final int LONGEST_MESSAGE = 200;
   static final JsonFactory JSON = JsonFactory.builder()
       .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
       .disable(JsonFactory.Feature.FAIL_ON_SYMBOL_HASH_OVERFLOW) // no record may end a stream
@@ -59,6 +60,7 @@ public final class Decoder implements Serializable {
   /** `expected` are fields that are not of the schema and yet not unknown. */
   public static Column column(Column text, String ddl, String zone, boolean rescue, List<String> expected) {
     Decoder decoder = new Decoder(ddl, zone, rescue, Set.copyOf(expected));
+    decoder.fields(); // a type or a zone that cannot be is no matter of a record
     StructType columns = StructType.fromDDL(ddl).asNullable();
     for (String more : List.of(RESCUED, UNKNOWN, REASON, DETAIL)) {
       columns = columns.add(more, DataTypes.StringType);
@@ -69,12 +71,18 @@ public final class Decoder implements Serializable {
     return ExpressionUtils.column(new Invoke(self, "decode", columns, arguments, types, false, false, true));
   }
 
-  /** Never null. */
-  public InternalRow decode(UTF8String text) {
-    if (fields == null) {
-      fields = new Values.Fields(StructType.fromDDL(ddl), ZoneId.of(zone));
+  private Values.Fields fields() {
+    Values.Fields found = fields;
+    if (found == null) {
+      found = fields = new Values.Fields(StructType.fromDDL(ddl), DateTimeUtils.getZoneId(zone));
     }
-    int width = fields.width();
+    return found;
+  }
+
+  /** Never null, and never an exception: whatever is wrong with a record is the reason why it is rejected. */
+  public InternalRow decode(UTF8String text) {
+    Values.Fields known = fields();
+    int width = known.width();
     Object[] row = new Object[width + 4];
     if (text == null) {
       return faulty(row, new Fault("no_value", "there is no text"));
@@ -83,9 +91,12 @@ public final class Decoder implements Serializable {
       return faulty(row, new Fault("not_utf8", "the text is not UTF-8"));
     }
     byte[] bytes = text.getBytes();
+    Record record = null;
     try (JsonParser parser = JSON.createParser(bytes)) {
-      Record record = new Record(parser, bytes, rescue, expected);
-      read(record, row);
+      record = new Record(parser, bytes, rescue, expected);
+      record.openObject();
+      known.read(record, row, true);
+      record.refuseMore("object");
       row[width] = record.rescued();
       row[width + 1] = UTF8String.fromString(record.unknown());
       return record.fault() == null ? new GenericInternalRow(row) : faulty(row, record.fault());
@@ -93,13 +104,9 @@ public final class Decoder implements Serializable {
       return faulty(row, fault);
     } catch (IOException error) {
       return faulty(row, malformed(error, bytes));
+    } catch (RuntimeException | StackOverflowError error) {
+      return faulty(row, failed(error, record == null ? "" : record.place()));
     }
-  }
-
-  private void read(Record record, Object[] row) throws IOException {
-    record.openObject();
-    fields.read(record, row, true);
-    record.refuseMore("object");
   }
 
   static Fault malformed(IOException error, byte[] bytes) {
@@ -110,7 +117,14 @@ public final class Decoder implements Serializable {
       long place = where.getLocation() == null ? 0 : where.getLocation().getByteOffset();
       return new Fault("malformed_json", "not JSON, at byte " + Math.max(place, 0) + ": " + Shown.of(bytes));
     }
-    throw new IllegalStateException(error);
+    return new Fault("malformed_json", "not JSON: " + Shown.of(bytes));
+  }
+
+  /** What nobody thought of. It must not stop the table: the next start would meet the same record. */
+  static Fault failed(Throwable error, String place) {
+    String message = error.getMessage() == null ? "" : ": " + Shown.of(error.getMessage(), LONGEST_MESSAGE);
+    String where = place.isEmpty() ? "" : place + ": ";
+    return new Fault("decode_failed", where + "cannot be decoded: " + error.getClass().getSimpleName() + message);
   }
 
   static InternalRow faulty(Object[] row, Fault fault) {

@@ -1,11 +1,8 @@
 package penstock.json;
 
-import com.fasterxml.jackson.core.Base64Variants;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
-import java.math.BigDecimal;
-import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.time.ZoneId;
 import java.util.Base64;
@@ -14,13 +11,12 @@ import java.util.UUID;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DateType;
 import org.apache.spark.sql.types.DecimalType;
-import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.IntegralType;
 import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Values as Debezium writes them into JSON. What one means is said by the schema part of its record; without one, by
@@ -36,6 +32,8 @@ final class Encoded {
   private static final long DOUBTFUL = 10_000_000_000_000L; // milliseconds until 2286, microseconds until April of 1970
   private static final long DAY = 86_400_000_000L;
   private static final String DECIMAL = "org.apache.kafka.connect.data.Decimal";
+  private static final String ISO_TIMESTAMP = "io.debezium.time.IsoTimestamp";
+  private static final Texts WHOLE = Texts.of(DataTypes.LongType, null);
   private static final Set<String> DATES = Set.of("io.debezium.time.Date", "org.apache.kafka.connect.data.Date");
 
   private final ZoneId zone;
@@ -132,41 +130,40 @@ final class Encoded {
   }
 
   private Values decimal(DecimalType type, Meaning meaning) {
-    Decimals plain = new Decimals(type);
+    Values plain = Scalars.of(type, zone);
+    Decimals rule = new Decimals(type);
     return record -> {
       JsonToken token = record.parser.currentToken();
       if (token == JsonToken.START_OBJECT) {
-        return variable(record, type, plain);
+        return variable(record, type, rule);
       }
       if (token != JsonToken.VALUE_STRING) {
         return plain.read(record);
       }
       if (meaning != null) {
         if (meaning.type.equals("bytes") && meaning.name.equals(DECIMAL)) {
-          return unscaled(record, type, plain, meaning.scale);
+          return meaning.scale == null
+              ? record.refuse("unknown_encoding", " is a decimal whose schema does not say its scale")
+              : unscaled(record, type, rule, meaning.scale);
         }
         return meaning.type.equals("string") ? plain.read(record) : record.wrong(type);
       }
       return switch (decimals) {
         case "string" -> plain.read(record);
-        case "unscaled" -> unscaled(record, type, plain, type.scale());
+        case "unscaled" -> unscaled(record, type, rule, type.scale());
         default -> record.refuse("unknown_encoding", " may be digits or bytes: write decimals: string if the connector "
             + "has decimal.handling.mode=string, or let it send schemas");
       };
     };
   }
 
-  private static Object unscaled(Record record, DecimalType type, Decimals plain, int scale) throws IOException {
-    byte[] bytes = bytes(record.parser.getText());
-    if (bytes == null) {
-      return record.wrong(type);
-    }
-    Decimal exact = plain.exact(new BigDecimal(new BigInteger(bytes), scale));
-    return exact == null ? record.unfit(type) : exact;
+  private static Object unscaled(Record record, DecimalType type, Decimals rule, int scale) throws IOException {
+    byte[] bytes = bytes(record.parser);
+    return Scalars.settled(record, type, bytes == null ? Texts.WRONG : rule.unscaled(bytes, scale));
   }
 
   /** {"scale": 2, "value": "bytes"}: of a column that says nothing of its scale. */
-  private static Object variable(Record record, DecimalType type, Decimals plain) throws IOException {
+  private static Object variable(Record record, DecimalType type, Decimals rule) throws IOException {
     JsonParser parser = record.parser;
     int start = record.start();
     Integer scale = null;
@@ -177,38 +174,38 @@ final class Encoded {
       if (name.equals("scale") && scale == null && token == JsonToken.VALUE_NUMBER_INT) {
         scale = parser.getNumberType() == JsonParser.NumberType.INT ? parser.getIntValue() : null;
       } else if (name.equals("value") && bytes == null && token == JsonToken.VALUE_STRING) {
-        bytes = bytes(parser.getText());
+        bytes = bytes(parser);
       } else {
         others = true;
         record.skip();
       }
     }
-    if (scale == null || bytes == null || others || Math.abs(scale) > 100_000) {
+    if (scale == null || bytes == null || others) {
       return record.refuse("wrong_type", " is not of type DECIMAL", start);
     }
-    Decimal exact = plain.exact(new BigDecimal(new BigInteger(bytes), scale));
-    return exact == null ? record.refuse("out_of_range", " does not fit " + type.sql(), start) : exact;
+    Object exact = rule.unscaled(bytes, scale);
+    return exact == Texts.UNFIT ? record.refuse("out_of_range", " does not fit " + type.sql(), start) : exact;
   }
 
   /** Null if it is not base64, or nothing. */
-  private static byte[] bytes(String text) {
-    try {
-      byte[] found = Base64Variants.MIME_NO_LINEFEEDS.decode(text);
-      return found.length == 0 ? null : found;
-    } catch (IllegalArgumentException notBase64) {
-      return null;
-    }
+  private static byte[] bytes(JsonParser parser) throws IOException {
+    char[] text = parser.getTextCharacters();
+    int from = parser.getTextOffset();
+    return Bytes.read(text, from, from + parser.getTextLength()) instanceof byte[] found && found.length > 0
+        ? found
+        : null;
   }
 
   private Values time(DataType type, Meaning meaning, Values text) {
+    Texts rule = Texts.of(type, zone);
+    boolean iso = type.typeName().equals("timestamp_ntz") && (meaning == null || meaning.name.equals(ISO_TIMESTAMP));
     return record -> {
       if (record.parser.currentToken() != JsonToken.VALUE_NUMBER_INT) {
-        return text.read(record);
+        return iso && isText(record) ? isoTime(record, type, rule) : text.read(record);
       }
-      if (record.parser.getNumberType() == JsonParser.NumberType.BIG_INTEGER) {
+      if (!(number(record) instanceof Long value)) {
         return record.unfit(type);
       }
-      long value = record.parser.getLongValue();
       String unit = meaning == null ? times : unit(meaning.name);
       if (unit == null) {
         return record.wrong(type);
@@ -217,18 +214,27 @@ final class Encoded {
         return record.refuse("unknown_encoding", " may be milliseconds or microseconds: write times: millis or times: "
             + "micros, or let the connector send schemas");
       }
-      long micros;
-      try {
-        micros = switch (unit) {
-          case "millis" -> Math.multiplyExact(value, 1000L);
-          case "nanos" -> Math.floorDiv(value, 1000L);
-          default -> value;
-        };
-      } catch (ArithmeticException tooLarge) {
+      boolean millis = unit.equals("millis"), nanos = unit.equals("nanos");
+      if (nanos && value % 1000 != 0 || millis && (value < Times.FIRST / 1000 || value > Times.LAST / 1000)) {
         return record.unfit(type);
       }
-      return Scalars.FIRST <= micros && micros <= Scalars.LAST ? (Object) micros : record.unfit(type);
+      long micros = millis ? value * 1000 : nanos ? value / 1000 : value;
+      return Times.FIRST <= micros && micros <= Times.LAST ? (Object) micros : record.unfit(type);
     };
+  }
+
+  /** A whole number that a long holds, or something else. */
+  private static Object number(Record record) throws IOException {
+    char[] text = record.parser.getTextCharacters();
+    int from = record.parser.getTextOffset();
+    return WHOLE.read(text, from, from + record.parser.getTextLength());
+  }
+
+  /** 2024-02-29T10:00:00Z of a time without a zone, as Debezium writes it where it writes times as text. */
+  private static Object isoTime(Record record, DataType type, Texts rule) throws IOException {
+    char[] text = record.parser.getTextCharacters();
+    int from = record.parser.getTextOffset(), to = from + record.parser.getTextLength();
+    return Scalars.settled(record, type, rule.read(text, from, to > from && text[to - 1] == 'Z' ? to - 1 : to));
   }
 
   /** Null if a value of this kind is no moment. */
@@ -252,18 +258,16 @@ final class Encoded {
       if (token != JsonToken.VALUE_NUMBER_INT || !days) {
         return token == JsonToken.VALUE_NUMBER_INT ? record.wrong(type) : text.read(record);
       }
-      if (record.parser.getNumberType() != JsonParser.NumberType.INT) {
-        return record.unfit(type);
-      }
-      int value = record.parser.getIntValue();
-      return Scalars.FIRST <= value * DAY && value * DAY <= Scalars.LAST ? (Object) value : record.unfit(type);
+      boolean fits = number(record) instanceof Long found && Times.FIRST / DAY <= found && found <= Times.LAST / DAY;
+      return fits ? (Object) record.parser.getIntValue() : record.unfit(type);
     };
   }
 
   /** 2024-02-29Z, as Debezium writes it where it writes times as text. */
   private static Object isoDate(Record record, DataType type) throws IOException {
-    String found = record.parser.getText();
-    Object days = found.endsWith("Z") ? Scalars.date(UTF8String.fromString(found.substring(0, 10))) : null;
-    return days == null ? record.wrong(type) : days;
+    char[] text = record.parser.getTextCharacters();
+    int from = record.parser.getTextOffset();
+    Object days = text[from + 10] == 'Z' ? Times.date(text, from, from + 10) : Texts.WRONG;
+    return Scalars.settled(record, type, days);
   }
 }

@@ -209,7 +209,7 @@ final class Envelope {
   private void readKey(byte[] key, Object[] row) throws IOException {
     try (JsonParser parser = Decoder.JSON.createParser(key)) {
       Record whole = new Record(parser, key, false, Set.of(), "key.");
-      if (parser.nextToken() != JsonToken.START_OBJECT) {
+      if (whole.isOtherEncoding() || parser.nextToken() != JsonToken.START_OBJECT) {
         return;
       }
       byte[] payload = key;
@@ -244,8 +244,9 @@ final class Envelope {
     for (Map<String, String> found : List.of(source, times)) {
       long micros = whole(found.get("ts_us"));
       long millis = whole(found.get("ts_ms"));
-      long time = micros != 0 ? micros : Math.abs(millis) < Long.MAX_VALUE / 1000 ? millis * 1000 : 0;
-      if (time != 0 && Scalars.FIRST <= time && time <= Scalars.LAST) {
+      boolean bounded = Times.FIRST / 1000 <= millis && millis <= Times.LAST / 1000;
+      long time = micros != 0 ? micros : bounded ? millis * 1000 : 0;
+      if (time != 0 && Times.FIRST <= time && time <= Times.LAST) {
         return time;
       }
     }

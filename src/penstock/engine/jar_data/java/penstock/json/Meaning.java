@@ -5,12 +5,16 @@ import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.spark.sql.types.DataTypes;
 
 /** What Kafka Connect's schema says of a value: "int64" alone is a number, with a name it is a time, and of which unit. */
 final class Meaning {
+  private static final Texts WHOLE = Texts.of(DataTypes.IntegerType, null);
+
   String type = "";
   String name = "";
-  int scale;
+  /** Of a decimal; null if it is not said, or is no number. */
+  Integer scale;
   Meaning element;
   final Map<String, Meaning> fields = new HashMap<>();
 
@@ -56,12 +60,14 @@ final class Meaning {
     return new Named(found, field);
   }
 
-  private static int scale(JsonParser parser) throws IOException {
-    int scale = 0;
+  private static Integer scale(JsonParser parser) throws IOException {
+    Integer scale = null;
     for (String key; (key = parser.nextFieldName()) != null; ) {
-      parser.nextToken();
-      if (key.equals("scale")) {
-        scale = parser.getValueAsInt();
+      JsonToken token = parser.nextToken();
+      if (key.equals("scale") && token.isScalarValue()) {
+        char[] text = parser.getTextCharacters();
+        int from = parser.getTextOffset();
+        scale = WHOLE.read(text, from, from + parser.getTextLength()) instanceof Integer found ? found : null;
       }
       parser.skipChildren();
     }

@@ -6,6 +6,7 @@ import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.core.io.JsonStringEncoder;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Set;
@@ -59,14 +60,18 @@ final class Record {
 
   /** The parser would take them for a mark, or for a sign of UTF-16. */
   void refuseOtherEncodings() {
+    if (isOtherEncoding()) {
+      throw new Fault("malformed_json", "not JSON, at byte 0: " + Shown.of(bytes));
+    }
+  }
+
+  boolean isOtherEncoding() {
     boolean marked = bytes.length >= 3 && bytes[0] == (byte) 0xEF && bytes[1] == (byte) 0xBB && bytes[2] == (byte) 0xBF;
     boolean zero = false;
     for (int i = 0; i < Math.min(bytes.length, 4); i++) {
       zero |= bytes[i] == 0;
     }
-    if (marked || zero) {
-      throw new Fault("malformed_json", "not JSON, at byte 0: " + Shown.of(bytes));
-    }
+    return marked || zero;
   }
 
   /** To the start of the object that the whole text must be. */
@@ -118,6 +123,12 @@ final class Record {
     String path = path(parser.currentToken().isStructStart() ? place.getParent() : place);
     fault = new Fault(reason, path + ": " + Shown.of(bytes, start, endOfValue()) + what);
     return null;
+  }
+
+  /** Where the parser stands: the path of the field. */
+  String place() {
+    JsonStreamContext place = parser.getParsingContext();
+    return path(place.hasCurrentName() || place.inRoot() || place.inArray() ? place : place.getParent());
   }
 
   int start() {
@@ -205,15 +216,24 @@ final class Record {
     return under + written(place);
   }
 
+  /** Without recursion: it is asked too when the stack is full. */
   private String written(JsonStreamContext place) {
-    if (place == null || place.inRoot() || place.getParent().inRoot() && hidden.equals(place.getCurrentName())) {
-      return "";
+    ArrayDeque<JsonStreamContext> steps = new ArrayDeque<>();
+    for (; place != null && !place.inRoot(); place = place.getParent()) {
+      if (place.getParent().inRoot() && hidden.equals(place.getCurrentName())) {
+        break;
+      }
+      steps.push(place);
     }
-    String before = written(place.getParent());
-    if (place.inArray()) {
-      return before + "[" + place.getCurrentIndex() + "]";
+    StringBuilder path = new StringBuilder();
+    for (JsonStreamContext step : steps) {
+      if (step.inArray()) {
+        path.append('[').append(step.getCurrentIndex()).append(']');
+      } else {
+        path.append(path.isEmpty() ? "" : ".").append(step.getCurrentName());
+      }
     }
-    return before.isEmpty() ? place.getCurrentName() : before + "." + place.getCurrentName();
+    return path.toString();
   }
 
   private static String named(DataType type) {

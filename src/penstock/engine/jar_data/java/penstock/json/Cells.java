@@ -1,0 +1,139 @@
+package penstock.json;
+
+import java.io.Serializable;
+import java.util.List;
+import java.util.Objects;
+import org.apache.spark.sql.Column;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.TryEval;
+import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
+import org.apache.spark.sql.catalyst.util.DateTimeUtils;
+import org.apache.spark.sql.classic.ExpressionUtils;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.ObjectType;
+import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** The fields of a line, which are texts, as typed columns: by the rules of JSON, and as exactly. */
+public final class Cells implements Serializable {
+  private static final int SHOWN = 80;
+
+  private final String ddl;
+  private final String zone;
+  private transient volatile Readers readers;
+
+  private Cells(String ddl, String zone) {
+    this.ddl = ddl;
+    this.zone = zone;
+  }
+
+  /** `fields`: a struct that begins with a text for each column of the schema. NULL is a struct of nulls. */
+  public static Column column(Column fields, String ddl, String zone) {
+    StructType columns = StructType.fromDDL(ddl).asNullable()
+        .add(Decoder.REASON, DataTypes.StringType).add(Decoder.DETAIL, DataTypes.StringType);
+    Cells cells = new Cells(ddl, zone);
+    cells.readers(); // a type or a zone that cannot be is no matter of a record
+    Expression self = Literal.fromObject(cells, new ObjectType(Cells.class));
+    var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(fields))).toSeq();
+    var types = CollectionConverters.asScala(List.<org.apache.spark.sql.types.AbstractDataType>of()).toSeq();
+    return ExpressionUtils.column(new Invoke(self, "decode", columns, arguments, types, false, false, true));
+  }
+
+  /** What the expression gives, or NULL where it would raise. */
+  public static Column orNull(Column expression) {
+    return ExpressionUtils.column(new TryEval(ExpressionUtils.expression(expression)));
+  }
+
+  /** Never null. */
+  public InternalRow decode(InternalRow texts) {
+    Readers known = readers();
+    int width = known.names.length;
+    Object[] row = new Object[width + 2];
+    for (int i = 0; texts != null && i < width; i++) {
+      try {
+        UTF8String text = texts.isNullAt(i) ? null : texts.getUTF8String(i);
+        row[i] = text == null ? null : known.rules[i] == null ? text : read(known.rules[i], text);
+        if (row[i] == Texts.WRONG || row[i] == Texts.UNFIT) {
+          row[i] = null;
+          return Decoder.faulty(row, new Fault("wrong_type", known.names[i] + ": " + Shown.of(text.toString(), SHOWN)
+              + " does not fit " + known.types[i].sql()));
+        }
+        if (text == null && known.required[i]) {
+          return Decoder.faulty(row, new Fault("missing_field", known.names[i] + " is missing or null"));
+        }
+      } catch (RuntimeException | StackOverflowError error) {
+        return Decoder.faulty(row, Decoder.failed(error, known.names[i]));
+      }
+    }
+    return new GenericInternalRow(row);
+  }
+
+  /** Blanks around a value are no part of it. The rules know no letter beyond ASCII. */
+  private static Object read(Texts rule, UTF8String text) {
+    byte[] bytes = text.getBytes();
+    int from = 0, to = bytes.length;
+    while (from < to && (bytes[from] == ' ' || bytes[from] == '\t')) {
+      from++;
+    }
+    while (from < to && (bytes[to - 1] == ' ' || bytes[to - 1] == '\t')) {
+      to--;
+    }
+    char[] letters = new char[to - from];
+    for (int i = from; i < to; i++) {
+      letters[i - from] = (char) (bytes[i] & 0xFF);
+    }
+    return rule.read(letters, 0, letters.length);
+  }
+
+  /** In any capitals. */
+  private static Object bool(char[] text, int from, int to) {
+    return to - from > 5 ? Texts.WRONG : switch (new String(text, from, to - from).toLowerCase(java.util.Locale.ROOT)) {
+      case "true", "t", "yes", "y", "1" -> true;
+      case "false", "f", "no", "n", "0" -> false;
+      default -> Texts.WRONG;
+    };
+  }
+
+  private record Readers(String[] names, DataType[] types, boolean[] required, Texts[] rules) {}
+
+  private Readers readers() {
+    Readers found = readers;
+    if (found == null) {
+      StructField[] fields = StructType.fromDDL(ddl).fields();
+      int width = fields.length;
+      found = new Readers(new String[width], new DataType[width], new boolean[width], new Texts[width]);
+      for (int i = 0; i < width; i++) {
+        DataType type = fields[i].dataType();
+        found.names[i] = fields[i].name();
+        found.types[i] = type;
+        found.required[i] = !fields[i].nullable();
+        found.rules[i] = type instanceof StringType ? null
+            : type.equals(DataTypes.BooleanType) ? Cells::bool : Texts.of(type, DateTimeUtils.getZoneId(zone));
+      }
+      readers = found;
+    }
+    return found;
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof Cells that && ddl.equals(that.ddl) && zone.equals(that.zone);
+  }
+
+  @Override
+  public int hashCode() {
+    return Objects.hash(ddl, zone);
+  }
+
+  @Override
+  public String toString() {
+    return "penstock_cells";
+  }
+}
