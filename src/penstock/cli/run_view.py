@@ -151,6 +151,9 @@ class RunView:
             self._print(Text(line))
 
     def failed(self, table: str, error: PenstockError) -> None:
+        if not table:
+            self._print(shown_error(error))
+            return
         with self._lock:
             self._rows[table].state = "failed"
         self._print(shown_error(error, "failed", table))

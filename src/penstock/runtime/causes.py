@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException
 
 from penstock.errors import BrokerAway, Conflict, DataLoss, PenstockError, SetupError, Terminal, Transient
@@ -32,6 +32,7 @@ _UPSTREAM_FILE = re.compile(
 _STATE = re.compile(
     r"CANNOT_LOAD_STATE_STORE|STATE_STORE_\w+|CANNOT_READ_\w*(DELTA|SNAPSHOT)_FILE|StateSchemaNotCompatible"
 )
+_SPARK_ENDS = re.compile(r"SparkContext (was|has been) shut ?down|stopped SparkContext|OutOfMemoryError")
 _DISK = re.compile(r"No space left on device|Disk quota exceeded")
 
 
@@ -52,7 +53,7 @@ def explain(error: BaseException, table: str, log: str) -> PenstockError:
     if isinstance(error, PenstockError):
         return error
     text = _text(error)
-    if isinstance(error, Py4JNetworkError | ConnectionError | EOFError) or "Answer from Java side is empty" in text:
+    if _is_lost(error, text):
         return jvm_died(log)
     line = first_line(text)
     if _DENIED.search(text):
@@ -77,6 +78,19 @@ def explain(error: BaseException, table: str, log: str) -> PenstockError:
     if _AWAY.search(text):
         return BrokerAway(f"Kafka does not answer: {line}", where=table)
     return Unexplained(line, where=table, hint=f"the whole story is in {log}")
+
+
+def _is_lost(error: BaseException, text: str) -> bool:
+    return isinstance(error, Py4JNetworkError | ConnectionError | EOFError) or "Answer from Java side is empty" in text
+
+
+def seems_dead(error: BaseException) -> bool:
+    """What is raised while a JVM dies. Whether it does is known when its process has ended."""
+    if isinstance(error, PenstockError):
+        return False
+    text = _text(error)
+    calls = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    return calls or _is_lost(error, text) or _SPARK_ENDS.search(text) is not None
 
 
 def _text(error: BaseException) -> str:
@@ -129,10 +143,10 @@ def _upstream(text: str, line: str, table: str) -> PenstockError | None:
     return None
 
 
-def jvm_died(log: str) -> JvmDied:
+def jvm_died(log: str, how: str = "killed, or out of memory") -> JvmDied:
     return JvmDied(
-        "the JVM ended (killed, or out of memory)",
-        hint=f"start again: nothing was lost, the tables go on from their ledgers. Its last words are in {log}",
+        f"the JVM ended ({how})",
+        hint=f"start again: nothing was lost, every table continues from its ledger. Its log is {log}",
     )
 
 
