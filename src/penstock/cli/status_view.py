@@ -98,6 +98,8 @@ def _reasons(found: Sequence[Status]) -> Iterable[Text]:
             what = f"stale: {one.stale.upstream} was made anew in its version {one.stale.version}"
             said = Text.assemble((f"{one.table}: ", "bold"), (what, "yellow"))
             texts.append(said.append(f"\n  -> {one.stale.hint}"))
+        if one.passed_over:
+            texts.append(Text.assemble((f"{one.table}: ", "bold"), (one.passed_over, "yellow")))
         if one.reason:
             said = Text.assemble((f"{one.table}: ", "bold"), (one.reason, _STYLES.get(one.state, "")))
             texts.append(said.append(f"\n  -> {one.hint}" if one.hint else ""))

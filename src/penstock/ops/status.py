@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any
 
 from penstock.engine.delta import version
+from penstock.engine.delta.upstream_change import changes_read_past
 from penstock.engine.files.unread import unread
 from penstock.engine.protocol.entry import named_streams
 from penstock.engine.protocol.ledger import Tail, read_tail
@@ -69,6 +70,8 @@ class Status:
     stale: Stale | None = None
     replaying: str | None = None
     """A replay of it is not done: who is at it, or that nobody is."""
+    passed_over: str | None = None
+    """Versions upstream that changed rows, and were skipped or ignored because an option of the source says so."""
 
     def age(self, now_ms: float) -> float | None:
         return None if self.last_commit_ms is None else max(0.0, (now_ms - self.last_commit_ms) / 1000)
@@ -108,6 +111,8 @@ def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
         stale=stale_against(table, tail, store),
         replaying=replaying(plan, table, tail),
     )
+    if isinstance(table.source, DeltaSource):
+        landed = replace(landed, passed_over=_passed_over(table.source, tail, store))
     if isinstance(table.source, DeltaSource) and table.source.changes:
         landed = replace(landed, places=_after_changes(landed.places, tail))
     return _unread_files(table.source, landed, tail, store) if isinstance(table.source, FilesSource) else landed
@@ -211,6 +216,16 @@ def _behind_upstream(table: TablePlan, status: Status, store: Store) -> Status:
     return replace(status, places=tuple(found), lag=lag, lag_unknown=unknown)
 
 
+def _passed_over(source: DeltaSource, tail: Tail, store: Store) -> str | None:
+    entry = tail.entry
+    if len(entry.began) != 1 or len(entry.after) != 1:
+        return None
+    try:
+        return changes_read_past(store_of(source, store), source, entry.began[0], entry.after[0])
+    except (PenstockError, OSError, ValueError, KeyError):
+        return None
+
+
 def _in_upstream(source: DeltaSource, place: Place, store: Store) -> Place:
     name = source.table or source.uri
     log = RecentLog(store_of(source, store), source.uri, name)
@@ -289,6 +304,7 @@ def document(status: Status) -> dict[str, Any]:
         ],
         "stale": asdict(status.stale) if status.stale else None,
         "replaying": status.replaying,
+        "passed_over": status.passed_over,
         "foreign": [
             {"version": c.version, "operation": c.operation, "origin": c.origin.value, "rows": c.rows}
             for c in status.foreign

@@ -26,6 +26,8 @@ _VALUE = re.compile(
 )
 _UPSTREAM_SCHEMA = re.compile(r"DELTA_SCHEMA_CHANGED|DELTA_STREAMING_\w*SCHEMA|DELTA_STREAMING_METADATA_EVOLUTION")
 _UPSTREAM_CHANGE = re.compile(r"DELTA_SOURCE_IGNORE_DELETE|DELTA_SOURCE_TABLE_IGNORE_CHANGES")
+_VERSION = re.compile(r"at version (\d+)")
+_PATH = re.compile(r"can be found at path (.+?)[.](?= SQLSTATE|\s*$)", re.MULTILINE)
 _UPSTREAM_FILE = re.compile(
     r"FAILED_READ_FILE[.]FILE_NOT_EXIST|DELTA_FILE_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND|LogFileNotFound"
 )
@@ -33,11 +35,20 @@ _STATE = re.compile(
     r"CANNOT_LOAD_STATE_STORE|STATE_STORE_\w+|CANNOT_READ_\w*(DELTA|SNAPSHOT)_FILE|StateSchemaNotCompatible"
 )
 _SPARK_ENDS = re.compile(r"SparkContext (was|has been) shut ?down|stopped SparkContext|OutOfMemoryError")
+_SENTENCE = re.compile(r"[.!?](?=\s)")
 _DISK = re.compile(r"No space left on device|Disk quota exceeded")
 
 
 class JvmDied(SetupError):
     """Nothing in this process can go on: the session is gone."""
+
+
+class UpstreamChanged(Terminal):
+    """A commit changed rows of a table that this one reads. Whoever has its log can say what it did."""
+
+    def __init__(self, message: str, *, version: int | None, path: str | None, where: str, hint: str) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.version, self.path = version, path
 
 
 class CheckpointUnreadable(Transient):
@@ -127,11 +138,13 @@ def _upstream(text: str, line: str, table: str) -> PenstockError | None:
     if _UPSTREAM_SCHEMA.search(text):
         return Transient("the columns of the table upstream have changed", where=table)
     if _UPSTREAM_CHANGE.search(text):
-        return Terminal(
+        version, path = _VERSION.search(text), _PATH.search(text)
+        return UpstreamChanged(
             f"rows of the table upstream were changed or deleted: {line}",
+            version=int(version[1]) if version else None,
+            path=path[1] if path else None,
             where=table,
-            hint="go on in spite of it with `ignore_deletes` or `ignore_changes`, or skip it: "
-            f"`penstock checkpoints reset {table} --to latest`",
+            hint=f"`penstock checkpoints reset {table} --to latest` passes over what is there now",
         )
     if _UPSTREAM_FILE.search(text):
         return DataLoss(
@@ -155,7 +168,18 @@ def first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     best = causes[-1] if causes else (lines[0] if lines else "no message")
-    return best if len(best) <= 400 else best[:400] + "…"
+    return _shortened(best)
+
+
+def _shortened(text: str, most: int = 400) -> str:
+    """Whole sentences, as many as fit; of one that is too long, whole words."""
+    if len(text) <= most:
+        return text
+    sentences = list(_SENTENCE.finditer(text, 0, most))
+    if sentences:
+        return text[: sentences[-1].end()].rstrip()
+    words, _, _ = text[:most].rpartition(" ")
+    return (words or text[:most]) + "…"
 
 
 def is_py4j(error: BaseException) -> bool:

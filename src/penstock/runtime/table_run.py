@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from penstock.engine.delta.upstream_change import read_change, refusal
 from penstock.engine.protocol.chain import Verdict
 from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.locks import JvmLock, Lock, NoLock, acquire_run, lock_path
@@ -19,11 +20,12 @@ from penstock.engine.protocol.write import BatchWriter
 from penstock.engine.replay.fill import Work
 from penstock.engine.source import Source
 from penstock.engine.state import state_lost
+from penstock.engine.store import HadoopStore, LocalStore
 from penstock.engine.table import Ready, prepare
 from penstock.errors import Fenced, LockHeld, PenstockError, Transient
 from penstock.observe.state import Kind, State, read_state, write_state
-from penstock.plan.model import TablePlan
-from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained
+from penstock.plan.model import DeltaSource, TablePlan
+from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, UpstreamChanged
 from penstock.runtime.delay import Backoff, slot_delay
 from penstock.runtime.listener import Outcome
 from penstock.runtime.looking import look, looking
@@ -221,6 +223,8 @@ class TableRun:
                 if around.stopping.is_set():
                     return
                 cause = around.explain(error, table)
+                if isinstance(cause, UpstreamChanged):
+                    raise self._change_of_upstream(cause) from error
                 if isinstance(cause, CheckpointUnreadable) and self._table.stream is not None:
                     raise state_lost(table, cause.message) from error
                 self._distrust = isinstance(cause, CheckpointUnreadable | Unexplained)
@@ -231,6 +235,26 @@ class TableRun:
                 around.listener.said(table, f"{cause.message}; trying again in {delay:.0f} s")
                 self._state("retrying", cause)
                 around.stopping.wait(delay)
+
+    def _change_of_upstream(self, cause: UpstreamChanged) -> PenstockError:
+        """The same with what the commit did, and what each option would make of it."""
+        table = self._table
+        read = table.stream.inputs.values() if table.stream is not None else (table.source,)
+        sources = [one for one in read if isinstance(one, DeltaSource)]
+        if cause.path is not None and len(sources) > 1:
+            path = cause.path.removeprefix("file:")
+            sources = [one for one in sources if path.rstrip("/").endswith(one.uri.removeprefix("file:").rstrip("/"))]
+        if cause.version is None or len(sources) != 1:
+            return cause
+        source = sources[0]
+        with suppress(Exception):  # what Delta said is better than nothing
+            store = HadoopStore(self._around.spark) if "://" in source.uri else LocalStore()
+            change = read_change(store, source.uri, cause.version)
+            if change is not None:
+                recomputed = table.aggregate is not None and table.aggregate.emit != "final"
+                name = source.table or source.uri
+                return refusal(table.name, name, change, source.options, recomputed=recomputed)
+        return cause
 
     def _once_through(self, commit_lock: Lock) -> None:
         """Returns when the query has ended by itself or was stopped; raises what ended it otherwise."""
