@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from typing import Any
 
 from penstock.engine.delta import version
@@ -26,13 +25,13 @@ from penstock.engine.stores import store_of
 from penstock.errors import PenstockError
 from penstock.observe.state import State, read_state
 from penstock.ops.place import Place
+from penstock.ops.rates import Rates
+from penstock.ops.rates import rates as rates_of
 from penstock.ops.recent import RecentLog
 from penstock.ops.stale import Stale, replaying, stale_against
 from penstock.plan.files import FilesSource
 from penstock.plan.model import DeltaSource, KafkaSource, Plan, TablePlan
 
-RATE_BATCHES = 5
-"""Batches over which the rate is taken, if they are among the last few commits."""
 BROKER_TIMEOUT = 2.5
 """Seconds that a broker that is away may hold up the answer."""
 ALIVE = ("starting", "running", "retrying")
@@ -54,8 +53,8 @@ class Status:
     version: int | None = None
     rows: int = 0
     """Landed by batches, as the ledger counts them."""
-    rate: float | None = None
-    """Rows per second over the last batches."""
+    rates: Rates | None = None
+    """How fast it reads, over the last minutes."""
     last_commit_ms: int | None = None
     places: tuple[Place, ...] = ()
     lag: int | None = None
@@ -98,7 +97,7 @@ def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
     log = RecentLog(store, table.uri, table.name)
     try:
         tail = read_tail(log)
-        rate = _rate(log)
+        rates = rates_of(log.backwards(), store, table.checkpoints) if tail is not None else None
     except PenstockError as error:
         return replace(known, state=UNREADABLE, reason=error.message, hint=error.hint)
     except (ValueError, KeyError, OSError) as error:
@@ -107,7 +106,7 @@ def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
         state = known.state if said is not None and known.state != "stopped" else NOT_CREATED
         return replace(known, state=state, hint=known.hint or "`penstock run` makes it")
     landed = replace(
-        _landed(known, tail, rate),
+        replace(_landed(known, tail), rates=rates),
         stale=stale_against(table, tail, store),
         replaying=replaying(plan, table, tail),
     )
@@ -152,7 +151,7 @@ def is_gone(said: State) -> bool:
     return said.host == socket.gethostname() and not _alive(said.process)
 
 
-def _landed(status: Status, tail: Tail, rate: float | None) -> Status:
+def _landed(status: Status, tail: Tail) -> Status:
     streams = named_streams(tail.entry)
     at = [
         Place(streams[index] if streams else topic, partition, offset)
@@ -167,7 +166,6 @@ def _landed(status: Status, tail: Tail, rate: float | None) -> Status:
         batch=tail.entry.batch,
         version=tail.version,
         rows=tail.counts.total,
-        rate=rate,
         last_commit_ms=tail.commit.timestamp_ms,
         places=tuple(at),
         foreign=tuple(commit for commit in tail.later if commit.origin in foreign),
@@ -181,20 +179,6 @@ def _after_changes(places: tuple[Place, ...], tail: Tail) -> tuple[Place, ...]:
         place if one.whole or one.snapshot else replace(place, position=one.version + 1)
         for place, one in zip(places, at, strict=True)
     )
-
-
-def _rate(log: RecentLog) -> float | None:
-    """The oldest of the batches only says when the time began."""
-    chosen: list[Commit] = []
-    for commit in islice(log.backwards(), 4 * RATE_BATCHES):
-        if commit.origin is Origin.LEDGER and commit.entry is not None and commit.entry.kind == "batch":
-            chosen.append(commit)
-        if len(chosen) > RATE_BATCHES:
-            break
-    if len(chosen) < 2:
-        return None
-    seconds = (chosen[0].timestamp_ms - chosen[-1].timestamp_ms) / 1000
-    return sum(commit.rows for commit in chosen[:-1]) / seconds if seconds > 0 else None
 
 
 def _unread_files(source: FilesSource, status: Status, tail: Tail, store: Store) -> Status:
@@ -279,6 +263,21 @@ def _alive(process: int) -> bool:
     return True
 
 
+def _pace(rates: Rates | None) -> dict[str, Any]:
+    """`rows_per_second` is what older scripts ask for."""
+    processed = None if rates is None else rates.processed_rows_per_second
+    last = None if rates is None else rates.last
+    per_second = None if processed is None else round(processed, 1)
+    return {
+        "rows_per_second": per_second,
+        "input_rows_per_second": None if rates is None else round(rates.input_rows_per_second, 1),
+        "processed_rows_per_second": per_second,
+        "window_seconds": None if rates is None else round(rates.window_seconds, 1),
+        "last_batch_rows": None if last is None else last.rows,
+        "last_batch_seconds": None if last is None else round(last.seconds, 3),
+    }
+
+
 def document(status: Status) -> dict[str, Any]:
     age = status.age(time.time() * 1000)
     return {
@@ -292,7 +291,7 @@ def document(status: Status) -> dict[str, Any]:
         "batch": status.batch,
         "version": status.version,
         "rows": status.rows,
-        "rows_per_second": None if status.rate is None else round(status.rate, 1),
+        **_pace(status.rates),
         "last_commit_ms": status.last_commit_ms,
         "age_seconds": None if age is None else round(age, 1),
         "lag": status.lag,
