@@ -110,7 +110,7 @@ def idle(runner: Runner) -> None:
 
 
 PHASES: dict[str, Callable[[Runner], object]] = {
-    "python starts": lambda runner: time.sleep(0.7),
+    "before spark-submit": lambda runner: runner.wait_for(lambda: "starting Spark" in runner.output),
     "spark-submit starts": Runner.wait_for_jvm,
     "the context starts": lambda runner: (runner.wait_for_jvm(), time.sleep(3)),
     "tables start": lambda runner: runner.wait_for(lambda: runner.project.state(TABLES[0]) == "starting"),

@@ -9,7 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from penstock.errors import PenstockError
+from penstock.runtime.causes import jvm_died
 from penstock.runtime.surroundings import Surroundings
 from penstock.runtime.table_run import TableRun
 from penstock.runtime.upkeep import Rounds
@@ -31,8 +34,12 @@ def end_runs(around: Surroundings, runs: Sequence[TableRun], rounds: Rounds | No
     asked = around.signals if around.stop_asked else None
     if asked is None:
         around.stopping.set()  # there is nothing left to run, or to look after
-        _ask(runs, rounds)
+        asking = _ask(runs, rounds)
         _until_ended(runs, DEAD_WITHIN if died else None)
+        if died:
+            give_up(around, runs, jvm_died(around.log, around.jvm_end() or "it does not answer"))
+        for thread in asking:
+            thread.join(0.0 if died else None)
         return
     _announce(around, runs, asked.timeout)
     _ask(runs, rounds)
@@ -46,14 +53,14 @@ def end_runs(around: Surroundings, runs: Sequence[TableRun], rounds: Rounds | No
     give_up(around, runs)
 
 
-def give_up(around: Surroundings, runs: Sequence[TableRun]) -> None:
-    """What has not ended is recorded as stopped, and what was broken off is told."""
-    recording = [_beside(one.give_up) for one in runs if one.thread.is_alive()]
+def give_up(around: Surroundings, runs: Sequence[TableRun], error: PenstockError | None = None) -> None:
+    """What has not ended is recorded as stopped, or as failed with `error`; what a stop broke off is told."""
+    recording = [_beside(partial(one.give_up, error)) for one in runs if one.thread.is_alive()]
     deadline = time.monotonic() + RECORD
     for thread in recording:
         thread.join(max(0.0, deadline - time.monotonic()))
     for one in runs:
-        if one.abandoned is not None:
+        if one.abandoned is not None and error is None:
             around.listener.said("", one.abandoned)
 
 
@@ -69,12 +76,9 @@ def _announce(around: Surroundings, runs: Sequence[TableRun], timeout: float) ->
         around.listener.said("", "stopping: no batch is in flight")
 
 
-def _ask(runs: Sequence[TableRun], rounds: Rounds | None) -> None:
+def _ask(runs: Sequence[TableRun], rounds: Rounds | None) -> list[threading.Thread]:
     """All at once: each waits for its own batch."""
-    for one in runs:
-        _beside(one.stop)
-    if rounds is not None:
-        _beside(rounds.stop)
+    return [_beside(one.stop) for one in runs] + ([_beside(rounds.stop)] if rounds is not None else [])
 
 
 def _until_ended(runs: Sequence[TableRun], patience: float | None) -> None:

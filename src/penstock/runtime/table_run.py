@@ -96,13 +96,13 @@ class TableRun:
             with suppress(Exception):
                 query.stop()
 
-    def give_up(self) -> None:
-        """Its thread is not waited for any more. What it says from now on is of no interest, because its JVM is about
-        to be killed; what is recorded is that it was stopped."""
+    def give_up(self, error: PenstockError | None = None) -> None:
+        """Its thread is not waited for any more. What it says from now on is of no interest, because its JVM is dead or
+        about to be killed; what is recorded is that it was stopped, or why it failed."""
         self._note_abandoned()
         self._given_up = True
-        self.outcome, self.error = "stopped", None
-        self._write_state("stopped", self.abandoned)
+        self.outcome, self.error = "stopped" if error is None else "failed", error
+        self._write_state(self.outcome, error.message if error else self.abandoned, error.hint if error else None)
 
     def _note_abandoned(self) -> None:
         name = self._table.name
