@@ -92,6 +92,9 @@ def explain(error: BaseException, table: str, log: str) -> PenstockError:
 
 
 def _is_lost(error: BaseException, text: str) -> bool:
+    """Py4J got no answer. Where Java raised something, there is a trace of it."""
+    if type(error) is Py4JError and text.startswith("An error occurred while calling") and "Trace" not in text:
+        return True
     return isinstance(error, Py4JNetworkError | ConnectionError | EOFError) or "Answer from Java side is empty" in text
 
 
