@@ -94,10 +94,10 @@ def test_what_is_too_long_ends_with_a_sentence_or_at_least_a_word() -> None:
 
 def test_a_change_upstream_tells_its_version_and_its_table() -> None:
     for text in (
-        "[DELTA_SOURCE_IGNORE_DELETE] Detected deleted data (for example a.parquet) from streaming source at version 7. "
+        "[DELTA_SOURCE_IGNORE_DELETE] Detected deleted data (for example a) from streaming source at version 7. "
         "This is currently not supported. If you'd like to ignore deletes, set the option 'ignoreDeletes' to 'true'. "
         "The source table can be found at path file:/data/my table.v2.",
-        "[DELTA_SOURCE_TABLE_IGNORE_CHANGES] Detected a data update (for example DELETE) in the source table at version "
+        "[DELTA_SOURCE_TABLE_IGNORE_CHANGES] Detected a data update (for example a) in the source table at version "
         "7. This is currently not supported. The source table can be found at path file:/data/my table.v2. SQLSTATE: "
         "0A000",
     ):
