@@ -25,7 +25,7 @@ from penstock.engine.table import Ready, prepare
 from penstock.errors import Fenced, LockHeld, PenstockError, Transient
 from penstock.observe.state import Kind, State, read_state, write_state
 from penstock.plan.model import DeltaSource, TablePlan
-from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, UpstreamChanged
+from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, UpstreamChanged, jvm_died
 from penstock.runtime.delay import Backoff, slot_delay
 from penstock.runtime.listener import Outcome
 from penstock.runtime.looking import look, looking
@@ -62,6 +62,8 @@ class TableRun:
         self._batch: tuple[int, int] | None = None
         """Generation and number of the batch that is being written."""
         self._given_up = False
+        self._mine = False
+        """It has the table's lock, so the state is its own to write."""
         self.abandoned: str | None = None
         """What a stop broke off, for people."""
         self.outcome: Outcome = "stopped"
@@ -102,7 +104,8 @@ class TableRun:
         self._note_abandoned()
         self._given_up = True
         self.outcome, self.error = "stopped" if error is None else "failed", error
-        self._write_state(self.outcome, error.message if error else self.abandoned, error.hint if error else None)
+        if self._mine:
+            self._write_state(self.outcome, error.message if error else self.abandoned, error.hint if error else None)
 
     def _note_abandoned(self) -> None:
         name = self._table.name
@@ -163,6 +166,7 @@ class TableRun:
             locks = (run_lock, commit_lock)
             if isinstance(run_lock, JvmLock):
                 acquire_run(run_lock, lock_path(around.plan.system, table, "run"), table)
+            self._mine = True
             self._state("starting")
             if around.once:
                 self._wait_for_upstream()
@@ -173,6 +177,8 @@ class TableRun:
             self._close(locks)
         if self._given_up:
             return
+        if self.error is None and self.outcome == "stopped" and (how := around.jvm_end()) is not None:
+            self.error = jvm_died(around.log, how)  # the runner saw it first, and asked all tables to end
         died = isinstance(self.error, JvmDied)
         if died:
             around.stopping.wait(SIGNAL_PATIENCE)
@@ -191,7 +197,7 @@ class TableRun:
         for one in self.upstream:
             while one.thread.is_alive() and not self._around.stopping.is_set():
                 one.thread.join(0.1)
-            if one.error is not None:
+            if one.error is not None and not isinstance(one.error, JvmDied):
                 self._around.listener.said(
                     self._table.name, f"{one.thread.name} failed: only what is there already is read"
                 )
