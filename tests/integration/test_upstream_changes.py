@@ -3,6 +3,7 @@ it, and what is said without one."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,8 +46,7 @@ class Foreign:
         self.add(0, 10)
 
     def sql(self, text: str) -> None:
-        for name in (" T ", " T"):
-            text = text.replace(name, f" delta.`{self.place}` ") if name in text else text
+        text = re.sub(r"\bT\b", f"delta.`{self.place}`", text)
         self.spark.sql(text)
 
     def add(self, first: int, last: int) -> None:
