@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -94,20 +93,6 @@ def ended_by(process: subprocess.Popen[str], number: signal.Signals, folder: Pat
     newest = {kind: max(int(p.name) for p in (checkpoint / kind).glob("[0-9]*")) for kind in ("offsets", "commits")}
     assert newest["offsets"] == newest["commits"], "the batch in flight was finished"
     return output
-
-
-def test_a_killed_jvm_ends_the_run_with_a_clear_word(broker: Any, topic: Any, tmp_path: Path, running: Any) -> None:
-    from tests.e2e.kills import jvm_of
-
-    name = topic(1)
-    send(broker.bootstrap, name, 10)
-    process = running(write_project(tmp_path, broker.bootstrap, {"bronze.orders": name}))
-    jvm = jvm_of(process)
-    assert jvm is not None
-    os.kill(jvm, signal.SIGKILL)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 3
-    assert "the JVM ended" in output and "Traceback" not in output
 
 
 def test_one_failing_table_leaves_the_others_and_sets_the_exit_code(broker: Any, topic: Any, tmp_path: Path) -> None:
