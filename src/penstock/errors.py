@@ -44,6 +44,15 @@ class UsageError(PenstockError):
     exit_code = 2
 
 
+class StopRequested(BaseException):
+    """Raised in the main thread by the handler of a signal, to break off what it does. Not an Exception, so that
+    nothing tries again."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 @dataclass(frozen=True)
 class Problem:
     """One mistake in a project file, with its place (1-based) and the way to mend it."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from penstock.errors import BrokerAway, Conflict, DataLoss, PenstockError, SetupError, Terminal, Transient
-from penstock.runtime.causes import JvmDied, Unexplained, explain, first_line
+from penstock.runtime.causes import JvmDied, Unexplained, UpstreamChanged, explain, first_line
 
 STACK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted
 === Streaming Query ===
@@ -55,7 +55,13 @@ def test_a_refused_password_is_not_tried_again_though_the_broker_hung_up_as_well
 
 @pytest.mark.parametrize(
     "error",
-    [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(), ConnectionResetError(), EOFError()],
+    [
+        Py4JNetworkError("Answer from Java side is empty"),
+        ConnectionRefusedError(),
+        ConnectionResetError(),
+        EOFError(),
+        Py4JError("An error occurred while calling o61.awaitTermination"),
+    ],
 )
 def test_a_dead_jvm_ends_the_whole_run(error: Exception) -> None:
     found = explain(error, "bronze.orders", "/logs")
@@ -79,6 +85,26 @@ def test_the_innermost_cause_is_shown_without_its_stack() -> None:
     assert first_line("just a line\nand another") == "just a line"
     assert first_line("") == "no message"
     assert len(first_line("x" * 1000)) <= 401
+
+
+def test_what_is_too_long_ends_with_a_sentence_or_at_least_a_word() -> None:
+    assert first_line(f"One. Two is version 1.5. {'long ' * 100}end.") == "One. Two is version 1.5."
+    assert first_line("word " * 200).endswith("word…")
+
+
+def test_a_change_upstream_tells_its_version_and_its_table() -> None:
+    for text in (
+        "[DELTA_SOURCE_IGNORE_DELETE] Detected deleted data (for example a) from streaming source at version 7. "
+        "This is currently not supported. If you'd like to ignore deletes, set the option 'ignoreDeletes' to 'true'. "
+        "The source table can be found at path file:/data/my table.v2.",
+        "[DELTA_SOURCE_TABLE_IGNORE_CHANGES] Detected a data update (for example a) in the source table at version "
+        "7. This is currently not supported. The source table can be found at path file:/data/my table.v2. SQLSTATE: "
+        "0A000",
+    ):
+        found = explained(text)
+        assert isinstance(found, UpstreamChanged)
+        assert (found.version, found.path) == (7, "file:/data/my table.v2")
+        assert "ignore" not in (found.hint or "")
 
 
 def test_an_error_of_spark_is_told_though_its_session_has_ended() -> None:

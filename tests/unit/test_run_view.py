@@ -7,8 +7,9 @@ from rich.console import Console
 
 from penstock.cli.run_view import RunView
 from penstock.engine.protocol.chain import Verdict
-from penstock.engine.protocol.fates import DUPLICATES, REJECTED
+from penstock.engine.protocol.fates import DUPLICATES, READ, REJECTED
 from penstock.engine.protocol.write import Written
+from penstock.runtime.listener import Result
 
 NAMES = ["bronze.orders", "silver.orders"]
 
@@ -26,7 +27,7 @@ def shown(view: RunView) -> list[list[str]]:
 def test_the_live_view_shows_quarantine_and_who_is_behind_once_that_is_known() -> None:
     view = RunView(Console(file=io.StringIO()), NAMES)
     view.batch("bronze.orders", written(1, 1200), 0.5)
-    assert shown(view)[0] == ["table", "state", "batch", "rows", "rows/s", "last", "batch"]
+    assert shown(view)[0] == ["table", "state", "batch", "rows", "in/s", "proc/s", "last", "batch"]
     view.batch("silver.orders", written(1, 1180, **{REJECTED: 15, DUPLICATES: 5}), 0.5)
     view.behind({"bronze.orders": "310 records", "silver.orders": "0"})
     head, bronze, silver = shown(view)
@@ -40,7 +41,8 @@ def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
     view.behind({"bronze.orders": "310 records", "silver.orders": "0"})
     view.batch("silver.orders", written(1, 1180, **{REJECTED: 15}), 0.5)
     said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert said == "bronze.orders 0 rows (310 records behind), silver.orders 1,180 rows (15 quarantined)\n"
+    behind, landed = "bronze.orders 0 rows (310 records behind)", "silver.orders 1,180 rows (15 quarantined, "
+    assert said == f"{behind}, {landed}2,360 rows/s processed)\n"
 
 
 def test_the_rate_begins_with_the_first_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,4 +54,10 @@ def test_the_rate_begins_with_the_first_row(monkeypatch: pytest.MonkeyPatch) -> 
     view.batch("bronze.orders", written(1, 0), 1.0)
     now[0] = 200.0
     view.batch("bronze.orders", written(2, 1000), 2.0)
-    assert shown(view)[1][4] == "500"
+    assert shown(view)[1][4:6] == ["500", "500"]
+    now[0] = 208.0
+    view.batch("bronze.orders", written(3, 900, **{READ: 1000}), 3.0)
+    assert shown(view)[1][4:6] == ["200", "400"], "per second of time, and per second of batches"
+    found = view.document(Result({}, {}))["tables"]["bronze.orders"]
+    assert (found["input_rows_per_second"], found["processed_rows_per_second"]) == (200.0, 400.0)
+    assert (found["window_seconds"], found["last_batch_seconds"]) == (10.0, 3.0)

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -141,21 +142,31 @@ def test_on_an_object_store_a_runner_of_this_machine_that_is_gone_has_crashed(pl
         assert found.state == expected
 
 
-def test_the_rate_is_that_of_the_last_batches(plan: Plan, orders: BronzeTable) -> None:
-    for number in range(1, 9):
-        orders.batch({"orders": {0: number * 100}})
-        file = orders.log / f"{number:020d}.json"
-        lines = [json.loads(line) for line in file.read_text().splitlines()]
-        for line in lines:
-            if "commitInfo" in line:
-                line["commitInfo"]["timestamp"] = 1_000_000 + number * 10_000
-        file.write_text("\n".join(map(json.dumps, lines)))
-    assert shown(plan).rate == 10.0
+def committed_at(orders: BronzeTable, version: int, timestamp_ms: float) -> None:
+    file = orders.log / f"{version:020d}.json"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        if "commitInfo" in line:
+            line["commitInfo"]["timestamp"] = round(timestamp_ms)
+    file.write_text("\n".join(map(json.dumps, lines)))
 
 
-def test_one_batch_alone_has_no_rate(plan: Plan, orders: BronzeTable) -> None:
-    orders.batch({"orders": {0: 100}})
-    assert shown(plan).rate is None
+def test_rates_are_those_of_the_window_and_an_idle_table_has_none(plan: Plan, orders: BronzeTable) -> None:
+    now = time.time() * 1000
+    committed_at(orders, 0, now - 3_600_000)
+    for number in range(1, 4):  # 100 rows a minute, each batch in half a second
+        committed = now - (3 - number) * 60_000 - 1000
+        orders.batch({"orders": {0: number * 100}}, started_ms=round(committed) - 500)
+        committed_at(orders, number, committed)
+    found = document(shown(plan))
+    assert found["input_rows_per_second"] == 1.0 and found["window_seconds"] == pytest.approx(300, abs=1)
+    assert found["processed_rows_per_second"] == found["rows_per_second"] == 200.0
+    assert (found["last_batch_rows"], found["last_batch_seconds"]) == (100, 0.5)
+    for number in range(1, 4):
+        committed_at(orders, number, now - 900_000 + number * 1000)
+    found = document(shown(plan))
+    assert found["input_rows_per_second"] == 0.0 and found["processed_rows_per_second"] is None
+    assert found["last_batch_rows"] == 100, "the last batch is told however long ago it was"
 
 
 def test_commits_by_others_since_the_last_entry_are_pending(plan: Plan, orders: BronzeTable) -> None:

@@ -153,9 +153,7 @@ def _runs(
     from penstock.runtime.runner import run_in
 
     def run(table: TablePlan) -> PenstockError | None:
-        listener = Quiet(told)
-        run_in(spark, plan, [table], listener, once=True)
-        return listener.errors.get(table.name)
+        return run_in(spark, plan, [table], Quiet(told), once=True).errors.get(table.name)
 
     return run
 

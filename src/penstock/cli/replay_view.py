@@ -47,6 +47,10 @@ def _lines(planned: Planned) -> Iterator[Text]:
         yield Text(
             f"  note         Kafka no longer has {count:,} offsets of {topic}: rows made of those stay as they are"
         )
+    if planned.passed_over:
+        yield Text(
+            f"  note         {planned.passed_over}. A replay reads the table as it is after them: it has what they did"
+        )
     if planned.cascade:
         yield Text(f"  with it      {', '.join(one.table.name for one in planned.cascade)}")
     for one in planned.stale:

@@ -15,11 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.console import shown_error
+from penstock.cli.status_view import per_second
 from penstock.engine.protocol.fates import (
     CONFLICTS,
     DROPPED,
     DUPLICATES,
     FORGOTTEN,
+    READ,
     REJECTED,
     SUPERSEDED,
     UNMET,
@@ -41,7 +43,12 @@ class _Row:
     batch: int = 0
     batches: int = 0
     rows: int = 0
+    read: int = 0
+    """Rows, those among them that were not written."""
     seconds: float = 0.0
+    """Of the last batch."""
+    busy: float = 0.0
+    """Seconds of all batches."""
     first: float = 0.0
     """When the first batch with rows began."""
     last: float = 0.0
@@ -52,8 +59,19 @@ class _Row:
     """How much is not read yet, in words."""
 
     @property
-    def rate(self) -> float:
-        return self.rows / max(0.001, self.last - self.first)
+    def window(self) -> float:
+        """Seconds from the first batch with rows to the end of the last."""
+        return max(0.001, self.last - self.first) if self.read else 0.0
+
+    @property
+    def input_rate(self) -> float:
+        """Rows read per second of that time."""
+        return self.read / self.window if self.read else 0.0
+
+    @property
+    def processed_rate(self) -> float | None:
+        """Rows read per second of batch time."""
+        return self.read / max(0.001, self.busy) if self.read else None
 
 
 _FATES = {
@@ -76,8 +94,13 @@ def _counts(row: _Row, fates: Mapping[str, str]) -> list[str]:
     return [f"{row.fates[name]:,}" if row.fates.get(name) else "" for name in fates]
 
 
+def _rates(row: _Row) -> list[str]:
+    return [per_second(row.input_rate), per_second(row.processed_rate)]
+
+
 def _line(name: str, row: _Row) -> str:
     notes = [f"{row.fates[fate]:,} {label}" for fate, label in _FATES.items() if row.fates.get(fate)]
+    notes += [f"{per_second(row.processed_rate)} rows/s processed"] if row.read else []
     notes += [f"{row.behind} behind"] if row.behind not in ("", "0") else []
     return f"{name} {row.rows:,} rows" + (f" ({', '.join(notes)})" if notes else "")
 
@@ -110,11 +133,11 @@ class RunView:
         with self._lock:
             fates = _shown_fates(self._rows.values())
             known = any(row.behind for row in self._rows.values())
-            titles = ["table", "state", "batch", "rows", *fates.values(), "rows/s", "last batch"]
+            titles = ["table", "state", "batch", "rows", *fates.values(), "in/s", "proc/s", "last batch"]
             table = Table(*titles, *(["behind"] if known else []), box=None, pad_edge=False)
             for name, row in list(self._rows.items())[:ROWS_SHOWN]:
                 took = f"{row.seconds:.2f} s" if row.batches else ""
-                cells = [name, row.state, str(row.batch), f"{row.rows:,}", *_counts(row, fates), f"{row.rate:,.0f}"]
+                cells = [name, row.state, str(row.batch), f"{row.rows:,}", *_counts(row, fates), *_rates(row)]
                 table.add_row(*cells, took, *([row.behind] if known else []))
         return table
 
@@ -137,11 +160,13 @@ class RunView:
         with self._lock:
             row = self._rows[table]
             row.last = time.monotonic()
-            if row.rows == 0:
+            if row.read == 0:
                 row.first = row.last - seconds
             row.state, row.batch, row.seconds = "running", written.batch, seconds
             row.batches += 1
             row.rows += written.rows
+            if read := written.fates.get(READ) or written.rows:
+                row.read, row.busy = row.read + read, row.busy + seconds
             row.fates = added(row.fates, written.fates)
             due = self._live is None and time.monotonic() - self._said > self._lines_every
             if due:
@@ -151,6 +176,9 @@ class RunView:
             self._print(Text(line))
 
     def failed(self, table: str, error: PenstockError) -> None:
+        if not table:
+            self._print(shown_error(error))
+            return
         with self._lock:
             self._rows[table].state = "failed"
         self._print(shown_error(error, "failed", table))
@@ -164,13 +192,13 @@ class RunView:
         table = Table(box=None, pad_edge=False, header_style="dim")
         table.add_column("table", overflow="fold")
         table.add_column("outcome", no_wrap=True)
-        for title in ("batches", "written", *fates.values(), "rows/s"):
+        for title in ("batches", "written", *fates.values(), "in/s", "proc/s"):
             table.add_column(title, justify="right", no_wrap=True)
         for name, row in self._rows.items():
             style = "red" if name in result.errors else ""
             outcome = Text(result.outcomes.get(name, "stopped"), style=style)
-            rate = f"{row.rate:,.0f}" if row.rows else ""
-            table.add_row(name, outcome, str(row.batches), f"{row.rows:,}", *_counts(row, fates), rate)
+            rates = _rates(row) if row.read else ["", ""]
+            table.add_row(name, outcome, str(row.batches), f"{row.rows:,}", *_counts(row, fates), *rates)
         self._console.print(table)
         for name, row in self._rows.items():
             unmet = [f"{key.removeprefix(UNMET)} {n:,}" for key, n in row.fates.items() if key.startswith(UNMET) and n]
@@ -186,6 +214,10 @@ class RunView:
                 "batches": row.batches,
                 "rows": row.rows,
                 "fates": dict(row.fates),
+                "input_rows_per_second": round(row.input_rate, 1),
+                "processed_rows_per_second": None if row.processed_rate is None else round(row.processed_rate, 1),
+                "window_seconds": round(row.window, 1),
+                "last_batch_seconds": round(row.seconds, 3) if row.batches else None,
                 "error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
                 if error
                 else None,

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from penstock.ops.place import Place
 from penstock.ops.status import CRASHED, NOT_CREATED, UNREADABLE, Status
+from penstock.spec.quantity import counted
 
 PARTITIONS_SHOWN = 8
 TABLES_IN_DETAIL = 5
@@ -38,7 +39,7 @@ def _rows(found: Sequence[Status]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column(Text("table"), overflow="fold")
     table.add_column(Text("state"), no_wrap=True)
-    for title in ("batch", "written", "behind", "rows/s", "last commit"):
+    for title in ("batch", "written", "behind", "in/s", "proc/s", "last commit"):
         table.add_column(Text(title), justify="right", no_wrap=True)
     now = time.time() * 1000
     for one in found:
@@ -46,13 +47,21 @@ def _rows(found: Sequence[Status]) -> Table:
             "" if one.batch is None else f"{one.generation}.{one.batch}",
             f"{one.rows:,}" if one.batch is not None else "",
             _behind(one),
-            "" if one.rate is None else f"{one.rate:,.0f}",
+            "" if one.rates is None else per_second(one.rates.input_rows_per_second),
+            "" if one.rates is None else per_second(one.rates.processed_rows_per_second),
             ago(one.age(now)),
         )
         # Text, not str: rich would look for markup in every cell, and load all names of emoji to do so.
         state = Text(one.state, style=_STYLES.get(one.state, ""))
         table.add_row(Text(one.table, style="bold"), state, *map(Text, texts))
     return table
+
+
+def per_second(rate: float | None) -> str:
+    """`-` where there was no batch; small rates are no zeros."""
+    if rate is None:
+        return "-"
+    return f"{rate:,.0f}" if rate >= 10 or rate == 0 else f"{max(rate, 0.1):.1f}"
 
 
 def _behind(one: Status) -> str:
@@ -63,7 +72,7 @@ def _behind(one: Status) -> str:
 
 def _places(found: Sequence[Status]) -> Iterable[RenderableType]:
     few = len(found) <= TABLES_IN_DETAIL
-    chosen = [one for one in found if one.places and (few or one.lag)]
+    chosen = [one for one in found if (one.places or _last_batch(one)) and (few or one.lag)]
     chosen.sort(key=lambda one: -(one.lag or 0)) if not few else None
     if not chosen:
         return
@@ -74,10 +83,16 @@ def _places(found: Sequence[Status]) -> Iterable[RenderableType]:
     for one in chosen[:BEHIND_SHOWN]:
         places = sorted(one.places, key=lambda place: -(place.lag or 0))
         more = f", and {len(places) - PARTITIONS_SHOWN} more" if len(places) > PARTITIONS_SHOWN else ""
-        grid.add_row(Text(one.table), Text(", ".join(map(_place, places[:PARTITIONS_SHOWN])) + more))
+        at = ", ".join(map(_place, places[:PARTITIONS_SHOWN])) + more
+        grid.add_row(Text(one.table), Text("; ".join(part for part in (_last_batch(one), at) if part)))
     yield grid
     if len(chosen) > BEHIND_SHOWN:
         yield Text(f"and {len(chosen) - BEHIND_SHOWN} more tables that are behind: `--json` has all", style="dim")
+
+
+def _last_batch(one: Status) -> str:
+    last = one.rates.last if one.rates is not None else None
+    return f"last batch: {counted(last.rows, 'row')} in {last.seconds:.1f} s" if last is not None else ""
 
 
 def _place(place: Place) -> str:
@@ -98,6 +113,8 @@ def _reasons(found: Sequence[Status]) -> Iterable[Text]:
             what = f"stale: {one.stale.upstream} was made anew in its version {one.stale.version}"
             said = Text.assemble((f"{one.table}: ", "bold"), (what, "yellow"))
             texts.append(said.append(f"\n  -> {one.stale.hint}"))
+        if one.passed_over:
+            texts.append(Text.assemble((f"{one.table}: ", "bold"), (one.passed_over, "yellow")))
         if one.reason:
             said = Text.assemble((f"{one.table}: ", "bold"), (one.reason, _STYLES.get(one.state, "")))
             texts.append(said.append(f"\n  -> {one.hint}" if one.hint else ""))

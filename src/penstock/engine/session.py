@@ -14,21 +14,22 @@ from pathlib import Path
 from typing import IO
 
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
-from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.engine.class_archive import PATIENCE as CLASSES_PATIENCE
 from penstock.engine.class_archive import ClassArchive
+from penstock.engine.gateway import JvmDidNotStart, end, launch
 from penstock.engine.jars import own_jar, spark_jars
 from penstock.engine.java import ensure_java, option
-from penstock.errors import SetupError
+from penstock.errors import SetupError, StopRequested
 from penstock.plan.model import EXTRA_JARS, Plan
 
 _JVM = "spark.driver.extraJavaOptions"
 _ON_THE_COMMAND_LINE = ("spark.driver.memory", _JVM, "spark.driver.extraClassPath")
 _LOGS_KEPT = 5
+_PATIENCE = 20.0
+"""Seconds that the JVM may take to end."""
 
 
 @contextmanager
@@ -39,10 +40,12 @@ def spark_session(
     keep_classes: bool = False,
     log: str = "spark",
     say: Callable[[str], None] = lambda _: None,
+    patience: Callable[[], float] = lambda: _PATIENCE,
 ) -> Iterator[SparkSession]:
     """A session for the plan; ended, with its JVM, on the way out. Spark's own log goes to a file of the project,
     `.penstock/logs/`, or to standard error with `show_logs`; the last few that begin with `log` are kept. With
-    `keep_classes` it leaves, once, an archive that makes later starts quicker."""
+    `keep_classes` it leaves, once, an archive that makes later starts quicker. `patience` is asked, when the session
+    ends, how many seconds the JVM has before it is killed; StopRequested kills it at once."""
     # Spark's Python writes every error of a query to standard error, as JSON, before anybody has seen it.
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     java = ensure_java(say)
@@ -77,10 +80,13 @@ def spark_session(
         yield SparkSession(context)
         if making:
             say("keeping the classes that were loaded, so that later starts are quicker (only this once: 10 to 20 s)")
-            ended = _end(gateway, CLASSES_PATIENCE)
+            ended = end(gateway, CLASSES_PATIENCE)
+    except StopRequested:
+        end(gateway, 0.0)
+        raise
     finally:
         if not ended:
-            _end(gateway)
+            end(gateway, patience())
         if making:
             classes.keep(whole=ended)
         if log_file is not None:
@@ -100,10 +106,8 @@ def _launch(master: str, conf: dict[str, str], log: IO[bytes] | None) -> object:
             command_line.set(name, conf[name])
     started = time.monotonic()
     try:
-        return launch_gateway(  # type: ignore[no-untyped-call]
-            command_line, {"stdout": log, "stderr": log} if log else None
-        )
-    except (PySparkRuntimeError, OSError) as error:
+        return launch(_pyspark_home(), command_line, log)
+    except (JvmDidNotStart, OSError) as error:
         where = f"; its last words are in {log.name}" if log else ""
         raise SetupError(
             f"the JVM did not start (after {time.monotonic() - started:.0f} s): {error}{where}",
@@ -130,6 +134,13 @@ def logs_folder(plan: Plan) -> Path:
     return Path(plan.root) / ".penstock" / "logs"
 
 
+def current_log(plan: Plan) -> str:
+    """The file to which this process wrote Spark's log last; the folder if there is none, as with `show_logs`."""
+    folder = logs_folder(plan)
+    found = sorted(folder.glob(f"*-{os.getpid()}.log"), key=lambda log: log.stat().st_mtime)
+    return str(found[-1] if found else folder)
+
+
 def _log_file(plan: Plan, name: str) -> IO[bytes]:
     folder = logs_folder(plan)
     try:
@@ -140,28 +151,3 @@ def _log_file(plan: Plan, name: str) -> IO[bytes]:
         return (folder / f"{name}-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.log").open("wb")
     except OSError:  # a project folder that we may only read
         return Path(os.devnull).open("wb")
-
-
-def _end(gateway: object, patience: float = 20.0) -> bool:
-    """Ends the JVM; whether it came to its end by itself. It may be dead already, then every call fails: the process is
-    what counts."""
-    context = SparkContext._active_spark_context
-    try:
-        if context is not None:
-            context.stop()
-    except Exception:
-        pass
-    SparkContext._gateway = None
-    SparkContext._jvm = None
-    SparkContext._active_spark_context = None
-    process = getattr(gateway, "proc", None)
-    if process is None:
-        return False
-    try:
-        process.stdin.close()  # the gateway ends when its standard input does
-        process.wait(timeout=patience)
-    except Exception:
-        process.kill()
-        process.wait()
-        return False
-    return bool(process.returncode == 0)

@@ -53,6 +53,7 @@ class Sources:
             else "that is followed"
             if source.changes
             else "it was skipped",
+            recomputed=recomputed,
         )
 
     def _admin(self, cluster: Cluster) -> Admin:

@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from typing import Any
 
 from penstock.engine.delta import version
+from penstock.engine.delta.upstream_change import changes_read_past
 from penstock.engine.files.unread import unread
 from penstock.engine.protocol.entry import named_streams
 from penstock.engine.protocol.ledger import Tail, read_tail
@@ -25,13 +25,13 @@ from penstock.engine.stores import store_of
 from penstock.errors import PenstockError
 from penstock.observe.state import State, read_state
 from penstock.ops.place import Place
+from penstock.ops.rates import Rates
+from penstock.ops.rates import rates as rates_of
 from penstock.ops.recent import RecentLog
 from penstock.ops.stale import Stale, replaying, stale_against
 from penstock.plan.files import FilesSource
 from penstock.plan.model import DeltaSource, KafkaSource, Plan, TablePlan
 
-RATE_BATCHES = 5
-"""Batches over which the rate is taken, if they are among the last few commits."""
 BROKER_TIMEOUT = 2.5
 """Seconds that a broker that is away may hold up the answer."""
 ALIVE = ("starting", "running", "retrying")
@@ -53,8 +53,8 @@ class Status:
     version: int | None = None
     rows: int = 0
     """Landed by batches, as the ledger counts them."""
-    rate: float | None = None
-    """Rows per second over the last batches."""
+    rates: Rates | None = None
+    """How fast it reads, over the last minutes."""
     last_commit_ms: int | None = None
     places: tuple[Place, ...] = ()
     lag: int | None = None
@@ -69,6 +69,8 @@ class Status:
     stale: Stale | None = None
     replaying: str | None = None
     """A replay of it is not done: who is at it, or that nobody is."""
+    passed_over: str | None = None
+    """Versions upstream that changed rows, and were skipped or ignored because an option of the source says so."""
 
     def age(self, now_ms: float) -> float | None:
         return None if self.last_commit_ms is None else max(0.0, (now_ms - self.last_commit_ms) / 1000)
@@ -95,7 +97,7 @@ def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
     log = RecentLog(store, table.uri, table.name)
     try:
         tail = read_tail(log)
-        rate = _rate(log)
+        rates = rates_of(log.backwards(), store, table.checkpoints) if tail is not None else None
     except PenstockError as error:
         return replace(known, state=UNREADABLE, reason=error.message, hint=error.hint)
     except (ValueError, KeyError, OSError) as error:
@@ -104,10 +106,12 @@ def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
         state = known.state if said is not None and known.state != "stopped" else NOT_CREATED
         return replace(known, state=state, hint=known.hint or "`penstock run` makes it")
     landed = replace(
-        _landed(known, tail, rate),
+        replace(_landed(known, tail), rates=rates),
         stale=stale_against(table, tail, store),
         replaying=replaying(plan, table, tail),
     )
+    if isinstance(table.source, DeltaSource):
+        landed = replace(landed, passed_over=_passed_over(table.source, tail, store))
     if isinstance(table.source, DeltaSource) and table.source.changes:
         landed = replace(landed, places=_after_changes(landed.places, tail))
     return _unread_files(table.source, landed, tail, store) if isinstance(table.source, FilesSource) else landed
@@ -147,7 +151,7 @@ def is_gone(said: State) -> bool:
     return said.host == socket.gethostname() and not _alive(said.process)
 
 
-def _landed(status: Status, tail: Tail, rate: float | None) -> Status:
+def _landed(status: Status, tail: Tail) -> Status:
     streams = named_streams(tail.entry)
     at = [
         Place(streams[index] if streams else topic, partition, offset)
@@ -162,7 +166,6 @@ def _landed(status: Status, tail: Tail, rate: float | None) -> Status:
         batch=tail.entry.batch,
         version=tail.version,
         rows=tail.counts.total,
-        rate=rate,
         last_commit_ms=tail.commit.timestamp_ms,
         places=tuple(at),
         foreign=tuple(commit for commit in tail.later if commit.origin in foreign),
@@ -176,20 +179,6 @@ def _after_changes(places: tuple[Place, ...], tail: Tail) -> tuple[Place, ...]:
         place if one.whole or one.snapshot else replace(place, position=one.version + 1)
         for place, one in zip(places, at, strict=True)
     )
-
-
-def _rate(log: RecentLog) -> float | None:
-    """The oldest of the batches only says when the time began."""
-    chosen: list[Commit] = []
-    for commit in islice(log.backwards(), 4 * RATE_BATCHES):
-        if commit.origin is Origin.LEDGER and commit.entry is not None and commit.entry.kind == "batch":
-            chosen.append(commit)
-        if len(chosen) > RATE_BATCHES:
-            break
-    if len(chosen) < 2:
-        return None
-    seconds = (chosen[0].timestamp_ms - chosen[-1].timestamp_ms) / 1000
-    return sum(commit.rows for commit in chosen[:-1]) / seconds if seconds > 0 else None
 
 
 def _unread_files(source: FilesSource, status: Status, tail: Tail, store: Store) -> Status:
@@ -209,6 +198,16 @@ def _behind_upstream(table: TablePlan, status: Status, store: Store) -> Status:
     lag = None if missing else sum(place.lag or 0 for place in found)
     unknown = f"{', '.join(missing)} does not exist" if missing else None
     return replace(status, places=tuple(found), lag=lag, lag_unknown=unknown)
+
+
+def _passed_over(source: DeltaSource, tail: Tail, store: Store) -> str | None:
+    entry = tail.entry
+    if len(entry.began) != 1 or len(entry.after) != 1:
+        return None
+    try:
+        return changes_read_past(store_of(source, store), source, entry.began[0], entry.after[0])
+    except (PenstockError, OSError, ValueError, KeyError):
+        return None
 
 
 def _in_upstream(source: DeltaSource, place: Place, store: Store) -> Place:
@@ -264,6 +263,21 @@ def _alive(process: int) -> bool:
     return True
 
 
+def _pace(rates: Rates | None) -> dict[str, Any]:
+    """`rows_per_second` is what older scripts ask for."""
+    processed = None if rates is None else rates.processed_rows_per_second
+    last = None if rates is None else rates.last
+    per_second = None if processed is None else round(processed, 1)
+    return {
+        "rows_per_second": per_second,
+        "input_rows_per_second": None if rates is None else round(rates.input_rows_per_second, 1),
+        "processed_rows_per_second": per_second,
+        "window_seconds": None if rates is None else round(rates.window_seconds, 1),
+        "last_batch_rows": None if last is None else last.rows,
+        "last_batch_seconds": None if last is None else round(last.seconds, 3),
+    }
+
+
 def document(status: Status) -> dict[str, Any]:
     age = status.age(time.time() * 1000)
     return {
@@ -277,7 +291,7 @@ def document(status: Status) -> dict[str, Any]:
         "batch": status.batch,
         "version": status.version,
         "rows": status.rows,
-        "rows_per_second": None if status.rate is None else round(status.rate, 1),
+        **_pace(status.rates),
         "last_commit_ms": status.last_commit_ms,
         "age_seconds": None if age is None else round(age, 1),
         "lag": status.lag,
@@ -289,6 +303,7 @@ def document(status: Status) -> dict[str, Any]:
         ],
         "stale": asdict(status.stale) if status.stale else None,
         "replaying": status.replaying,
+        "passed_over": status.passed_over,
         "foreign": [
             {"version": c.version, "operation": c.operation, "origin": c.origin.value, "rows": c.rows}
             for c in status.foreign

@@ -19,10 +19,20 @@ _SKIPS = Setting(
 _IGNORES_CHANGES = Setting(
     "ignoreChanges",
     "true",
-    "yours: every row of a file that is rewritten upstream comes again, changed or not; de-duplicate them",
+    "yours: every row of a file that is rewritten upstream comes again, changed or not; de-duplicate them. Deleted "
+    "rows stay here",
 )
 _IGNORES_DELETES = Setting(
-    "ignoreDeletes", "true", "yours: rows that are deleted upstream as whole files stay in this table"
+    "ignoreDeletes",
+    "true",
+    "yours: commits that only remove whole files are passed over, and their rows stay here; one that rewrites a file, "
+    "as most deletes do, stops this table",
+)
+_SKIPS_FOREIGN = Setting(
+    "skipChangeCommits",
+    "true",
+    "yours: commits that delete, update or merge rows upstream are skipped whole: deleted rows stay here, updated ones "
+    "keep their old values, and new rows in such a commit are not read",
 )
 _STOPS = Setting("upstream changes", "stop this table", "nobody promises that a table that is not ours only grows")
 
@@ -43,6 +53,8 @@ def delta_plan(
         settings.append(_FOLLOWS)
     elif isinstance(source, TableFrom):
         settings.append(_SKIPS)
+    elif source.skip_change_commits:
+        settings.append(_SKIPS_FOREIGN)
     elif source.ignore_changes:
         settings.append(_IGNORES_CHANGES)
     elif source.ignore_deletes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException
 
 from penstock.errors import BrokerAway, Conflict, DataLoss, PenstockError, SetupError, Terminal, Transient
@@ -26,17 +26,29 @@ _VALUE = re.compile(
 )
 _UPSTREAM_SCHEMA = re.compile(r"DELTA_SCHEMA_CHANGED|DELTA_STREAMING_\w*SCHEMA|DELTA_STREAMING_METADATA_EVOLUTION")
 _UPSTREAM_CHANGE = re.compile(r"DELTA_SOURCE_IGNORE_DELETE|DELTA_SOURCE_TABLE_IGNORE_CHANGES")
+_VERSION = re.compile(r"at version (\d+)")
+_PATH = re.compile(r"can be found at path (.+?)[.](?= SQLSTATE|\s*$)", re.MULTILINE)
 _UPSTREAM_FILE = re.compile(
     r"FAILED_READ_FILE[.]FILE_NOT_EXIST|DELTA_FILE_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND|LogFileNotFound"
 )
 _STATE = re.compile(
     r"CANNOT_LOAD_STATE_STORE|STATE_STORE_\w+|CANNOT_READ_\w*(DELTA|SNAPSHOT)_FILE|StateSchemaNotCompatible"
 )
+_SPARK_ENDS = re.compile(r"SparkContext (was|has been) shut ?down|stopped SparkContext|OutOfMemoryError")
+_SENTENCE = re.compile(r"[.!?](?=\s)")
 _DISK = re.compile(r"No space left on device|Disk quota exceeded")
 
 
 class JvmDied(SetupError):
     """Nothing in this process can go on: the session is gone."""
+
+
+class UpstreamChanged(Terminal):
+    """A commit changed rows of a table that this one reads. Whoever has its log can say what it did."""
+
+    def __init__(self, message: str, *, version: int | None, path: str | None, where: str, hint: str) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.version, self.path = version, path
 
 
 class CheckpointUnreadable(Transient):
@@ -52,7 +64,7 @@ def explain(error: BaseException, table: str, log: str) -> PenstockError:
     if isinstance(error, PenstockError):
         return error
     text = _text(error)
-    if isinstance(error, Py4JNetworkError | ConnectionError | EOFError) or "Answer from Java side is empty" in text:
+    if _is_lost(error, text):
         return jvm_died(log)
     line = first_line(text)
     if _DENIED.search(text):
@@ -77,6 +89,22 @@ def explain(error: BaseException, table: str, log: str) -> PenstockError:
     if _AWAY.search(text):
         return BrokerAway(f"Kafka does not answer: {line}", where=table)
     return Unexplained(line, where=table, hint=f"the whole story is in {log}")
+
+
+def _is_lost(error: BaseException, text: str) -> bool:
+    """Py4J got no answer. Where Java raised something, there is a trace of it."""
+    if type(error) is Py4JError and text.startswith("An error occurred while calling") and "Trace" not in text:
+        return True
+    return isinstance(error, Py4JNetworkError | ConnectionError | EOFError) or "Answer from Java side is empty" in text
+
+
+def seems_dead(error: BaseException) -> bool:
+    """What is raised while a JVM dies. Whether it does is known when its process has ended."""
+    if isinstance(error, PenstockError):
+        return False
+    text = _text(error)
+    calls = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    return calls or _is_lost(error, text) or _SPARK_ENDS.search(text) is not None
 
 
 def _text(error: BaseException) -> str:
@@ -113,11 +141,13 @@ def _upstream(text: str, line: str, table: str) -> PenstockError | None:
     if _UPSTREAM_SCHEMA.search(text):
         return Transient("the columns of the table upstream have changed", where=table)
     if _UPSTREAM_CHANGE.search(text):
-        return Terminal(
+        version, path = _VERSION.search(text), _PATH.search(text)
+        return UpstreamChanged(
             f"rows of the table upstream were changed or deleted: {line}",
+            version=int(version[1]) if version else None,
+            path=path[1] if path else None,
             where=table,
-            hint="go on in spite of it with `ignore_deletes` or `ignore_changes`, or skip it: "
-            f"`penstock checkpoints reset {table} --to latest`",
+            hint=f"`penstock checkpoints reset {table} --to latest` passes over what is there now",
         )
     if _UPSTREAM_FILE.search(text):
         return DataLoss(
@@ -129,10 +159,10 @@ def _upstream(text: str, line: str, table: str) -> PenstockError | None:
     return None
 
 
-def jvm_died(log: str) -> JvmDied:
+def jvm_died(log: str, how: str = "killed, or out of memory") -> JvmDied:
     return JvmDied(
-        "the JVM ended (killed, or out of memory)",
-        hint=f"start again: nothing was lost, the tables go on from their ledgers. Its last words are in {log}",
+        f"the JVM ended ({how})",
+        hint=f"start again: nothing was lost, every table continues from its ledger. Its log is {log}",
     )
 
 
@@ -141,7 +171,18 @@ def first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     best = causes[-1] if causes else (lines[0] if lines else "no message")
-    return best if len(best) <= 400 else best[:400] + "…"
+    return _shortened(best)
+
+
+def _shortened(text: str, most: int = 400) -> str:
+    """Whole sentences, as many as fit; of one that is too long, whole words."""
+    if len(text) <= most:
+        return text
+    sentences = list(_SENTENCE.finditer(text, 0, most))
+    if sentences:
+        return text[: sentences[-1].end()].rstrip()
+    words, _, _ = text[:most].rpartition(" ")
+    return (words or text[:most]) + "…"
 
 
 def is_py4j(error: BaseException) -> bool:

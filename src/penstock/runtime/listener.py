@@ -17,7 +17,8 @@ class Listener(Protocol):
 
     def batch(self, table: str, written: Written, seconds: float) -> None: ...
 
-    def failed(self, table: str, error: PenstockError) -> None: ...
+    def failed(self, table: str, error: PenstockError) -> None:
+        """Without a table it is what ended all of them: the JVM."""
 
     def ended(self, table: str, outcome: Outcome) -> None: ...
 
@@ -26,6 +27,8 @@ class Listener(Protocol):
 class Result:
     outcomes: dict[str, Outcome]
     errors: dict[str, PenstockError]
+    unfinished: bool = False
+    """A table did not end within the bound of a stop: its thread still waits for a JVM that is about to be killed."""
 
     @property
     def exit_code(self) -> int:

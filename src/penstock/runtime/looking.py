@@ -10,11 +10,13 @@ from typing import Any
 
 from penstock.engine.files.reader import FilesReader
 from penstock.engine.source import Source
-from penstock.runtime.causes import explain
+from penstock.errors import PenstockError
+from penstock.runtime.causes import JvmDied
 
 LEAD = 1.0
 """Seconds before a trigger: what a look takes, if the folder is not large."""
 Say = Callable[[str], None]
+Explain = Callable[[BaseException, str], PenstockError]
 
 
 def look(source: Source, say: Say) -> None:
@@ -25,14 +27,17 @@ def look(source: Source, say: Say) -> None:
 
 
 @contextmanager
-def looking(source: Source, query: Any, interval: float | None, say: Say, log: str) -> Iterator[None]:
+def looking(source: Source, query: Any, interval: float | None, say: Say, explain: Explain) -> Iterator[None]:
     """`interval` is that of the triggers; without one there is nothing to look for."""
     if not isinstance(source, FilesReader) or not interval:
         yield
         return
     ended = threading.Event()
     thread = threading.Thread(
-        target=_look_again, args=(source, query, interval, say, log, ended), name=f"{source.table} files", daemon=True
+        target=_look_again,
+        args=(source, query, interval, say, explain, ended),
+        name=f"{source.table} files",
+        daemon=True,
     )
     thread.start()
     try:
@@ -42,7 +47,9 @@ def looking(source: Source, query: Any, interval: float | None, say: Say, log: s
         thread.join()
 
 
-def _look_again(source: FilesReader, query: Any, interval: float, say: Say, log: str, ended: threading.Event) -> None:
+def _look_again(
+    source: FilesReader, query: Any, interval: float, say: Say, explain: Explain, ended: threading.Event
+) -> None:
     """A batch in flight is waited for: what has come meanwhile is then one batch, not many small ones."""
     said = ""
     while not ended.wait(until_next(interval)):
@@ -54,7 +61,10 @@ def _look_again(source: FilesReader, query: Any, interval: float, say: Say, log:
         except Exception as error:
             if ended.is_set():
                 return
-            message = f"the folder could not be looked at: {explain(error, source.table, log).message}"
+            cause = explain(error, source.table)
+            if isinstance(cause, JvmDied):  # that is told once, by the runner
+                return
+            message = f"the folder could not be looked at: {cause.message}"
             if message != said:
                 say(message)
             said = message

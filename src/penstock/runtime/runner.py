@@ -8,22 +8,24 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import FrameType
 
 from pyspark.sql import SparkSession
 
-from penstock.engine.session import logs_folder, spark_session
+from penstock.engine.session import current_log, spark_session
 from penstock.engine.sources import Sources
 from penstock.engine.store import HadoopStore, LocalStore, Store
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StopRequested
 from penstock.plan.model import Plan, TablePlan
 from penstock.plan.select import choose
 from penstock.runtime.causes import JvmDied, explain
+from penstock.runtime.ending import JVM_ENDS_WITHIN, end_runs, give_up
 from penstock.runtime.listener import Listener, Result
+from penstock.runtime.stopping import StopSignals
 from penstock.runtime.surroundings import Surroundings
-from penstock.runtime.table_run import TableRun
+from penstock.runtime.table_run import SIGNAL_PATIENCE, TableRun
 from penstock.runtime.upkeep import Care, Rounds
 
 STARTS_AT_ONCE = 4
@@ -41,17 +43,25 @@ def run(
     show_logs: bool = False,
     keep_classes: bool = False,
     care: Care | None = None,
+    signals: StopSignals | None = None,
 ) -> Result:
     """Runs the named tables (all if none is named) until they end or a signal asks to stop. `care` looks after their
-    files as often as the project says."""
+    files as often as the project says. `signals` are those that the caller listens to: the run ends within their
+    bound; StopRequested is raised by a signal during the start, and by a second one."""
     tables = choose(plan, names)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it reports reaches the user as an error of a table
+
+    def patience() -> float:
+        return signals.remaining() if signals is not None and signals.asked else JVM_ENDS_WITHIN
+
     try:
         say = partial(listener.said, "")
-        with spark_session(plan, show_logs=show_logs, keep_classes=keep_classes, say=say) as spark:
-            return run_in(spark, plan, tables, listener, once=once, care=care)
+        with spark_session(plan, show_logs=show_logs, keep_classes=keep_classes, say=say, patience=patience) as spark:
+            if signals is not None:
+                signals.begin()
+            return run_in(spark, plan, tables, listener, once=once, care=care, signals=signals)
     except Exception as error:  # the JVM can die between any two calls, also before a table is there to report it
-        raise explain(error, plan.name, str(logs_folder(plan))) from error
+        raise explain(error, plan.name, current_log(plan)) from error
 
 
 def run_in(
@@ -63,19 +73,21 @@ def run_in(
     once: bool,
     stop: threading.Event | None = None,
     care: Care | None = None,
+    signals: StopSignals | None = None,
 ) -> Result:
-    """The same in a session that is there already. Setting `stop` asks for a clean end, as a signal does; a signal
-    sets it."""
-    stopping = threading.Event() if stop is None else stop
+    """The same in a session that is there already. Setting `stop` asks for a clean end, after the batches in flight;
+    without `signals` a signal sets it."""
+    stopping = signals.event if signals is not None else threading.Event() if stop is None else stop
     around = Surroundings(
         spark=spark,
         plan=plan,
         store=open_store(spark, plan.lake),
         listener=listener,
         once=once,
-        log=str(logs_folder(plan)),
+        log=current_log(plan),
         starts=threading.Semaphore(STARTS_AT_ONCE),
         stopping=stopping,
+        signals=signals,
     )
     sources = Sources(partial(open_store, spark), spark)
     runs = [
@@ -85,43 +97,54 @@ def run_in(
     for one, table in zip(runs, tables, strict=True):
         one.upstream = tuple(by_name[name] for name in table.waits_for if name in by_name)
     rounds = Rounds(around, care, by_name) if care is not None and plan.maintenance.scheduled else None
-    with _signals(stopping):
-        for one in runs:
-            one.thread.start()
-        if rounds is not None and not once:
-            rounds.start()
-        _wait(runs, stopping)
-        if rounds is not None and not once:
-            stopping.set()  # the last table has ended, by itself or not: there is nothing left to look after
-            rounds.stop()
-        for one in runs:
-            one.stop()
-        for one in runs:
-            one.thread.join()
-        if rounds is not None and once:
-            rounds.catch_up()
+    with _signals(stopping) if signals is None else nullcontext():
+        try:
+            for one in runs:
+                one.thread.start()
+            if rounds is not None and not once:
+                rounds.start()
+            died = _wait(around, runs)
+            if rounds is not None and once and not stopping.is_set():
+                rounds.start()
+                rounds.wait()
+            end_runs(around, runs, rounds, died=died)
+        except StopRequested:
+            give_up(around, runs)
+            raise
     errors: dict[str, PenstockError] = {one.thread.name: one.error for one in runs if one.error is not None}
-    return Result({one.thread.name: one.outcome for one in runs}, errors)
+    if jvm_died := next((error for error in errors.values() if isinstance(error, JvmDied)), None):
+        listener.failed("", jvm_died)
+    unfinished = any(one.thread.is_alive() for one in runs)
+    return Result({one.thread.name: one.outcome for one in runs}, errors, unfinished)
 
 
 def open_store(spark: SparkSession, uri: str) -> Store:
     return HadoopStore(spark) if "://" in uri else LocalStore()
 
 
-def _wait(runs: Sequence[TableRun], stopping: threading.Event) -> None:
-    kept = looked = time.monotonic()
-    while any(one.thread.is_alive() for one in runs) and not stopping.is_set():
-        stopping.wait(POLL)
+def _wait(around: Surroundings, runs: Sequence[TableRun]) -> bool:
+    """Until all tables have ended, somebody asks to stop, or the JVM is dead; whether it is. Nothing here calls the
+    JVM: a signal must not wait for an answer."""
+    threading.Thread(target=_watch, args=(around, runs), name="watch", daemon=True).start()
+    while any(one.thread.is_alive() for one in runs) and not around.stopping.is_set():
+        around.stopping.wait(POLL)
+        if around.jvm_end() is not None or any(isinstance(one.error, JvmDied) for one in runs):
+            around.stopping.wait(SIGNAL_PATIENCE)
+            around.stopping.set()
+            return not around.stop_asked
+    return False
+
+
+def _watch(around: Surroundings, runs: Sequence[TableRun]) -> None:
+    """What is done for each table now and then."""
+    kept = time.monotonic()
+    while not around.stopping.wait(LOOK_EVERY) and any(one.thread.is_alive() for one in runs):
+        for one in runs:
+            one.look()
         if time.monotonic() - kept > KEEP_EVERY:
             kept = time.monotonic()
             for one in runs:
                 one.keep()
-        if time.monotonic() - looked > LOOK_EVERY:
-            for one in runs:
-                one.look()
-            looked = time.monotonic()
-        if any(isinstance(one.error, JvmDied) for one in runs):
-            stopping.set()
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from penstock.engine.delta.upstream_change import read_change, refusal
 from penstock.engine.protocol.chain import Verdict
 from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.locks import JvmLock, Lock, NoLock, acquire_run, lock_path
@@ -17,11 +20,12 @@ from penstock.engine.protocol.write import BatchWriter
 from penstock.engine.replay.fill import Work
 from penstock.engine.source import Source
 from penstock.engine.state import state_lost
+from penstock.engine.store import HadoopStore, LocalStore
 from penstock.engine.table import Ready, prepare
 from penstock.errors import Fenced, LockHeld, PenstockError, Transient
-from penstock.observe.state import State, write_state
-from penstock.plan.model import TablePlan
-from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, explain
+from penstock.observe.state import Kind, State, read_state, write_state
+from penstock.plan.model import DeltaSource, TablePlan
+from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, UpstreamChanged, jvm_died
 from penstock.runtime.delay import Backoff, slot_delay
 from penstock.runtime.listener import Outcome
 from penstock.runtime.looking import look, looking
@@ -32,6 +36,9 @@ TRIES_ONCE = 6
 """`run --once` is called by a scheduler: it gives up after about half a minute of trying again."""
 TRIES_UNEXPLAINED = 3
 KEEP_PATIENCE = 5.0
+SIGNAL_PATIENCE = 0.5
+"""Seconds in which a signal for a whole group of processes reaches all of them."""
+POLL = 0.1
 
 
 class TableRun:
@@ -51,6 +58,14 @@ class TableRun:
         self._backoff = Backoff()
         self._distrust = False
         self._generation: int | None = None
+        self._preparing = False
+        self._batch: tuple[int, int] | None = None
+        """Generation and number of the batch that is being written."""
+        self._given_up = False
+        self._mine = False
+        """It has the table's lock, so the state is its own to write."""
+        self.abandoned: str | None = None
+        """What a stop broke off, for people."""
         self.outcome: Outcome = "stopped"
         self.error: PenstockError | None = None
         self.thread = threading.Thread(target=self._live, name=table.name, daemon=True)
@@ -68,6 +83,37 @@ class TableRun:
             query.stop()
         except Exception as error:
             self._failure = self._failure or error
+
+    @property
+    def in_flight(self) -> str | None:
+        """What a stop waits for: "batch", or "start" while the table is made ready; None if there is nothing."""
+        if not self.thread.is_alive():
+            return None
+        return "batch" if self._batch is not None else "start" if self._preparing else None
+
+    def break_off(self) -> None:
+        """Cancels the batch in flight instead of waiting for it: the ledger tells the next start how far it came."""
+        query = self._query
+        if query is not None:
+            with suppress(Exception):
+                query.stop()
+
+    def give_up(self, error: PenstockError | None = None) -> None:
+        """Its thread is not waited for any more. What it says from now on is of no interest, because its JVM is dead or
+        about to be killed; what is recorded is that it was stopped, or why it failed."""
+        self._note_abandoned()
+        self._given_up = True
+        self.outcome, self.error = "stopped" if error is None else "failed", error
+        if self._mine:
+            self._write_state(self.outcome, error.message if error else self.abandoned, error.hint if error else None)
+
+    def _note_abandoned(self) -> None:
+        name = self._table.name
+        if self._batch is not None:
+            generation, number = self._batch
+            self.abandoned = f"abandoned batch {generation}.{number} of {name}; the next start repeats it"
+        elif self._preparing:
+            self.abandoned = f"abandoned the start of {name}; the next start repeats it"
 
     def look(self) -> None:
         """Called often: a table that another process has moved on must not wait for its next batch to see it."""
@@ -105,7 +151,9 @@ class TableRun:
                 return
             self._writer.keep(self._around.spark)
         except Exception as error:
-            cause = explain(error, self._table.name, self._around.log)
+            cause = self._around.explain(error, self._table.name)
+            if isinstance(cause, JvmDied):  # that is told once, by the runner
+                return
             self._around.listener.said(self._table.name, f"the ledger could not be carried forward: {cause.message}")
         finally:
             self._gate.release()
@@ -118,18 +166,29 @@ class TableRun:
             locks = (run_lock, commit_lock)
             if isinstance(run_lock, JvmLock):
                 acquire_run(run_lock, lock_path(around.plan.system, table, "run"), table)
+            self._mine = True
             self._state("starting")
             if around.once:
                 self._wait_for_upstream()
             self._try_until_done(commit_lock)
         except Exception as error:
-            self.error = explain(error, table, around.log)
+            self.error = around.explain(error, table)
         finally:
             self._close(locks)
+        if self._given_up:
+            return
+        if self.error is None and self.outcome == "stopped" and (how := around.jvm_end()) is not None:
+            self.error = jvm_died(around.log, how)  # the runner saw it first, and asked all tables to end
+        died = isinstance(self.error, JvmDied)
+        if died:
+            around.stopping.wait(SIGNAL_PATIENCE)
+            if around.stop_asked:  # the signal was for all processes of a service, the JVM among them
+                self.error = None
         if self.error is not None:
             self.outcome = "failed"
-            around.listener.failed(table, self.error)
-        if not isinstance(self.error, JvmDied | LockHeld):  # then it is another runner that has a state
+            if not died:  # that is told once, by the runner
+                around.listener.failed(table, self.error)
+        if not isinstance(self.error, LockHeld):  # then it is another runner that has a state
             self._state(self.outcome, self.error)
         around.listener.ended(table, self.outcome)
 
@@ -138,7 +197,7 @@ class TableRun:
         for one in self.upstream:
             while one.thread.is_alive() and not self._around.stopping.is_set():
                 one.thread.join(0.1)
-            if one.error is not None:
+            if one.error is not None and not isinstance(one.error, JvmDied):
                 self._around.listener.said(
                     self._table.name, f"{one.thread.name} failed: only what is there already is read"
                 )
@@ -149,7 +208,7 @@ class TableRun:
             try:
                 lock.close()
             except Exception as error:  # the JVM is dead, and its locks with it
-                self.error = self.error or explain(error, self._table.name, self._around.log)
+                self.error = self.error or self._around.explain(error, self._table.name)
 
     def _locks(self) -> tuple[Lock, Lock]:
         plan, spark = self._around.plan, self._around.spark
@@ -169,7 +228,9 @@ class TableRun:
             except Exception as error:
                 if around.stopping.is_set():
                     return
-                cause = explain(error, table, around.log)
+                cause = around.explain(error, table)
+                if isinstance(cause, UpstreamChanged):
+                    raise self._change_of_upstream(cause) from error
                 if isinstance(cause, CheckpointUnreadable) and self._table.stream is not None:
                     raise state_lost(table, cause.message) from error
                 self._distrust = isinstance(cause, CheckpointUnreadable | Unexplained)
@@ -181,11 +242,31 @@ class TableRun:
                 self._state("retrying", cause)
                 around.stopping.wait(delay)
 
+    def _change_of_upstream(self, cause: UpstreamChanged) -> PenstockError:
+        """The same with what the commit did, and what each option would make of it."""
+        table = self._table
+        read = table.stream.inputs.values() if table.stream is not None else (table.source,)
+        sources = [one for one in read if isinstance(one, DeltaSource)]
+        if cause.path is not None and len(sources) > 1:
+            path = cause.path.removeprefix("file:")
+            sources = [one for one in sources if path.rstrip("/").endswith(one.uri.removeprefix("file:").rstrip("/"))]
+        if cause.version is None or len(sources) != 1:
+            return cause
+        source = sources[0]
+        with suppress(Exception):  # what Delta said is better than nothing
+            store = HadoopStore(self._around.spark) if "://" in source.uri else LocalStore()
+            change = read_change(store, source.uri, cause.version)
+            if change is not None:
+                recomputed = table.aggregate is not None and table.aggregate.emit != "final"
+                name = source.table or source.uri
+                return refusal(table.name, name, change, source.options, recomputed=recomputed)
+        return cause
+
     def _once_through(self, commit_lock: Lock) -> None:
         """Returns when the query has ended by itself or was stopped; raises what ended it otherwise."""
         around, table = self._around, self._table
-        with around.starts:
-            if around.stopping.is_set():
+        with self._turn_to_start() as mine:
+            if not mine:
                 return
             source = self._open_source()
             look(source, self._say)
@@ -212,7 +293,7 @@ class TableRun:
             self.stop()
         interval = None if around.once or table.trigger.kind != "interval" else table.trigger.seconds
         try:
-            with looking(source, query, interval, self._say, around.log):
+            with looking(source, query, interval, self._say, around.explain):
                 query.awaitTermination()
         except Exception as error:
             raise (self._failure or error) from None
@@ -221,6 +302,25 @@ class TableRun:
                 self._query = None
         if self._failure is not None:
             raise self._failure
+
+    @contextmanager
+    def _turn_to_start(self) -> Iterator[bool]:
+        """Few tables start at a time; False if all are asked to stop meanwhile."""
+        around = self._around
+        while not around.starts.acquire(timeout=POLL):
+            if around.stopping.is_set():
+                yield False
+                return
+        self._preparing = True
+        try:
+            yield not around.stopping.is_set()
+        except BaseException:
+            if around.stopping.is_set():
+                self._note_abandoned()
+            raise
+        finally:
+            self._preparing = False
+            around.starts.release()
 
     def _start(self, ready: Ready) -> Any:
         around, table = self._around, self._table
@@ -232,11 +332,16 @@ class TableRun:
             with self._gate:
                 if around.stopping.is_set():
                     raise Transient("stopping", where=table.name)
+                self._batch = (ready.tail.entry.generation, number)
                 try:
                     self._write(writer, ready.function, batch, number)
                 except BaseException as error:
+                    if around.stopping.is_set():
+                        self._note_abandoned()
                     self._failure = error  # Spark would hand it back as text
                     raise
+                finally:
+                    self._batch = None
 
         stream = ready.target.source.stream(around.spark).writeStream.foreachBatch(on_batch)
         return (
@@ -275,8 +380,21 @@ class TableRun:
             if delay > 0:
                 self._around.stopping.wait(delay)
 
-    def _state(self, kind: Any, error: PenstockError | None = None) -> None:
-        state = State(kind, error.message if error else None, error.hint if error else None)
+    def _state(self, kind: Kind, error: PenstockError | None = None) -> None:
+        if self._given_up:
+            return
+        if isinstance(error, JvmDied) and not self._is_last():
+            return  # its lock is free since the JVM ended, and somebody else has begun
+        reason = self.abandoned if kind == "stopped" else None
+        self._write_state(kind, error.message if error else reason, error.hint if error else None)
+
+    def _is_last(self) -> bool:
+        with suppress(Exception):
+            said = read_state(self._around.store, self._around.plan.system, self._table.name)
+            return said is None or (said.process, said.host) == (os.getpid(), socket.gethostname())
+        return False
+
+    def _write_state(self, kind: Kind, reason: str | None = None, hint: str | None = None) -> None:
         # For `status` only: a full disk must not leave a query without its supervisor.
         with suppress(Exception):
-            write_state(self._around.store, self._around.plan.system, self._table.name, state)
+            write_state(self._around.store, self._around.plan.system, self._table.name, State(kind, reason, hint))

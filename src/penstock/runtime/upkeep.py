@@ -17,7 +17,7 @@ from penstock.engine.upkeep.memory import read_memory
 from penstock.engine.upkeep.turns import Hold, held_still
 from penstock.plan.maintenance import MaintenancePlan
 from penstock.plan.model import Plan, TablePlan
-from penstock.runtime.causes import JvmDied, explain
+from penstock.runtime.causes import JvmDied
 from penstock.runtime.surroundings import Surroundings
 from penstock.runtime.table_run import TableRun
 
@@ -55,10 +55,17 @@ class Rounds:
         self._every = every(around.plan.maintenance)
         self._started = time.time()
         self._last: dict[tuple[str, Work], float] = {}
-        self._thread = threading.Thread(target=self._live, name="upkeep", daemon=True)
+        work = self._catch_up if around.once else self._live
+        self._thread = threading.Thread(target=work, name="upkeep", daemon=True)
 
     def start(self) -> None:
+        """Beside the tables; of a run that ends by itself after them, and then `wait` tells when it is done."""
         self._thread.start()
+
+    def wait(self) -> None:
+        """Until it is done, or asked to stop."""
+        while self._thread.is_alive() and not self._around.stopping.is_set():
+            self._thread.join(LOOK_EVERY)
 
     def stop(self) -> None:
         """What is under way is broken off: nothing of it was committed, and it is done anew another time."""
@@ -69,15 +76,18 @@ class Rounds:
                 return
             self._thread.join(LOOK_EVERY)
 
-    def catch_up(self) -> None:
+    def _catch_up(self) -> None:
         """After a run that has ended by itself: what is due by now, and was not done since a runner last lived."""
-        self._remember()
         plan, spark = self._around.plan, self._around.spark
-        for table, work in self._due(self._started, first=False):
-            if self._around.stopping.is_set():
-                return
-            if self._runs[table.name].outcome == "finished":
-                self._do(table, work, held_still(spark, plan, table.name))
+        try:
+            self._remember()
+            for table, work in self._due(self._started, first=False):
+                if self._around.stopping.is_set():
+                    return
+                if self._runs[table.name].outcome == "finished":
+                    self._do(table, work, held_still(spark, plan, table.name))
+        except Exception as error:
+            self._say("", error)
 
     def _live(self) -> None:
         try:
@@ -124,6 +134,6 @@ class Rounds:
             self._last[table.name, work] = time.time()
 
     def _say(self, table: str, error: Exception, work: str = "upkeep") -> None:
-        cause = explain(error, table, self._around.log)
+        cause = self._around.explain(error, table)
         if not isinstance(cause, JvmDied):  # that is told by whoever needs it
             self._around.listener.said(table, f"{work} was not done: {cause.message}; the table runs on")

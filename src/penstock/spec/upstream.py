@@ -56,6 +56,11 @@ class TableFrom(Part):
     max_files: int | None = Field(default=None, ge=1)
     max_bytes: Bytes | None = None
 
+    moved: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("ignore_deletes", "ignore_changes", "skip_change_commits"),
+        "remove it: commits that change rows of a table of the project are skipped already, and reported; the three "
+        "keys are for tables by their path, {delta: …}",
+    )
     shape: ClassVar[str] = "from: {table: bronze.orders}"
 
     @property
@@ -73,7 +78,11 @@ class ChangesFrom(Part):
     max_bytes: Bytes | None = None
 
     moved: ClassVar[dict[str, str]] = {
-        "where": "a row that leaves the condition would stay where its changes go: make a table of those rows first"
+        "where": "a row that leaves the condition would stay where its changes go: make a table of those rows first",
+        **dict.fromkeys(
+            ("ignore_deletes", "ignore_changes", "skip_change_commits"),
+            "remove it: a change feed tells every change, so nothing stops it",
+        ),
     }
     shape: ClassVar[str] = "from: {changes: silver.customers}"
 
@@ -88,7 +97,8 @@ class ChangesFrom(Part):
 
 
 class DeltaFrom(Part):
-    """Any Delta table by its path. Nobody promises that it only grows: without the two switches a change stops us."""
+    """Any Delta table by its path. Nobody promises that it only grows: without one of the three switches, which are
+    those of Delta itself, a commit that changes rows stops the table."""
 
     delta: str = Field(min_length=1, examples=["/data/orders"])
     where: str | None = Field(default=None, min_length=1, examples=["country = 'DE'"])
@@ -97,6 +107,29 @@ class DeltaFrom(Part):
     max_bytes: Bytes | None = None
     ignore_deletes: bool = False
     ignore_changes: bool = False
+    skip_change_commits: bool = False
+
+    moved: ClassVar[dict[str, str]] = {
+        "ignoreDeletes": "write ignore_deletes: true",
+        "ignoreChanges": "write ignore_changes: true",
+        "skipChangeCommits": "write skip_change_commits: true",
+    }
+
+    @model_validator(mode="after")
+    def _one_way(self) -> DeltaFrom:
+        """`ignore_changes` covers what `ignore_deletes` does, in Delta and here, so these two may stand together."""
+        for other, why in (
+            ("ignore_changes", "one skips rewritten files, the other reads them again"),
+            ("ignore_deletes", "skip_change_commits covers commits that delete rows already"),
+        ):
+            if self.skip_change_commits and getattr(self, other):
+                raise wrong(
+                    f"'skip_change_commits' and '{other}' cannot be used together: {why}",
+                    f"remove {other}, or skip_change_commits",
+                    "skip_change_commits",
+                    at_key=True,
+                )
+        return self
 
     shape: ClassVar[str] = "from: {delta: /path/to/table}"
 

@@ -19,13 +19,18 @@ from penstock.engine.protocol.log import DeltaLog
 from penstock.errors import Terminal
 
 
-def rows_up_to(spark: SparkSession, uri: str, log: DeltaLog, began: Version, after: Version, table: str) -> DataFrame:
+def rows_up_to(
+    spark: SparkSession, uri: str, log: DeltaLog, began: Version, after: Version, table: str, *, rewritten: bool = False
+) -> DataFrame:
+    """With `rewritten` the stream reads the files of commits that change rows, too: `ignore_changes`."""
     if not began.snapshot and began.version > 0:
         _require(log, began.version, table)
-        return _jvm_rows(spark, "between", uri, began.version, after.version, after.index)
+        return _jvm_rows(spark, "between", uri, began.version, after.version, after.index, rewritten)
     if after.whole:
         return at_version(spark, uri, after.read_up_to)
-    return _jvm_rows(spark, "ofSnapshot" if after.snapshot else "upTo", uri, after.version, after.index)
+    if after.snapshot:
+        return _jvm_rows(spark, "ofSnapshot", uri, after.version, after.index)
+    return _jvm_rows(spark, "upTo", uri, after.version, after.index, rewritten)
 
 
 def at_version(spark: SparkSession, uri: str, version: int) -> DataFrame:

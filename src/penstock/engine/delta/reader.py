@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.engine.covered import Asked, Covered
 from penstock.engine.delta.covered import at_version, changes_up_to, inserted, rows_up_to
 from penstock.engine.delta.start import refuse_lost, resolve, table_id
+from penstock.engine.delta.upstream_change import changes_between, chosen_option, effect
 from penstock.engine.delta.version import Version, parse
 from penstock.engine.merge.tombstones import living
 from penstock.engine.protocol.entry import Entry
@@ -35,12 +36,14 @@ class DeltaReader:
         *,
         coordinates: str = "carried",
         changes_are: str = "it was skipped",
+        recomputed: bool = False,
     ) -> None:
         """With `coordinates` "file" the rows say in which file they lie. `changes_are` says what
         becomes of changes that others make there."""
         self._source, self._changes_are = source, changes_are
         self._coordinates = coordinates
         self._table = table
+        self._store, self._recomputed = store, recomputed
         self._name = source.table or source.uri
         self._log = DeltaLog(store, source.uri, self._name)
         self._versions = self._log.versions()
@@ -112,7 +115,8 @@ class DeltaReader:
             version = asked.at if asked.at is not None else after.read_up_to
             rows = at_version(spark, uri, version)
             return Covered(self._shaped(inserted(rows, log, version) if self._source.changes else rows))
-        return Covered(self._shaped(rows_up_to(spark, uri, log, began, after, self._table)))
+        rewritten = self._source.options.get("ignoreChanges") == "true"
+        return Covered(self._shaped(rows_up_to(spark, uri, log, began, after, self._table, rewritten=rewritten)))
 
     def _began(self, asked: Asked) -> Version:
         return parse(asked.began[0])
@@ -133,6 +137,7 @@ class DeltaReader:
     def remarks(self, before: Position, after: Position) -> Iterator[str]:
         """Changes that others made to the table upstream, which are not read."""
         if self._source.table is None:
+            yield from self._foreign_remarks(before, after)
             return
         first, last = parse(before[0]), parse(after[0])
         begin = first.version + 1 if first.snapshot else first.version
@@ -143,3 +148,14 @@ class DeltaReader:
                     f"version {version} of {self._name} ({commit.operation}), not made by Penstock, changed rows "
                     f"there: {self._changes_are}"
                 )
+
+    def _foreign_remarks(self, before: Position, after: Position) -> Iterator[str]:
+        """Of a table that is not the project's: what became of changes that one of the three options let pass."""
+        option = chosen_option(self._source.options)
+        if option is None:
+            return
+        first, last = parse(before[0]), parse(after[0])
+        begin = first.version + 1 if first.snapshot else first.version
+        for change in changes_between(self._store, self._source.uri, begin, min(last.read_up_to, begin + MOST_REMARKS)):
+            what = effect(option, change, recomputed=self._recomputed)
+            yield f"version {change.version} of {self._name} ({change.operation}) {change.did}: {what} ({option})"

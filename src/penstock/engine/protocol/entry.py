@@ -102,6 +102,9 @@ class Entry:
     """Of a table that reads another: the version of it that all rows here were made from, or of later ones. Carried."""
     filled: tuple[int, int] | None = None
     """Generation and version of the last fill before this entry. Carried."""
+    started_ms: int | None = None
+    """When the attempt that wrote this batch began, for rates. Not `pins.time_ms`: that is when the batch was planned,
+    perhaps by a runner that was killed hours ago."""
     pending: Mapping[str, Any] = field(default_factory=dict)
     """What a generation that was opened still owes: until it is done, no batch is written."""
     id: str = field(default="", compare=False)
@@ -113,7 +116,7 @@ class Entry:
         return (self.generation, self.batch)
 
     def carried(self, counts: Counts, seen: int | None = None) -> Entry:
-        return replace(self, kind="carry", counts=counts, seen=seen, sent=None, changed={}, id=new_id())
+        return replace(self, kind="carry", counts=counts, seen=seen, sent=None, changed={}, started_ms=None, id=new_id())
 
     def stamped(self, **given: Any) -> Entry:
         """The same with other values, for a commit of its own."""
@@ -121,7 +124,7 @@ class Entry:
 
     def followed(self, kind: Kind, **given: Any) -> Entry:
         """The next entry of the ledger: what is carried stays, what was about one commit alone does not."""
-        alone = replace(self, kind=kind, note=None, sent=None, changed={}, pending={}, id=new_id())
+        alone = replace(self, kind=kind, note=None, sent=None, changed={}, started_ms=None, pending={}, id=new_id())
         return replace(alone, **given)
 
     @property
@@ -206,6 +209,8 @@ def dump(entry: Entry) -> str:
         document["base"] = entry.base
     if entry.filled is not None:
         document["filled"] = list(entry.filled)
+    if entry.started_ms is not None:
+        document["started"] = entry.started_ms
     if entry.pending:
         document["pending"] = dict(entry.pending)
     if entry.id:
@@ -252,6 +257,7 @@ def parse(user_metadata: str | None) -> Entry | None:
         began=tuple(document.get("began", ())),
         base=document.get("base"),
         filled=(document["filled"][0], document["filled"][1]) if "filled" in document else None,
+        started_ms=document.get("started"),
         pending=document.get("pending", {}),
         id=document.get("id", ""),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -86,7 +87,7 @@ class BatchWriter:
     ) -> Written:
         """Raises rather than writes whenever the batch does not follow the ledger, or its source is not what was read
         before; that is asked before the lock is taken, because it may talk to a broker."""
-        target = self._target
+        target, started_ms = self._target, round(time.time() * 1000)
         before, planned = self._range(number)
         after, time_ms = planned.after, planned.time_ms
         ids = target.source.ids(after)
@@ -100,7 +101,7 @@ class BatchWriter:
             rows = 0
             if verdict is Verdict.WRITE:
                 pins = self._pin(batch, number, planned, function)
-                entry = self._entry(number, before, after, pins, ids)
+                entry = replace(self._entry(number, before, after, pins, ids), started_ms=started_ms)
                 self._tail = self._commit(batch, entry, function)
                 rows = self._tail.commit.rows
                 appends += refuse_foreign_changes(self._tail, target.log)  # what slipped in meanwhile

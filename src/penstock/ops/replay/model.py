@@ -34,6 +34,8 @@ class Planned:
     """Made anew as well, in this order."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """What the source no longer has, by topic: rows of it stay as they are."""
+    passed_over: str | None = None
+    """Changes upstream that the table has not read because an option says so, and whose effect a replay has."""
 
     @property
     def moves(self) -> bool:
@@ -58,6 +60,7 @@ def document(planned: Planned) -> dict[str, Any]:
         "runner_is_outdated": planned.outdated,
         "resumes": planned.owed,
         "lost": dict(planned.lost),
+        "passed_over": planned.passed_over,
         "cascade": [one.table.name for one in planned.cascade],
         "stale": [{"table": one.table.name, "how": one.how} for one in planned.stale],
         "follow": [one.table.name for one in planned.readers if one.how == "follows"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from penstock.engine.delta.upstream_change import changes_read_past
 from penstock.engine.delta.version import Version, parse
 from penstock.engine.forget.since import forgotten_after
 from penstock.engine.kafka.admin import Admin
@@ -53,6 +54,7 @@ def plan_replay(
         readers=readers,
         cascade=tuple(cascade_of(plan, table.name, store)) if cascade else (),
         lost=_lost(table, log, tail, now),
+        passed_over=_passed_over(table, store, tail, now, at),
     )
     _refuse_move(planned, cascade=cascade)
     return planned
@@ -115,6 +117,18 @@ def _said(table: TablePlan, now: str, at: int | None) -> str:
     reached = parse(now)
     part = "" if reached.whole else f", of the last one {reached.index + 1} files"
     return f"{name} up to version {reached.read_up_to}, which is what it has read{part}"
+
+
+def _passed_over(table: TablePlan, store: Store, tail: Tail, now: str, at: int | None) -> str | None:
+    """Changes upstream that were skipped or ignored, and that are in the table as of the version that is read now.
+    Where it began with a later version than the first one, a replay reads what the stream read, and no more."""
+    source, began = table.source, tail.entry.began
+    if not isinstance(source, DeltaSource) or isinstance(source, FilesSource) or len(began) != 1:
+        return None
+    first = parse(began[0])
+    if at is None and not first.snapshot and first.version > 0:
+        return None
+    return changes_read_past(store_of(source, store), source, began[0], now)
 
 
 def _lost(table: TablePlan, log: DeltaLog, tail: Tail, now: str) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.engine.delta.start import refuse_lost, table_id
+from penstock.engine.delta.upstream_change import changes_read_past
 from penstock.engine.delta.version import Version, parse
 from penstock.engine.protocol.entry import named_streams
 from penstock.engine.protocol.log import DeltaLog
@@ -92,11 +93,22 @@ def stand_upstream(look: Look) -> None:
         log = RecentLog(store_of(source, look.store), source.uri, name)
         versions = log.versions()
         report.places.append(Place(name, 0, at.read_up_to + 1, log.end(at.read_up_to + 1)))
+        if note := note_of_changes(look, source):
+            report.notes.append(note)
         try:
             refuse_lost(at, table_id(log, versions), versions, table.name, name)
         except PenstockError as error:
             report.problems.append(error.message)
             report.hint = error.hint
+
+
+def note_of_changes(look: Look, source: DeltaSource) -> str | None:
+    """Versions upstream that changed rows, and that the table has read past because an option says so: it is not all
+    that the source has."""
+    entry = look.tail.entry
+    if len(entry.began) != 1 or len(entry.after) != 1:
+        return None
+    return changes_read_past(store_of(source, look.store), source, entry.began[0], entry.after[0])
 
 
 def changed_upstream(look: Look) -> bool:

@@ -30,28 +30,35 @@ public final class Covered {
         return rows(log, snapshot, files.subList(0, (int) Math.min(files.size(), index + 1)));
     }
 
-    /** All rows as of the version before, and the first files, up to `index`, that the version added. */
-    public static Dataset<Row> upTo(SparkSession spark, String path, long version, long index) {
+    /**
+     * All rows as of the version before, and the first files, up to `index`, that the version added. With `changes` also
+     * of a version that changes rows.
+     */
+    public static Dataset<Row> upTo(SparkSession spark, String path, long version, long index, boolean changes) {
         var log = open(spark, path);
         var files = new ArrayList<AddFile>();
         if (version > 0) {
             files.addAll(at(log, version - 1).allFiles().collectAsList());
         }
-        var added = added(log, version, version);
+        var added = added(log, version, version, changes);
         files.addAll(added.subList(0, (int) Math.min(added.size(), index + 1)));
         return rows(log, at(log, version), files);
     }
 
-    /** What the versions from `first` on have added: all of those before `version`, and of that one up to `index`. */
-    public static Dataset<Row> between(SparkSession spark, String path, long first, long version, long index) {
+    /**
+     * What the versions from `first` on have added: all of those before `version`, and of that one up to `index`. With
+     * `changes` also the files of versions that change rows, as a stream with ignoreChanges reads them.
+     */
+    public static Dataset<Row> between(
+            SparkSession spark, String path, long first, long version, long index, boolean changes) {
         var log = open(spark, path);
         var files = new ArrayList<AddFile>();
         if (version > first) {
-            files.addAll(added(log, first, version - 1));
+            files.addAll(added(log, first, version - 1, changes));
         }
         long last = version - 1;
         if (index >= 0) {
-            var added = added(log, version, version);
+            var added = added(log, version, version, changes);
             files.addAll(added.subList(0, (int) Math.min(added.size(), index + 1)));
             last = version;
         }
@@ -64,13 +71,13 @@ public final class Covered {
         return DeltaLog.forTable(spark, path);
     }
 
-    /** Commits that change rows are not read by a stream. */
-    private static List<AddFile> added(DeltaLog log, long first, long last) {
+    /** Commits that change rows are not read by a stream, unless it has ignoreChanges. */
+    private static List<AddFile> added(DeltaLog log, long first, long last, boolean changes) {
         var found = new ArrayList<AddFile>();
         var commits = CollectionConverters.asJava(log.getChanges(first, last, Option.empty(), true));
         while (commits.hasNext()) {
             List<Action> actions = CollectionConverters.asJava(commits.next()._2());
-            if (actions.stream().anyMatch(one -> one instanceof RemoveFile gone && gone.dataChange())) {
+            if (!changes && actions.stream().anyMatch(one -> one instanceof RemoveFile gone && gone.dataChange())) {
                 continue;
             }
             for (var action : actions) {

@@ -1,0 +1,204 @@
+"""Commits that change rows of a table upstream: what they did, and what the three options make of them.
+
+Delta's streaming source reads what is added. A commit that removes whole files, or rewrites files, stops it unless one
+of its options says what to do: `ignore_deletes`, `ignore_changes`, `skip_change_commits`. No JVM is needed to tell.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock.engine.delta.version import parse
+from penstock.engine.store import Store
+from penstock.errors import Terminal
+from penstock.plan.model import DeltaSource
+from penstock.spec.quantity import counted
+
+Option = Literal["ignore_deletes", "ignore_changes", "skip_change_commits"]
+OPTIONS: Mapping[str, Option] = {
+    "ignoreDeletes": "ignore_deletes",
+    "ignoreChanges": "ignore_changes",
+    "skipChangeCommits": "skip_change_commits",
+}
+_SHOWN = 5
+"""Versions that a note names one by one."""
+
+
+@dataclass(frozen=True)
+class UpstreamChange:
+    version: int
+    operation: str
+    deleted: int | None
+    """Rows, as the writer of the commit counted them; None if it did not."""
+    updated: int | None
+    inserted: int | None
+    files_removed: int
+    files_added: int
+    rows_added: int | None
+    """In the files that it added, copied rows among them; None if their statistics do not say."""
+
+    @property
+    def only_removes(self) -> bool:
+        """Whole files went, and none came: what `ignore_deletes` covers."""
+        return self.files_added == 0
+
+    @property
+    def did(self) -> str:
+        counts = (("deleted", self.deleted), ("updated", self.updated), ("inserted", self.inserted))
+        parts = [f"{word} {counted(count, 'row')}" for word, count in counts if count]
+        return _and(parts) or f"removed {counted(self.files_removed, 'file')} and added {self.files_added:,}"
+
+    def __str__(self) -> str:
+        return f"{self.version} ({self.operation}: {self.did})"
+
+
+def read_change(store: Store, uri: str, version: int) -> UpstreamChange | None:
+    """None if the commit changed no row that was there before, or is no longer in the log."""
+    text = store.read(f"{uri}/_delta_log/{version:020d}.json")
+    info: dict[str, Any] = {}
+    removed = added = 0
+    rows: int | None = 0
+    for line in (text or "").split("\n"):
+        action = json.loads(line) if line else {}
+        if "commitInfo" in action:
+            info = action["commitInfo"]
+        elif "remove" in action and action["remove"]["dataChange"]:
+            removed += 1
+        elif "add" in action and action["add"]["dataChange"]:
+            added += 1
+            found = _rows_of(action["add"])
+            rows = None if rows is None or found is None else rows + found
+    if not removed:
+        return None
+    metrics = {name.replace("_", "").lower(): value for name, value in (info.get("operationMetrics") or {}).items()}
+    operation = str(info.get("operation", "unknown operation"))
+    overwrites = operation.upper() not in ("DELETE", "UPDATE", "MERGE")
+    return UpstreamChange(
+        version=version,
+        operation=operation,
+        deleted=_count(metrics, "numdeletedrows", "numtargetrowsdeleted"),
+        updated=_count(metrics, "numupdatedrows", "numtargetrowsupdated"),
+        inserted=_count(metrics, "numtargetrowsinserted", *(("numoutputrows",) if overwrites else ())),
+        files_removed=removed,
+        files_added=added,
+        rows_added=rows,
+    )
+
+
+def _rows_of(add: Mapping[str, Any]) -> int | None:
+    """Without those that a deletion vector hides."""
+    try:
+        found = int(json.loads(add.get("stats") or "{}")["numRecords"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found - int((add.get("deletionVector") or {}).get("cardinality", 0))
+
+
+def _count(metrics: Mapping[str, Any], *names: str) -> int | None:
+    for name in names:
+        try:
+            if (found := int(metrics[name])) >= 0:
+                return found
+        except (KeyError, ValueError, TypeError):
+            continue
+    return None
+
+
+def chosen_option(options: Mapping[str, str]) -> Option | None:
+    """The one of the three that a source has; Delta takes them in this order."""
+    for delta in ("skipChangeCommits", "ignoreChanges", "ignoreDeletes"):
+        if options.get(delta) == "true":
+            return OPTIONS[delta]
+    return None
+
+
+def effect(option: Option, change: UpstreamChange, *, recomputed: bool) -> str:
+    """What becomes of the rows of a change in a table that reads with the option."""
+    if recomputed:
+        return "the groups of this table are computed again from the rows that are left"
+    stays = "the deleted rows stay in this table" if change.deleted or change.only_removes else ""
+    if option == "ignore_changes" and not change.only_removes:
+        rows = f"all {counted(change.rows_added, 'row')}" if change.rows_added is not None else "all rows"
+        again = f"{rows} of the rewritten files come again, those that did not change as well"
+        return _and([again, stays] if stays else [again])
+    old = "updated rows keep their old values here" if change.updated else ""
+    new = _not_read(change) if option == "skip_change_commits" else ""
+    return _and([part for part in (stays, old, new) if part]) or "nothing of it is read"
+
+
+def _not_read(change: UpstreamChange) -> str:
+    if change.inserted:
+        return f"its {counted(change.inserted, 'new row')} are not read"
+    unknown = change.deleted is None and change.updated is None and not change.only_removes
+    return "new rows in it are not read" if unknown else ""
+
+
+def refusal(
+    table: str, upstream: str, change: UpstreamChange, options: Mapping[str, str], *, recomputed: bool
+) -> Terminal:
+    """Why a change stops a reader, and what each of the options that it does not have would do with this one."""
+    offered: list[Option] = ["skip_change_commits", "ignore_changes"]
+    if change.only_removes:
+        offered.insert(0, "ignore_deletes")
+    chosen = chosen_option(options)
+    lines = ["to read on, set one of these under `from`:"]
+    for option in (one for one in offered if one != chosen):
+        scope = {
+            "ignore_deletes": "commits that only remove whole files are passed over",
+            "skip_change_commits": "this commit, and every later one that changes rows, is skipped whole",
+            "ignore_changes": "rewritten files are read again",
+        }[option]
+        lines.append(f"     {option}: true — {scope}; here {effect(option, change, recomputed=recomputed)}")
+    after = change.version + 1
+    lines.append(f"     or pass over this version only: `penstock checkpoints reset {table} --to version:{after}`")
+    set_already = (
+        "; `ignore_deletes` is set, but covers only commits that remove whole files"
+        if chosen == "ignore_deletes" and not change.only_removes
+        else ""
+    )
+    return Terminal(
+        f"version {change.version} of {upstream} ({change.operation}) {change.did}, and {table} reads only rows that "
+        f"are added{set_already}",
+        where=table,
+        hint="\n".join(lines),
+    )
+
+
+def changes_between(store: Store, uri: str, first: int, last: int) -> Iterator[UpstreamChange]:
+    """Those that the log still has, oldest first."""
+    for version in range(max(0, first), last + 1):
+        if (change := read_change(store, uri, version)) is not None:
+            yield change
+
+
+def changes_read_past(store: Store, source: DeltaSource, began: str, after: str) -> str | None:
+    """A note about the changes between two positions that one of the three options let pass; None if there were none.
+    Those that its log no longer has are not counted."""
+    option = chosen_option(source.options)
+    if option is None or source.table is not None:
+        return None
+    first, last = parse(began), parse(after)
+    begin = first.version + 1 if first.snapshot else first.version
+    found = list(changes_between(store, source.uri, begin, last.read_up_to))
+    return passed_over(source.uri, option, found) if found else None
+
+
+def passed_over(upstream: str, option: Option, changes: list[UpstreamChange]) -> str:
+    """A note about the changes that a table has read past."""
+    named = ", ".join(map(str, changes[:_SHOWN])) + (", …" if len(changes) > _SHOWN else "")
+    count = counted(len(changes), "version")
+    were = "was" if len(changes) == 1 else "were"
+    if option == "ignore_changes":
+        return f"{count} of {upstream} rewrote files, whose rows {were} read again: {named}"
+    if option == "ignore_deletes":
+        return f"{count} of {upstream} that deleted rows {were} passed over: {named}"
+    new = sum(change.inserted or 0 for change in changes)
+    unread = f"; {counted(new, 'new row')} in {'it' if len(changes) == 1 else 'them'} not read" if new else ""
+    return f"{count} of {upstream} that changed rows {were} skipped: {named}{unread}"
+
+
+def _and(parts: list[str]) -> str:
+    return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1] if parts else ""
