@@ -7,7 +7,12 @@ its own clock, a DATE in days: no zone has a say in it.
 
 from __future__ import annotations
 
-from pyspark.sql.types import DataType, DateType, TimestampNTZType, TimestampType
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, TimestampType
+
+from penstock.errors import Terminal
 
 _DAY = 86_400_000_000
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
@@ -63,3 +68,21 @@ def lower(value: str) -> str:
 
 def upper(value: str) -> str:
     return f"(unix_micros({value}) + IF(unix_micros({value}) < {_ODD_ZONES}L, {_MINUTE}L, 0L))"
+
+
+def refuse_local_partitions(spark: SparkSession, schema: StructType, partition_by: Sequence[str], table: str) -> None:
+    """Delta takes the value of a TIMESTAMP partition from a folder's name, which is local text: of an hour that comes
+    twice, one half would be read as the other."""
+    wanted = {name.casefold() for name in partition_by}
+    times = [f.name for f in schema.fields if f.name.casefold() in wanted and isinstance(f.dataType, TimestampType)]
+    if not times:
+        return
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    assert spark._jvm is not None
+    if not spark._jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(zone).getRules().isFixedOffset():
+        raise Terminal(
+            f"partition_by: {', '.join(times)} is a TIMESTAMP, and the clocks of the session's zone, {zone}, change: "
+            "Delta would store some times of the hour that comes twice an hour off",
+            where=table,
+            hint="partition by a DATE made from it, or use cluster_by; or set spark.sql.session.timeZone to UTC",
+        )

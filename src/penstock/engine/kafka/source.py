@@ -12,8 +12,8 @@ _OWN, _SPARKS = "penstock.kafka.Records", "kafka"
 
 
 def record_format(spark: SparkSession) -> str:
-    """Spark's Kafka source, as Penstock's own jar reads it: Spark's stops for ever at a record whose timestamp, a number
-    that its producer chose, it cannot hold. A session that somebody else has made may lack the jar."""
+    """Spark's Kafka source, as Penstock's own jar reads it: Spark's own stops for ever at a record whose timestamp, a
+    number of its producer's, it cannot hold. A session that somebody else has made may lack the jar."""
     jvm = spark._jvm
     assert jvm is not None
     return _OWN if isinstance(jvm.penstock.kafka.Records, JavaClass) else _SPARKS
