@@ -107,10 +107,10 @@ def _marks(pins: Pins, rows: DataFrame, plan: AggregatePlan) -> Watermark:
     marks = pins.watermark or Watermark()
     if marks.local or not isinstance(_kind(rows, plan), TimestampNTZType):
         return marks
-    turned = [
+    closed, now, reached = (
         None if mark is None else _local(mark, rows.sparkSession) for mark in (marks.closed, marks.now, marks.reached)
-    ]
-    return Watermark(*turned, local=True)
+    )
+    return Watermark(closed, now, reached, local=True)
 
 
 def _local(mark: int, session: SparkSession) -> int:
