@@ -41,12 +41,13 @@ public final class Bounds {
         type = field.dataType();
         this.ranges = ranges;
         ordering = TypeUtils.getInterpretedOrdering(type);
-        boolean isInner = type.equals(DataTypes.DateType) || type.equals(DataTypes.TimestampType);
+        boolean isTime = type.equals(DataTypes.DateType) || type.equals(DataTypes.TimestampType);
         var toInner = CatalystTypeConverters.createToCatalystConverter(type);
         for (var range : ranges) {
-            values.add(isInner
-                    ? new Object[] {range.get(0), range.get(1)}
-                    : new Object[] {toInner.apply(range.get(0)), toInner.apply(range.get(1))});
+            var ends = new Object[] {range.get(0), range.get(1)};
+            values.add(isTime && ends[0] instanceof Number
+                    ? ends
+                    : new Object[] {toInner.apply(ends[0]), toInner.apply(ends[1])});
         }
     }
 
