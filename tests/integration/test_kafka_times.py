@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOW_MS = 1_780_000_000_000
-FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-HELD = [1, NOW_MS, LAST_MS]
+LAST_MS = 253_402_300_799_999
+NONE = -1
+HELD = [1, -5, NOW_MS, LAST_MS]
 """Milliseconds of a time within the years 1 to 9999."""
 BEYOND = [NOW_MS * 1000, NOW_MS * 1_000_000, LAST_MS + 1, 2**63 - 1, 9_223_372_036_854_776, 253_402_300_800_000 * 10]
 """Microseconds, nanoseconds, and the limits."""
@@ -52,7 +53,7 @@ def test_a_record_with_any_timestamp_lands_and_keeps_the_number(
 ) -> None:
     name = topic(**ANY_TIME)
     plan = project({"bronze.t": {"from": {"kafka": name}}})
-    sent = send(broker, name, [*HELD, *BEYOND, NOW_MS])
+    sent = send(broker, name, [*HELD, NONE, *BEYOND, NOW_MS])
     run_well(spark, plan)
     assert coordinates(plan).total() == len(sent) == len(coordinates(plan))
     for place, (time, headers) in landed_times(rows(plan)).items():
@@ -60,6 +61,8 @@ def test_a_record_with_any_timestamp_lands_and_keeps_the_number(
         if millis in HELD:
             assert round((time - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000) == millis
             assert headers == [("h", b"1")]
+        elif millis == NONE:
+            assert (time, headers) == (None, [("h", b"1")])
         else:
             assert time is None
             assert headers == [("h", b"1"), (HEADER, str(millis).encode())]
