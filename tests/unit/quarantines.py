@@ -86,7 +86,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
         elif name in _NUMBERS:
             columns[name] = Array(values, type=DataType.int64())
         elif name in _TIMES:
-            micros = [None if at is None else round(at.timestamp() * 1_000_000) for at in values]
+            # A number is of microseconds: of a time that Python cannot hold.
+            micros = [at if at is None or isinstance(at, int) else round(at.timestamp() * 1_000_000) for at in values]
             columns[name] = Array(micros, type=DataType.int64()).cast(DataType.timestamp("us", tz="UTC"))
         elif name == "headers":
             columns[name] = _headers(values)

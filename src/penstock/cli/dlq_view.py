@@ -11,6 +11,7 @@ from rich.text import Text
 
 from penstock.cli.status_view import ago
 from penstock.cli.visible import shortened, visible
+from penstock.engine.arrow_times import FarTime, Time, micros_of
 from penstock.ops.dlq.counted import Counted
 from penstock.ops.dlq.rows import Payload, Row
 
@@ -69,8 +70,8 @@ def _kinds(found: Counted) -> Table:
     return grid
 
 
-def _age(at: datetime | None, now: datetime) -> str:
-    return "" if at is None else ago((now - _utc(at)).total_seconds())
+def _age(at: Time | None, now: datetime) -> str:
+    return "" if at is None else ago((micros_of(now) - micros_of(at)) / 1_000_000)
 
 
 def _sample(row: Row | None) -> str:
@@ -149,9 +150,8 @@ def _percent(share: float | None) -> str:
     return f"{percent:.1f}%" if percent >= 0.1 else f"{percent:.2g}%"
 
 
-def _time(at: datetime | None) -> str:
-    return "?" if at is None else _utc(at).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _utc(at: datetime) -> datetime:
-    return at.replace(tzinfo=at.tzinfo or UTC).astimezone(UTC)
+def _time(at: Time | None) -> str:
+    if at is None:
+        return "?"
+    utc = at.text if isinstance(at, FarTime) else at.replace(tzinfo=UTC).isoformat(timespec="microseconds")
+    return utc.partition(".")[0].replace("T", " ")

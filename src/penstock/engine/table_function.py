@@ -36,6 +36,7 @@ from penstock.engine.stages.function import StagedTable
 from penstock.engine.store import Store
 from penstock.engine.streamed import Streamed
 from penstock.engine.targets.targets import open_target
+from penstock.engine.times import refuse_local_partitions
 from penstock.errors import UsageError
 from penstock.plan.model import SinkPlan, TablePlan
 from penstock.plan.quarantine import quarantine_of
@@ -112,6 +113,7 @@ def table_function(spark: SparkSession, table: TablePlan, store: Store, source: 
     """Looks at the source's columns; reads no row."""
     made = _table_function(spark, table, store, source)
     refuse_unknown_places(table, made.schema)
+    refuse_local_partitions(spark, made.schema, table.write.partition_by, table.name)
     return made
 
 

@@ -23,8 +23,8 @@ from penstock.engine.protocol.fates import Fates
 from penstock.engine.protocol.function import Pinned
 from penstock.engine.protocol.into import Into, in_files
 from penstock.engine.protocol.log import DeltaLog
-from penstock.engine.stages.decode import literal
 from penstock.engine.store import Store
+from penstock.engine.times import micros, not_after, not_before
 from penstock.plan.model import DeltaSource, TablePlan
 from penstock.plan.stages import AggregatePlan
 
@@ -97,12 +97,11 @@ def _bounds(groups: DataFrame, plan: AggregatePlan) -> tuple[str, str] | None:
     """The first and the last time of the windows, as literals; None without windows, or without groups."""
     if plan.time is None:
         return None
-    found = groups.agg(F.expr(f"CAST(min({START}) AS STRING)"), F.expr(f"CAST(max({END}) AS STRING)")).first()
+    kind = groups.schema[START].dataType
+    found = groups.agg(F.expr(micros(f"min({START})", kind)), F.expr(micros(f"max({END})", kind))).first()
     if found is None or found[0] is None:
         return None
-    kind = groups.schema[START].dataType.simpleString()
-    first, last = (f"CAST({literal(text)} AS {kind})" for text in found)
-    return first, last
+    return not_before(int(found[0]), kind), not_after(int(found[1]), kind)
 
 
 def _merge(

@@ -81,7 +81,7 @@ class Admin:
         answers = self._answers(request) if request else {}
         found: dict[str, dict[int, int]] = {}
         for partition, answer in answers.items():
-            if answer.timestamp >= 0:
+            if is_time(answer.timestamp):
                 found.setdefault(partition.topic, {})[partition.partition] = answer.timestamp
         return found
 
@@ -163,6 +163,15 @@ class Admin:
 
 _EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_LAST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+
+
+def is_time(timestamp_ms: int) -> bool:
+    """A record's timestamp is a number that its producer chose; -1 is none."""
+    return 0 <= timestamp_ms <= _LAST_MS
+
+
 _NEWEST: Any = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 _DENIED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,

@@ -6,7 +6,7 @@ import json
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.engine.kafka.source import options
+from penstock.engine.kafka.source import options, record_format
 from penstock.engine.protocol.position import Offsets
 from penstock.plan.model import KafkaSource
 
@@ -40,7 +40,7 @@ def records(spark: SparkSession, source: KafkaSource, table: str, first: Offsets
         "startingOffsets": _offsets(first),
         "endingOffsets": _offsets(end),
     }
-    return spark.read.format("kafka").options(**asked).load()
+    return spark.read.format(record_format(spark)).options(**asked).load()
 
 
 def _offsets(offsets: Offsets) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, TopicPartition
 
-from penstock.engine.kafka.admin import Silent
+from penstock.engine.kafka.admin import Silent, is_time
 from penstock.engine.kafka.client import librdkafka
 from penstock.engine.kafka.start import reads_committed
 from penstock.plan.model import KafkaSource
@@ -66,7 +66,7 @@ def _record(message: Any) -> Record | None:
     if message.error() is not None:  # the end of the partition, or an offset that is gone
         return None
     kind, timestamp_ms = message.timestamp()
-    if kind == TIMESTAMP_NOT_AVAILABLE:
+    if kind == TIMESTAMP_NOT_AVAILABLE or not is_time(timestamp_ms):
         return None
     return Record(message.offset(), timestamp_ms, kind == TIMESTAMP_LOG_APPEND_TIME)
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from py4j.java_gateway import JavaClass
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.kafka.client import java
 from penstock.plan.model import KafkaSource
+
+_OWN, _SPARKS = "penstock.kafka.Records", "kafka"
+
+
+def record_format(spark: SparkSession) -> str:
+    """Spark's Kafka source, as Penstock's own jar reads it: Spark's own stops for ever at a record whose timestamp, a
+    number of its producer's, it cannot hold. A session that somebody else has made may lack the jar."""
+    jvm = spark._jvm
+    assert jvm is not None
+    return _OWN if isinstance(jvm.penstock.kafka.Records, JavaClass) else _SPARKS
 
 
 def options(source: KafkaSource, table: str) -> dict[str, str]:
@@ -30,4 +41,4 @@ def options(source: KafkaSource, table: str) -> dict[str, str]:
 
 
 def read_stream(spark: SparkSession, source: KafkaSource, table: str) -> DataFrame:
-    return spark.readStream.format("kafka").options(**options(source, table)).load()
+    return spark.readStream.format(record_format(spark)).options(**options(source, table)).load()

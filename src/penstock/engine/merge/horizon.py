@@ -18,7 +18,7 @@ from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.decode import literal
 
 _EXACTLY = (
-    "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
+    "map('timeZone', 'UTC', 'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", "
     "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\")"
 )
 ORDER = f"named_struct('s', {SEQUENCE}, 'p', {SOURCE})"

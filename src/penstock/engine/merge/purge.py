@@ -18,7 +18,6 @@ from penstock.engine.protocol.log import DeltaLog
 from penstock.plan.model import TablePlan
 
 _ENDED = "ended"
-_LONG_AGO = "TIMESTAMP'1970-01-01 00:00:00Z'"
 
 
 def purge(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail, *, now_ms: int | None = None) -> Tail:
@@ -51,7 +50,5 @@ def purge(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail, *, n
 
 def until(session: SparkSession, millis: int) -> Any:
     """Deleted by then: ranges for a look."""
-    last = f"timestamp_millis({millis}L)"
-    return (
-        session.range(1).selectExpr(f"array(struct({_LONG_AGO} AS low, {last} AS high)) AS {DELETED_AT}")._jdf.first()
-    )
+    ranges = f"array(struct(0L AS low, {millis}L * 1000L AS high))"  # microseconds since 1970
+    return session.range(1).selectExpr(f"{ranges} AS {DELETED_AT}")._jdf.first()

@@ -1,6 +1,7 @@
 """Between which values the keys of a batch lie: what Delta skips files by.
 
-A range too narrow would double a key, so the bounds are exact: they stay in the JVM as the values that they are.
+A range too narrow would double a key, so the bounds are exact: they stay in the JVM as the values that they are. Dates
+and instants stay there as days and microseconds since 1970: Java's own types for them have the zone of the process.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.engine.identifiers import quote
+from penstock.engine.times import lower, micros, upper
 
 _BOUNDED = (IntegralType, DecimalType, DateType, TimestampType, TimestampNTZType, StringType)
 """Types with an order that a file's statistics keep exactly, or safely rounded."""
@@ -45,31 +47,33 @@ def narrower(rows: DataFrame, key: str) -> DataFrame | None:
     if not isinstance(kind, _COUNTED):
         return None
     numbered = rows.selectExpr(quote(key), f"{_number(kind, quote(key))} AS {_NUMBER}")
-    ends = numbered.selectExpr(f"min({_NUMBER}) AS __least", f"max({_NUMBER}) + 1 AS __greatest")
-    cut = numbered.crossJoin(F.broadcast(ends)).selectExpr(
+    span = numbered.selectExpr(f"min({_NUMBER}) AS __least", f"max({_NUMBER}) + 1 AS __greatest")
+    cut = numbered.crossJoin(F.broadcast(span)).selectExpr(
         quote(key), f"width_bucket({_NUMBER}, __least, __greatest, {BUCKETS}) AS __bucket"
     )
-    parts = cut.groupBy("__bucket").agg(F.min(quote(key)).alias("low"), F.max(quote(key)).alias("high"))
-    found = parts.agg(F.collect_list(F.struct("low", "high")).alias("ranges"), F.min("low").alias("least"))
-    return found.selectExpr(f"IF({_unbounded(kind, 'least')}, NULL, ranges) AS {quote(key)}")
+    parts = cut.groupBy("__bucket").agg(F.min(quote(key)).alias("least"), F.max(quote(key)).alias("greatest"))
+    ends = parts.selectExpr(*_ends(kind, "least", "greatest"))
+    found = ends.agg(F.collect_list(F.struct("low", "high")).alias("ranges"), F.count("low").alias("count"))
+    return found.selectExpr(f"IF(count = 0, NULL, ranges) AS {quote(key)}")
 
 
 def _whole(kind: DataType, key: str) -> str:
-    name = quote(key)
-    return f"IF({_unbounded(kind, f'min({name})')}, NULL, array(struct(min({name}) AS low, max({name}) AS high)))"
+    low, high = _ends(kind, f"min({quote(key)})", f"max({quote(key)})")
+    return f"IF(min({quote(key)}) IS NULL, NULL, array(struct({low}, {high})))"
 
 
-def _unbounded(kind: DataType, least: str) -> str:
-    """Old times are shifted between two calendars, and to the minute between zones, on their way through Java's own
-    types: no bounds then, so that all files are read."""
-    if isinstance(kind, DateType | TimestampType):
-        return f"({least} IS NULL OR {least} < DATE'1901-01-01')"
-    return f"{least} IS NULL"
+def _ends(kind: DataType, least: str, greatest: str) -> tuple[str, str]:
+    """As Spark itself holds them, where Java's types for them would not."""
+    if isinstance(kind, DateType):
+        return f"unix_date({least}) AS low", f"unix_date({greatest}) AS high"
+    if isinstance(kind, TimestampType):
+        return f"{lower(least)} AS low", f"{upper(greatest)} AS high"
+    return f"{least} AS low", f"{greatest} AS high"
 
 
 def _number(kind: DataType, name: str) -> str:
     if isinstance(kind, DateType):
         return f"CAST(unix_date({name}) AS DOUBLE)"
     if isinstance(kind, TimestampType | TimestampNTZType):
-        return f"CAST(unix_micros(CAST({name} AS TIMESTAMP)) AS DOUBLE)"
+        return f"CAST({micros(name, kind)} AS DOUBLE)"
     return f"CAST({name} AS DOUBLE)"

@@ -32,30 +32,34 @@ class Extracts:
 def extracts(ranked: DataFrame, horizon: str | None, table: str, *, history: bool) -> Extracts:
     """Raises where an extract cannot be told from another. Without history only the newest counts."""
     kind = ranked.schema[SEQUENCE].dataType.simpleString()
-    newer = f"{SEQUENCE} > {read(horizon, {'s': kind})}.s" if horizon is not None else "true"
+    last = f"{read(horizon, {'s': kind})}.s" if horizon is not None else None
     found = (
         ranked.groupBy(f"{SOURCE}.file")
         .agg(
-            F.expr(f"min({SEQUENCE})").alias("first"),
-            F.expr(f"max({SEQUENCE})").alias("last"),
+            F.expr(f"CAST(min({SEQUENCE}) AS STRING)").alias("first"),
+            F.expr(f"CAST(max({SEQUENCE}) AS STRING)").alias("last"),
+            F.expr(f"min({SEQUENCE}) <> max({SEQUENCE})").alias("several"),
             F.expr(exactly(f"named_struct('s', max({SEQUENCE}))")).alias("told"),
-            F.expr(f"bool_and({newer})").alias("newer"),
+            F.expr(f"bool_and({SEQUENCE} > {last})" if last else "true").alias("newer"),
+            F.expr(f"bool_or({SEQUENCE} = {last})" if last else "false").alias("known"),
+            F.max(SEQUENCE).alias("__last"),
         )
-        .orderBy("last")
+        .orderBy("__last")
+        .drop("__last")
         .collect()
     )
     for one in found:
-        if one["first"] != one["last"]:
+        if one["several"]:
             raise Terminal(
                 f"{one['file']} holds rows of several extracts: {one['first']} to {one['last']}",
                 where=table,
                 hint="`from_snapshot` must be the same in all rows of a file: it says when the extract was taken",
             )
-    said = {horizon: "an earlier file"}
+    said: dict[str, str] = {}
     for one in found:
-        if one["told"] in said:
+        if one["known"] or one["told"] in said:
             raise Terminal(
-                f"{one['file']} is of the same extract as {said[one['told']]}: {one['last']}",
+                f"{one['file']} is of the same extract as {said.get(one['told'], 'an earlier file')}: {one['last']}",
                 where=table,
                 hint="an extract is one file: of a part of it nobody can say what is missing. Write it as one, or give "
                 "each its own time",

@@ -41,6 +41,8 @@ class Watermark:
     """Windows that end here or earlier are closed by this one."""
     reached: int | None = None
     """The latest time that was read, less the delay. It becomes `now` where the source's version is read to its end."""
+    local: bool = False
+    """Of times without a zone: counted by their own clock."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,8 @@ def named_streams(entry: Entry) -> tuple[str, ...]:
 def pins_document(pins: Pins) -> dict[str, Any]:
     document: dict[str, Any] = {"time": pins.time_ms, "definition": pins.definition, "lookups": dict(pins.lookups)}
     if pins.watermark is not None:
-        document["watermark"] = asdict(pins.watermark)
+        marks = asdict(pins.watermark)
+        document["watermark"] = marks if marks.pop("local") is False else {**marks, "local": True}
     return document
 
 

@@ -124,7 +124,7 @@ def fill_entry(table: TablePlan, opened: Tail, replay: Replay, function: Functio
         base = parse(last.after[0]).read_up_to
     if table.aggregate is not None and table.aggregate.emit == "final":
         was = last.pins.watermark or Watermark()  # windows that are closed stay closed, with all their rows
-        pinned = Pinned(watermark=Watermark(None, was.now, was.reached))
+        pinned = Pinned(watermark=replace(was, closed=None))
     else:
         pinned = function.pin(batch, last.pins, last.after)
     return last.followed(

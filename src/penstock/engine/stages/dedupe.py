@@ -11,15 +11,25 @@ from collections.abc import Callable, Iterator
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DateType, DecimalType, IntegralType, StringType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    DecimalType,
+    IntegralType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from penstock.engine.identifiers import quote
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.decode import literal
+from penstock.engine.times import is_time, micros, not_after, not_before
 from penstock.plan.stages import DedupePlan
 
 _BOUNDED = (IntegralType, DecimalType, DateType, TimestampType, TimestampNTZType, StringType)
-"""Types whose bounds can be written as text and read again exactly."""
+"""Types whose bounds can be written and read again exactly: times as numbers, all others as text."""
 NUMBER = "__row"
 _MOST_BROADCAST = 2_000_000
 """Numbers of rows, 100 MB of memory. With more of them Spark joins by a shuffle, and rows lose their order, by which
@@ -39,7 +49,7 @@ def without_duplicates(rows: DataFrame, plan: DedupePlan, table: DataFrame | Non
     small = _as_it_is if many else F.broadcast
     if table is not None:
         there = _in_table(rows, plan, table, small)
-        new = new.join(small(there).alias("old"), F.expr(_same(plan)), "left_anti")
+        new = new.join(small(there).alias("old"), F.expr(_same(plan, rows.schema)), "left_anti")
     again = _again(new, plan, many)
     if many:
         again = again.localCheckpoint()
@@ -67,10 +77,12 @@ def _in_table(
 def _bounds(rows: DataFrame, plan: DedupePlan) -> Iterator[str]:
     """Conditions that every row of the table meets that can be a duplicate."""
     kinds = {field.name: field.dataType for field in rows.schema.fields}
-    names = [name for name in dict.fromkeys([*plan.keys, plan.time or plan.keys[0]]) if _bounded(kinds[name])]
+    names = [name for name in plan.keys if _bounded(kinds[name])]
+    if plan.time is not None and plan.time not in names and is_time(kinds[plan.time]):
+        names.append(plan.time)
     if not names:
         return
-    asked = [F.expr(f"CAST({what}({quote(name)}) AS STRING)") for name in names for what in ("min", "max")]
+    asked = [F.expr(_as_value(f"{what}({quote(name)})", kinds[name])) for name in names for what in ("min", "max")]
     found = rows.agg(*asked).first()
     assert found is not None
     for index, name in enumerate(names):
@@ -78,23 +90,28 @@ def _bounds(rows: DataFrame, plan: DedupePlan) -> Iterator[str]:
         if low is None or high is None:
             yield "false"  # no row has this key: none can be a duplicate
             continue
-        kind = kinds[name].simpleString()
-        first, last = (f"CAST({literal(text)} AS {kind})" for text in (low, high))
-        if name == plan.time:
-            wide = f"INTERVAL '{(plan.within_ms or 0) / 1000:.3f}' SECOND"
-            first, last = f"{first} - {wide}", f"{last} + {wide}"
+        if is_time(kinds[name]):
+            wide = (plan.within_ms or 0) * 1000 if name == plan.time and name not in plan.keys else 0
+            first, last = not_before(int(low) - wide, kinds[name]), not_after(int(high) + wide, kinds[name])
+        else:
+            first, last = (f"CAST({literal(text)} AS {kinds[name].simpleString()})" for text in (low, high))
         yield f"{quote(name)} BETWEEN {first} AND {last}"
+
+
+def _as_value(bound: str, kind: DataType) -> str:
+    """What travels: a number or a text that stands for one value only, whatever the zone of the session."""
+    return micros(bound, kind) if is_time(kind) else f"CAST({bound} AS STRING)"
 
 
 def _bounded(kind: DataType) -> bool:
     return isinstance(kind, _BOUNDED)
 
 
-def _same(plan: DedupePlan) -> str:
+def _same(plan: DedupePlan, schema: StructType) -> str:
     conditions = [f"new.{quote(key)} = old.{quote(key)}" for key in plan.keys]
     if plan.time is not None:
-        new, old = f"new.{quote(plan.time)}", f"old.{quote(plan.time)}"
-        conditions.append(f"abs(unix_micros({new}) - unix_micros({old})) <= {(plan.within_ms or 0) * 1000}")
+        new, old = (micros(f"{side}.{quote(plan.time)}", schema[plan.time].dataType) for side in ("new", "old"))
+        conditions.append(f"abs(try_subtract({new}, {old})) <= {(plan.within_ms or 0) * 1000}")
     return " AND ".join(conditions)
 
 
@@ -108,7 +125,7 @@ def _again(rows: DataFrame, plan: DedupePlan, many: bool) -> DataFrame:
         same = " AND ".join(f"known.{key} = twice.{key}" for key in keys)
         known = known.alias("known").join(twice, F.expr(same), "left_semi")
     place = SOURCE if SOURCE in rows.columns else NUMBER
-    time = f"unix_micros({quote(plan.time)})" if plan.time else "0L"
+    time = micros(quote(plan.time), rows.schema[plan.time].dataType) if plan.time else "0L"
     one = f"struct({place} AS place, {NUMBER} AS number, {time} AS time)"
     groups = (
         known.groupBy(*keys).agg(F.expr(f"sort_array(collect_list({one}))").alias("found")).where("size(found) > 1")
@@ -117,7 +134,7 @@ def _again(rows: DataFrame, plan: DedupePlan, many: bool) -> DataFrame:
         return groups.selectExpr("explode(slice(found, 2, size(found))) AS one").selectExpr(f"one.number AS {NUMBER}")
     # In the order of arrival: a row stays if none of those that stay before it is near. Few stay, so the work grows
     # with the rows of a key, even if all rows of a batch have the same.
-    near = f"exists(kept, k -> abs(k.time - x.time) <= {(plan.within_ms or 0) * 1000})"
+    near = f"exists(kept, k -> coalesce(abs(try_subtract(k.time, x.time)) <= {(plan.within_ms or 0) * 1000}, false))"
     start = "CAST(array() AS ARRAY<STRUCT<time: BIGINT, number: BIGINT>>)"
     stays = "array_append(kept, named_struct('time', x.time, 'number', x.number))"
     judged = groups.selectExpr("found", f"aggregate(found, {start}, (kept, x) -> IF({near}, kept, {stays})) AS kept")

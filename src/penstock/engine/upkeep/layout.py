@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.engine.arrow_times import values_of
 from penstock.engine.object_store import storage_options
 
 Partition = tuple[str | None, ...]
@@ -67,7 +68,7 @@ def _listed(table: Any, columns: tuple[str, ...], *, marked: bool) -> list[DataF
     names = found.schema.names
     empty = [None] * found.num_rows
     deleted = _marked(table) if marked else {}
-    parts = [found[f"partition.{one}"].to_pylist() if f"partition.{one}" in names else empty for one in columns]
+    parts = [values_of(found[f"partition.{one}"]) if f"partition.{one}" in names else empty for one in columns]
     rows = found["num_records"].to_pylist() if "num_records" in names else empty
     described = zip(
         found["path"].to_pylist(), found["size_bytes"].to_pylist(), found["modification_time"].to_pylist(), rows,
@@ -91,7 +92,7 @@ def _text(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%dT%H:%M:%S.%f") + ("Z" if value.tzinfo else "")
+        return value.replace(tzinfo=None).isoformat(timespec="microseconds") + ("Z" if value.tzinfo else "")
     return None if value is None else str(value)
 
 

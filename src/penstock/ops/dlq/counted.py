@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
+from penstock.engine.arrow_times import Time, micros_of
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.fates import BATCHES, READ, read_fates
@@ -46,8 +46,8 @@ class Kind:
     about: str
     """`amount`, `has_id`; empty where the reason says it all."""
     rows: int
-    first: datetime | None
-    last: datetime | None
+    first: Time | None
+    last: Time | None
     sample: Row | None = None
     """One of its newest rows, its payload shortened."""
 
@@ -61,8 +61,8 @@ class Counted:
     rows: int = 0
     read: int | None = None
     """Rows that the table has read, as its ledger counts them; None if it does not."""
-    first: datetime | None = None
-    last: datetime | None = None
+    first: Time | None = None
+    last: Time | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
     kinds: tuple[Kind, ...] = ()
     ahead: int = 0
@@ -108,8 +108,8 @@ def count_kinds(table: TablePlan, store: Store) -> Counted:
         name,
         rows=sum(int(one["rows"]) for one in by_reason),
         read=read,
-        first=min(times, default=None),
-        last=max(times, default=None),
+        first=min(times, key=micros_of, default=None),
+        last=max(times, key=micros_of, default=None),
         reasons={one["reason"]: int(one["rows"]) for one in by_reason},
         kinds=tuple(_kinds(quarantine)),
         ahead=_ahead(quarantine, last) if last is not None else 0,

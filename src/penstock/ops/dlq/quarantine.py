@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.engine.arrow_times import values_of
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.store import Store
@@ -43,7 +44,7 @@ class Quarantine:
         try:
             for batch in self.engine.execute(sql):
                 names = batch.schema.names
-                for values in zip(*(batch.column(i).to_pylist() for i in range(len(names))), strict=True):
+                for values in zip(*(values_of(batch.column(i)) for i in range(len(names))), strict=True):
                     yield dict(zip(names, values, strict=True))
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise

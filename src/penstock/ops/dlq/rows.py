@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 
+from penstock.engine.arrow_times import FarTime, Time
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.ops.dlq.filter import Filter
 from penstock.ops.dlq.quarantine import DETAIL, REASON, ROWS, WHEN, Quarantine
@@ -34,13 +35,13 @@ class Payload:
 class Row:
     reason: str | None
     detail: str | None
-    rejected_at: datetime | None
+    rejected_at: Time | None
     generation: int | None
     batch: int | None
     definition: str | None
     source: Mapping[str, Any] | None
-    kafka_timestamp: datetime | None
-    ingestion_timestamp: datetime | None
+    kafka_timestamp: Time | None
+    ingestion_timestamp: Time | None
     key: Payload | None
     value: Payload | None
     headers: tuple[tuple[str, bytes | None], ...]
@@ -102,9 +103,11 @@ def _payload(found: Mapping[str, Any], name: str) -> Payload | None:
     return None
 
 
-def iso(at: datetime | None) -> str | None:
+def iso(at: Time | None) -> str | None:
     if at is None:
         return None
+    if isinstance(at, FarTime):
+        return at.text
     return at.replace(tzinfo=at.tzinfo or UTC).astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

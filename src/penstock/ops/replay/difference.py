@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, MapType, StructType, VariantType
 
 from penstock.engine.identifiers import quote
+from penstock.engine.merge.horizon import exactly
 
 SAMPLES = 3
 PARTITIONS = 20
@@ -126,7 +127,7 @@ def _hashed(rows: DataFrame, both: Sequence[str]) -> str:
 
 
 def _key(by: Sequence[str]) -> str:
-    return f"to_json(struct({', '.join(quote(name) for name in by)}))"
+    return exactly(f"struct({', '.join(quote(name) for name in by)})")
 
 
 def _samples(

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import TimestampNTZType
 
 from penstock.engine.aggregate.groups import END, computed, group_names, source_at
 from penstock.engine.delta.version import parse
 from penstock.engine.protocol.entry import Entry, Watermark
+from penstock.engine.times import micros
 from penstock.errors import PenstockError
 from penstock.ops.verify.again.around import Around, Comparison, answer
 from penstock.ops.verify.again.content import Content
@@ -20,7 +22,9 @@ from penstock.ops.verify.again.held import Sides, hold, judged
 from penstock.ops.verify.again.sample import Sample
 from penstock.ops.verify.check import COLLECTED, Check, Differing
 
-_MICROS = f"unix_micros(CAST({END} AS TIMESTAMP))"
+
+def _micros(end: str, marks: Watermark) -> str:
+    return micros(end, TimestampNTZType()) if marks.local else f"unix_micros(CAST({end} AS TIMESTAMP))"
 
 
 @dataclass
@@ -43,7 +47,7 @@ def check_windows(around: Around, content: Content, check: Check, there: DataFra
     assert plan is not None and entry is not None
     now = _marks(entry).now
     expected = computed(source_at(around.spark, around.source, parse(entry.after[0]).read_up_to), plan)
-    expected = expected.where("false" if now is None else f"{_MICROS} <= {now}L")
+    expected = expected.where("false" if now is None else f"{_micros(END, _marks(entry))} <= {now}L")
     check.remarks.append(_closed(now))
     sides = Sides(there, [expected], group_names(plan), list(plan.metrics), loose)
     sample = around.sample(sides, check.of)
@@ -67,7 +71,7 @@ def check_windows(around: Around, content: Content, check: Check, there: DataFra
 
 def _as_they_were_closed(around: Around, content: Content, sides: Sides, sample: Sample) -> _Again:
     again = _Again()
-    end = f"unix_micros(CAST(k{list(sides.keys).index(END)} AS TIMESTAMP)) AS end"
+    end = f"{_micros(f'k{list(sides.keys).index(END)}', _marks(content.made[0]))} AS end"
     found = judged(sides, sample).where("wrong").selectExpr(end).groupBy("end").count().collect()
     by_entry: dict[int, int] = {}
     for row in found:
@@ -92,11 +96,11 @@ def _judge(
     entry = newest if number < 0 else content.made[number]
     marks, version = _marks(entry), parse(entry.after[0]).read_up_to
     if number < 0:
-        within = f"{_MICROS} > {marks.now}L" if marks.now is not None else "true"
+        within = f"{_micros(END, marks)} > {marks.now}L" if marks.now is not None else "true"
         should = sides.should[0].limit(0)
     else:
-        within = f"{_MICROS} <= {marks.now}L"
-        within += f" AND {_MICROS} > {marks.closed}L" if marks.closed is not None else ""
+        within = f"{_micros(END, marks)} <= {marks.now}L"
+        within += f" AND {_micros(END, marks)} > {marks.closed}L" if marks.closed is not None else ""
         should = computed(source_at(around.spark, around.source, version), plan).where(within)
     try:
         with around.reading(version):

@@ -20,7 +20,10 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.math.Ordering;
 
-/** A column of a table within ranges. Each range has a first and a last value, which belong to it. */
+/**
+ * A column of a table within ranges. Each range has a first and a last value, which belong to it. Those of a DATE come as
+ * days and those of a TIMESTAMP as microseconds since 1970: Java's types for them have the zone of the process.
+ */
 public final class Bounds {
     private static final int MOST_RANGES = 8;
     private static final long FARTHEST = 1L << 61;
@@ -38,9 +41,13 @@ public final class Bounds {
         type = field.dataType();
         this.ranges = ranges;
         ordering = TypeUtils.getInterpretedOrdering(type);
+        boolean isTime = type.equals(DataTypes.DateType) || type.equals(DataTypes.TimestampType);
         var toInner = CatalystTypeConverters.createToCatalystConverter(type);
         for (var range : ranges) {
-            values.add(new Object[] {toInner.apply(range.get(0)), toInner.apply(range.get(1))});
+            var ends = new Object[] {range.get(0), range.get(1)};
+            values.add(isTime && ends[0] instanceof Number
+                    ? ends
+                    : new Object[] {toInner.apply(ends[0]), toInner.apply(ends[1])});
         }
     }
 

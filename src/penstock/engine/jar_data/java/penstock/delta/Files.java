@@ -8,6 +8,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.EvalMode;
 import org.apache.spark.sql.catalyst.expressions.Literal;
@@ -29,6 +30,7 @@ import scala.Option;
 final class Files {
     private static final int TABLES = 200;
     private static final long ROUNDED_MICROS = 1000;
+    private static final Pattern ZONED = Pattern.compile("(Z|[+-]\\d{2}:?\\d{2})$");
     /** The range of a column that has no value in a file. */
     private static final Object[] NOTHING = {};
     /** Exact: a decimal that became a double would be another bound, and a row beyond it would not be found. */
@@ -127,6 +129,9 @@ final class Files {
         if (partition.isDefined()) {
             if (partition.get() == null) {
                 return NOTHING;
+            }
+            if (type.equals(DataTypes.TimestampType) && !ZONED.matcher(partition.get()).find()) {
+                return new Object[] {null, null}; // a local text, of which a zone with daylight saving has two instants
             }
             var value = value(partition.get(), type, zone);
             return new Object[] {value, value};
