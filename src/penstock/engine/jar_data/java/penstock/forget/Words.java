@@ -15,7 +15,7 @@ final class Words {
     return false;
   }
 
-  private static boolean isBorder(String text, int at) {
+  static boolean isBorder(String text, int at) {
     if (at == 0 || at == text.length()) {
       return true;
     }
