@@ -11,13 +11,13 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * A name in clear, with every form in which it is looked for. As ops/forget/text.py has it. A plain name is one that is
- * often something else: digits alone, or fewer than four characters. A short one has fewer than five: inside a longer
- * text it says nothing, alone it does.
+ * A name in clear, with every form in which it is looked for. As engine/forget/needle.py has it. A plain name is one that is
+ * often something else: digits alone, or fewer than four characters. A brief one has fewer than five digits: inside a
+ * longer text they say nothing, alone they do.
  */
 final class Name implements Serializable {
-  static final String TEXT = "text", BASE64 = "base64", HEX = "hex", UTF16 = "UTF-16";
-  private static final int LEAST = 4, SHORT = 5, LEAST_CODED = 8;
+  static final String TEXT = "text", BASE64 = "base64", HEX = "hex", UTF16 = "UTF-16", CUT = "cut";
+  private static final int LEAST = 4, SHORT = 5, LEAST_CODED = 8, KEPT = 32;
 
   final String value;
   final boolean plain;
@@ -28,8 +28,9 @@ final class Name implements Serializable {
 
   Name(String value) {
     this.value = value;
-    plain = value.codePointCount(0, value.length()) < LEAST || value.matches("[0-9.\\-]+");
-    brief = plain && value.length() < SHORT;
+    boolean digits = value.matches("[0-9.\\-]+");
+    plain = digits || value.codePointCount(0, value.length()) < LEAST;
+    brief = digits && value.length() < SHORT;
     number = numeric(value);
     for (String one : new String[] {value, Normalizer.normalize(value, Normalizer.Form.NFC),
         Normalizer.normalize(value, Normalizer.Form.NFD)}) {
@@ -37,6 +38,9 @@ final class Name implements Serializable {
       if (one.indexOf(' ') >= 0) {
         forms.put(one.replace(' ', '+'), TEXT);
       }
+    }
+    if (value.codePointCount(0, value.length()) > KEPT) { // what Delta's statistics have of it
+      forms.put(value.substring(0, value.offsetByCodePoints(0, KEPT)), CUT);
     }
     byte[] bytes = value.getBytes(StandardCharsets.UTF_8);
     if (bytes.length >= LEAST) {

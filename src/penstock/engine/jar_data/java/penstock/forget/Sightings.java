@@ -21,7 +21,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Where names were seen in one file. In text a name counts as a word of its own, however it is written; text that holds
- * JSON is gone into, so that a number there is told from text. The rules are those of ops/forget/text.py.
+ * JSON is gone into, so that a number there is told from text. The rules are those of engine/forget/needle.py.
  */
 final class Sightings {
   private static final int MOST = 500, AROUND = 120;
@@ -231,7 +231,7 @@ final class Sightings {
         if (words && !(Words.isBorder(text, at) && Words.isBorder(text, end))) {
           continue;
         }
-        boolean alone = text.strip().equals(sought);
+        boolean alone = words && text.strip().equals(sought);
         boolean number = words && name.plain && !alone && (name.brief || within(text, at, end));
         int first = Math.max(0, at - AROUND);
         seen(index, path, number ? "number" : form.getValue(), alone,

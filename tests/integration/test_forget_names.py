@@ -1,0 +1,117 @@
+"""Names of every shape, in every place that a row can have, declared or not: no byte of the lake keeps them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.forgotten import forget
+from tests.integration.runs import make_plan, rows, rows_at, run_well
+from tests.searched import named
+
+from penstock.engine.store import LocalStore
+from penstock.ops.verify.table import verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.plan.model import Plan
+
+DIGITS, ZEROS, SHORT = "47110815", "0042817", "317"
+UUID = "6f1d2a3b-0c4e-4f5a-9b6c-7d8e9f0a1b2c"
+MAIL, QUOTED = "zoë.müller@exämple.org", 'O"Hara\\ 😀 of/Kerry'
+PREFIX, LONGER = "ann@example.org", "ann@example.org.uk"
+SPACED, JUNIOR = "Jo Smith", "Jo Smith Jr"
+LONG = "a-name-that-is-so-long-that-statistics-cut-it-off@example.org"
+GONE = (DIGITS, ZEROS, SHORT, UUID, MAIL, QUOTED, PREFIX, SPACED, LONG)
+STAY = (LONGER, JUNIOR, "4711081", "somebody else")
+SCHEMA = (
+    "id BIGINT, customer STRING, note STRING, ref BIGINT, amount BIGINT, tags ARRAY<STRING>, more MAP<STRING, STRING>, "
+    "deep STRUCT<who: STRING>"
+)
+
+
+def tables(topic: str) -> dict[str, Any]:
+    decoded = {"from": {"table": "bronze.o"}, "decode": {"json": "value", "schema": SCHEMA, "rescue": True}}
+    who = {"subjects": {"customer": "customer"}}
+    return {
+        "bronze.o": {
+            "from": {"kafka": topic, "max_per_trigger": 30},
+            "subjects": {"customer": [{"json": "value", "path": "$.customer"}, "key"]},
+        },
+        "silver.o": {
+            **decoded,
+            **who,
+            "expect": [{"name": "positive", "check": "amount > 0"}],
+            "write": {"change_feed": True},
+        },
+        "silver.parts": {**decoded, **who, "write": {"partition_by": ["note"]}},
+        "silver.history": {
+            **decoded,
+            **who,
+            "write": {"merge": {"keys": ["customer"], "sequence": "id", "history": "scd2"}},
+        },
+        "gold.notes": {"from": {"table": "silver.o"}, "aggregate": {"keys": ["note"], "metrics": {"n": "count(*)"}}},
+    }
+
+
+def record(number: int, who: str) -> str:
+    made: dict[str, Any] = {"id": number, "customer": who, "note": who, "amount": number % 7, "unknown": {"of": who}}
+    made |= {"tags": ["x", who], "more": {who: "y"}, "deep": {"who": who}}
+    if who.isdigit():
+        made["ref"] = int(who)
+    if number % 9 == 4:
+        made["amount"] = f"{who} is no amount"
+    text = json.dumps(made, ensure_ascii=number % 2 == 0)
+    return text[:-3] if number % 11 == 6 else text
+
+
+class Canary:
+    def __init__(self, bootstrap: str, topic: str, folder: Path, people: tuple[str, ...]) -> None:
+        self.bootstrap, self.topic, self.folder, self.people = bootstrap, topic, folder, people
+        self.sent: list[str] = []
+
+    def plan(self) -> Plan:
+        return make_plan(self.folder, self.bootstrap, tables(self.topic))
+
+    def send(self, count: int) -> None:
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 1})
+        for number in range(len(self.sent), len(self.sent) + count):
+            who = self.people[number % len(self.people)]
+            headers = [("who", who.encode())]
+            producer.produce(self.topic, partition=0, key=who, value=record(number, who), headers=headers)
+            self.sent.append(who)
+        assert producer.flush(30) == 0
+
+
+@pytest.fixture
+def canary(broker: Any, topic: Any, tmp_path: Path) -> Canary:
+    return Canary(broker.bootstrap, topic(1), tmp_path, (*GONE, *STAY))
+
+
+def test_names_of_every_shape_leave_no_byte_behind_and_those_that_begin_alike_stay(
+    spark: SparkSession, canary: Canary
+) -> None:
+    plan = canary.plan()
+    canary.send(78)
+    run_well(spark, plan)
+    assert all(any(line.endswith(f": {name}") for line in named(canary.folder, [name], STAY)) for name in GONE)
+
+    done = forget(spark, plan, *GONE)
+
+    assert not done.problems, "\n".join(done.problems)
+    left = named(canary.folder, GONE, STAY)
+    assert not left, "\n".join(left)
+    good = rows(plan, "silver.o")
+    aside = rows_at(f"{canary.folder}/lake/silver/o__quarantine")
+    stayed = Counter(who for who in canary.sent if who in STAY)
+    assert len(good) + len(aside) == stayed.total() and {row["customer"] for row in good} == set(STAY)
+    assert {row["customer"] for row in rows(plan, "silver.parts")} == set(STAY)
+    assert {row["note"] for row in rows(plan, "gold.notes")} == set(STAY)
+    for report in verify(plan.tables, LocalStore()):
+        assert report.ok(), report
