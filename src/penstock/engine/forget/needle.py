@@ -92,6 +92,11 @@ class Needle:
             if self._cut is not None and self._cut in variant and not alone:
                 yield Sighting(CUT, False, variant, variant.index(self._cut))
 
+    def possible(self, texts: Iterable[str]) -> bool:
+        """A quick look at whole files and their variants: false if it is certainly in none of them."""
+        forms = {*self._words, *self._coded, *([self._cut] if self._cut is not None else [])}
+        return any(form in text for text in texts for form in forms)
+
     def equals(self, number: object) -> bool:
         """A number as JSON has it."""
         if self.number is None or isinstance(number, bool) or not isinstance(number, int | float | Decimal):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from penstock.engine.forget.needle import CUT, KEPT, NUMBER, Needle
+from penstock.engine.forget.needle import CUT, KEPT, NUMBER, Needle, variants
 
 _BOUNDS = ("minValues", "maxValues")
 _ACTIONS = ("add", "remove", "cdc")
@@ -93,6 +93,8 @@ def of_others(action: Any, sought: Sought) -> bool:
 
 def names_left(text: str, sought: Sought) -> bool:
     """Whether a commit, a version's checksum or any JSON of the log holds a name."""
+    if not any(one.possible(variants(text)) for one in sought.needles):
+        return False
     return any(_holds(json.loads(line), sought) for line in text.split("\n") if line)
 
 

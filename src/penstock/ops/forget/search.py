@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from penstock.engine.forget.matching import steps
-from penstock.engine.forget.needle import CUT, NUMBER, Needle, Sighting
+from penstock.engine.forget.needle import CUT, NUMBER, Needle, Sighting, variants
 from penstock.engine.forget.scrub import OF_ROWS, STATISTICS, leaves, parsed
 from penstock.engine.store import Listed, Store
 from penstock.engine.upkeep.places import Place, places
@@ -36,11 +37,11 @@ FORMS = (
 OWN = ".penstock"
 _LOG = "_delta_log/"
 _PARQUET = ".parquet"
-_STATE = "/state/"
 _BINARY = (".delta", ".snapshot", ".changelog", ".zip", ".sst", ".gz", ".zst", ".lz4")
 _PACKED = (b"\x1f\x8b", b"LZ4Block", b"PK\x03\x04", b"\x28\xb5\x2f\xfd")
 _NOT_ROWS = ("topic", "_source.topic")
 _AT_ONCE = 5000
+_TRIES, _MOMENT = 3, 1.0
 GONE = "gone"
 
 
@@ -195,7 +196,8 @@ class LakeSearch:
             column = within[1] if within is not None else seen.column
             return (not log or within is not None) and column.casefold() in known.numbers.get(needle.subject, ())
         if seen.sighting.kind == CUT:
-            return log and STATISTICS.search(place) is not None and (known.uri, seen.name) not in self._alike
+            bound = log and STATISTICS.search(place) is not None and seen.sighting.at == 0
+            return bound and (known.uri, seen.name) not in self._alike
         if seen.sighting.within(self.others):
             return False
         if needle.plain and (OF_ROWS.search(place) is None if log else seen.column in _NOT_ROWS):
@@ -229,16 +231,18 @@ class LakeSearch:
             mine = {name: about for name, about in heavy.items() if name.startswith(f"{known.uri}/")}
             active = {name[len(known.uri) + 1 :]: about for name, about in mine.items() if f"/{_LOG}" not in name}
             self.data(known, active, active)
-        found = self.look(heavy)
+        light = {f"{root}/{name}": about for root, name, about in parts if f"{root}/{name}" not in heavy}
+        texts = {path: self._text(path, about) for path, about in light.items()}
+        binary = {path: light[path] for path, one in texts.items() if one is None}
+        found = self._settled({**heavy, **binary})
         for root, name, about in parts:
-            path = f"{root}/{name}"
+            one = texts.get(f"{root}/{name}") or found[f"{root}/{name}"]
             left.files += 1
-            one = found.get(path) or self._text(path, about)
             if one.trouble == GONE:
                 continue
             left.bytes += one.bytes or about.size
             if one.trouble is not None:
-                left.unreadable.append(f"{path}: {one.trouble}")
+                left.unreadable.append(f"{self._shown(root, name)[1]} ({one.trouble})")
             self._sort(left, root, name, one)
         return left
 
@@ -258,14 +262,31 @@ class LakeSearch:
                 key = (known.name if known is not None else root, f"{_LOG}… " * log + seen.place)
                 left.same[key] = left.same.get(key, 0) + seen.count
 
+    def _settled(self, files: Mapping[str, Listed]) -> dict[str, FileSeen]:
+        """A file that is being written cannot be read yet: it is given a moment."""
+        found = self.look(files)
+        for _ in range(_TRIES):
+            pending = {path for path, one in found.items() if one.trouble not in (None, GONE)}
+            if not pending:
+                break
+            time.sleep(_MOMENT)
+            for key in [key for key in self._read if key[0] in pending]:
+                del self._read[key]
+            found |= self.look({path: files[path] for path in pending})
+        return found
+
     def _note(self, left: Left, root: str, name: str, place: str) -> None:
+        table, shown = self._shown(root, name)
+        left.names.setdefault((table, place), []).append(shown)
+
+    def _shown(self, root: str, name: str) -> tuple[str, str]:
+        """The table, or the folder, and the file in it; a name in that is not shown."""
         known = self.of(f"{root}/{name}")
-        key = (known.name if known is not None else root, place)
         shown = name if known is None else f"{root}/{name}"[len(known.uri) + 1 :]
         for needle in self.needles:
-            if any(sighting.kind != CUT for sighting in needle.sightings(shown)):
+            if any(sighting.kind not in (NUMBER, CUT) for sighting in needle.sightings(shown)):
                 shown = needle.masked(shown) if needle.masked(shown) != shown else "…"
-        left.names.setdefault(key, []).append(shown)
+        return known.name if known is not None else root, shown
 
     def of(self, path: str) -> Known | None:
         found = [one for one in self.known if path.startswith(f"{one.uri}/")]
@@ -284,20 +305,19 @@ class LakeSearch:
                         return True
         return False
 
-    def _text(self, path: str, about: Listed) -> FileSeen:
+    def _text(self, path: str, about: Listed) -> FileSeen | None:
+        """None if it is no text."""
         content = self._content(path)
         if content is None:
             return FileSeen(path, trouble=GONE)
         if isinstance(content, bytes):
             if content.startswith(_PACKED):
-                return self.look({path: about})[path]
+                return None
             try:
-                text = content.decode()
+                content = content.decode()
             except UnicodeDecodeError:
-                return self.look({path: about})[path]
-        else:
-            text = content
-        return FileSeen(path, about.size, None, tuple(self.in_text(text)))
+                return None
+        return FileSeen(path, about.size, None, tuple(self.in_text(content)))
 
     def _content(self, path: str) -> bytes | str | None:
         if "://" in path:
@@ -307,27 +327,29 @@ class LakeSearch:
         except (FileNotFoundError, IsADirectoryError):
             return None
 
+    @staticmethod
+    def _possible(text: str, needles: Iterable[tuple[int, Needle]]) -> list[tuple[int, Needle]]:
+        texts = variants(text)
+        return [one for one in needles if one[1].possible(texts)]
+
     def in_text(self, text: str) -> Iterator[Seen]:
         """JSON in lines, or any text."""
-        if not any(_may_hold(needle, text) for needle in self.needles):
-            return
-        for line in text.split("\n"):
-            document = parsed(line)
-            found: Iterable[tuple[str, Any]] = [("", line)]
+        needles = self._possible(text, enumerate(self.needles))
+        whole = parsed(text) if needles and "\n" in text else None
+        for line in [text] if whole is not None else text.split("\n") if needles else []:
+            mine = self._possible(line, needles)
+            document = whole or (parsed(line) if mine else None)
+            found: Iterable[tuple[str, Any]] = [("", line)] if mine else []
             if document is not None:
                 found = leaves(document, keys=True)
             for place, value in found:
-                for index, needle in enumerate(self.needles):
+                for index, needle in mine:
                     if not isinstance(value, str):
                         if needle.equals(value):
                             yield Seen(index, "", place, 1, Sighting(NUMBER, True))
                         continue
                     for sighting in needle.sightings(value):
                         yield Seen(index, "", place, 1, sighting)
-
-
-def _may_hold(needle: Needle, text: str) -> bool:
-    return needle.value in text or "\\" in text or "%" in text or not needle.plain or needle.number is not None
 
 
 def _is_text(seen: Seen) -> bool:
