@@ -157,6 +157,8 @@ STEPS = [
     ("penstock.engine.forget.rewrite.Rewrite.commit", 3),  # that is done too
     ("penstock.ops.forget.carry_out.bring_on", 1),
     ("penstock.ops.forget.files.delete_file", 2),
+    ("penstock.ops.forget.carry_out.remove_named", 2),
+    ("penstock.ops.forget.carry_out.scrub_log", 1),
 ]
 
 

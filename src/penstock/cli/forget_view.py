@@ -49,6 +49,8 @@ def done_view(done: Done) -> RenderableType:
     for one in done.places.values():
         rows = one.rows + one.marked
         log = one.log_rewritten + one.log_removed
+        if not (one.where or one.removed_files or log or one.problem):  # it declares nothing, and nothing was found
+            continue
         numbers = (one.files, one.removed_files, log, one.decoded, one.left)
         said = f"{rows:,}{' redacted' if rows and one.redacted else ''}"
         made.add_row(Text(one.name), said, *(f"{number:,}" for number in numbers))
