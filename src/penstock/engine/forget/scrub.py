@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from penstock.engine.forget.needle import CUT, KEPT, NUMBER, Needle, variants
+from penstock.engine.forget.needle import CUT, KEPT, MASK, NUMBER, Needle, variants
 
 _BOUNDS = ("minValues", "maxValues")
 _ACTIONS = ("add", "remove", "cdc")
@@ -129,9 +129,9 @@ def _line(line: str, sought: Sought) -> str | None:
         if about.get("stats") and _in_bounds(about["stats"], sought, of_others=others):
             about["stats"] = without_bounds(about["stats"])
         if unquote(str(about.get("path"))) not in sought.there:  # each action about the file alike
-            about["path"] = _masked(about.get("path"), sought)
+            about["path"] = "/".join(_without_value(one, sought) for one in str(about.get("path")).split("/"))
             values = about.get("partitionValues") or {}
-            values.update({name: _masked(value, sought) for name, value in values.items()})
+            values.update({name: None for name, value in values.items() if _masked(value, sought) != value})
     info = action.get("commitInfo")
     if info is not None:
         given = info.get("operationParameters") or {}
@@ -154,12 +154,20 @@ def _note(text: str, sought: Sought) -> str:
     return json.dumps({**entry, "note": _masked(entry["note"], sought)}, separators=(",", ":"), ensure_ascii=False)
 
 
+def _without_value(folder: str, sought: Sought) -> str:
+    """The folder of a partition; the same for each action that is about a file in it."""
+    column, equals, value = folder.partition("=")
+    return folder if _masked(value, sought) == value else f"{column}{equals}x"
+
+
 def _masked(value: Any, sought: Sought) -> Any:
     if not isinstance(value, str):
         return value
     for needle in sought.needles:
-        if any(one.kind != NUMBER and not one.within(sought.others) for one in needle.sightings(value)):
+        if any(one.kind not in (NUMBER, CUT) and not one.within(sought.others) for one in needle.sightings(value)):
             value = needle.masked(value)
+            if any(one.kind not in (NUMBER, CUT) and not one.within(sought.others) for one in needle.sightings(value)):
+                value = MASK.decode()  # written in a way that cannot be told where it begins
     return value
 
 

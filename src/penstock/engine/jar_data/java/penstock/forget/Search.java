@@ -13,7 +13,6 @@ import java.nio.file.Files;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
-import java.util.Map;
 import java.util.zip.GZIPInputStream;
 import java.util.zip.ZipInputStream;
 import net.jpountz.lz4.LZ4BlockInputStream;
@@ -27,6 +26,7 @@ import org.apache.parquet.column.impl.ColumnReaderImpl;
 import org.apache.parquet.column.page.PageReadStore;
 import org.apache.parquet.hadoop.ParquetFileReader;
 import org.apache.parquet.hadoop.metadata.BlockMetaData;
+import org.apache.parquet.hadoop.metadata.ColumnChunkMetaData;
 import org.apache.parquet.hadoop.util.HadoopInputFile;
 import org.apache.parquet.io.api.Binary;
 import org.apache.parquet.io.api.PrimitiveConverter;
@@ -127,27 +127,23 @@ public final class Search implements FlatMapFunction<Iterator<String>, String> {
       for (int at = 0; at < blocks.size(); at++) {
         BlockMetaData block = blocks.get(at);
         behind = Math.max(behind, block.getStartingPos() + block.getCompressedSize());
-        statistics(reader, block, seen);
         PageReadStore pages = reader.readRowGroup(at);
-        if (pages == null) {
-          continue;
+        for (var chunk : block.getColumns()) {
+          seen.in(named(chunk.getPath().toArray()));
+          ColumnDescriptor column =
+              reader.getFileMetaData().getSchema().getColumnDescription(chunk.getPath().toArray());
+          if (pages != null) {
+            values(column, pages, writer, seen);
+          }
+          statistics(reader, chunk, seen);
         }
-        for (ColumnDescriptor column : reader.getFileMetaData().getSchema().getColumns()) {
-          seen.in(named(column.getPath()));
-          values(column, pages, writer, seen);
-        }
-      }
-      for (Map.Entry<String, String> one : reader.getFileMetaData().getKeyValueMetaData().entrySet()) {
-        seen.in("(metadata)");
-        byte[] text = (one.getKey() + " " + one.getValue()).getBytes(java.nio.charset.StandardCharsets.UTF_8);
-        seen.bytes(text, text.length, Integer.MAX_VALUE);
       }
     }
     behind = Math.min(behind, Math.max(0, size - FOOTER));
     seen.in("(footer)");
     try (FSDataInputStream file = system.open(path)) {
       file.seek(behind);
-      chunks(file, seen, new long[1], Integer.MAX_VALUE);
+      seen.footer(file.readAllBytes());
     }
     return size;
   }
@@ -160,23 +156,21 @@ public final class Search implements FlatMapFunction<Iterator<String>, String> {
     }
   }
 
-  private static void statistics(ParquetFileReader reader, BlockMetaData block, Sightings seen) throws IOException {
-    for (var chunk : block.getColumns()) {
-      seen.in(named(chunk.getPath().toArray()));
-      PrimitiveType type = chunk.getPrimitiveType();
-      var bounds = chunk.getStatistics();
-      if (bounds != null && bounds.hasNonNullValue()) {
-        coded(type, ByteBuffer.wrap(bounds.getMinBytes()), seen);
-        coded(type, ByteBuffer.wrap(bounds.getMaxBytes()), seen);
+  private static void statistics(ParquetFileReader reader, ColumnChunkMetaData chunk, Sightings seen)
+      throws IOException {
+    PrimitiveType type = chunk.getPrimitiveType();
+    var bounds = chunk.getStatistics();
+    if (bounds != null && bounds.hasNonNullValue()) {
+      coded(type, ByteBuffer.wrap(bounds.getMinBytes()), seen);
+      coded(type, ByteBuffer.wrap(bounds.getMaxBytes()), seen);
+    }
+    var index = reader.readColumnIndex(chunk);
+    if (index != null) {
+      for (var one : index.getMinValues()) {
+        coded(type, one, seen);
       }
-      var index = reader.readColumnIndex(chunk);
-      if (index != null) {
-        for (var one : index.getMinValues()) {
-          coded(type, one, seen);
-        }
-        for (var one : index.getMaxValues()) {
-          coded(type, one, seen);
-        }
+      for (var one : index.getMaxValues()) {
+        coded(type, one, seen);
       }
     }
   }
@@ -195,7 +189,11 @@ public final class Search implements FlatMapFunction<Iterator<String>, String> {
       case BINARY, FIXED_LEN_BYTE_ARRAY -> {
         byte[] copy = new byte[bytes.remaining()];
         bytes.get(copy);
-        binary(type, copy, seen);
+        if (type.getLogicalTypeAnnotation() instanceof DecimalLogicalTypeAnnotation) {
+          binary(type, copy, seen);
+        } else {
+          seen.bound(copy);
+        }
       }
       default -> { }
     }

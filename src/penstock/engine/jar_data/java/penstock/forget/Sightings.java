@@ -10,6 +10,7 @@ import java.math.BigDecimal;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -24,7 +25,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  * JSON is gone into, so that a number there is told from text. The rules are those of engine/forget/needle.py.
  */
 final class Sightings {
-  private static final int MOST = 500, AROUND = 120;
+  private static final int MOST = 500, AROUND = 120, MOST_EXAMINED = 10_000;
   private static final ObjectMapper JSON = new ObjectMapper();
   /** Digits in here are part of something else: dates, times, numbers with a fraction, addresses, UUIDs. */
   static final Pattern NUMBERS = Pattern.compile(
@@ -39,6 +40,8 @@ final class Sightings {
   private final List<String> kinds = new ArrayList<>();
   private final Map<List<Object>, Long> seen = new LinkedHashMap<>();
   private final Map<Long, List<Integer>> whole = new LinkedHashMap<>();
+  private final List<byte[]> examined = new ArrayList<>();
+  private final List<byte[]> bounds = new ArrayList<>();
   private boolean numbers;
   private String column = "";
 
@@ -71,6 +74,7 @@ final class Sightings {
 
   void in(String place) {
     column = place;
+    examined.clear();
   }
 
   void number(long value) {
@@ -104,6 +108,9 @@ final class Sightings {
     if (!escaped && !filter.any(value)) {
       return;
     }
+    if (examined.size() < MOST_EXAMINED) {
+      examined.add(value);
+    }
     utf16(value);
     boolean valid = UTF8String.fromBytes(value).isValid();
     text(new String(value, StandardCharsets.UTF_8));
@@ -127,6 +134,36 @@ final class Sightings {
         seen(owners.get(pattern), "", Name.UTF16, false, "", 0);
       }
     });
+  }
+
+  /**
+   * A bound of the column's values, as statistics have it: the beginning of a value, whose last byte may be one more
+   * than it was. What was seen in that value itself is all that there is to see.
+   */
+  void bound(byte[] value) {
+    if (!filter.any(value)) {
+      return;
+    }
+    bounds.add(value);
+    for (byte[] one : examined) {
+      if (one.length >= value.length - 1 && Arrays.equals(one, 0, value.length - 1, value, 0, value.length - 1)) {
+        return;
+      }
+    }
+    value(value);
+  }
+
+  /** What follows the pages of a Parquet file, but for the bounds, which were looked at. */
+  void footer(byte[] content) {
+    byte[] rest = content.clone();
+    for (byte[] bound : bounds) {
+      for (int at = 0; at + bound.length <= rest.length; at++) {
+        if (Arrays.equals(rest, at, at + bound.length, bound, 0, bound.length)) {
+          Arrays.fill(rest, at, at + bound.length, (byte) 0);
+        }
+      }
+    }
+    bytes(rest, rest.length, Integer.MAX_VALUE);
   }
 
   /** Text as a file or a value has it. */
