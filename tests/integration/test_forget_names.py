@@ -39,16 +39,15 @@ def tables(topic: str) -> dict[str, Any]:
     who = {"subjects": {"customer": "customer"}}
     return {
         "bronze.o": {
-            "from": {"kafka": topic, "max_per_trigger": 30},
+            "from": {"kafka": topic, "max_per_trigger": 40},
             "subjects": {"customer": [{"json": "value", "path": "$.customer"}, "key"]},
         },
         "silver.o": {
             **decoded,
             **who,
             "expect": [{"name": "positive", "check": "amount > 0"}],
-            "write": {"change_feed": True},
+            "write": {"change_feed": True, "partition_by": ["note"]},
         },
-        "silver.parts": {**decoded, **who, "write": {"partition_by": ["note"]}},
         "silver.history": {
             **decoded,
             **who,
@@ -74,8 +73,10 @@ class Canary:
         self.bootstrap, self.topic, self.folder, self.people = bootstrap, topic, folder, people
         self.sent: list[str] = []
 
-    def plan(self) -> Plan:
-        return make_plan(self.folder, self.bootstrap, tables(self.topic))
+    def plan(self, *names: str) -> Plan:
+        """Of these tables, or of all."""
+        known = tables(self.topic)
+        return make_plan(self.folder, self.bootstrap, {name: known[name] for name in names or known})
 
     def send(self, count: int) -> None:
         from confluent_kafka import Producer
@@ -94,10 +95,11 @@ def canary(broker: Any, topic: Any, tmp_path: Path) -> Canary:
     return Canary(broker.bootstrap, topic(1), tmp_path, (*GONE, *STAY))
 
 
+@pytest.mark.parametrize("names", [("bronze.o", "silver.o"), pytest.param((), marks=pytest.mark.deep, id="all")])
 def test_names_of_every_shape_leave_no_byte_behind_and_those_that_begin_alike_stay(
-    spark: SparkSession, canary: Canary
+    spark: SparkSession, canary: Canary, names: tuple[str, ...]
 ) -> None:
-    plan = canary.plan()
+    plan = canary.plan(*names)
     canary.send(78)
     run_well(spark, plan)
     assert all(any(line.endswith(f": {name}") for line in named(canary.folder, [name], STAY)) for name in GONE)
@@ -111,7 +113,37 @@ def test_names_of_every_shape_leave_no_byte_behind_and_those_that_begin_alike_st
     aside = rows_at(f"{canary.folder}/lake/silver/o__quarantine")
     stayed = Counter(who for who in canary.sent if who in STAY)
     assert len(good) + len(aside) == stayed.total() and {row["customer"] for row in good} == set(STAY)
-    assert {row["customer"] for row in rows(plan, "silver.parts")} == set(STAY)
-    assert {row["note"] for row in rows(plan, "gold.notes")} == set(STAY)
+    if not names:
+        assert {row["note"] for row in rows(plan, "gold.notes")} == set(STAY)
+        assert {row["customer"] for row in rows(plan, "silver.history")} == set(STAY)
     for report in verify(plan.tables, LocalStore()):
         assert report.ok(), report
+
+
+@pytest.mark.deep
+def test_a_name_in_a_row_of_somebody_else_is_told_and_nothing_is_proven(spark: SparkSession, canary: Canary) -> None:
+    from penstock.ops.forget.certificate import document
+
+    plan = canary.plan("bronze.o", "silver.o")
+    canary.people = (DIGITS, JUNIOR)
+    canary.send(20)
+    run_well(spark, plan)
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": canary.bootstrap})
+    for ref in (DIGITS, 5):
+        made = {"id": 99, "customer": JUNIOR, "note": "n", "amount": 3, "ref": 5, "more": {"of": f"see {ref}"}}
+        producer.produce(canary.topic, partition=0, key=JUNIOR, value=json.dumps(made))
+    assert producer.flush(30) == 0
+    run_well(spark, plan)
+
+    done = forget(spark, plan, DIGITS)
+
+    told = document(plan, done)
+    places = {(one["in"], one["where"]) for one in told["search"]["left"]}
+    assert not done.proven and places == {("bronze.o", "value.more.of"), ("silver.o", "more.value")}
+    assert DIGITS not in json.dumps(told) and told["search"]["files"] and told["search"]["forms"]
+    assert any("silver.o: more.value" in one and "--not-a-name" in one for one in told["problems"])
+    excepted = forget(spark, plan, DIGITS, not_names=("bronze.o.value.more.of", "silver.o.more.value"))
+    assert excepted.proven, "\n".join(excepted.problems)
+    assert document(plan, excepted)["search"]["not_names"]
