@@ -17,6 +17,7 @@ from penstock.engine.forget.needle import CUT, KEPT, MASK, NUMBER, Needle, varia
 _BOUNDS = ("minValues", "maxValues")
 _ACTIONS = ("add", "remove", "cdc")
 STATISTICS = re.compile(r"\.(?:minValues|maxValues)\.(.+)")
+_COLUMN = re.compile(r"\.(?:minValues|maxValues|partitionValues)\.(.+)")
 OF_ROWS = re.compile(r"\.(?:minValues|maxValues|partitionValues\w*)\b|\.path$|redicate|\.userMetadata$|\.note$")
 """Where a log has values of rows; the rest are names of columns, counts, sizes and positions."""
 
@@ -36,10 +37,16 @@ class Sought:
     others: frozenset[str] = frozenset()
     """Names of somebody else that have one of these in them."""
 
+    excepted: frozenset[str] = frozenset()
+    """Columns of which a person says that they hold no names."""
+
     def in_value(self, value: Any, place: str, *, of_others: bool) -> bool:
         """Whether a value of a log, at this place of its JSON, has a name."""
         rows = OF_ROWS.search(place) is not None
         found = STATISTICS.search(place)
+        column_of = _COLUMN.search(place)
+        if of_others and column_of is not None and column_of[1].casefold() in self.excepted:
+            return False
         if not isinstance(value, str):
             column = found[1].partition(".")[0].casefold() if found is not None else None
             known = column is not None and (not of_others or column in self.columns)

@@ -50,6 +50,7 @@ def sought_in(spark: SparkSession, search: LakeSearch, store: Store, known: Know
         frozenset(within(name, known.uri) for name in files),
         frozenset(name for name in listed if not name.startswith("_delta_log/")),
         frozenset(search.others),
+        search.excepted_in(known),
     )
 
 

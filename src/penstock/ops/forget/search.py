@@ -200,11 +200,18 @@ class LakeSearch:
             return bound and (known.uri, seen.name) not in self._alike
         if seen.sighting.within(self.others):
             return False
+        column = STATISTICS.search(place) if log else None
+        if column is not None and column[1].casefold() in self.excepted_in(known):
+            return False
         if needle.plain and (OF_ROWS.search(place) is None if log else seen.column in _NOT_ROWS):
             return False
         if not log and self._is_declared(known, needle.subject, seen):
             return seen.sighting.alone
         return f"{known.name}.{seen.place}".casefold() not in self._excepted
+
+    def excepted_in(self, known: Known) -> frozenset[str]:
+        begin = f"{known.name}.".casefold()
+        return frozenset(one[len(begin) :] for one in self._excepted if one.startswith(begin))
 
     def same_digits(self, seen: Seen) -> bool:
         return self.needles[seen.name].plain and seen.sighting.kind != CUT and not seen.sighting.within(self.others)
@@ -224,7 +231,7 @@ class LakeSearch:
             listed = store.listing(root) if store is not None else _listing(root)
             parts += [(root, name, about) for name, about in listed.items()]
             for name in {*listed, *_folders(root)}:
-                if self._path_named(name):
+                if self._path_named(root, name):
                     self._note(left, root, name, "its own name, or that of its folder")
         heavy = {f"{root}/{name}": about for root, name, about in parts if self._is_heavy(f"{root}/{name}")}
         for known in self.known:
@@ -295,9 +302,13 @@ class LakeSearch:
     def _is_heavy(self, path: str) -> bool:
         return path.endswith((_PARQUET, *_BINARY))
 
-    def _path_named(self, name: str) -> bool:
+    def _path_named(self, root: str, name: str) -> bool:
+        known = self.of(f"{root}/{name}")
+        excepted = self.excepted_in(known) if known is not None else frozenset()
         for part in name.split("/"):
-            value = part.partition("=")[2]
+            column, _, value = part.partition("=")
+            if column.casefold() in excepted:
+                continue
             for needle in self.needles:
                 text = part if needle.telling else value
                 for sighting in needle.sightings(text) if text else ():
