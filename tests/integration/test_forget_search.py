@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 from tests.integration.runs import make_plan
 
 from penstock.engine.forget.needle import Needle
+from penstock.engine.forget.scrub import leaves, parsed
 from penstock.engine.store import LocalStore
 from penstock.ops.forget.search import LakeSearch, Left
 
@@ -81,6 +85,62 @@ def test_a_name_is_found_in_every_kind_of_column(spark: SparkSession, tmp_path: 
     assert left_in(searched(spark, tmp_path, name)) >= {*COLUMNS}
     nobody = searched(spark, tmp_path, "somebody.else@example.org", "99887766")
     assert nobody.nothing and nobody.files and nobody.bytes
+
+
+WRAPS: dict[str, Callable[[str], str]] = {
+    "json": lambda text: json.dumps({"a": [text, 1]}),
+    "json as it is": lambda text: json.dumps({"a": text}, ensure_ascii=False),
+    "cut json": lambda text: json.dumps({"a": text, "b": 1})[:-3],
+    "address": lambda text: f"/x?y={quote(text, safe='')}&z=1",
+    "csv": lambda text: f"1,{text},x",
+    "sentence": lambda text: f"to {text}: hello",
+    "tagged": lambda text: f"<who>{text}</who>",
+}
+SHAPES = (
+    "47110815",
+    "zoë@example.org",
+    'O"Hara \\ of Kerry',
+    "Jo Smith",
+    "6f1d2a3b-0c4e-4f5a-9b6c-7d8e9f0a1b2c",
+    "李小龙 Li",
+)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", [7, 8, 9])
+def test_both_searches_find_a_name_however_it_is_wrapped_and_none_that_is_glued(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    random = Random(seed)
+    texts, holds = [], []
+    for number in range(240):
+        name = SHAPES[number % len(SHAPES)]
+        there = random.random() < 0.7
+        text = name if there else random.choice([f"q{name}", f"{name}q", f"8{name}8", name[1:]])
+        depth = random.randrange(4)
+        for wrap in random.choices([*WRAPS], k=depth):
+            text = WRAPS[wrap](text)
+        texts.append(text)
+        holds.append(there)
+    columns = ", ".join(f"c{number} STRING" for number in range(len(texts)))
+    spark.createDataFrame([tuple(texts)], columns).coalesce(1).write.parquet(str(tmp_path / "lake/gold/t"))
+    left = searched(spark, tmp_path, *SHAPES)
+    found = {place.partition(".")[0] for _, place in left.names}
+    in_jvm = [f"c{number}" in found for number in range(len(texts))]
+    needles = [Needle("customer", name) for name in SHAPES]
+    in_python = [_seen_in_python(text, needles) for text in texts]
+    wrong = [
+        (holds[n], in_jvm[n], in_python[n], texts[n])
+        for n in range(len(texts))
+        if not holds[n] == in_jvm[n] == in_python[n]
+    ]
+    assert not wrong, "\n".join(map(str, wrong[:20]))
+
+
+def _seen_in_python(text: str, needles: list[Needle]) -> bool:
+    document = parsed(text)
+    leaf = leaves(document, keys=True) if document is not None else [("", text)]
+    return any(needle.in_text(value) for _, value in leaf if isinstance(value, str) for needle in needles)
 
 
 def test_a_number_counts_where_it_is_declared_and_is_told_elsewhere(spark: SparkSession, tmp_path: Path) -> None:

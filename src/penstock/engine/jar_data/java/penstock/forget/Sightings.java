@@ -105,10 +105,11 @@ final class Sightings {
   /** A value that is text, or bytes. */
   void value(byte[] value) {
     boolean escaped = has(value, '\\') || has(value, '%');
-    if (!escaped && !filter.any(value)) {
+    boolean candidate = filter.any(value);
+    if (!escaped && !candidate) {
       return;
     }
-    if (examined.size() < MOST_EXAMINED) {
+    if (candidate && examined.size() < MOST_EXAMINED) {
       examined.add(value);
     }
     utf16(value);
