@@ -39,7 +39,7 @@ def tables(topic: str) -> dict[str, Any]:
     who = {"subjects": {"customer": "customer"}}
     return {
         "bronze.o": {
-            "from": {"kafka": topic, "max_per_trigger": 40},
+            "from": {"kafka": topic, "max_per_trigger": 60},
             "subjects": {"customer": [{"json": "value", "path": "$.customer"}, "key"]},
         },
         "silver.o": {
@@ -100,7 +100,7 @@ def test_names_of_every_shape_leave_no_byte_behind_and_those_that_begin_alike_st
     spark: SparkSession, canary: Canary, names: tuple[str, ...]
 ) -> None:
     plan = canary.plan(*names)
-    canary.send(78)
+    canary.send(65)
     run_well(spark, plan)
     assert all(any(line.endswith(f": {name}") for line in named(canary.folder, [name], STAY)) for name in GONE)
 
