@@ -15,6 +15,7 @@ from urllib.parse import quote, quote_plus
 from tests.parquet_pages import contents
 
 _LONG = 5
+_LZ4 = b"LZ4Block"
 _KEPT = 32
 """What Delta's statistics keep of a text."""
 
@@ -54,6 +55,44 @@ def _contents(path: Path) -> Iterator[bytes]:
     yield content
     if content[:2] == b"\x1f\x8b":
         yield gzip.decompress(content)
+    if content[:8] == _LZ4:
+        yield b"".join(_lz4_blocks(content))
+
+
+def _lz4_blocks(content: bytes) -> Iterator[bytes]:
+    """As Spark writes its state."""
+    at = 0
+    while at < len(content):
+        assert content[at : at + 8] == _LZ4
+        method, packed = content[at + 8] & 0xF0, int.from_bytes(content[at + 9 : at + 13], "little")
+        block = content[at + 21 : at + 21 + packed]
+        yield _lz4(block) if method == 0x20 else block
+        at += 21 + packed
+
+
+def _lz4(block: bytes) -> bytes:
+    made, at = bytearray(), 0
+    while at < len(block):
+        token = block[at]
+        length, at = _lz4_length(block, at + 1, token >> 4)
+        made += block[at : at + length]
+        at += length
+        if at >= len(block):
+            break
+        back = int.from_bytes(block[at : at + 2], "little")
+        length, at = _lz4_length(block, at + 2, token & 15)
+        for _ in range(length + 4):
+            made.append(made[-back])
+    return bytes(made)
+
+
+def _lz4_length(block: bytes, at: int, length: int) -> tuple[int, int]:
+    if length == 15:
+        while True:
+            length, at = length + block[at], at + 1
+            if block[at - 1] != 255:
+                break
+    return length, at
 
 
 def _pattern(name: str) -> re.Pattern[bytes]:
