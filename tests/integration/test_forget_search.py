@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import pytest
 from tests.integration.runs import make_plan
+from tests.searched import named
 
 from penstock.engine.forget.needle import Needle
 from penstock.engine.forget.scrub import leaves, parsed
@@ -193,6 +194,7 @@ def test_files_that_are_no_tables_are_searched_behind_their_compression(spark: S
     found = {file for files in left.names.values() for file in files}
     wanted = {"a.json", "b.gz", "c.bin", "d.txt", "x/state/0/0/1.delta"}
     assert {f"_penstock/{name}" for name in wanted} <= found
+    assert any("1.delta" in one for one in named(tmp_path, [MAIL]))  # so does the search of the tests
     assert any("xxx" in file and MAIL not in file for file in found)  # a file's own name is not repeated
     assert ("gold.t", "its own name, or that of its folder") in left.names
     assert len(left.unreadable) == 1 and "torn.parquet" in left.unreadable[0]
