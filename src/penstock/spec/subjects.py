@@ -173,5 +173,7 @@ def undeclared(tables: Mapping[str, Table]) -> Iterator[Finding]:
             hint = (
                 "write subjects: {" + f"{next(iter(upstream.subjects))}: column" + "} if a column says of whom a row is"
             )
-            message = f"{read} says where it holds {known}, and this table, made of it, does not: a forget takes no row out"
+            message = (
+                f"{read} says where it holds {known}, and this table, made of it, does not: a forget takes no row out"
+            )
             yield Finding(("tables", name), message, hint, at_key=True)

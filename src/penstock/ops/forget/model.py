@@ -62,7 +62,7 @@ class Done:
     elsewhere: Searched = field(default_factory=Searched)
     outside: list[str] = field(default_factory=list)
     undeclared: tuple[str, ...] = ()
-    """Tables made of one that declares, and that declare nothing: they were not searched."""
+    """Tables made of one that declares, and that declare nothing: no row was taken out."""
     outdated: dict[str, str] = field(default_factory=dict)
     """Tables whose runner may not know of the subject."""
     not_names: tuple[str, ...] = ()
