@@ -137,6 +137,16 @@ def test_the_folder_of_a_partition_loses_the_name_alike_in_all_commits(name: str
     assert json.loads(made)["add"]["path"] == json.loads(gone)["remove"]["path"] != folder
 
 
+def test_the_numbers_in_names_of_files_are_not_the_name() -> None:
+    text = add("a", "b", path="day=1/part-00001-6f1d2a3b-0c4e-4f5a-9b6c-7d8e9f0a1b2c-c000.snappy.parquet")
+    assert not names_left(text, sought("00001")) and names_left(text.replace("day=1", "day=00001"), sought("00001"))
+
+
+def test_few_digits_go_from_a_text_in_statistics_of_a_file_that_is_gone() -> None:
+    text = add("317 pieces", "x", column="note")
+    assert scrubbed(text, sought("317")) is not None and scrubbed(text, sought("317", active=("part-0",))) is None
+
+
 def test_what_the_log_calls_a_living_file_stays() -> None:
     text = add("a", ANN, path=f"note={ANN}/part-0", partitionValues={"note": ANN})
     made = scrubbed(text, sought(ANN, active=(f"note={ANN}/part-0",)))

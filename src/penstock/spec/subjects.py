@@ -162,7 +162,7 @@ def _known_columns(table: Table, root: Path) -> list[str]:
 
 
 def undeclared(tables: Mapping[str, Table]) -> Iterator[Finding]:
-    """Tables whose rows come from one that knows of subjects, and that say nothing of them: `forget` takes no row out."""
+    """Tables whose rows come from one that knows of subjects, and that say nothing: `forget` takes no row out."""
     for name, table in tables.items():
         if table.subjects or table.aggregate is not None:
             continue

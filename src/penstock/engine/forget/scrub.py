@@ -36,7 +36,6 @@ class Sought:
     """Files that are in the folder: what the log calls them stays."""
     others: frozenset[str] = frozenset()
     """Names of somebody else that have one of these in them."""
-
     excepted: frozenset[str] = frozenset()
     """Columns of which a person says that they hold no names."""
 
@@ -51,14 +50,22 @@ class Sought:
             column = found[1].partition(".")[0].casefold() if found is not None else None
             known = column is not None and (not of_others or column in self.columns)
             return known and any(one.equals(value) for one in self.needles)
+        gone = found is not None and not of_others  # a bound of a file that no version has is of no use to anybody
         for needle in self.needles:
-            for sighting in needle.sightings(value) if rows or needle.telling else ():
+            text = folders_of(value) if needle.plain and place.endswith(".path") else value
+            for sighting in needle.sightings(text) if rows or needle.telling else ():
                 if sighting.kind == CUT:
-                    if found is not None and not of_others and value.startswith(needle.value[:KEPT]):
+                    if gone and value.startswith(needle.value[:KEPT]):
                         return True
-                elif sighting.kind != NUMBER and not sighting.within(self.others):
+                elif (gone or sighting.kind != NUMBER) and not sighting.within(self.others):
                     return True
         return False
+
+
+def folders_of(path: str) -> str:
+    """The values of partitions in a path; the rest of it are numbers of Spark's."""
+    parts = unquote(path).split("/")[:-1]
+    return "\n".join(part.partition("=")[2] for part in parts if "=" in part)
 
 
 def leaves(found: Any, place: str = "$", *, keys: bool = False) -> Iterator[tuple[str, Any]]:

@@ -54,7 +54,11 @@ def sought_in(spark: SparkSession, search: LakeSearch, store: Store, known: Know
     )
 
 
-def look_into_log(search: LakeSearch, store: Store, known: Known, sought: Sought) -> LogLooked:
+def look_into_log(
+    search: LakeSearch, store: Store, known: Known, sought: Sought, *, outdated: bool = False
+) -> LogLooked:
+    """With `outdated`, old checkpoints count if the name, or a number with the same digits, is in statistics in any
+    way: they have those of files that no version has any more."""
     listed = dict(_log_files(store, known))
     found = search.look(
         {f"{known.uri}/_delta_log/{name}": about for name, about in listed.items() if name.endswith(".parquet")}
@@ -63,7 +67,8 @@ def look_into_log(search: LakeSearch, store: Store, known: Known, sought: Sought
     for name in listed:
         one = found.get(f"{known.uri}/_delta_log/{name}")
         if one is not None:
-            hit = any(search.holds(known, seen, log=True) for seen in one.seen)
+            old = outdated and _is_old(name, listed)
+            hit = any(search.holds(known, seen, log=True) or (old and search.in_bounds(seen)) for seen in one.seen)
         else:
             hit = _text_holds(store.read(f"{known.uri}/_delta_log/{name}"), sought)
         if hit:
@@ -78,7 +83,7 @@ def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, known: Know
     for name in store.names(folder):
         if name.startswith(_TEMPORARY):
             store.delete(f"{folder}/{name}")
-    looked = look_into_log(search, store, known, sought)
+    looked = look_into_log(search, store, known, sought, outdated=True)
     rewritten = removed = 0
     for name in looked.held:
         if _COMMIT.fullmatch(name):
@@ -116,6 +121,12 @@ def _checkpoint_without(
         if any(search.holds(known, seen, log=True) for seen in one.seen):
             _without_removed(spark, store, path, sought.there)
     return mine
+
+
+def _is_old(name: str, listed: Collection[str]) -> bool:
+    """Of a checkpoint: there are commits after it."""
+    found = _CLASSIC.fullmatch(name)
+    return found is not None and f"{int(found[1]) + 1:020d}.json" in listed
 
 
 def _is_classic(name: str, version: int) -> bool:

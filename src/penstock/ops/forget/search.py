@@ -203,11 +203,19 @@ class LakeSearch:
         column = STATISTICS.search(place) if log else None
         if column is not None and column[1].casefold() in self.excepted_in(known):
             return False
+        if needle.plain and log and place.endswith(".path"):
+            before, behind = seen.sighting.around[: seen.sighting.at], seen.sighting.around[seen.sighting.at :]
+            if "=" not in before.rpartition("/")[2] or "/" not in behind:  # not the folder of a partition
+                return False
         if needle.plain and (OF_ROWS.search(place) is None if log else seen.column in _NOT_ROWS):
             return False
         if not log and self._is_declared(known, needle.subject, seen):
             return seen.sighting.alone
         return f"{known.name}.{seen.place}".casefold() not in self._excepted
+
+    def in_bounds(self, seen: Seen) -> bool:
+        """Whether it is, in any way, in statistics of a log."""
+        return STATISTICS.search(f".{seen.place}") is not None and not seen.sighting.within(self.others)
 
     def excepted_in(self, known: Known) -> frozenset[str]:
         begin = f"{known.name}.".casefold()
