@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.integration.forgotten import forget
 from tests.integration.runs import make_plan, rows, rows_at, run_well
+from tests.integration.test_forget import dies
 from tests.searched import named
 
 from penstock.engine.forget.rewrite import checkpoint
@@ -149,3 +151,24 @@ def test_a_name_in_a_row_of_somebody_else_is_told_and_nothing_is_proven(spark: S
     excepted = forget(spark, plan, DIGITS, not_names=("bronze.o.value.more.of", "silver.o.more.value"))
     assert excepted.proven, "\n".join(excepted.problems)
     assert document(plan, excepted)["search"]["not_names"]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("step", ["logs._replace", "logs._checkpoint_without", "logs._without_removed"])
+def test_a_table_can_be_read_wherever_the_rewriting_of_its_log_is_cut_off(
+    spark: SparkSession, canary: Canary, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    plan = canary.plan("bronze.o", "silver.o")
+    canary.people = (PREFIX, LONGER, DIGITS, QUOTED)
+    canary.send(24)
+    run_well(spark, plan)
+    with monkeypatch.context() as patched:
+        dies(patched, f"penstock.ops.forget.{step}", 1)
+        with contextlib.suppress(KeyboardInterrupt):
+            forget(spark, plan, PREFIX, DIGITS, QUOTED)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    assert {row["customer"] for row in rows(plan, "silver.o")} == {LONGER}
+    assert spark.read.format("delta").load(f"{canary.folder}/lake/silver/o").select("customer").distinct().count() == 1
+    done = forget(spark, plan, PREFIX, DIGITS, QUOTED)
+    assert done.proven, "\n".join(done.problems)
+    assert not named(canary.folder, [PREFIX, DIGITS, QUOTED], STAY)

@@ -85,19 +85,21 @@ def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, known: Know
             store.delete(f"{folder}/{name}")
     looked = look_into_log(search, store, known, sought, outdated=True)
     rewritten = removed = 0
+    kept: Collection[str] = ()
+    if any(_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in looked.held):
+        # First of all: readers begin there, and do not look at the commits before it. While these are written anew,
+        # one may call a file by another name than the next one, which takes it away.
+        kept = _checkpoint_without(spark, search, store, known, sought)
+    for name in looked.held:
+        if not _COMMIT.fullmatch(name) and name != "_last_checkpoint" and name not in kept:
+            delete_file(store, folder, name)
+            removed += 1
     for name in looked.held:
         if _COMMIT.fullmatch(name):
             made = scrubbed(store.read(f"{folder}/{name}") or "", sought)  # gone meanwhile, it stays so
             if made is not None:
                 _replace(store, f"{folder}/{name}", made)
                 rewritten += 1
-    kept: Collection[str] = ()
-    if any(_CHECKPOINT.fullmatch(name) for name in looked.held):
-        kept = _checkpoint_without(spark, search, store, known, sought)  # before the ones that go: readers begin there
-    for name in looked.held:
-        if not _COMMIT.fullmatch(name) and name != "_last_checkpoint" and name not in kept:
-            delete_file(store, folder, name)
-            removed += 1
     return LogLooked(known.name, looked.files, looked.held, rewritten, removed)
 
 
