@@ -94,7 +94,7 @@ class Shop:
         assert producer.flush(30) == 0
 
 
-def forget(spark: SparkSession, plan: Plan, *values: str, runs: bool = True) -> Done:
+def forget(spark: SparkSession, plan: Plan, *values: str, runs: bool = True, not_names: tuple[str, ...] = ()) -> Done:
     """As the command does it; without `runs` it cannot bring readers on."""
     from penstock.engine.forget.list import SuppressionList
     from penstock.engine.forget.matching import Wanted
@@ -116,4 +116,5 @@ def forget(spark: SparkSession, plan: Plan, *values: str, runs: bool = True) -> 
         told=lambda table, what: print(f"{time.monotonic():.1f} {table}: {what}"),
         explain=lambda error, table: explain(error, table, ""),
         patience=20.0,
+        not_names=not_names,
     ).carry_out()

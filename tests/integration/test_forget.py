@@ -157,6 +157,8 @@ STEPS = [
     ("penstock.engine.forget.rewrite.Rewrite.commit", 3),  # that is done too
     ("penstock.ops.forget.carry_out.bring_on", 1),
     ("penstock.ops.forget.files.delete_file", 2),
+    ("penstock.ops.forget.carry_out.remove_named", 2),
+    ("penstock.ops.forget.carry_out.scrub_log", 1),
 ]
 
 
@@ -169,7 +171,7 @@ def test_a_forget_that_is_cut_off_is_finished_by_the_next_one(
     shop.send(60)
     run_well(spark, plan)
     with monkeypatch.context() as patched:
-        _dies(patched, step, time)
+        dies(patched, step, time)
         with contextlib.suppress(KeyboardInterrupt):
             forget(spark, plan, ANN)
     assert forget(spark, plan, ANN).proven
@@ -177,7 +179,7 @@ def test_a_forget_that_is_cut_off_is_finished_by_the_next_one(
     assert_without(plan, shop, ANN)
 
 
-def _dies(patched: pytest.MonkeyPatch, step: str, time: int) -> None:
+def dies(patched: pytest.MonkeyPatch, step: str, time: int) -> None:
     """After its work, the time that it is called so often."""
     import importlib
 
@@ -188,11 +190,11 @@ def _dies(patched: pytest.MonkeyPatch, step: str, time: int) -> None:
         owner = getattr(importlib.import_module(module), kind)
     whole, times = getattr(owner, name), []
 
-    def dies(*given: Any, **more: Any) -> Any:
+    def dying(*given: Any, **more: Any) -> Any:
         made = whole(*given, **more)
         times.append(1)
         if len(times) == time:
             raise KeyboardInterrupt
         return made
 
-    patched.setattr(owner, name, dies)
+    patched.setattr(owner, name, dying)

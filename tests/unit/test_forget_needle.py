@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -47,8 +48,10 @@ def test_masking_keeps_the_length() -> None:
     assert len(masked) == len(text) and ANN not in masked and masked.startswith("who: ")
 
 
-def sought(*names: str, column: str = "customer") -> Sought:
-    return Sought(tuple(Needle("customer", name) for name in names), names, frozenset({column}))
+def sought(*names: str, column: str = "customer", active: tuple[str, ...] = ()) -> Sought:
+    """`active`: files of the newest version."""
+    needles = tuple(Needle("customer", name) for name in names)
+    return Sought(needles, frozenset({column}), frozenset(active), frozenset(active))
 
 
 def add(least: object, greatest: object, column: str = "customer", **more: object) -> str:
@@ -68,10 +71,93 @@ def test_statistics_lose_their_bounds_and_nothing_else() -> None:
     assert not names_left(made, sought(ANN)) and scrubbed(made, sought(ANN)) is None
 
 
-def test_digits_count_in_the_columns_that_hold_names_only() -> None:
-    assert scrubbed(add(42, 50), sought("42")) is not None
-    assert scrubbed(add(42, 50, column="amount"), sought("42")) is None
+def test_numbers_of_living_rows_count_in_the_columns_that_hold_names_only() -> None:
+    assert scrubbed(add(42, 50), sought("42", active=("part-0",))) is not None
+    assert scrubbed(add(42, 50, column="amount"), sought("42", active=("part-0",))) is None
     assert scrubbed(add(41, 43), sought("42")) is None
+
+
+@pytest.mark.parametrize("column", ["amount", "_rescued", "note"])
+def test_digits_go_from_the_statistics_of_any_column_of_a_file_that_is_gone(column: str) -> None:
+    for least, greatest in ((42, 50), ("4", "42"), ("42", "5"), ({"inner": "42"}, {"inner": "5"})):
+        made = scrubbed(add(least, greatest, column=column), sought("42"))
+        assert made is not None and "42" not in made.replace('"size":42', "")
+
+
+def test_digits_in_text_of_any_column_count_in_living_rows_too() -> None:
+    assert names_left(add("100042", "x", column="note"), sought("100042", active=("part-0",)))
+    assert names_left(add("a", '{"ref":"100042"}', column="_rescued"), sought("100042", active=("part-0",)))
+
+
+def test_counts_sizes_and_positions_are_not_the_name() -> None:
+    metrics = {"numFiles": "42", "numOutputRows": "42"}
+    entry = {"penstock": 1, "batch": 42, "after": ['{"t":{"42":42}}'], "counts": {"rows": 42}}
+    info = {"operationMetrics": metrics, "userMetadata": json.dumps(entry), "operationParameters": {"n": "42"}}
+    assert not names_left(json.dumps({"commitInfo": info}), sought("42"))
+    assert not names_left(json.dumps({"txn": {"appId": "a", "version": 42}}), sought("42"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1.47110", "at 10:42:07.47110", "2026-11-18T10:42:00.47110Z", "00047110-0000-4000-8000-000000000000", "9.9.47110"],
+)
+def test_digits_within_a_time_a_fraction_or_an_id_are_not_the_name(text: str) -> None:
+    assert not Needle("customer", "47110").in_text(text)
+    assert not Needle("customer", "00047110").in_text(text)
+
+
+@pytest.mark.parametrize(("text", "holds"), [("47110", True), ("order 47110, two", True), ("order-47110", True)])
+def test_digits_as_a_word_of_text_are_the_name(text: str, holds: bool) -> None:
+    assert Needle("customer", "47110").in_text(text) is holds
+
+
+def test_few_digits_count_only_as_the_whole_text() -> None:
+    assert Needle("customer", "317").in_text("317") and not Needle("customer", "317").in_text("317 pieces")
+
+
+@pytest.mark.parametrize(
+    "text", ["am9obkBleGFtcGxlLm9yZw==", "ZnJvbSBqb2huQGV4YW1wbGUub3JnIQ==", "6a6f686e406578616d706c652e6f7267"]
+)
+def test_a_name_is_found_in_base64_and_hexadecimal(text: str) -> None:
+    assert Needle("customer", "john@example.org").in_text(f"x {text} y")
+
+
+def test_both_normal_forms_of_unicode_are_one_name() -> None:
+    assert Needle("customer", "Zoë M").in_text("Zoe\u0308 M") and Needle("customer", "Zoe\u0308 M").in_text("Zoë M")
+
+
+@pytest.mark.parametrize("name", ["Jürgen/x", "a b", "O'Hara=1"])
+def test_the_folder_of_a_partition_loses_the_name_alike_in_all_commits(name: str) -> None:
+    from urllib.parse import quote
+
+    folder = f"note={quote(name, safe='')}/part-0"
+    made = scrubbed(add("a", "b", path=folder, partitionValues={"note": name}), sought(name))
+    gone = scrubbed(json.dumps({"remove": {"path": folder, "partitionValues": {"note": name}}}), sought(name))
+    assert made is not None and gone is not None and not names_left(made + "\n" + gone, sought(name))
+    assert json.loads(made)["add"]["path"] == json.loads(gone)["remove"]["path"] != folder
+
+
+def test_the_numbers_in_names_of_files_are_not_the_name() -> None:
+    text = add("a", "b", path="day=1/part-00001-6f1d2a3b-0c4e-4f5a-9b6c-7d8e9f0a1b2c-c000.snappy.parquet")
+    assert not names_left(text, sought("00001")) and names_left(text.replace("day=1", "day=00001"), sought("00001"))
+
+
+def test_few_digits_go_from_a_text_in_statistics_of_a_file_that_is_gone() -> None:
+    text = add("317 pieces", "x", column="note")
+    assert scrubbed(text, sought("317")) is not None and scrubbed(text, sought("317", active=("part-0",))) is None
+
+
+def test_what_the_log_calls_a_living_file_stays() -> None:
+    text = add("a", ANN, path=f"note={ANN}/part-0", partitionValues={"note": ANN})
+    made = scrubbed(text, sought(ANN, active=(f"note={ANN}/part-0",)))
+    assert made is not None and json.loads(made)["add"]["path"] == f"note={ANN}/part-0"
+    assert names_left(made, sought(ANN, active=(f"note={ANN}/part-0",)))  # and is told
+
+
+def test_a_longer_name_of_somebody_else_is_not_the_name() -> None:
+    others = frozenset({f"{ANN}.uk"})
+    assert not names_left(add("a", f"to {ANN}.uk"), replace(sought(ANN), others=others))
+    assert names_left(add("a", f"to {ANN}.uk and {ANN}"), replace(sought(ANN), others=others))
 
 
 def test_a_long_name_is_found_by_the_part_that_statistics_keep() -> None:

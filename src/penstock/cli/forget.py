@@ -43,6 +43,14 @@ def command(
     wait: Annotated[
         str, typer.Option("--wait", metavar="TIME", help="How long to wait for tables that another process runs.")
     ] = WAIT,
+    not_a_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--not-a-name",
+            metavar="TABLE.COLUMN",
+            help="This column holds no names: what looks like one there is another thing. Repeatable.",
+        ),
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show who was ordered to be forgotten, by hash.")] = False,
     directory: Directory = None,
     dry_run: DryRun = False,
@@ -60,7 +68,7 @@ def command(
     from penstock.engine.forget.list import SuppressionList
     from penstock.engine.stores import open_store
     from penstock.errors import UsageError
-    from penstock.ops.forget.asked import names
+    from penstock.ops.forget.asked import known_places, names
 
     plan = load_plan(directory)
     store = open_store(plan)
@@ -69,6 +77,7 @@ def command(
         return
     patience = _seconds(wait)
     asked = names(plan, subject or [], _read(subjects), "standard input" if subjects == "-" else subjects or "")
+    not_names = known_places(plan, not_a_name or [])
     if subjects == "-" and not yes and not dry_run:
         raise UsageError("standard input is read, so nobody can be asked", hint="add --yes, after a --dry-run")
     assert plan.forget is not None
@@ -76,7 +85,7 @@ def command(
     console = people(as_json)
     if not console.is_terminal:
         console.width = 160
-    done, outlook = _forget(plan, store, listed, asked, console, patience, dry_run=dry_run, yes=yes)
+    done, outlook = _forget(plan, store, listed, asked, not_names, console, patience, dry_run=dry_run, yes=yes)
     if done is None:
         if as_json:
             print_json({**outlook, "done": False})
@@ -92,6 +101,7 @@ def _forget(
     store: Store,
     listed: SuppressionList,
     asked: list[Name],
+    not_names: list[str],
     console: Console,
     patience: float,
     *,
@@ -135,6 +145,7 @@ def _forget(
                 told=told,
                 explain=lambda error, table: explain(error, table, log),
                 patience=patience,
+                not_names=not_names,
             )
             done = forgetting.carry_out()
             status.stop()

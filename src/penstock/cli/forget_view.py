@@ -49,19 +49,26 @@ def done_view(done: Done) -> RenderableType:
     for one in done.places.values():
         rows = one.rows + one.marked
         log = one.log_rewritten + one.log_removed
+        if not (one.where or one.removed_files or log or one.problem):  # it declares nothing, and nothing was found
+            continue
         numbers = (one.files, one.removed_files, log, one.decoded, one.left)
         said = f"{rows:,}{' redacted' if rows and one.redacted else ''}"
         made.add_row(Text(one.name), said, *(f"{number:,}" for number in numbers))
     parts: list[RenderableType] = [made]
     if done.proven:
         parts.append(Text("proven: no file of the lake that can still be read holds them", style="bold green"))
+        size = f"{counted(done.search.files, 'file')}, {size_text(done.search.bytes)}"
+        parts.append(Text(f"  searched in every form: {size}"))
     else:
         parts.append(Text("not complete; run the command again when this is done:", style="bold red"))
         parts += [Text(f"  {problem}") for problem in done.problems[:_SHOWN]]
         if len(done.problems) > _SHOWN:
             parts.append(Text(f"  and {len(done.problems) - _SHOWN:,} more: the certificate has them"))
     parts += [Text(f"  went with the commits {line}") for line in _commits(done.places.values())]
-    parts += [Text(f"  not searched, it declares no such subject: {name}") for name in done.undeclared]
+    if done.search.same:
+        times, where = sum(done.search.same.values()), counted(len(done.search.same), "place")
+        parts.append(Text(f"  the same digits as another thing, {times:,} times in {where}: the certificate has them"))
+    parts += [Text(f"  declares no such subject, so no row was taken out: {name}") for name in done.undeclared]
     parts += [Text(f"  outside: {line}") for line in done.outside]
     return Group(*parts)
 

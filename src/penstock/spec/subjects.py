@@ -162,7 +162,7 @@ def _known_columns(table: Table, root: Path) -> list[str]:
 
 
 def undeclared(tables: Mapping[str, Table]) -> Iterator[Finding]:
-    """Tables whose rows come from one that knows of subjects, and that say nothing of them: `forget` passes them by."""
+    """Tables whose rows come from one that knows of subjects, and that say nothing: `forget` takes no row out."""
     for name, table in tables.items():
         if table.subjects or table.aggregate is not None:
             continue
@@ -173,5 +173,7 @@ def undeclared(tables: Mapping[str, Table]) -> Iterator[Finding]:
             hint = (
                 "write subjects: {" + f"{next(iter(upstream.subjects))}: column" + "} if a column says of whom a row is"
             )
-            message = f"{read} says where it holds {known}, and this table, made of it, does not: it is not searched"
+            message = (
+                f"{read} says where it holds {known}, and this table, made of it, does not: a forget takes no row out"
+            )
             yield Finding(("tables", name), message, hint, at_key=True)

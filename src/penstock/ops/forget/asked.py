@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from unicodedata import normalize
 
+from penstock.engine.upkeep.places import places
 from penstock.errors import UsageError
 from penstock.plan.model import Plan
 from penstock.spec.finding import did_you_mean
@@ -35,7 +37,26 @@ def names(plan: Plan, given: Sequence[str], listed: str | None, where: str) -> l
         asked += [(f"{where}:{number}", text) for number, text in lines]
     if not asked:
         raise UsageError("nobody is named", hint=f"{_SHAPE}, or --subjects FILE with one KEY=VALUE a line")
-    return list(dict.fromkeys(_name(at, text, known) for at, text in asked))
+    found = (_name(at, text, known) for at, text in asked)
+    return list(dict.fromkeys(written for name in found for written in _as_written(name)))
+
+
+def _as_written(name: Name) -> list[Name]:
+    """The name, and the same in the other normal form of Unicode: it looks alike, and has other bytes."""
+    forms = dict.fromkeys([name.value, normalize("NFC", name.value), normalize("NFD", name.value)])
+    return [Name(name.subject, value) for value in forms]
+
+
+def known_places(plan: Plan, given: Sequence[str]) -> list[str]:
+    """Of --not-a-name: TABLE.COLUMN, of tables of the project and their quarantines."""
+    tables = [place.name for table in plan.tables for place in places(table)]
+    for one in given:
+        if not any(one.casefold().startswith(f"{name}.".casefold()) for name in tables):
+            raise UsageError(
+                f"--not-a-name {one}: this is not TABLE.COLUMN of a table of the project",
+                hint="write it as the answer of the last `penstock forget` has it, silver.orders.quantity",
+            )
+    return list(given)
 
 
 def subjects_of(plan: Plan) -> list[str]:

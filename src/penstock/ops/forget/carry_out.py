@@ -10,26 +10,26 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from penstock.engine.forget.erase import DELETED, REDACTED, erase, sought
 from penstock.engine.forget.matching import Wanted
 from penstock.engine.forget.needle import Needle
-from penstock.engine.forget.scrub import Sought
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import Store
-from penstock.engine.upkeep.places import Place as DeltaPlace
 from penstock.engine.upkeep.places import places
 from penstock.errors import PenstockError, Transient
 from penstock.ops.forget.asked import Name
 from penstock.ops.forget.elsewhere import search
-from penstock.ops.forget.files import current, remove_files
+from penstock.ops.forget.files import current, remove_files, remove_named
 from penstock.ops.forget.logs import look_into_log, scrub_log, sought_in
 from penstock.ops.forget.model import Commit, Done, PlaceDone
 from penstock.ops.forget.outdated import outdated
-from penstock.ops.forget.outside import outside, undeclared
+from penstock.ops.forget.outside import in_definition, outside, undeclared
 from penstock.ops.forget.readers import Run, bring_on, step_over
+from penstock.ops.forget.search import OWN, Known, LakeSearch
 from penstock.ops.forget.turns import to_oneself
 from penstock.ops.recent import RecentLog
 from penstock.plan.model import Plan, TablePlan
@@ -55,16 +55,22 @@ class Forgetting:
         told: Told,
         explain: Explain,
         patience: float,
+        not_names: Sequence[str] = (),
     ) -> None:
         self._spark, self._plan, self._store = spark, plan, store
         self._wanted, self._asked, self._run, self._told, self._explain = wanted, asked, run, told, explain
         self._patience = patience
         self._tables = [table for table in plan.tables if sought(table, wanted)]
-        self.done = Done(uuid.uuid4().hex[:12], wanted.orders, _now())
+        self._there = [table for table in plan.tables if DeltaLog(store, table.uri, table.name).versions()]
+        needles = [Needle(one.subject, one.value) for one in asked]
+        self._search = LakeSearch(spark, plan, store, needles, not_names)
+        self.done = Done(uuid.uuid4().hex[:12], wanted.orders, _now(), not_names=tuple(not_names))
         for table in self._tables:
             for name, subjects in sought(table, wanted).items():
                 where = tuple(_said(one) for subject in subjects for one in subjects[subject])
                 self.done.places[name] = PlaceDone(name, tuple(dict.fromkeys(where)))
+        for known in self._search.known:
+            self.done.places.setdefault(known.name, PlaceDone(known.name))
 
     def carry_out(self) -> Done:
         for turn in range(ROUNDS):
@@ -73,24 +79,29 @@ class Forgetting:
             self._each("rows are taken out", self._erase)
             self._readers()
             self._each("files are looked through", self._files)
+            self._each("files are searched", self._named_files, self._there)
             if any(one.needed for one in self.done.places.values()):
                 self._step_over()
                 self._each("files are looked through", self._files_left)
-            self._each("the log is looked through", self._log)
+                self._each("files are searched", self._named_files, self._there)
+            self._each("the log is looked through", self._log, self._there)
             self._elsewhere()
             self._each("the proof: every file is read again", self._prove)
+            self._each("the proof: the log is read again", self._prove_log, self._there)
+            self._prove_everything()
             if self.done.proven or turn == ROUNDS - 1 or not self._came_back():
                 break
         self.done.outside = outside(self._plan, self._wanted.orders)
+        self.done.outside += in_definition(self._plan, self._search.needles)
         self.done.outdated = outdated(self._plan, self._tables)
         self.done.undeclared = undeclared(self._plan, self._wanted.orders)
-        self._each("", self._commits)
+        self._each("", self._commits, self._there)
         self.done.ended_ms = _now()
         return self.done
 
-    def _each(self, what: str, step: Callable[[TablePlan], None]) -> None:
-        """Each table alone: what fails for one leaves the others."""
-        for table in self._tables:
+    def _each(self, what: str, step: Callable[[TablePlan], None], tables: Sequence[TablePlan] | None = None) -> None:
+        """Each table alone: what fails for one leaves the others. Those that declare such a subject, if not told."""
+        for table in self._tables if tables is None else tables:
             if what:
                 self._told(table.name, what)
             for tries in range(1, TRIES + 1):
@@ -101,7 +112,7 @@ class Forgetting:
                     cause = self._explain(error, table.name)
                     if isinstance(cause, Transient) and tries < TRIES:  # on an object store a batch came in between
                         continue
-                    self.done.places[next(iter(sought(table, self._wanted)))].problem = cause.message
+                    self.done.places[table.name].problem = cause.message
                     break
 
     def _erase(self, table: TablePlan) -> None:
@@ -142,24 +153,37 @@ class Forgetting:
                     problem = self._explain(error, table.name).message
                     self._told(table.name, problem)
 
+    def _named_files(self, table: TablePlan) -> None:
+        with to_oneself(self._spark, self._plan, table) as work:
+            for known in self._known(table):
+                one = remove_named(self._plan, work, known, self._search)
+                done = self.done.places[known.name]
+                done.removed_files += len(one.removed)
+                done.removed_bytes += one.bytes
+                for reader in one.needed.keys() | done.needed.keys():
+                    done.needed[reader] = max(one.needed.get(reader, 0), done.needed.get(reader, 0))
+                if not done.where:
+                    done.needed = dict(one.needed)
+
+    def _known(self, table: TablePlan) -> Iterator[Known]:
+        """The table and what belongs to it, as far as it is made."""
+        names = {place.name for place in places(table)}
+        for known in self._search.known:
+            if known.name in names and DeltaLog(self._store, known.uri, known.name).versions():
+                yield known
+
     def _log(self, table: TablePlan) -> None:
         with to_oneself(self._spark, self._plan, table) as work:
-            for place, within in self._logs(table):
-                looked = scrub_log(self._spark, work.store, place, within)
-                self.done.places[place.name].log_rewritten += looked.rewritten
-                self.done.places[place.name].log_removed += looked.removed
-
-    def _logs(self, table: TablePlan) -> Iterator[tuple[DeltaPlace, Sought]]:
-        known = sought(table, self._wanted)
-        for place in places(table):
-            if place.name in known and DeltaLog(self._store, place.uri, place.name).versions():
-                yield place, sought_in(self._asked, known[place.name])
+            for known in self._known(table):
+                within = sought_in(self._spark, self._search, work.store, known)
+                looked = scrub_log(self._spark, self._search, work.store, known, within)
+                self.done.places[known.name].log_rewritten += looked.rewritten
+                self.done.places[known.name].log_removed += looked.removed
 
     def _elsewhere(self) -> None:
-        self._told("", "everything else is searched")
-        needles = [Needle(one.subject, one.value) for one in self._asked]
+        self._told("", "logs and states are searched")
         folders = [place.uri for table in self._plan.tables for place in places(table)]
-        self.done.elsewhere = search(self._plan, self._store, needles, folders, mask=True)
+        self.done.elsewhere = search(self._plan, self._store, self._search.needles, folders, mask=True)
 
     def _prove(self, table: TablePlan) -> None:
         with to_oneself(self._spark, self._plan, table) as work:
@@ -168,10 +192,21 @@ class Forgetting:
                 done = self.done.places[name]
                 done.decoded = files + beside[name].files
                 done.left = held.rows + held.marked + beside[name].held
-            for place, within in self._logs(table):
-                looked = look_into_log(self._spark, work.store, place, within)
-                self.done.places[place.name].log_files = looked.files
-                self.done.places[place.name].log_left = looked.held
+
+    def _prove_log(self, table: TablePlan) -> None:
+        with to_oneself(self._spark, self._plan, table) as work:
+            for known in self._known(table):
+                within = sought_in(self._spark, self._search, work.store, known)
+                looked = look_into_log(self._search, work.store, known, within)
+                self.done.places[known.name].log_files = looked.files
+                self.done.places[known.name].log_left = looked.held
+
+    def _prove_everything(self) -> None:
+        self._told("", "the proof: every file of the lake is searched")
+        lake = self._plan.lake
+        own = [str(Path(self._plan.root) / OWN)]
+        roots = [lake, *(one.uri for one in self._search.known if not one.uri.startswith(f"{lake}/"))]
+        self.done.search = self._search.everything([*roots, *(one for one in own if not one.startswith(f"{lake}/"))])
 
     def _came_back(self) -> bool:
         """Whether another round can help: something turned up after it was taken out."""

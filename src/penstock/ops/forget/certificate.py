@@ -10,6 +10,7 @@ from penstock import __version__
 from penstock.engine.store import Store
 from penstock.ops.forget.look import order_document
 from penstock.ops.forget.model import Done, PlaceDone
+from penstock.ops.forget.search import FORMS
 from penstock.ops.vacuum.guard import time_text
 from penstock.plan.model import Plan
 
@@ -17,11 +18,17 @@ FORMAT = 1
 HOW = (
     "Every data file in the folder of each table and quarantine was decoded, whether a version has it or not, with "
     "rows that are only marked as deleted; each declared place was compared with the order's keyed hash.",
-    "The log of each table was read: the least and greatest values of the declared columns, in commits, checkpoints "
-    "and checksums; a name that is more than digits was searched for in all of its text, as a word of its own.",
-    "Penstock's own files in the lake and in the project's folder were searched byte by byte for a name that is more "
-    "than digits; logs for digits too. Positions and counts are digits: there a name of digits alone proves nothing.",
+    "Then every file of the lake was searched for the name itself, declared or not: all columns of all data files with "
+    "their dictionaries, statistics and indexes; commits, checkpoints and checksums of the logs; change feeds; "
+    "deletion vectors; positions; Spark's state, decompressed; Penstock's own files; the names of files and folders.",
+    "A name that is a word counts wherever it stands as a word of its own, unless it is part of a longer name that "
+    "somebody else has at a declared place.",
+    "A name of digits alone, or of fewer than four characters, counts as text in values of rows, in statistics and "
+    "partitions; fewer than five digits only as the whole text; as a number in declared columns, and in "
+    "columns of the same name that are made of them. Elsewhere, and within dates, times, fractions, addresses and "
+    "UUIDs, the same digits are another thing: they are counted below, and not taken for the name.",
 )
+_MOST = 200
 
 
 def document(plan: Plan, done: Done) -> dict[str, Any]:
@@ -47,6 +54,22 @@ def document(plan: Plan, done: Done) -> dict[str, Any]:
             "logs_cleaned": list(done.elsewhere.masked),
             "still_named": list(done.elsewhere.held),
             "folders_of_no_table": list(done.elsewhere.strangers),
+        },
+        "search": {
+            "files": done.search.files,
+            "bytes": done.search.bytes,
+            "forms": list(FORMS),
+            "left": [
+                {"in": table, "where": place, "files": len(files), "file": files[0]}
+                for (table, place), files in done.search.names.items()
+            ],
+            "unreadable": list(done.search.unreadable),
+            "same_digits": [
+                {"in": table, "where": place, "times": times}
+                for (table, place), times in sorted(done.search.same.items())[:_MOST]
+            ],
+            "same_digits_places": len(done.search.same),
+            "not_names": list(done.not_names),
         },
         "not_searched": list(done.undeclared),
         "outside": list(done.outside),

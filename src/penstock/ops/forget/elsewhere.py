@@ -1,7 +1,5 @@
-"""Everything that is no table: Penstock's own files in the lake and in the project's folder, searched byte by byte.
-
-In text logs a name is overwritten where it stands, in the same length: a process may be writing to them. Other files
-hold positions, ids and counts, of which digits alone can be one by chance: there a name counts if it is more than that.
+"""Names in what Penstock tells people: its logs, and the states of tables, which quote errors. In a log a name is
+overwritten where it stands, in the same length: a process may be writing to it.
 """
 
 from __future__ import annotations
@@ -30,28 +28,25 @@ class Searched:
 
 
 def search(plan: Plan, store: Store, needles: Sequence[Needle], folders: Sequence[str], *, mask: bool) -> Searched:
-    """`folders` are those of the tables."""
+    """`folders` are those of the tables. What is left in files is found by the search of everything."""
     telling = [one for one in needles if one.telling]
     masked: list[str] = []
-    held: list[str] = []
     files = 0
     for path in _files(plan, folders):
         files += 1
-        is_log = path.suffix == ".log"
-        spans = list(_spans(path, needles if is_log else telling))
-        if spans and is_log and mask:
+        spans = list(_spans(path, needles)) if path.suffix == ".log" else []
+        if spans and mask:
             _overwrite(path, spans)
             masked.append(str(path))
-            spans = list(_spans(path, needles))
-        if spans:
-            held.append(str(path))
-    if not plan.local:
-        listed = store.listing(plan.system)
-        files += len(listed)
-        for name in listed:
-            if not name.endswith((".parquet", ".crc")) and _in_text(store.read(f"{plan.system}/{name}"), telling):
-                held.append(f"{plan.system}/{name}")
-    return Searched(files, tuple(masked), tuple(held), tuple(_strangers(plan, store, folders)))
+    states = f"{plan.system}/state"
+    for name in store.names(states):
+        text = store.read(f"{states}/{name}") if name.endswith(".json") and mask else None
+        if text is not None and any(one.in_text(text) for one in telling):
+            for needle in telling:
+                text = needle.masked(text)
+            store.write(f"{states}/{name}", text)
+            masked.append(f"{states}/{name}")
+    return Searched(files, tuple(masked), (), tuple(_strangers(plan, store, folders)))
 
 
 def _files(plan: Plan, folders: Sequence[str]) -> Iterator[Path]:
@@ -110,7 +105,3 @@ def _overwrite(path: Path, spans: Sequence[tuple[int, int]]) -> None:
         for first, last in spans:
             file.seek(first)
             file.write(MASK * (last - first))
-
-
-def _in_text(text: str | None, needles: Sequence[Needle]) -> bool:
-    return text is not None and any(one.in_text(text) for one in needles)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from penstock.engine.replay.fill import Work
 from penstock.engine.store import Store
 from penstock.engine.upkeep.places import Place, places
 from penstock.engine.upkeep.vacuuming import within
+from penstock.ops.forget.search import GONE, FileSeen, Known, LakeSearch
 from penstock.ops.vacuum.look import now_ms
 from penstock.ops.vacuum.needs import needs, still_needed
 from penstock.plan.model import Plan
@@ -55,6 +58,53 @@ def remove_files(plan: Plan, work: Work, wanted: Wanted, *, delete: bool) -> lis
         return [_remove(plan, work, place, _read(work, place, find, seen[place.name]), delete) for place, find in mine]
     finally:
         work.lock.release()
+
+
+def remove_named(plan: Plan, work: Work, known: Known, search: LakeSearch) -> Beside:
+    """The same by the search of all columns, for files of any table, declared or not. What it has found in files of the
+    newest version is learnt from, and stays."""
+
+    def named(found: Mapping[str, FileSeen]) -> list[str]:
+        broken = {name for name, one in found.items() if one.trouble not in (None, GONE)}
+        return [n for n, one in found.items() if n in broken or any(search.holds(known, seen) for seen in one.seen)]
+
+    place = next(one for one in places(work.table) if one.name == known.name)
+    _beside(work, known, search)
+    if place.kind == "files":  # written to without a lock: a file that is in no version may be about to get into one
+        return Beside(known.name)
+    acquire_commit(work.lock, work.table.name, patience=_PATIENCE)
+    try:
+        found, sizes = _beside(work, known, search)
+        goes = named(found)
+        needed = _needed(plan, work, place, goes)
+        removed = [name for name in goes if not any(name in files for files in needed.values())]
+        for name in removed:
+            delete_file(work.store, known.uri, name)
+        _without_empty(known.uri)
+    finally:
+        work.lock.release()
+    waits = {reader: len(files) for reader, files in needed.items() if files}
+    return Beside(known.name, len(found), 0, tuple(removed), sum(sizes[name] for name in removed), waits)
+
+
+def _beside(work: Work, known: Known, search: LakeSearch) -> tuple[dict[str, FileSeen], dict[str, int]]:
+    """What was seen in the files that are in no version."""
+    listed = work.store.listing(known.uri)
+    data = {name: about for name, about in listed.items() if name.endswith(".parquet") and not _of_log(name)}
+    active = {within(name, known.uri) for name in Rewrite(work.spark.newSession(), known.uri).files}
+    search.learn_alike(known, search.data(known, [name for name in data if name in active], data))
+    others = [name for name in data if name not in active]
+    return search.data(known, others, data), {name: data[name].size for name in others}
+
+
+def _without_empty(uri: str) -> None:
+    """Folders of partitions in which no file is left: their names are values of rows."""
+    if "://" in uri:
+        return
+    for folder, _, _ in sorted(os.walk(uri), reverse=True):
+        if "=" in Path(folder).name:
+            with suppress(OSError):  # not empty
+                Path(folder).rmdir()
 
 
 @dataclass(frozen=True)

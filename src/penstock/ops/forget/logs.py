@@ -1,32 +1,32 @@
 """Names in the log of a table: commits are written anew without them, what only helps to read faster is deleted.
 
-Statistics have them, of before the project said that the column holds names; and so can what others wrote into a
-commit. The ledger stays whole: an entry has no names.
+Statistics have them, of columns that hold names without being declared, and from before the project said so; so have
+the folders of partitions, and what others wrote into a commit. The ledger stays whole: an entry has no names.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from penstock.engine.forget.needle import Needle
-from penstock.engine.forget.rewrite import checkpoint
-from penstock.engine.forget.scrub import Sought, names_left, scrubbed, statistics_hold
-from penstock.engine.store import Store
-from penstock.engine.upkeep.places import Place
-from penstock.ops.forget.asked import Name
+from penstock.engine.forget.rewrite import Rewrite, checkpoint
+from penstock.engine.forget.scrub import Sought, names_left, scrubbed
+from penstock.engine.store import Listed, Store
+from penstock.engine.upkeep.vacuuming import within
 from penstock.ops.forget.files import delete_file
-from penstock.plan.subjects import Subjects
+from penstock.ops.forget.search import Known, LakeSearch
 
 _COMMIT = re.compile(r"\d{20}\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint.*\.parquet|_sidecars/.*\.parquet")
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint.*|_sidecars/.*\.parquet")
+_CLASSIC = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.\d{10})?\.parquet")
+_TEMPORARY = ".forget-"
 
 
 @dataclass(frozen=True)
@@ -40,70 +40,147 @@ class LogLooked:
     removed: int = 0
 
 
-def sought_in(asked: Sequence[Name], subjects: Subjects) -> Sought:
-    mine = [name for name in asked if name.subject in subjects]
-    columns = frozenset(place.top.casefold() for places in subjects.values() for place in places)
-    return Sought(tuple(Needle(one.subject, one.value) for one in mine), tuple(one.value for one in mine), columns)
+def sought_in(spark: SparkSession, search: LakeSearch, store: Store, known: Known) -> Sought:
+    """Who is looked for in the log of a table as it is now."""
+    listed = store.listing(known.uri)
+    files = Rewrite(spark.newSession(), known.uri).files
+    return Sought(
+        search.needles,
+        frozenset(column.partition(".")[0] for columns in known.numbers.values() for column in columns),
+        frozenset(within(name, known.uri) for name in files),
+        frozenset(name for name in listed if not name.startswith("_delta_log/")),
+        frozenset(search.others),
+        search.excepted_in(known),
+    )
 
 
-def look_into_log(spark: SparkSession, store: Store, place: Place, sought: Sought) -> LogLooked:
-    files = list(_log_files(store, place))
-    return LogLooked(place.name, len(files), tuple(n for n in files if _holds(spark, store, place, n, sought)))
+def look_into_log(
+    search: LakeSearch, store: Store, known: Known, sought: Sought, *, outdated: bool = False
+) -> LogLooked:
+    """With `outdated`, old checkpoints count if the name, or a number with the same digits, is in statistics in any
+    way: they have those of files that no version has any more."""
+    listed = dict(_log_files(store, known))
+    found = search.look(
+        {f"{known.uri}/_delta_log/{name}": about for name, about in listed.items() if name.endswith(".parquet")}
+    )
+    held = []
+    for name in listed:
+        one = found.get(f"{known.uri}/_delta_log/{name}")
+        if one is not None:
+            old = outdated and _is_old(name, listed)
+            hit = any(search.holds(known, seen, log=True) or (old and search.in_bounds(seen)) for seen in one.seen)
+        else:
+            hit = _text_holds(store.read(f"{known.uri}/_delta_log/{name}"), sought)
+        if hit:
+            held.append(name)
+    return LogLooked(known.name, len(listed), tuple(held))
 
 
-def scrub_log(spark: SparkSession, store: Store, place: Place, sought: Sought) -> LogLooked:
+def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, known: Known, sought: Sought) -> LogLooked:
     """Beside the table's batches: they add to the log, and read only its end. Killed anywhere, it is done again: each
     file is whole at every moment."""
-    looked = look_into_log(spark, store, place, sought)
+    folder = f"{known.uri}/_delta_log"
+    for name in store.names(folder):
+        if name.startswith(_TEMPORARY):
+            store.delete(f"{folder}/{name}")
+    looked = look_into_log(search, store, known, sought, outdated=True)
     rewritten = removed = 0
-    if any(_CHECKPOINT.fullmatch(name) for name in looked.held):
-        checkpoint(spark.newSession(), place.uri)  # before the ones that go: readers begin there
+    kept: Collection[str] = ()
+    if any(_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in looked.held):
+        # First of all: readers begin there, and do not look at the commits before it. While these are written anew,
+        # one may call a file by another name than the next one, which takes it away.
+        kept = _checkpoint_without(spark, search, store, known, sought)
     for name in looked.held:
-        path = f"{place.uri}/_delta_log/{name}"
-        if _COMMIT.fullmatch(name):
-            made = scrubbed(store.read(path) or "", sought)  # gone meanwhile, it stays so
-            if made is not None:
-                _replace(store, path, made)
-                rewritten += 1
-        elif name != "_last_checkpoint":
-            delete_file(store, f"{place.uri}/_delta_log", name)
+        if not _COMMIT.fullmatch(name) and name != "_last_checkpoint" and name not in kept:
+            delete_file(store, folder, name)
             removed += 1
-    return LogLooked(place.name, looked.files, looked.held, rewritten, removed)
+    for name in looked.held:
+        if _COMMIT.fullmatch(name):
+            made = scrubbed(store.read(f"{folder}/{name}") or "", sought)  # gone meanwhile, it stays so
+            if made is not None:
+                _replace(store, f"{folder}/{name}", made)
+                rewritten += 1
+    return LogLooked(known.name, looked.files, looked.held, rewritten, removed)
 
 
-def _log_files(store: Store, place: Place) -> Iterator[str]:
-    for name in sorted(store.listing(f"{place.uri}/_delta_log")):
-        if not name.rpartition("/")[2].startswith("."):
-            yield name
+def _checkpoint_without(
+    spark: SparkSession, search: LakeSearch, store: Store, known: Known, sought: Sought
+) -> Collection[str]:
+    """A new checkpoint, of which these are the files. Files that are gone are in it as removed for a week, with the
+    folder of their partition: that they were there is of no use to anybody."""
+    folder = f"{known.uri}/_delta_log"
+    before = dict(_log_files(store, known))
+    version = checkpoint(spark.newSession(), known.uri)
+    after = dict(_log_files(store, known))
+    mine = [
+        name
+        for name in after
+        if _CHECKPOINT.fullmatch(name)
+        and (name not in before or after[name] != before[name] or _is_classic(name, version))
+    ]
+    found = search.look({f"{folder}/{name}": after[name] for name in mine if name.endswith(".parquet")})
+    for path, one in found.items():
+        if any(search.holds(known, seen, log=True) for seen in one.seen):
+            _without_removed(spark, store, path, sought.there)
+    return mine
 
 
-def _holds(spark: SparkSession, store: Store, place: Place, name: str, sought: Sought) -> bool:
-    path = f"{place.uri}/_delta_log/{name}"
-    if name.endswith(".parquet"):
-        return any(statistics_hold(stats, sought) for stats in _statistics(spark, path))
-    text = store.read(path)
+def _is_old(name: str, listed: Collection[str]) -> bool:
+    """Of a checkpoint: there are commits after it."""
+    found = _CLASSIC.fullmatch(name)
+    return found is not None and f"{int(found[1]) + 1:020d}.json" in listed
+
+
+def _is_classic(name: str, version: int) -> bool:
+    found = _CLASSIC.fullmatch(name)
+    return found is not None and int(found[1]) == version
+
+
+def _without_removed(spark: SparkSession, store: Store, path: str, there: Collection[str]) -> None:
+    """The same file of a checkpoint without what it says of files that are gone."""
+    session = spark.newSession()
+    rows = session.read.parquet(path)
+    if "remove" not in rows.columns:
+        return
+    removed = rows.where("remove IS NOT NULL").select("remove.path").toLocalIterator()
+    gone = [(row[0],) for row in removed if unquote(row[0]) not in there]
+    names = session.createDataFrame(gone, "gone STRING")
+    kept = rows.join(names, rows["remove"]["path"] == names["gone"], "left_anti")
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder.removesuffix('/_sidecars')}/{_TEMPORARY}{uuid.uuid4().hex}"
+    kept.coalesce(1).write.parquet(temporary)
+    (made,) = (f"{temporary}/{one}" for one in store.names(temporary) if one.startswith("part-"))
+    if "://" in path:
+        _copy(spark, made, path)
+    else:
+        (Path(folder) / f".{name}.crc").unlink(missing_ok=True)
+        Path(made).replace(path)
+    store.delete(temporary)
+
+
+def _copy(spark: SparkSession, made: str, path: str) -> None:
+    """On an object store, where the object is replaced as a whole."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    source, target = jvm.org.apache.hadoop.fs.Path(made), jvm.org.apache.hadoop.fs.Path(path)
+    files = source.getFileSystem(settings)
+    jvm.org.apache.hadoop.fs.FileUtil.copy(files, source, files, target, False, True, settings)
+
+
+def _log_files(store: Store, known: Known) -> Iterator[tuple[str, Listed]]:
+    for name, about in sorted(store.listing(f"{known.uri}/_delta_log").items()):
+        if not any(part.startswith(".") for part in name.split("/")):
+            yield name, about
+
+
+def _text_holds(text: str | None, sought: Sought) -> bool:
     if not text:
         return False
     try:
         return names_left(text, sought)
     except ValueError:  # no JSON: whatever it is, a name in it counts
         return any(one.in_text(text) for one in sought.needles if one.telling)
-
-
-def _statistics(spark: SparkSession, path: str) -> Iterator[str]:
-    """All that a checkpoint says of least and greatest values, as JSON."""
-    rows = spark.read.parquet(path)
-    found = []
-    for action in ("add", "remove"):
-        kind = rows.schema[action].dataType if action in rows.columns else None
-        if isinstance(kind, StructType):
-            if "stats" in kind.names:
-                found.append(rows.select(F.col(f"{action}.stats").alias("stats")))
-            if "stats_parsed" in kind.names:
-                found.append(rows.select(F.to_json(f"{action}.stats_parsed").alias("stats")))
-    for one in found:
-        for row in one.where("stats IS NOT NULL").toLocalIterator():
-            yield str(row[0])
 
 
 def _replace(store: Store, path: str, text: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from penstock.engine.forget.order import Order
 from penstock.ops.forget.elsewhere import Searched
 from penstock.ops.forget.readers import Waited
+from penstock.ops.forget.search import Left
 from penstock.spec.quantity import counted
 
 
@@ -61,9 +62,13 @@ class Done:
     elsewhere: Searched = field(default_factory=Searched)
     outside: list[str] = field(default_factory=list)
     undeclared: tuple[str, ...] = ()
-    """Tables made of one that declares, and that declare nothing: they were not searched."""
+    """Tables made of one that declares, and that declare nothing: no row was taken out."""
     outdated: dict[str, str] = field(default_factory=dict)
     """Tables whose runner may not know of the subject."""
+    not_names: tuple[str, ...] = ()
+    """Places of which whoever gave the command says that they hold no names."""
+    search: Left = field(default_factory=Left)
+    """What the search of every file has found at the end."""
     ended_ms: int = 0
 
     @property
@@ -83,8 +88,32 @@ class Done:
         found += [f"{one.table} {one.problem}" for one in self.readers if one.problem]
         found += [f"{table}: {why}" for table, why in self.outdated.items()]
         found += [f"{path} still has a name" for path in self.elsewhere.held]
+        for (table, place), files in self.search.names.items():
+            if not (table in self.places and self.places[table].log_left and files[0].startswith("_delta_log/")):
+                found.append(
+                    f"{table}: {place} still has the name, in {_files(files)}. {self._what_to_do(table, files)}"
+                )
+        found += [f"{path}: it cannot be searched, so nothing is known of it" for path in self.search.unreadable]
         return found
+
+    def _what_to_do(self, table: str, files: list[str]) -> str:
+        if table not in self.places:
+            return "It belongs to no table of the project: delete it, or take the name out of it"
+        if table.endswith(".files"):
+            return (
+                "A source file is called so. Its rows are left out, its name is not: rename such files at their source"
+            )
+        if all(one.startswith("_delta_log/") for one in files):
+            return "Run the command again"
+        return (
+            "Rows of others hold it there. If it is a name, declare the place under `subjects` of that table and run "
+            "the command again; if it is not, say so with --not-a-name"
+        )
 
     @property
     def proven(self) -> bool:
         return not self.problems
+
+
+def _files(files: list[str]) -> str:
+    return files[0] if len(files) == 1 else f"{counted(len(files), 'file')}, {files[0]} among them"

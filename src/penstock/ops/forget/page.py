@@ -43,9 +43,13 @@ def page(document: Mapping[str, Any]) -> str:
             ["table", "#files decoded", "#rows left", "#log files read", "#with a name", "files that readers need"],
             [_proof(one) for one in document["tables"]],
         ),
-        f"<p>{document['elsewhere']['files_searched']:,} other files were searched; "
+        f"<p>Every file of the lake was searched for the name: {document['search']['files']:,} files, "
+        f"{document['search']['bytes']:,} bytes; "
         f"{len(document['elsewhere']['logs_cleaned']):,} logs had a name, which was overwritten.</p>",
         _list("How it was searched", document["how"]),
+        _list("Forms of the name", document["search"]["forms"]),
+        _same(document["search"]["same_digits"], document["search"]["same_digits_places"]),
+        _list("Said to hold no names, by whoever gave the command", document["search"]["not_names"]),
         "<h2>Readers</h2>" if document["readers"] else "",
         _table(
             ["table", "reads", "#past version", ""],
@@ -53,7 +57,7 @@ def page(document: Mapping[str, Any]) -> str:
         )
         if document["readers"]
         else "",
-        _list("Not searched: tables that declare no such subject", document["not_searched"]),
+        _list("Tables that declare no such subject: searched, and no row was taken out", document["not_searched"]),
         _list("Folders of the lake that belong to no table", document["elsewhere"]["folders_of_no_table"]),
         _list("Outside: not reached by this command", document["outside"]),
         "<p class=quiet>Made by "
@@ -104,6 +108,15 @@ def _cell(value: Any) -> str:
     if isinstance(value, _Code):
         return f"<code>{escape(value)}</code>"
     return f"{value:,}" if isinstance(value, int) else escape(str(value))
+
+
+def _same(found: Sequence[Mapping[str, Any]], places: int) -> str:
+    if not found:
+        return ""
+    more = f"<p>and {places - len(found):,} more places</p>" if places > len(found) else ""
+    rows = [[one["in"], _code(one["where"]), one["times"]] for one in found]
+    title = "<h2>Numbers with the same digits, not taken for the name</h2>"
+    return title + _table(["table or folder", "where", "#times"], rows) + more
 
 
 def _list(title: str, items: Sequence[str]) -> str:

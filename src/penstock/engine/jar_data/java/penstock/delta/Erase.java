@@ -168,9 +168,14 @@ public final class Erase {
                 CollectionConverters.asScala(actions).toSeq(), new DeltaOperations.Delete(none), NOTHING);
     }
 
-    /** A checkpoint of the log at its newest version: readers of it and of later ones need nothing that is older. */
+    /**
+     * A checkpoint of the log at its newest version: readers of it and of later ones need nothing that is older. From
+     * the files as they are: what Delta remembers of them may hold what was taken out since.
+     */
     public static long checkpoint(SparkSession spark, String path) {
         SparkSession.setActiveSession(spark);
+        DeltaLog.invalidateCache(spark, new org.apache.hadoop.fs.Path(path));
+        KNOWN.remove(DeltaLog.forTable(spark, path).dataPath().toString());
         var log = DeltaLog.forTable(spark, path);
         var snapshot = log.update(false, Option.empty(), Option.empty());
         log.checkpoint(snapshot, Option.empty());

@@ -30,6 +30,10 @@ final class Places implements Serializable {
     this.steps = steps;
   }
 
+  static JsonParser parser(byte[] document) throws IOException {
+    return JSON.createParser(document);
+  }
+
   boolean any(byte[] document, Predicate<String> wanted) throws IOException {
     try (JsonParser parser = JSON.createParser(document)) {
       return whole(parser, 0, wanted);

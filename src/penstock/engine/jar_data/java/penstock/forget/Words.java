@@ -6,16 +6,51 @@ import java.util.function.Predicate;
 final class Words {
   private Words() {}
 
+  private static final String JOINS = ".@+-";
+
+  /** In a document that is cut off only a whole value counts: elsewhere a longer name could begin alike. */
   static boolean any(String text, int length, Predicate<String> wanted) {
+    String trimmed = text.strip();
+    boolean document = trimmed.startsWith("{") || trimmed.startsWith("[");
     for (int start = 0; length > 0 && start + length <= text.length(); start++) {
-      if (isBorder(text, start) && isBorder(text, start + length) && wanted.test(text.substring(start, start + length))) {
+      int end = start + length;
+      if (isBorder(text, start) && isBorder(text, end)
+          && (document ? isValue(text, start, end) : !isJoined(text, start, -1) && !isJoined(text, end - 1, 1))
+          && wanted.test(text.substring(start, end))) {
         return true;
       }
     }
     return false;
   }
 
-  private static boolean isBorder(String text, int at) {
+  /** Whether a longer word goes on from here: `.uk` behind an address, `-marie` behind a first name. */
+  private static boolean isJoined(String text, int at, int step) {
+    int next = at + step;
+    int after = next + step;
+    return after >= 0 && after < text.length() && JOINS.indexOf(text.charAt(next)) >= 0
+        && Character.isLetterOrDigit(text.charAt(after));
+  }
+
+  /** Text between quotes, of which the second may be cut off, or a number between the signs of a document. */
+  private static boolean isValue(String text, int start, int end) {
+    boolean ends = end == text.length();
+    if (start > 0 && text.charAt(start - 1) == '"') {
+      return ends || text.charAt(end) == '"' || text.startsWith("\\\"", end);
+    }
+    int before = start - 1;
+    while (before >= 0 && Character.isWhitespace(text.charAt(before))) {
+      before--;
+    }
+    int after = end;
+    while (after < text.length() && Character.isWhitespace(text.charAt(after))) {
+      after++;
+    }
+    boolean number = text.substring(start, end).chars().allMatch(one -> "+-.0123456789eE".indexOf(one) >= 0);
+    return number && before >= 0 && ":,[".indexOf(text.charAt(before)) >= 0
+        && (after == text.length() || ",]}".indexOf(text.charAt(after)) >= 0);
+  }
+
+  static boolean isBorder(String text, int at) {
     if (at == 0 || at == text.length()) {
       return true;
     }
