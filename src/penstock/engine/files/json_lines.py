@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from penstock.engine.files.format import Look, Survey
+from penstock.engine.files.header import Established
 from penstock.engine.files.lines import Lines
 from penstock.engine.files.names import AS_NAMED, location_of
 from penstock.engine.stages.decode import Decoded, literal
@@ -37,6 +38,9 @@ class JsonLines:
         if self._source.new_fields in ("add", "fail") and look.watchful:
             return WatchfulJson(plan, binary, look.left_out)
         return JsonDecoder(plan, binary)
+
+    def establish(self, names: Sequence[str], table: str) -> Established:
+        return Established(list(names), [])
 
     def infer(self, names: Sequence[str]) -> StructType:
         reader = self._exact.read.options(**_INFERENCE, **AS_NAMED)

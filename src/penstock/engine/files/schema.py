@@ -16,7 +16,7 @@ from penstock.engine.files.listing import File, list_files
 from penstock.engine.files.types import merged, spark_schema, told, usable
 from penstock.engine.files.unreadable import find_unreadable, is_about_files
 from penstock.engine.store import Store
-from penstock.errors import Transient
+from penstock.errors import PenstockError, Transient
 from penstock.plan.files import FilesSource
 
 _SAMPLE_FILES, _SAMPLE_BYTES = 100, 64 * 1024 * 1024
@@ -27,6 +27,8 @@ class FileSchema:
     def __init__(self, spark: SparkSession, store: Store, source: FilesSource, table: str) -> None:
         self._spark, self._store, self._source, self._table = spark, store, source, table
         self.format: Format = open_format(spark, source)
+        self.remarks: list[str] = []
+        """What a person should know of a schema that was inferred."""
 
     def require(self) -> Look:
         """Infers it if nobody gave one, and none is kept yet. Transient while there is nothing to infer it from."""
@@ -59,6 +61,8 @@ class FileSchema:
         names = [file.name for file in _sample(list_files(self._spark, self._source, self._table).files)]
         try:
             found = self._inferred(names)
+        except PenstockError:
+            raise
         except Exception as error:
             if not is_about_files(error):
                 raise
@@ -76,7 +80,11 @@ class FileSchema:
         return found
 
     def _inferred(self, names: Sequence[str]) -> StructType:
-        return usable(self.format.infer(names)) if names else StructType()
+        if not names:
+            return StructType()
+        established = self.format.establish(names, self._table)
+        self.remarks = list(established.remarks)
+        return usable(self.format.infer(established.names))
 
 
 def _sample(files: Sequence[File]) -> list[File]:

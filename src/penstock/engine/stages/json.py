@@ -52,11 +52,11 @@ class JsonDecoder:
         return JvmColumn(made)
 
 
-def own_class(spark: SparkSession, name: str) -> JavaClass:
-    """A class of penstock.json."""
+def own_class(spark: SparkSession, name: str, package: str = "json") -> JavaClass:
+    """A class of penstock.json, or of another package of Penstock's own."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
-    found = getattr(jvm.penstock.json, name)
+    found = getattr(getattr(jvm.penstock, package), name)
     if not isinstance(found, JavaClass):
         from penstock.engine.jars import own_jar
 
