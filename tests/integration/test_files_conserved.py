@@ -25,7 +25,20 @@ if TYPE_CHECKING:
 COLUMNS = ("id", "name", "note")
 SCHEMA = "id BIGINT, name STRING, note STRING"
 MARK = b"\xef\xbb\xbf"
-TEXTS = ["x", "a, b", 'said "no"', "two\nlines", "three\r\nlines\rhere", "", None, "é中😀", "a\x00b", " spaced ", "0", "'"]
+TEXTS = [
+    "x",
+    "a, b",
+    'said "no"',
+    "two\nlines",
+    "three\r\nlines\rhere",
+    "",
+    None,
+    "é中😀",
+    "a\x00b",
+    " spaced ",
+    "0",
+    "'",
+]
 SEEDS = [7, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(100, 106))]
 
 

@@ -52,6 +52,7 @@ _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 class CsvLines:
     def __init__(self, spark: SparkSession, source: FilesSource) -> None:
         self._spark, self._source, self._lines = spark, source, Lines(spark, source)
+        self.sampled: int | None = None
 
     def survey(self, names: Sequence[str], schema: StructType) -> Survey:
         if not self._source.header:
@@ -81,6 +82,7 @@ class CsvLines:
         return establish(heads, self._source.folder, table) if heads else Established(list(names), [])
 
     def infer(self, names: Sequence[str]) -> StructType:
+        self.sampled = 0
         if not self._source.header:
             return _without_nothing(self._inferred(names, None))
         groups = _by_head(names, Survey(read_heads(self._spark, self._source, names)))
@@ -124,8 +126,9 @@ class CsvLines:
             for column in columns
         ]
         looked += [F.count(F.expr(f"{PARSED}.`{column}`")).alias(f"count{column}") for column in columns]
-        seen = found.agg(*looked).first()
+        seen = found.agg(F.count(F.lit(1)).alias("records"), *looked).first()
         assert seen is not None
+        self.sampled = (self.sampled or 0) + int(seen["records"])
         for place, column in enumerate(columns):
             if seen[f"code{column}"] and isinstance(kinds[place], NumericType):
                 kinds[place] = StringType()

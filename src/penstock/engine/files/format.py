@@ -45,6 +45,9 @@ class Unfit(Exception):
 
 
 class Format(Protocol):
+    sampled: int | None
+    """How many records the last inference looked at, if it looked at records."""
+
     def survey(self, names: Sequence[str], schema: StructType) -> Survey:
         """Raises Unfit if a file cannot be of a table with that schema, or what Spark says if it does not open."""
 

@@ -1,8 +1,8 @@
 """Is the first line of a CSV file its header? It decides whether that line is dropped, so it is asked with care.
 
-Where the columns are known, a header names at least one of them and holds no value among its other names. Where they are
-inferred, the first lines of the files must look like names, and agree: a file whose line shares no name with most others
-has no header. Such a file goes to quarantine as a whole, so that no line of it is lost.
+Where the columns are known, a header names at least one of them and holds no value among its other names. Where they
+are inferred, the first lines of the files must look like names, and agree: a file whose line shares no name with most
+others has no header. Such a file goes to quarantine as a whole, so that no line of it is lost.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def establish(heads: Mapping[str, Head], folder: str, table: str) -> Established
             f"the files in {folder} do not agree on a header: {first} begins with {_shown(heads[first])}, and {second} "
             f"with {_shown(heads[second])}, which have no name in common",
             where=table,
-            hint="one of them may have no header. Write the columns that are right: `schema: schemas/columns.ddl`; files "
-            "that name none of them go to quarantine",
+            hint="one of them may have no header. Write the columns that are right: `schema: schemas/columns.ddl`; "
+            "files that name none of them go to quarantine",
         )
     others = [name for name in heads if name not in groups[0]]
     remarks = [

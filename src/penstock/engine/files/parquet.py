@@ -21,6 +21,8 @@ from penstock.plan.stages import DecodePlan
 
 
 class ParquetFiles:
+    sampled: int | None = None
+
     def __init__(self, spark: SparkSession, source: FilesSource) -> None:
         self._session, self._source, self._name = spark.newSession(), source, name_column(spark, source)
 

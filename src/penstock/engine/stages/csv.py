@@ -1,8 +1,8 @@
 """CSV lines and plain text.
 
-A record is taken apart by a function of the JVM, jar_data/java/penstock/csv: Spark's parser takes a half-quoted cell for
-text, reads the first of two lines, and makes no difference between an empty text and no value. Every cell is read as
-text and then converted, so that a value that does not fit is a fault of its record.
+A record is taken apart by a function of the JVM, jar_data/java/penstock/csv: Spark's parser takes a half-quoted cell
+for text, reads the first of two lines, and makes no difference between an empty text and no value. Every cell is read
+as text and then converted, so that a value that does not fit is a fault of its record.
 """
 
 from __future__ import annotations

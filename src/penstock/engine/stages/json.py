@@ -29,6 +29,8 @@ class JsonDecoder:
     """The column that holds payloads that are not UTF-8."""
     expected: tuple[str, ...] = ()
     """Fields of the object that the schema does not name, and that are not unknown."""
+    deep: bool = False
+    """Unknown fields of objects within the object are rescued too, by their paths."""
 
     def decode(self, records: DataFrame) -> Decoded:
         assert self.plan.schema is not None
@@ -48,7 +50,8 @@ class JsonDecoder:
         decoder = own_class(spark, "Decoder")
         text = F.expr(quote(self.plan.column))
         zone = spark.conf.get("spark.sql.session.timeZone")
-        made = decoder.column(text._jc, self.plan.schema.columns(), zone, self.plan.rescue, list(self.expected))
+        ddl, expected = self.plan.schema.columns(), list(self.expected)
+        made = decoder.column(text._jc, ddl, zone, self.plan.rescue, self.deep, expected)
         return JvmColumn(made)
 
 

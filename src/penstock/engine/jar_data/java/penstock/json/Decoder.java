@@ -46,20 +46,26 @@ public final class Decoder implements Serializable {
   private final String ddl;
   private final String zone;
   private final boolean rescue;
+  private final boolean deep;
   private final Set<String> expected;
   private transient volatile Values.Fields fields;
 
-  private Decoder(String ddl, String zone, boolean rescue, Set<String> expected) {
+  private Decoder(String ddl, String zone, boolean rescue, boolean deep, Set<String> expected) {
     this.ddl = ddl;
     this.zone = zone;
     this.rescue = rescue;
+    this.deep = deep;
     this.expected = expected;
   }
 
-  /** `expected` are fields that are not of the schema and yet not unknown. */
-  public static Column column(Column text, String ddl, String zone, boolean rescue, List<String> expected) {
-    Decoder decoder = new Decoder(ddl, zone, rescue, Set.copyOf(expected));
-    StructType columns = StructType.fromDDL(ddl).asNullable();
+  /**
+   * `expected` are fields that are not of the schema and yet not unknown. `deep` rescues those of objects within the
+   * object too, by their paths.
+   */
+  public static Column column(
+      Column text, String ddl, String zone, boolean rescue, boolean deep, List<String> expected) {
+    Decoder decoder = new Decoder(ddl, zone, rescue, deep, Set.copyOf(expected));
+    StructType columns = (StructType) Values.withoutNotes(StructType.fromDDL(ddl).asNullable());
     for (String more : List.of(RESCUED, UNKNOWN, REASON, DETAIL)) {
       columns = columns.add(more, DataTypes.StringType);
     }
@@ -84,7 +90,7 @@ public final class Decoder implements Serializable {
     }
     byte[] bytes = text.getBytes();
     try (JsonParser parser = JSON.createParser(bytes)) {
-      Record record = new Record(parser, bytes, rescue, expected);
+      Record record = new Record(parser, bytes, rescue, expected, "", deep);
       read(record, row);
       row[width] = record.rescued();
       row[width + 1] = UTF8String.fromString(record.unknown());
@@ -122,12 +128,12 @@ public final class Decoder implements Serializable {
   @Override
   public boolean equals(Object other) {
     return other instanceof Decoder that && ddl.equals(that.ddl) && zone.equals(that.zone) && rescue == that.rescue
-        && expected.equals(that.expected);
+        && deep == that.deep && expected.equals(that.expected);
   }
 
   @Override
   public int hashCode() {
-    return Objects.hash(ddl, zone, rescue, expected);
+    return Objects.hash(ddl, zone, rescue, deep, expected);
   }
 
   @Override
