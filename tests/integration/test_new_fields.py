@@ -1,4 +1,4 @@
-"""`new_fields` of records: fields that the schema does not name become columns, are kept, left out, or stop the table."""
+"""`new_fields` of records: unknown fields become columns, are kept in one, left out, or stop the table."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.finding import Finding, Wrong, shown, wrong
+from penstock.spec.finding import Finding, Wrong, did_you_mean, shown, wrong
 from penstock.spec.part import Part, one_of
 from penstock.spec.quantity import seconds
 from penstock.spec.schema import Struct
@@ -22,6 +22,16 @@ _FORMATS: tuple[Format, ...] = ("json", "csv", "text", "debezium")
 _TIMES = ("millis", "micros", "nanos")
 _DECIMALS = ("string", "unscaled")
 _BEFORE = ("key", "full")
+CSV_OPTIONS = (
+    "sep",
+    "delimiter",
+    "quote",
+    "escape",
+    "nullValue",
+    "emptyValue",
+    "ignoreLeadingWhiteSpace",
+    "ignoreTrailingWhiteSpace",
+)
 NEW_FIELDS = ("add", "rescue", "ignore", "fail")
 _OF_DEBEZIUM = ("times", "decimals", "before")
 CHANGE_COLUMNS = ("_op", "_changed_at", "_position")
@@ -71,6 +81,11 @@ class Decode(Part):
         self._fitting_new_fields(given[0])
         if self.options and given != ["csv"]:
             raise wrong("'options' are those of CSV lines", "remove it", "options", at_key=True)
+        if strange := [name for name in self.options if name not in CSV_OPTIONS]:
+            hint = did_you_mean(strange[0], CSV_OPTIONS)
+            raise Wrong(
+                [Finding(("options", strange[0]), f"'{strange[0]}' is no option of CSV lines", hint, at_key=True)]
+            )
         if given != ["debezium"]:
             for name in _OF_DEBEZIUM:
                 if getattr(self, name) is not None:
