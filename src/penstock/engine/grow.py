@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +35,7 @@ from penstock.engine.quarantine import Quarantine
 from penstock.engine.schema import settle_columns
 from penstock.engine.staged import Staged
 from penstock.engine.stages.debezium import DebeziumDecoder
-from penstock.engine.stages.decode import Decoded, Decoder, literal
+from penstock.engine.stages.decode import Decoded, Decoder, case, literal, reason
 from penstock.engine.stages.function import StagedTable
 from penstock.engine.stages.json import UNKNOWN, JsonDecoder
 from penstock.engine.store import Store
@@ -94,8 +94,9 @@ class GrownSchema:
         self._store.write(self._place, json.dumps(document, indent=1, ensure_ascii=False))
 
 
-def stages_for(table: TablePlan, look: Look, *, watch: bool) -> StagedTable:
-    """The stages of the table with that schema. `watch` ends a read at a field that is neither in it nor left out."""
+def stages_for(table: TablePlan, look: Look, how: Literal["watch", "look", "judge"]) -> StagedTable:
+    """The stages of the table with that schema. `watch` ends a read at a field that is neither in it nor left out,
+    `look` goes on. `judge` is for records that run again: where new fields stop the table, it rejects them."""
 
     def decoder(plan: DecodePlan, binary: str | None) -> Decoder:
         made: Decoder
@@ -103,7 +104,9 @@ def stages_for(table: TablePlan, look: Look, *, watch: bool) -> StagedTable:
             made = JsonDecoder(plan, binary, look.left_out, deep=plan.new_fields == "add")
         else:
             made = DebeziumDecoder(plan, binary)
-        return _Watching(made) if watch else made
+        if how == "watch":
+            return _Watching(made)
+        return _Refusing(made) if how == "judge" and plan.new_fields == "fail" else made
 
     return StagedTable(_with_columns(table, look), decoder)
 
@@ -127,6 +130,20 @@ class _Watching:
         made = self.inner.decode(records)
         new = f"IF({UNKNOWN} IS NOT NULL AND NOT {made.bad}, raise_error({literal(NEW_FIELD)}), false)"
         return replace(made, bad=f"({new} OR {made.bad})")
+
+
+@dataclass(frozen=True)
+class _Refusing:
+    """A record with a field that nobody knows is rejected."""
+
+    inner: Decoder
+
+    def decode(self, records: DataFrame) -> Decoded:
+        made = self.inner.decode(records)
+        unknown = reason("unknown_field", f"concat({UNKNOWN}, ' is not in the schema')")
+        known = f"{made.bad} OR {UNKNOWN} IS NULL"
+        bad = f"({made.bad} OR ({UNKNOWN} IS NOT NULL AND NOT {made.gone}))"
+        return replace(made, bad=bad, why=case([(known, made.why)], unknown))
 
 
 class Growing:
@@ -209,7 +226,7 @@ class Growing:
 
     def _columns(self, batch: DataFrame, entry: Entry, look: Look) -> StructType:
         lookups = self._lookups.read(batch.sparkSession, entry.pins)
-        made = stages_for(self._table, look, watch=False).make(batch, entry.pins, lookups)
+        made = stages_for(self._table, look, "look").make(batch, entry.pins, lookups)
         return table_schema(self._table, made.rows)
 
     def _rebuilt(self, batch: DataFrame, entry: Entry, look: Look, into: Into) -> Look:
@@ -222,7 +239,7 @@ class Growing:
         """By the good records of the batch that have a field which nobody knows; kept before it is used."""
         left_out = self._suppression.of_read(batch)
         records = batch if left_out is None else batch.where(~left_out)
-        new = stages_for(self._table, look, watch=False).with_unknown(records, entry.pins)
+        new = stages_for(self._table, look, "look").with_unknown(records, entry.pins)
         if self._decode.new_fields == "fail":
             names = [str(row[0]) for row in new.select("unknown").distinct().limit(_SHOWN + 1).collect()]
             if names:
@@ -288,7 +305,7 @@ class Growing:
 
     def _inner(self, look: Look, *, watch: bool) -> _Writes:
         self._let_go()
-        stages, suppression = stages_for(self._table, look, watch=watch), self._suppression
+        stages, suppression = stages_for(self._table, look, "watch" if watch else "look"), self._suppression
         table = _with_columns(self._table, look)
         staged = Staged(table, stages, self._lookups, self._quarantine, suppression)
         inner: _Writes = Forgetting(staged, suppression) if suppression.possible else staged

@@ -135,7 +135,7 @@ def _table_function(spark: SparkSession, table: TablePlan, store: Store, source:
     if table.stages is None:
         return TableFunction(bronze.schema(table) if table.columns else _empty(spark, source).schema)
     session = spark.newSession()  # its views are of nobody's business
-    stages = stages_for(table, GrownSchema(table, store).require(), watch=False) if grows(table) else StagedTable(table)
+    stages = stages_for(table, GrownSchema(table, store).require(), "judge") if grows(table) else StagedTable(table)
     lookups = Lookups(table, store)
     pins = Pins(0, "", lookups.newest())
     empty, beside = _empty(session, source), lookups.read(session, pins)
