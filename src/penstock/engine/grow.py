@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,18 +22,15 @@ from penstock.engine.files.format import Look
 from penstock.engine.files.json_lines import NEW_FIELD, infer_json
 from penstock.engine.files.types import added, decoder_schema, merged, mixed, spark_schema, told, usable
 from penstock.engine.files.unreadable import story
-from penstock.engine.forget.function import Forgetting
 from penstock.engine.forget.suppression import Suppression
 from penstock.engine.lookups import Lookups
 from penstock.engine.merge.merging import table_schema
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import Fates
-from penstock.engine.protocol.function import Pinned
+from penstock.engine.protocol.function import Function, Pinned
 from penstock.engine.protocol.into import Into
 from penstock.engine.protocol.log import DeltaLog
-from penstock.engine.quarantine import Quarantine
 from penstock.engine.schema import settle_columns
-from penstock.engine.staged import Staged
 from penstock.engine.stages.debezium import DebeziumDecoder
 from penstock.engine.stages.decode import Decoded, Decoder, case, literal, reason
 from penstock.engine.stages.function import StagedTable
@@ -50,14 +47,6 @@ not make a table without end."""
 MOST_LEFT_OUT = 1_000
 _DECISIONS = 20
 _SHOWN = 10
-
-
-class _Writes(Protocol):
-    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None: ...
-
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates: ...
-
-    def done(self) -> None: ...
 
 
 def grows(table: TablePlan) -> bool:
@@ -154,18 +143,18 @@ class Growing:
         spark: SparkSession,
         table: TablePlan,
         store: Store,
-        lookups: Lookups,
-        quarantine: Quarantine | None,
         suppression: Suppression,
+        build: Callable[[StagedTable], Function],
     ) -> None:
+        """`build` makes the function of the table with the stages that are given."""
         assert table.stages is not None and table.stages.decode is not None
         self._spark, self._table, self._decode = spark, table, table.stages.decode
-        self._lookups, self._quarantine, self._suppression = lookups, quarantine, suppression
+        self._lookups, self._suppression, self._build = Lookups(table, store), suppression, build
         self._schema = GrownSchema(table, store)
         self._log = DeltaLog(store, table.uri, table.name)
         self._look: Look | None = None
         self._settled: StructType | None = None
-        self._open: tuple[Look, _Writes] | None = None
+        self._inner: Function | None = None
         self._notes: list[str] = []
 
     @property
@@ -184,7 +173,7 @@ class Growing:
         for _ in range(_DECISIONS):
             if not into.anew:
                 self._settle(batch, entry, look)
-            inner = self._inner(look, watch=look.watchful and not into.anew)
+            inner = self._opened(look, watch=look.watchful and not into.anew)
             try:
                 inner.write(batch, entry, into, files=files)
                 return
@@ -196,19 +185,22 @@ class Growing:
         raise AssertionError(f"{_DECISIONS} decisions about the fields of one batch")
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
-        inner = self._open[1] if written and self._open is not None else None
+        inner = self._inner if written else None
         if inner is None:
-            inner, written = self._inner(self._known(), watch=False), False
-        return inner.complete(batch, entry, rows=rows, written=written)
+            inner, written = self._opened(self._known(), watch=False), False
+        fates = inner.complete(batch, entry, rows=rows, written=written)
+        self._notes += getattr(inner, "remarks", ())
+        return fates
 
     def done(self) -> None:
         self._let_go()
         self._suppression.let_go()
+        self._notes = []
 
-    def remarks(self) -> list[str]:
+    @property
+    def remarks(self) -> tuple[str, ...]:
         """What a person should know of the batch that was written."""
-        notes, self._notes = self._notes, []
-        return notes
+        return tuple(self._notes)
 
     def _known(self) -> Look:
         """Only this process writes the table, so it is read once."""
@@ -303,23 +295,19 @@ class Growing:
                 "If the names are values, declare the object that has them as MAP<STRING, …>"
             )
 
-    def _inner(self, look: Look, *, watch: bool) -> _Writes:
+    def _opened(self, look: Look, *, watch: bool) -> Function:
         self._let_go()
-        stages, suppression = stages_for(self._table, look, "watch" if watch else "look"), self._suppression
-        table = _with_columns(self._table, look)
-        staged = Staged(table, stages, self._lookups, self._quarantine, suppression)
-        inner: _Writes = Forgetting(staged, suppression) if suppression.possible else staged
-        self._open = (look, inner)
-        return inner
+        self._inner = self._build(stages_for(self._table, look, "watch" if watch else "look"))
+        return self._inner
 
     def _is_committed(self, entry: Entry) -> bool:
         since = -1 if entry.seen is None else entry.seen
         return any(commit.entry is not None and commit.entry.key == entry.key for commit in self._log.since(since))
 
     def _let_go(self) -> None:
-        opened, self._open = self._open, None
-        if opened is not None:
-            opened[1].done()
+        inner, self._inner = self._inner, None
+        if inner is not None:
+            inner.done()
 
 
 def bounded(old: StructType, new: StructType, room: int) -> StructType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
@@ -92,7 +92,13 @@ class TableFunction:
             quarantine = Quarantine(spark, store, place, self.source_type, suppression, idempotent=idempotent)
             quarantine.create(entry)
         if grows(table):
-            return Growing(spark, table, store, Lookups(table, store), quarantine, suppression)
+            return Growing(
+                spark,
+                table,
+                store,
+                suppression,
+                lambda stages: replace(self, stages=stages)._function(table, store, quarantine, suppression),
+            )
         return self._function(table, store, quarantine, suppression)
 
     def _function(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from pyspark.sql import DataFrame
 
@@ -35,10 +35,3 @@ class Function(Protocol):
 
     def done(self) -> None:
         """The batch has ended, well or not: what was kept for it is let go."""
-
-
-@runtime_checkable
-class Remarking(Protocol):
-    """A function that has something to say of the batch that it wrote."""
-
-    def remarks(self) -> Iterable[str]: ...

@@ -14,7 +14,7 @@ from penstock.engine.protocol.checkpoint import Planned, read_planned
 from penstock.engine.protocol.commit import append_nothing, confirm, must_confirm
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import Fates, store_fates
-from penstock.engine.protocol.function import Function, Remarking
+from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.into import Table
 from penstock.engine.protocol.ledger import Tail, advance, refuse_foreign_changes
 from penstock.engine.protocol.locks import Lock, acquire_commit
@@ -108,7 +108,7 @@ class BatchWriter:
             foreign = tuple(commit for commit in appends if commit.version > self._seen)
             self._seen = self._tail.version
             remarks = tuple(target.source.remarks(before, after)) if verdict is Verdict.WRITE else ()
-            remarks += tuple(function.remarks()) if isinstance(function, Remarking) else ()
+            remarks += tuple(getattr(function, "remarks", ()))
             return Written(number, rows, verdict, self._tail.commit.version, time_ms, foreign, fates, remarks)
         finally:
             target.lock.release()
