@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructField, StructType
 
 from penstock.engine.files.format import Look
 from penstock.engine.files.json_lines import NEW_FIELD, infer_json
-from penstock.engine.files.types import added, decoder_schema, merged, mixed, spark_schema, told, usable
+from penstock.engine.files.types import ANY_JSON, added, decoder_schema, merged, mixed, spark_schema, told, usable
 from penstock.engine.files.unreadable import story
 from penstock.engine.forget.suppression import Suppression
 from penstock.engine.lookups import Lookups
@@ -248,10 +248,11 @@ class Growing:
 
     def _fitting(self, batch: DataFrame, entry: Entry, look: Look, found: StructType) -> tuple[Look, list[str]]:
         """With the fields that can be columns, and the paths of the others."""
-        taken, schema, free = self._taken(), look.schema, StructType()
+        taken, schema, free, there = self._taken(), look.schema, StructType(), self._there()
         room = MOST_ADDED - (_size(look.schema) - _size(self._schema.declared))
         for _ in range(2):
-            free = StructType([field for field in usable(found).fields if field.name.casefold() not in taken])
+            fields = [field for field in usable(found).fields if field.name.casefold() not in taken]
+            free = StructType([as_it_is(field, there.get(field.name.casefold())) for field in fields])
             schema = bounded(look.schema, free, room)
             if (clash := self._clash(batch, entry, look, schema)) is None:
                 break
@@ -260,6 +261,14 @@ class Growing:
         kept = (*look.left_out, *strange)
         full = _size(bounded(look.schema, free, sys.maxsize)) > _size(schema) or len(kept) > MOST_LEFT_OUT
         return Look(schema, kept[:MOST_LEFT_OUT], not full), strange
+
+    def _there(self) -> dict[str, DataType]:
+        """The table may have a column already that the kept schema lacks, by another process or an older definition: a
+        column has one type."""
+        if self._table.stages is None or self._table.stages.transform is not None:
+            return {}
+        columns = self._spark.read.format("delta").load(self._table.uri).schema
+        return {field.name.casefold(): field.dataType for field in columns.fields}
 
     def _taken(self) -> set[str]:
         """Names of columns that the table has by other ways."""
@@ -308,6 +317,14 @@ class Growing:
         inner, self._inner = self._inner, None
         if inner is not None:
             inner.done()
+
+
+def as_it_is(field: StructField, there: DataType | None) -> StructField:
+    """The field with the type that its column has; a column of text takes what else was found as JSON text."""
+    if there is None or there == field.dataType:
+        return field
+    mark = {ANY_JSON: field.dataType.simpleString()} if isinstance(there, StringType) else {}
+    return StructField(field.name, there, metadata=mark)
 
 
 def bounded(old: StructType, new: StructType, room: int) -> StructType:

@@ -21,7 +21,7 @@ from penstock.engine.stages.batch_time import with_batch_time
 from penstock.engine.stages.coordinates import SOURCE, with_source
 from penstock.engine.stages.csv import CsvDecoder, TextDecoder
 from penstock.engine.stages.debezium import KEY, DebeziumDecoder
-from penstock.engine.stages.decode import Decoded, Decoder, case, literal, reason
+from penstock.engine.stages.decode import PARSED, Decoded, Decoder, case, literal, reason
 from penstock.engine.stages.json import UNKNOWN, JsonDecoder
 from penstock.engine.stages.judge import BAD, GONE, Judged, judge
 from penstock.engine.stages.observed import Observed
@@ -182,11 +182,11 @@ class StagedTable:
         return judge(frame, columns, expectations, bad=BAD, gone=GONE, place=place, reject=kept, size=size_of(held))
 
     def with_unknown(self, batch: DataFrame, pins: Pins) -> DataFrame:
-        """Of the good records that have a field which the schema does not name: the first such field, and `text`, the
-        payload."""
+        """Of the good records that have a field which the schema does not name, even if it holds no value: the first
+        that does, and `text`, the payload."""
         records = self._records(batch, pins)
         decoded, column = self._read(records, raw_columns(self._table, records.columns))
-        new = decoded.frame.where(f"{UNKNOWN} IS NOT NULL AND NOT {decoded.bad}")
+        new = decoded.frame.where(f"({UNKNOWN} IS NOT NULL OR {PARSED}.__rescued IS NOT NULL) AND NOT {decoded.bad}")
         return new.selectExpr(f"{UNKNOWN} AS unknown", f"{quote(column)} AS text")
 
     def _read(self, records: DataFrame, raw: dict[str, str]) -> tuple[Decoded, str]:
