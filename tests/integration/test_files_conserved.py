@@ -143,11 +143,35 @@ def json_file(chance: random.Random, end: bytes) -> Written:
     return made
 
 
+def document(chance: random.Random, end: bytes) -> Written:
+    """A file that is one list, one object, or no JSON; its records are numbered by their place in the list."""
+    made = Written(bytearray(MARK if chance.random() < 0.2 else b""))
+    shape = chance.choice(["list", "list", "list", "object", "cut", "blank", "two"])
+    parts = []
+    for number in range(chance.choice([0, 1, 20]) if shape == "list" else 1):
+        kind = chance.choice(["good"] * 4 + ["number", "null", "list", "type"]) if shape == "list" else "good"
+        values = (number, chance.choice(TEXTS), chance.choice(TEXTS))
+        if kind == "good":
+            parts.append(json.dumps(dict(zip(COLUMNS, values, strict=True)), indent=chance.choice([None, 2])))
+            made.good[number] = values
+        else:
+            parts.append({"number": "5", "null": "null", "list": "[1]", "type": '{"id": "x"}'}[kind])
+            made.bad.append(number)
+    text = f"[{', '.join(parts)}]" if shape == "list" else parts[0] if parts else ""
+    if shape in ("cut", "two", "blank"):
+        made.good, made.bad = {}, [] if shape == "blank" else [0]
+        text = {"cut": text[:-1], "two": f"{text} {text}", "blank": " \n "}[shape]
+    made.content += text.encode().replace(b"\n", end) + end
+    return made
+
+
 def files(chance: random.Random, kind: str) -> Iterator[tuple[str, Written]]:
     for number in range(25):
         end = chance.choice([b"\n", b"\n", b"\r\n", b"\r"])
         if kind == "json":
             made = json_file(chance, end)
+        elif kind == "documents":
+            made = document(chance, end)
         elif kind == "plain csv":
             made = csv_file(chance, headed=False, end=end)
         else:
@@ -174,12 +198,13 @@ def check(folder: Folder, written: dict[str, Written]) -> None:
     assert folder.unreadable() == Counter(f"in/{name}" for name, made in written.items() if made.unfit)
 
 
-@pytest.mark.parametrize("kind", ["headed csv", "plain csv", "json"])
+@pytest.mark.parametrize("kind", ["headed csv", "plain csv", "json", pytest.param("documents", marks=pytest.mark.deep)])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_line_is_a_row_or_in_quarantine(seed: int, kind: str, spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(int(os.environ.get("PENSTOCK_SEED", seed)))
-    source: dict[str, Any] = {"format": "json" if kind == "json" else "csv", "schema": SCHEMA}
-    folder = Folder(spark, tmp_path, source | ({"options": {"header": True}} if kind == "headed csv" else {}))
+    source: dict[str, Any] = {"format": "csv" if kind.endswith("csv") else "json", "schema": SCHEMA}
+    options = {"headed csv": {"options": {"header": True}}, "documents": {"options": {"multiLine": True}}}
+    folder = Folder(spark, tmp_path, source | options.get(kind, {}))
     written = dict(files(chance, kind))
     for name, made in written.items():
         put(folder, name, made)
