@@ -47,6 +47,8 @@ not make a table without end."""
 MOST_LEFT_OUT = 1_000
 _DECISIONS = 20
 _SHOWN = 10
+_TRIED = 50
+"""New columns that are tried one by one if the transform fails with them."""
 
 
 def grows(table: TablePlan) -> bool:
@@ -250,7 +252,7 @@ class Growing:
         """With the fields that can be columns, and the paths of the others."""
         taken, schema, free, there = self._taken(), look.schema, StructType(), self._there()
         room = MOST_ADDED - (_size(look.schema) - _size(self._schema.declared))
-        for _ in range(2):
+        for _ in range(3):
             fields = [field for field in usable(found).fields if field.name.casefold() not in taken]
             free = StructType([as_it_is(field, there.get(field.name.casefold())) for field in fields])
             schema = bounded(look.schema, free, room)
@@ -276,17 +278,24 @@ class Growing:
         return {name.casefold() for name in names}
 
     def _clash(self, batch: DataFrame, entry: Entry, look: Look, schema: StructType) -> set[str] | None:
-        """New columns whose names the transform gives to others, or that it fails with: all of them then, for a
-        producer must not stop the table by a name. None if they fit."""
-        new = {field.name.casefold() for field in added(look.schema, schema).fields}
+        """New columns whose names the transform gives to others, or that it fails with; all of them if nobody can say
+        which: a producer must not stop the table by a name. None if they fit."""
+        new = added(look.schema, schema).fields
         if not new or self._table.stages is None or self._table.stages.transform is None:
             return None
+        if self._fits(batch, entry, replace(look, schema=schema)):
+            return None
+        self._columns(batch, entry, look)  # raises what is wrong with the transform itself
+        alone = (replace(look, schema=StructType([*look.schema.fields, field])) for field in new[:_TRIED])
+        wrong = {field.name for field, one in zip(new, alone, strict=False) if not self._fits(batch, entry, one)}
+        return {name.casefold() for name in wrong or {field.name for field in new}}
+
+    def _fits(self, batch: DataFrame, entry: Entry, look: Look) -> bool:
         try:
-            made = [name.casefold() for name in self._columns(batch, entry, replace(look, schema=schema)).names]
+            names = [name.casefold() for name in self._columns(batch, entry, look).names]
         except PySparkException:
-            self._columns(batch, entry, look)  # raises what is wrong with the transform itself
-            return new
-        return {name for name in made if made.count(name) > 1} & new or None
+            return False
+        return len(set(names)) == len(names)
 
     def _tell(self, look: Look, made: Look, strange: Sequence[str]) -> None:
         new = mixed(added(look.schema, made.schema))
