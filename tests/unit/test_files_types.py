@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 from penstock.engine.files.head import Head
 from penstock.engine.files.header import establish, is_value, why_no_header
 from penstock.engine.files.types import added, decoder_schema, merged, mixed, usable
-from penstock.engine.grow import bounded, lacking
+from penstock.engine.grow import as_it_is, bounded, lacking
 from penstock.errors import Terminal
 from penstock.spec.ddl import parse_ddl
 
@@ -127,6 +127,15 @@ def test_a_schema_grows_by_a_bound_and_the_same_way_each_time() -> None:
     assert bounded(old, new, 0) == old == bounded(old, new, -5)
     assert lacking(new, bounded(old, new, 3)) == ["z", "b"]
     assert lacking(struct(ID=LongType(), o=ArrayType(LongType()), n=NullType()), old) == ["ID"]
+
+
+def test_a_new_field_takes_the_type_that_its_column_has() -> None:
+    found = StructField("x", LongType())
+    assert as_it_is(found, None) == as_it_is(found, LongType()) == found
+    assert as_it_is(found, StringType()).metadata == {"json_text": "bigint"}
+    assert as_it_is(found, DateType()) == StructField("x", DateType())
+    grown = as_it_is(StructField("x", struct(a=StringType(), b=LongType())), struct(a=LongType()))
+    assert grown.dataType == struct(a=LongType(), b=LongType())
 
 
 def test_a_column_of_any_json_tells_the_decoder() -> None:

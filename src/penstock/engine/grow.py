@@ -250,7 +250,7 @@ class Growing:
 
     def _fitting(self, batch: DataFrame, entry: Entry, look: Look, found: StructType) -> tuple[Look, list[str]]:
         """With the fields that can be columns, and the paths of the others."""
-        taken, schema, free, there = self._taken(), look.schema, StructType(), self._there()
+        taken, schema, free, there = self._taken(), look.schema, StructType(), self._there(look)
         room = MOST_ADDED - (_size(look.schema) - _size(self._schema.declared))
         for _ in range(3):
             fields = [field for field in usable(found).fields if field.name.casefold() not in taken]
@@ -264,13 +264,13 @@ class Growing:
         full = _size(bounded(look.schema, free, sys.maxsize)) > _size(schema) or len(kept) > MOST_LEFT_OUT
         return Look(schema, kept[:MOST_LEFT_OUT], not full), strange
 
-    def _there(self) -> dict[str, DataType]:
+    def _there(self, look: Look) -> dict[str, DataType]:
         """The table may have a column already that the kept schema lacks, by another process or an older definition: a
         column has one type."""
         if self._table.stages is None or self._table.stages.transform is not None:
             return {}
         columns = self._spark.read.format("delta").load(self._table.uri).schema
-        return {field.name.casefold(): field.dataType for field in columns.fields}
+        return {field.name.casefold(): field.dataType for field in added(look.schema, columns).fields}
 
     def _taken(self) -> set[str]:
         """Names of columns that the table has by other ways."""
@@ -332,6 +332,8 @@ def as_it_is(field: StructField, there: DataType | None) -> StructField:
     """The field with the type that its column has; a column of text takes what else was found as JSON text."""
     if there is None or there == field.dataType:
         return field
+    if isinstance(there, StructType) and isinstance(field.dataType, StructType):
+        return StructField(field.name, merged(there, field.dataType))
     mark = {ANY_JSON: field.dataType.simpleString()} if isinstance(there, StringType) else {}
     return StructField(field.name, there, metadata=mark)
 
