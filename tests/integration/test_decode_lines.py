@@ -18,10 +18,17 @@ GOOD = {
     '2,,,,"a, b",': (2, None, "a, b"),
     '3,1,2026-02-28,,"said ""no""",1e3': (3, "1.00", 'said "no"'),
     "4.0,100e-1,0001-01-01,2026-01-31 10:00 ,dan, .5": (4, "10.00", "dan"),
+    '4,"","",,"",""': (4, None, ""),
+    '5,,,,5" pipe,': (5, None, '5" pipe'),
+    '6,,,,"two\nlines",': (6, None, "two\nlines"),
+    "7,,,,a\x00b,\r\n": (7, None, "a\x00b"),
 }
 BAD = {
     "": "empty_value",
     "nonsense": "malformed_csv",
+    '1,,,,"not closed,': "malformed_csv",
+    '1,,,,"a"b,': "malformed_csv",
+    "1,,,,x,\n2,,,,y,": "malformed_csv",
     "1,2.50": "malformed_csv",
     "1,2.50,2026-01-31,2026-01-31T10:00:00Z,ann,1.5,more": "malformed_csv",
     ",2.50,2026-01-31,2026-01-31T10:00:00Z,ann,1.5": "missing_field",

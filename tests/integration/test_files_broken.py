@@ -52,7 +52,7 @@ def test_csv_a_truncated_file_and_one_without_the_header(spark: SparkSession, tm
     assert folder.ids() == Counter([1, 2])
     assert folder.unreadable() == Counter(["in/b.csv.gz", "in/c.csv"])
     reasons = {row["_source"]["file"]: row["error_detail"] for row in folder.quarantine}
-    assert reasons["in/c.csv"] == "its first line names none of the table's columns: 7,z"
+    assert reasons["in/c.csv"] == "its first line names none of the table's columns: `7,z`"
 
 
 @pytest.mark.parametrize("new_fields", [pytest.param("ignore", marks=pytest.mark.deep), "add"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from pyspark.sql.types import (
     ArrayType,
     DateType,
@@ -9,6 +10,7 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
@@ -16,7 +18,10 @@ from pyspark.sql.types import (
 )
 
 from penstock.engine.files.head import Head
-from penstock.engine.files.types import added, decoder_schema, merged, usable
+from penstock.engine.files.header import establish, is_value, why_no_header
+from penstock.engine.files.types import added, decoder_schema, merged, mixed, usable
+from penstock.engine.grow import as_it_is, bounded, lacking
+from penstock.errors import Terminal
 from penstock.spec.ddl import parse_ddl
 
 
@@ -63,7 +68,80 @@ def test_what_spark_tells_is_a_schema_for_a_decoder() -> None:
     assert decoder_schema(found) == parse_ddl(written)
 
 
-def test_a_header_names_columns() -> None:
-    assert Head('id,"Order, No", amount ,,b', 0).fields({}) == ("id", "Order_No", "amount", "_c3", "b")
-    assert Head("id\tname", 0).fields({"sep": "\\t"}) == ("id", "name")
-    assert Head("id||name", 0).fields({"sep": "||"}) == ("id", "name")
+def head(line: str) -> Head:
+    return Head(line, 0, tuple(line.split(",")))
+
+
+def test_a_header_names_columns_each_once() -> None:
+    named = Head("…", 0, ("id", "Order, No", " amount ", "", "b", "Id", "id_2", "order=no"))
+    assert named.plain == ("id", "Order_No", "amount", "_c3", "b", "Id", "id_2", "order_no")
+    assert named.names == ("id", "Order_No", "amount", "_c3", "b", "Id_3", "id_2", "order_no_2")
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *("7", "-1.5", "1e3", "1,234.50", "$5", "12%", "2026-01-02", "2026-01-02T03:04:05Z", "31.12.2026", "10:30"),
+        *("TRUE", "null", "a@b.example", "https://x", "123e4567-e89b-12d3-a456-426614174000", '{"a": 1}', "[1]"),
+        "x" * 300,
+    ],
+)
+def test_values_are_no_names(cell: str) -> None:
+    assert is_value(cell)
+    assert why_no_header(head(f"id,{cell}".replace(",234", "")), {"id", "name"}) is not None
+
+
+@pytest.mark.parametrize("line", ["id,name", "NAME,id,extra", "id", "name,id,id", "id,_c1,", "id,order no,2nd address"])
+def test_a_line_that_names_columns_is_a_header(line: str) -> None:
+    assert why_no_header(head(line), {"id", "name"}) is None
+
+
+def test_years_are_names_where_most_names_are_known() -> None:
+    assert why_no_header(head("country,2019,2020,2021"), {"country", "2019", "2020"}) is None
+    assert "2021" in (why_no_header(head("country,2021"), {"country", "2019"}) or "")
+
+
+@pytest.mark.parametrize("line", ["x,y", "7,seven", "7,name,x", "\ufffd,id", "true,id"])
+def test_a_line_that_does_not_is_none(line: str) -> None:
+    assert why_no_header(head(line), {"id", "name"}) is not None
+    assert why_no_header(Head('id,"name', 0, ()), {"id", "name"}) is not None
+
+
+def test_most_files_say_what_the_header_is() -> None:
+    lines = {"a": "7,seven", "b": "id,name", "c": "bob,berlin", "d": "name,city", "e": "city,zip"}
+    found = establish({file: head(line) for file, line in lines.items()}, "in", "t")
+    assert found.names == ["b", "d", "e"]
+    assert len(found.remarks) == 2
+    for doubtful in (["1,2"], ["bob,berlin", "ann,paris"], ["x,x"], ["true,id"]):
+        with pytest.raises(Terminal):
+            establish({line: head(line) for line in doubtful}, "in", "t")
+
+
+def test_a_schema_grows_by_a_bound_and_the_same_way_each_time() -> None:
+    old = struct(id=LongType(), o=struct(a=LongType()))
+    new = struct(z=LongType(), b=struct(x=LongType(), y=LongType()), o=struct(c=LongType(), d=LongType()), a=LongType())
+    assert bounded(old, new, 100).names == ["id", "o", "a", "b", "z"]
+    assert bounded(old, new, 3) == struct(
+        id=LongType(), o=struct(a=LongType(), c=LongType(), d=LongType()), a=LongType()
+    )
+    assert bounded(old, new, 0) == old == bounded(old, new, -5)
+    assert lacking(new, bounded(old, new, 3)) == ["z", "b"]
+    assert lacking(struct(ID=LongType(), o=ArrayType(LongType()), n=NullType()), old) == ["ID"]
+
+
+def test_a_new_field_takes_the_type_that_its_column_has() -> None:
+    found = StructField("x", LongType())
+    assert as_it_is(found, None) == as_it_is(found, LongType()) == found
+    assert as_it_is(found, StringType()).metadata == {"json_text": "bigint"}
+    assert as_it_is(found, DateType()) == StructField("x", DateType())
+    grown = as_it_is(StructField("x", struct(a=StringType(), b=LongType())), struct(a=LongType()))
+    assert grown.dataType == struct(a=LongType(), b=LongType())
+
+
+def test_a_column_of_any_json_tells_the_decoder() -> None:
+    kind = StructType([StructField("v", StringType(), metadata={"json_text": "object, number"})])
+    found = merged(struct(id=LongType()), usable(StructType([*kind.fields, StructField("in", kind)])))
+    written = decoder_schema(found).columns()
+    assert written.count("COMMENT 'penstock: any JSON'") == 2
+    assert mixed(found) == {"v": "object, number", "in.v": "object, number"}
+    assert StructType.fromJson(found.jsonValue()) == found

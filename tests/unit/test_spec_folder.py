@@ -63,7 +63,7 @@ def test_a_header_is_true_however_it_is_written(written: str, tmp_path: Path) ->
         ("{files: in, format: json, starting: now}", "'now' is not a start", "earliest, latest"),
         ("{files: in, format: json, new_fields: keep}", "'keep' is not a way", "add, rescue, ignore, fail"),
         ("{files: in, format: csv, new_fields: add}", "have no names", "header"),
-        ("{files: in, format: csv, options: {multiLine: true}}", "several lines", "a line is a record"),
+        ("{files: in, format: csv, options: {multiLine: true}}", "several lines", "remove it"),
         ("{files: in, format: json, options: {multiLine: yes}}", "neither true nor false", "multiLine: true"),
         (
             "{files: in, format: csv, options: {headers: true}}",

@@ -188,3 +188,49 @@ def test_a_key_alone_may_stand_without_a_list(tmp_path: Path) -> None:
 def test_properties_are_part_of_write(tmp_path: Path) -> None:
     problem = one(problems(tmp_path, table("from: {kafka: orders}\nproperties: {owner: sales}")))
     assert "part of write" in (problem.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("decode", "said", "hint"),
+    [
+        ("{csv: value, schema: id INT, new_fields: rescue}", "fields of JSON objects", "rejected"),
+        ("{text: value, new_fields: ignore}", "fields of JSON objects", "remove it"),
+        ("{debezium: value, schema: id INT, new_fields: add}", "times and decimals", "new_fields: rescue"),
+        ("{json: value, schema: id INT, new_fields: ignore, rescue: true}", "keeps the unknown fields", "remove one"),
+        ("{json: value, schema: id INT, new_fields: ad}", "'ad' is no", "add"),
+        ("{csv: value, schema: id INT, options: {separator: ;}}", "'separator' is no option", "sep"),
+        ("{csv: value, schema: id INT, options: {header: 'true'}}", "'header' is no option", "write one of"),
+    ],
+)
+def test_what_becomes_of_new_fields_must_fit_the_format(decode: str, said: str, hint: str, tmp_path: Path) -> None:
+    problem = one(problems(tmp_path, silver("from: {table: bronze.orders}", f"decode: {decode}")))
+    assert said in problem.message
+    assert hint in (problem.hint or "")
+    assert problem.line == 8
+
+
+def test_new_fields_that_become_columns_need_a_table_that_may_grow(tmp_path: Path) -> None:
+    lines = ("from: {table: bronze.orders}", "decode: {json: value, schema: id INT, new_fields: add}")
+    problem = one(problems(tmp_path, silver(*lines, "write: {schema: strict}")))
+    assert (problem.line, problem.message) == (9, "new fields of the records would become columns")
+    plan = build_plan(load(tmp_path, silver(*lines)))
+    table = plan.table("silver.orders")
+    assert table is not None and table.stages is not None and table.stages.decode is not None
+    assert (table.write.schema, table.stages.decode.rescue) == ("evolve", True)
+    assert table.grown == f"{plan.lake}/_penstock/schemas/silver.orders.json"
+
+
+@pytest.mark.parametrize(
+    ("decode", "definition"),
+    [
+        ("{json: value, schema: 'id BIGINT, a STRUCT<b: INT>'}", "d3fe242bf91de93b"),
+        ("{json: value, schema: 'id BIGINT, a STRUCT<b: INT>', new_fields: ignore}", "d3fe242bf91de93b"),
+        ("{json: value, schema: id BIGINT, rescue: true, keep: [offset]}", "a790e2d8be0e828a"),
+        ("{json: value, schema: id BIGINT, new_fields: rescue, keep: [offset]}", "a790e2d8be0e828a"),
+        ("{csv: value, schema: id BIGINT, options: {sep: ;}}", "ac1e997d5f2174b6"),
+    ],
+)
+def test_a_definition_from_before_is_the_same(decode: str, definition: str, tmp_path: Path) -> None:
+    text = HEAD + "tables:\n  bronze.o: {from: {kafka: o}}\n  silver.j:\n    from: {table: bronze.o}\n"
+    table = build_plan(load(tmp_path, f"{text}    decode: {decode}\n")).table("silver.j")
+    assert table is not None and table.definition == definition

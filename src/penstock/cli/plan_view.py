@@ -36,14 +36,19 @@ _NEW_FIELDS = {
 }
 
 
-def plan_view(plan: Plan, only: Collection[str], fits: Mapping[str, str] = MappingProxyType({})) -> RenderableType:
-    """`fits` says by table how its definition stands to what is in the lake."""
+def plan_view(
+    plan: Plan,
+    only: Collection[str],
+    fits: Mapping[str, str] = MappingProxyType({}),
+    kept: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> RenderableType:
+    """`fits` says by table how its definition stands to what is in the lake, `kept` which columns were inferred."""
     tables = [table for table in plan.tables if not only or table.name in only]
     shared = _shared(tables)
     parts: list[RenderableType] = [_head(plan, tables)]
     for table in tables:
         own = [setting for setting in table.settings if setting not in shared]
-        parts += ["", _table(table, own, fits.get(table.name))]
+        parts += ["", _table(table, own, fits.get(table.name), kept.get(table.name, ()))]
     if shared:
         parts += ["", _settings("Every table", shared)]
     hidden = [Setting(name, str(secret), "yours, by reference") for name, secret in plan.secret_conf.items()]
@@ -71,11 +76,12 @@ def _tables(found: Sequence[TablePlan]) -> str:
     return " and ".join(f"{n} {noun}{'' if n == 1 else 's'}" for noun, n in counts if n)
 
 
-def _table(table: TablePlan, settings: Sequence[Setting], fits: str | None) -> RenderableType:
+def _table(table: TablePlan, settings: Sequence[Setting], fits: str | None, kept: Sequence[str]) -> RenderableType:
     title = Text.assemble((table.name, "bold cyan"), "  ", (table.origin, "dim"))
     facts = _facts(
         [
             *_source(table.source),
+            *(("inferred" if index == 0 else "", line) for index, line in enumerate(kept)),
             *(_stages(_written(table), table.write) if table.stages else ()),
             *(_aggregate(table.aggregate) if table.aggregate else ()),
             *(_stream(table.stream) if table.stream else ()),
@@ -147,6 +153,8 @@ def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
         schema = decode.schema.columns().replace("`", "") if decode.schema else ""
         said = "".join(f", {name} {value}" for name, value in decode.options.items() if decode.format == "debezium")
         yield "decode", f"{decode.format} in {decode.column}{said}: {schema}"
+        if decode.format in ("json", "debezium"):
+            yield "new fields", _NEW_FIELDS[decode.new_fields]
     if transform := stages.transform:
         yield "transform", transform.sql or f"{transform.function} in {transform.file}"
     if stages.lookups:

@@ -23,6 +23,8 @@ class Start:
     ids: Mapping[str, str]
     said: str | None = None
     """The position in words, where its text says nothing to a person."""
+    notes: tuple[str, ...] = ()
+    """What else a person should know of how the table begins."""
 
 
 @dataclass(frozen=True)

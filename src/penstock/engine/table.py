@@ -154,6 +154,8 @@ def _create(
         base=base_of(start.position[0]) if isinstance(table.source, DeltaSource) and table.stream is None else None,
     )
     say(f"table created, starting at {start.said or ', '.join(map(said, start.position))}")
+    for note in start.notes:
+        say(note)
     return made, tail
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
@@ -21,6 +21,7 @@ from penstock.engine.files.reader import FilesReader
 from penstock.engine.forget.function import Forgetting
 from penstock.engine.forget.places import refuse_unknown_places
 from penstock.engine.forget.suppression import Suppression
+from penstock.engine.grow import Growing, GrownSchema, grows, stages_for
 from penstock.engine.landing import Landing
 from penstock.engine.lookups import Lookups
 from penstock.engine.merge.merging import table_schema
@@ -91,6 +92,14 @@ class TableFunction:
             place = quarantine_of(table.name, table.uri)
             quarantine = Quarantine(spark, store, place, self.source_type, suppression, idempotent=idempotent)
             quarantine.create(entry)
+        if grows(table):
+            return Growing(
+                spark,
+                table,
+                store,
+                suppression,
+                lambda stages: replace(self, stages=stages)._function(table, store, quarantine, suppression),
+            )
         return self._function(table, store, quarantine, suppression)
 
     def _function(
@@ -134,7 +143,7 @@ def _table_function(spark: SparkSession, table: TablePlan, store: Store, source:
     if table.stages is None:
         return TableFunction(bronze.schema(table) if table.columns else _empty(spark, source).schema)
     session = spark.newSession()  # its views are of nobody's business
-    stages = StagedTable(table)
+    stages = stages_for(table, GrownSchema(table, store).require(), "judge") if grows(table) else StagedTable(table)
     lookups = Lookups(table, store)
     pins = Pins(0, "", lookups.newest())
     empty, beside = _empty(session, source), lookups.read(session, pins)

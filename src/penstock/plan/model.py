@@ -190,6 +190,11 @@ class TablePlan:
     """Who shall be forgotten; None if no table of the project knows of a subject."""
 
     @property
+    def grown(self) -> str:
+        """Where the columns are kept that the records of the table brought."""
+        return f"{self.checkpoints.removesuffix(f'/checkpoints/{self.name}')}/schemas/{self.name}.json"
+
+    @property
     def may_reject(self) -> bool:
         """It has a quarantine."""
         if isinstance(self.sink, ChangeSink):

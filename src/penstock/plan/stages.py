@@ -31,6 +31,8 @@ class DecodePlan:
     keep: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     """Of CSV lines; of Debezium's records: times, decimals and before, as far as they were written."""
+    new_fields: Literal["add", "rescue", "ignore", "fail"] = "ignore"
+    """Of records; files say it in their source."""
 
 
 @dataclass(frozen=True)
@@ -238,9 +240,10 @@ def _decode(decode: Decode, root: Path) -> DecodePlan:
         format=decode.format,
         column=decode.column,
         schema=load_schema(decode.schema_, root) if decode.schema_ else None,
-        rescue=decode.rescue,
+        rescue=decode.rescues,
         keep=decode.keep,
         options=csv_options(decode.options) if decode.csv else decode.of_debezium,
+        new_fields=decode.new_fields or ("rescue" if decode.rescue else "ignore"),
     )
 
 

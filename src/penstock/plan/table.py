@@ -48,6 +48,8 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
     if isinstance(source, FilesSource):
         assert stages is not None
         stages, write = files_stages(source, stages), files_write(source, write)
+    if stages is not None and stages.decode is not None and stages.decode.new_fields == "add":
+        write = replace(write, schema="evolve")
     brought = _input(project, table) if stream is None else Input({}, "file", "file", stable=False)
     one_topic = isinstance(source, KafkaSource) and len(source.topics) == 1
     properties = (
@@ -151,6 +153,8 @@ def _plain(stages: Stages) -> Mapping[str, Any]:
     del document["whole_files"]
     if stages.audit is None:  # as before there were such tables: their definition is the same
         del document["audit"]
+    if stages.decode is not None and stages.decode.new_fields in ("rescue", "ignore"):  # `rescue` says it
+        del document["decode"]["new_fields"]
     if stages.transform is not None:
         document["transform"]["file"] = None
     for lookup in document["lookups"]:

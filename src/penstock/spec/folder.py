@@ -137,8 +137,8 @@ def _option_findings(kind: str, options: dict[str, str]) -> Iterator[Finding]:
     known = OPTIONS[kind]
     for name, value in options.items():
         if name == "multiLine" and kind == "csv":
-            message = "records of CSV files that go over several lines are not read"
-            yield Finding(("options", name), message, "a line is a record", at_key=True)
+            message = "'multiLine' is not needed: a quoted cell of a CSV file may go over several lines"
+            yield Finding(("options", name), message, "remove it", at_key=True)
         elif name not in known:
             hint = did_you_mean(name, known) if known else "remove it"
             yield Finding(("options", name), f"'{name}' is no option of {kind} files", hint, at_key=True)

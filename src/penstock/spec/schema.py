@@ -54,6 +54,17 @@ class Scalar:
 
 
 @dataclass(frozen=True)
+class AnyJson(Scalar):
+    """A STRING that takes any JSON value as its text: of a field whose values were found to be of several kinds. It is
+    never written by a user; the comment tells the decoder."""
+
+    name: str = "STRING"
+
+    def __str__(self) -> str:
+        return "STRING COMMENT 'penstock: any JSON'"
+
+
+@dataclass(frozen=True)
 class Array:
     element: Type
 

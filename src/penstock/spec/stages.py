@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.finding import Finding, Wrong, shown, wrong
+from penstock.spec.finding import Finding, Wrong, did_you_mean, shown, wrong
 from penstock.spec.part import Part, one_of
 from penstock.spec.quantity import seconds
 from penstock.spec.schema import Struct
@@ -22,6 +22,17 @@ _FORMATS: tuple[Format, ...] = ("json", "csv", "text", "debezium")
 _TIMES = ("millis", "micros", "nanos")
 _DECIMALS = ("string", "unscaled")
 _BEFORE = ("key", "full")
+CSV_OPTIONS = (
+    "sep",
+    "delimiter",
+    "quote",
+    "escape",
+    "nullValue",
+    "emptyValue",
+    "ignoreLeadingWhiteSpace",
+    "ignoreTrailingWhiteSpace",
+)
+NEW_FIELDS = ("add", "rescue", "ignore", "fail")
 _OF_DEBEZIUM = ("times", "decimals", "before")
 CHANGE_COLUMNS = ("_op", "_changed_at", "_position")
 """What `decode: {debezium: …}` adds to the columns of the schema."""
@@ -36,6 +47,13 @@ class Decode(Part):
     debezium: str | None = Field(default=None, min_length=1, examples=["value"])
     schema_: str | None = Field(default=None, alias="schema", min_length=1, examples=["schemas/orders.ddl"])
     rescue: bool = False
+    new_fields: (
+        Annotated[
+            Literal["add", "rescue", "ignore", "fail"],
+            BeforeValidator(lambda v: one_of(v, "way with new fields", NEW_FIELDS)),
+        ]
+        | None
+    ) = None
     keep: tuple[str, ...] = ()
     options: dict[str, str] = Field(default={})
     times: Annotated[
@@ -60,8 +78,14 @@ class Decode(Part):
             raise wrong("'decode' needs a schema", "write schema: a file, or the columns: order_id BIGINT", at_key=True)
         if self.rescue and given[0] not in ("json", "debezium"):
             raise wrong("'rescue' keeps the unknown fields of JSON objects", "remove it", "rescue", at_key=True)
+        self._fitting_new_fields(given[0])
         if self.options and given != ["csv"]:
             raise wrong("'options' are those of CSV lines", "remove it", "options", at_key=True)
+        if strange := [name for name in self.options if name not in CSV_OPTIONS]:
+            hint = did_you_mean(strange[0], CSV_OPTIONS)
+            raise Wrong(
+                [Finding(("options", strange[0]), f"'{strange[0]}' is no option of CSV lines", hint, at_key=True)]
+            )
         if given != ["debezium"]:
             for name in _OF_DEBEZIUM:
                 if getattr(self, name) is not None:
@@ -69,6 +93,31 @@ class Decode(Part):
         elif taken := [name for name in self.keep if name.casefold() in CHANGE_COLUMNS]:
             raise wrong(f"'{taken[0]}' is what decode itself calls a column", "leave it out", "keep")
         return self
+
+    def _fitting_new_fields(self, given: Format) -> None:
+        if self.new_fields is None:
+            return
+        if given not in ("json", "debezium"):
+            hint = "remove it: a line with more fields is rejected" if given == "csv" else "remove it"
+            raise wrong("'new_fields' is about the fields of JSON objects", hint, "new_fields", at_key=True)
+        if given == "debezium" and self.new_fields == "add":
+            raise wrong(
+                "Debezium writes times and decimals as numbers and bytes: nobody can infer a column's type from them",
+                "write new columns into the schema; new_fields: rescue keeps the fields until then",
+                "new_fields",
+            )
+        if self.rescue and self.new_fields in ("ignore", "fail"):
+            raise wrong(
+                f"'rescue: true' keeps the unknown fields, and 'new_fields: {self.new_fields}' does not",
+                "remove one of them",
+                "rescue",
+                at_key=True,
+            )
+
+    @property
+    def rescues(self) -> bool:
+        """There is a column `_rescued`. What cannot become a column goes there too."""
+        return self.rescue or self.new_fields in ("add", "rescue")
 
     def _in(self, name: str) -> str | None:
         column: str | None = self.json_ if name == "json" else getattr(self, name)

@@ -157,7 +157,7 @@ def _known_columns(table: Table, root: Path) -> list[str]:
         fields = [column.name for column in load_schema(decode.schema_, root).fields]
     except Wrong:  # said where it is read
         return []
-    added = [*(CHANGE_COLUMNS if decode.debezium else ()), *(("_rescued",) if decode.rescue else ())]
+    added = [*(CHANGE_COLUMNS if decode.debezium else ()), *(("_rescued",) if decode.rescues else ())]
     return [*fields, *decode.keep, *added, *raw]
 
 

@@ -112,6 +112,9 @@ def _stage_findings(table: Table) -> list[Finding]:
         return findings
     if isinstance(table.source, FilesFrom):
         findings += _files_findings(table, table.source)
+    if table.decode is not None and table.decode.new_fields == "add" and _is_strict(table):
+        hint = "write schema: evolve; or new_fields: rescue, which keeps them in one column"
+        findings.append(Finding(("write", "schema"), "new fields of the records would become columns", hint))
     if table.aggregate is not None:
         findings += _aggregate_findings(table)
     if table.write.merge is not None:
@@ -129,12 +132,17 @@ def _stage_findings(table: Table) -> list[Finding]:
     return findings
 
 
+def _is_strict(table: Table) -> bool:
+    """By the user's own word."""
+    return table.write.schema_ == "strict" and "schema_" in table.write.model_fields_set
+
+
 def _files_findings(table: Table, source: FilesFrom) -> list[Finding]:
     findings: list[Finding] = []
     if table.decode is not None and source.format != "parquet":
         hint = "remove it; the schema belongs to from: {files: …, schema: …}"
         findings.append(Finding(("decode",), f"{source.format} files are decoded by their format", hint, at_key=True))
-    if source.on_new_fields == "add" and table.write.schema_ == "strict" and "schema_" in table.write.model_fields_set:
+    if source.on_new_fields == "add" and _is_strict(table):
         hint = "write schema: evolve; or new_fields: rescue, which keeps them in one column"
         findings.append(Finding(("write", "schema"), "new fields of the files would become columns", hint))
     return findings

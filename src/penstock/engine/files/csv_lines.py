@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -12,8 +13,10 @@ from pyspark.sql.types import (
     ByteType,
     DataType,
     DecimalType,
+    DoubleType,
     IntegerType,
     LongType,
+    NullType,
     NumericType,
     ShortType,
     StringType,
@@ -23,12 +26,11 @@ from pyspark.sql.types import (
 
 from penstock.engine.files.format import Look, Survey, Unfit
 from penstock.engine.files.head import Head, read_heads
+from penstock.engine.files.header import Established, doubled, establish, folded, why_no_header
 from penstock.engine.files.lines import Lines
-from penstock.engine.files.names import AS_NAMED, location_of
-from penstock.engine.files.types import merged
 from penstock.engine.identifiers import quote
 from penstock.engine.stages.coordinates import ROW
-from penstock.engine.stages.csv import CORRUPT, CsvDecoder, or_null, with_types
+from penstock.engine.stages.csv import CORRUPT, CsvDecoder, cells, with_types
 from penstock.engine.stages.decode import PARSED, Decoded
 from penstock.engine.stages.json import RESCUED
 from penstock.plan.files import FilesSource
@@ -36,7 +38,6 @@ from penstock.plan.stages import DecodePlan
 from penstock.spec.schema import Struct
 
 _FIELDS, _OTHERS = "__fields", "__others"
-_PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 _INFERENCE = {
     "inferSchema": "true",
     "mode": "DROPMALFORMED",
@@ -44,7 +45,6 @@ _INFERENCE = {
     "dateFormat": "yyyy-MM-dd",
     "timestampFormat": "yyyy-MM-dd['T'][' ']HH:mm:ss[.SSSSSS][.SSS][XXX]",
 }
-_NO_HEADER = "its first line names none of the table's columns"
 _SHOWN = 80
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 
@@ -52,16 +52,17 @@ _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 class CsvLines:
     def __init__(self, spark: SparkSession, source: FilesSource) -> None:
         self._spark, self._source, self._lines = spark, source, Lines(spark, source)
+        self.sampled: int | None = None
 
     def survey(self, names: Sequence[str], schema: StructType) -> Survey:
         if not self._source.header:
             return Survey()
         heads = read_heads(self._spark, self._source, names)
-        known = {name.casefold() for name in schema.names}
-        strangers = {name: head for name, head in heads.items() if not known & _folded(head, self._source.reader)}
+        known = folded(schema.names)
+        strangers = {name: why for name, head in heads.items() if (why := self._unfit(head, known)) is not None}
         if strangers and known:
-            raise Unfit({name: f"{_NO_HEADER}: {head.line[:_SHOWN]}" for name, head in strangers.items()})
-        found = {name: None for head in _distinct(heads) for name in head.fields(self._source.reader)}
+            raise Unfit(strangers)
+        found = {name: None for head in _distinct(heads) for name in head.names}
         return Survey(heads, StructType([StructField(name, StringType()) for name in found]))
 
     def rows(self, names: Sequence[str], look: Look, survey: Survey, tasks: int) -> DataFrame:
@@ -76,11 +77,17 @@ class CsvLines:
             return CsvDecoder(plan, binary)
         return HeadedCsv(plan, binary, tuple(_distinct(survey.heads)))
 
+    def establish(self, names: Sequence[str], table: str) -> Established:
+        heads = read_heads(self._spark, self._source, names) if self._source.header else {}
+        return establish(heads, self._source.folder, table) if heads else Established(list(names), [])
+
     def infer(self, names: Sequence[str]) -> StructType:
+        self.sampled = 0
         if not self._source.header:
-            return self._inferred(names, None)
+            return _without_nothing(self._inferred(names, None))
         groups = _by_head(names, Survey(read_heads(self._spark, self._source, names)))
-        return reduce(merged, (self._inferred(found, head) for head, found in groups.items()), StructType())
+        made = reduce(_united, (self._inferred(found, head) for head, found in groups.items()), StructType())
+        return _without_nothing(made)
 
     def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:
         return self._lines.plain(names)
@@ -91,31 +98,50 @@ class CsvLines:
     def keys(self, names: Sequence[str]) -> set[str]:
         return set(self.survey(names, StructType()).fields.names)
 
+    def _unfit(self, head: Head, known: set[str]) -> str | None:
+        """Which of two columns of one name is meant nobody can say; where the other is kept too, both are."""
+        if (why := why_no_header(head, known)) is not None:
+            return why
+        twice = doubled(head, known) if self._source.new_fields == "ignore" else None
+        return None if twice is None else f"its header names {twice} twice: {head.line[:_SHOWN]}"
+
     def _headed(self, head: Head, names: Sequence[str], look: Look, tasks: int) -> DataFrame:
         """Parsed here, where the fields of all lines have the same order."""
         lines = self._lines.read(names, tasks).where(f"{ROW} > {head.row}").withColumn("key", F.lit(head.line))
-        fields = lines.withColumn(_FIELDS, or_null(lines, _split("value", head, self._source.reader)))
-        return fields.withColumn(PARSED, _ordered(F.col(_FIELDS), head, look.schema.names, self._source.reader)).drop(
-            _FIELDS
-        )
+        fields = lines.withColumn(_FIELDS, _split(self._spark, "value", head, self._source.reader))
+        return fields.withColumn(PARSED, _ordered(F.col(_FIELDS), head, look.schema.names)).drop(_FIELDS)
 
     def _inferred(self, names: Sequence[str], head: Head | None) -> StructType:
-        """A column of numbers is text if one of them begins with a zero: it is a code, and would lose it."""
-        reader = self._spark.read.options(**self._source.reader).options(**AS_NAMED)
-        reader = reader.option("header", str(head is not None).lower())
-        places = [location_of(name, self._source) for name in names]
-        kinds = [_roomy(field.dataType) for field in reader.options(**_INFERENCE).csv(places).schema.fields]
-        fields = head.fields(self._source.reader) if head else tuple(f"_c{place}" for place in range(len(kinds)))
-        texts = reader.option("inferSchema", "false").schema(", ".join(f"_{i} STRING" for i in range(len(kinds))))
-        numbers = [place for place, kind in enumerate(kinds) if isinstance(kind, NumericType)]
-        codes = [F.max(F.col(f"_{place}").rlike("^\\s*[+-]?0[0-9]")).alias(str(place)) for place in numbers]
-        if codes:
-            found = texts.csv(places).agg(*codes).first()
-            assert found is not None
-            kinds = [
-                StringType() if place in numbers and found[str(place)] else kind for place, kind in enumerate(kinds)
-            ]
-        return StructType([StructField(name, kind) for name, kind in zip(fields, kinds, strict=False)])
+        """By the records as they will be read. A column of numbers is text if one of them begins with a zero: it is a
+        code, and would lose it. Of a column without a value nothing is known."""
+        lines = self._lines.read(names, len(names)).where("value IS NOT NULL")
+        records = (lines.where(f"{ROW} > {head.row}") if head else lines).select("value")
+        kinds = [_roomy(field.dataType) for field in self._typed(records, _INFERENCE).schema.fields]
+        fields = head.names if head else tuple(f"_c{place}" for place in range(len(kinds)))
+        kinds = [*kinds, *[NullType()] * len(fields)][: len(fields)]
+        columns = [f"_{place}" for place in range(len(fields))]
+        found = records.select(cells(self._spark, F.col("value"), columns, self._source.reader).alias(PARSED))
+        looked = [
+            F.max(F.expr(f"{PARSED}.`{column}` RLIKE '^\\\\s*[+-]?0[0-9]'")).alias(f"code{column}")
+            for column in columns
+        ]
+        looked += [F.count(F.expr(f"{PARSED}.`{column}`")).alias(f"count{column}") for column in columns]
+        seen = found.agg(F.count(F.lit(1)).alias("records"), *looked).first()
+        assert seen is not None
+        self.sampled = (self.sampled or 0) + int(seen["records"])
+        for place, column in enumerate(columns):
+            if seen[f"code{column}"] and isinstance(kinds[place], NumericType):
+                kinds[place] = StringType()
+            elif not seen[f"count{column}"]:
+                kinds[place] = NullType()
+        return StructType([StructField(name, kind) for name, kind in zip(fields, kinds, strict=True)])
+
+    def _typed(self, records: DataFrame, options: Mapping[str, str]) -> DataFrame:
+        """Records as Spark reads them: from texts, not from files."""
+        reader = self._spark.read.options(**self._source.reader).options(**options)
+        jvm: Any = self._spark.sparkContext._jvm
+        texts = getattr(records._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING())
+        return DataFrame(reader._jreader.csv(texts), self._spark)
 
 
 @dataclass(frozen=True)
@@ -129,23 +155,19 @@ class HeadedCsv:
     def decode(self, records: DataFrame) -> Decoded:
         assert self.plan.schema is not None
         made = CsvDecoder(self.plan, self.binary).decode(records)
-        frame = records if PARSED in records.columns else records.withColumn(PARSED, self._parsed(records))
+        frame = records if PARSED in records.columns else records.withColumn(PARSED, self._parsed(records.sparkSession))
         columns = (*made.columns, *([(RESCUED, f"{PARSED}.{_OTHERS}")] if self.plan.rescue else []))
         return replace(made, frame=with_types(frame, self.plan.schema), columns=columns)
 
-    def _parsed(self, records: DataFrame) -> Column:
+    def _parsed(self, spark: SparkSession) -> Column:
         assert self.plan.schema is not None
         names = [field.name for field in self.plan.schema.fields]
         parsed = F.lit(None).cast(_parsed_type(self.plan.schema))
         for head in self.heads:
-            fields = or_null(records, _split(quote(self.plan.column), head, self.plan.options))
-            ordered = _ordered(fields, head, names, self.plan.options)
+            fields = _split(spark, quote(self.plan.column), head, self.plan.options)
+            ordered = _ordered(fields, head, names)
             parsed = F.when(F.col("key") == F.lit(head.line), ordered).otherwise(parsed)
         return parsed
-
-
-def _folded(head: Head, options: Mapping[str, str]) -> set[str]:
-    return {name.casefold() for name in head.fields(options)}
 
 
 def _distinct(heads: Mapping[str, Head]) -> list[Head]:
@@ -161,18 +183,16 @@ def _by_head(names: Sequence[str], survey: Survey) -> dict[Head, list[str]]:
     return groups
 
 
-def _split(column: str, head: Head, options: Mapping[str, str]) -> Column:
-    count = len(head.fields(options))
-    wanted = ", ".join(f"`_{place}` STRING" for place in range(count))
-    return F.from_csv(F.expr(column), F.lit(f"{wanted}, {CORRUPT} STRING"), {**_PERMISSIVE, **options})
+def _split(spark: SparkSession, column: str, head: Head, options: Mapping[str, str]) -> Column:
+    return cells(spark, F.expr(column), [f"_{place}" for place in range(len(head.names))], options)
 
 
-def _ordered(fields: Column, head: Head, names: Sequence[str], options: Mapping[str, str]) -> Column:
+def _ordered(fields: Column, head: Head, names: Sequence[str]) -> Column:
     """The fields of a line as the decoder wants them; those that it does not ask for as JSON."""
     places: dict[str, int] = {}
     others: list[Column] = []
     wanted = {name.casefold() for name in names}
-    for place, name in enumerate(head.fields(options)):
+    for place, name in enumerate(head.names):
         if name.casefold() in wanted and name.casefold() not in places:
             places[name.casefold()] = place
         else:
@@ -196,3 +216,31 @@ def _roomy(kind: DataType) -> DataType:
     if isinstance(kind, _WHOLE):
         return LongType()
     return DecimalType(38, kind.scale) if isinstance(kind, DecimalType) else kind
+
+
+def _united(one: StructType, other: StructType) -> StructType:
+    """The columns of both, each with a type that holds the values of both: what is neither is text."""
+    theirs = {field.name.casefold(): field.dataType for field in other.fields}
+    fields = [
+        StructField(field.name, _wider(field.dataType, theirs.get(field.name.casefold(), NullType())))
+        for field in one.fields
+    ]
+    mine = folded(one.names)
+    return StructType([*fields, *(field for field in other.fields if field.name.casefold() not in mine)])
+
+
+def _wider(one: DataType, other: DataType) -> DataType:
+    if one == other or isinstance(other, NullType):
+        return one
+    if isinstance(one, NullType):
+        return other
+    if {type(one), type(other)} == {LongType, DoubleType}:
+        return DoubleType()
+    return StringType()
+
+
+def _without_nothing(schema: StructType) -> StructType:
+    """A column without a value is text: that takes whatever comes."""
+    return StructType(
+        [StructField(f.name, StringType() if isinstance(f.dataType, NullType) else f.dataType) for f in schema.fields]
+    )

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from penstock.engine.files.head import Head
+from penstock.engine.files.header import Established
 from penstock.engine.stages.decode import Decoder
 from penstock.plan.stages import DecodePlan
 
@@ -44,6 +45,9 @@ class Unfit(Exception):
 
 
 class Format(Protocol):
+    sampled: int | None
+    """How many records the last inference looked at, if it looked at records."""
+
     def survey(self, names: Sequence[str], schema: StructType) -> Survey:
         """Raises Unfit if a file cannot be of a table with that schema, or what Spark says if it does not open."""
 
@@ -52,6 +56,10 @@ class Format(Protocol):
 
     def decoder(self, plan: DecodePlan, binary: str | None, look: Look, survey: Survey) -> Decoder | None:
         """None where rows need none, or the one that Kafka's payloads have."""
+
+    def establish(self, names: Sequence[str], table: str) -> Established:
+        """Of the first files, before a schema is inferred: which of them can be what the table reads. Terminal where a
+        person has to say it."""
 
     def infer(self, names: Sequence[str]) -> StructType:
         """The fields that the files have."""

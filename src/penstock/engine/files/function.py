@@ -187,7 +187,8 @@ class FilesFunction:
             names = [name for name in self._names(listed, reading) if name not in lost]
             try:
                 self._survey = None
-                survey = self._survey = self._format.survey(names, reading.look.schema) if names else Survey()
+                # Which files are fit was decided when the batch was written.
+                survey = self._survey = self._format.survey(names, StructType()) if names else Survey()
                 stages = staged_table(self._table, self._reader, reading.look, survey)
                 frame = self._format.rows(names, reading.look, survey, _tasks(listed))
                 self._quarantine.aside = {**reading.given_up, **lost}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from penstock.engine.files.names import location_of
+from penstock.engine.stages.json import own_class
 from penstock.plan.files import FilesSource
 
 BOM = "\ufeff"
@@ -23,20 +23,38 @@ _REFUSED_BY_DELTA = re.compile(r"[ ,;{}()\n\t=]+")
 
 @dataclass(frozen=True)
 class Head:
+    """The first line of a file."""
+
     line: str
     row: int
     """Its number; lines before it are blank."""
+    cells: tuple[str, ...]
+    """Empty if it is not a record: a quote in it is not closed."""
 
-    def fields(self, options: Mapping[str, str]) -> tuple[str, ...]:
+    @property
+    def plain(self) -> tuple[str, ...]:
         """As they can name columns; those without a name are called by their place."""
-        names = [_REFUSED_BY_DELTA.sub("_", name.strip()) for name in _split(self.line, options)]
+        names = [_REFUSED_BY_DELTA.sub("_", cell.strip()) for cell in self.cells]
         return tuple(name or f"_c{place}" for place, name in enumerate(names))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The same, each once: a name that is there before has its number behind it."""
+        taken = {name.casefold() for name in self.plain}
+        found: dict[str, str] = {}
+        for name in self.plain:
+            unique, number = name, 1
+            while unique.casefold() in found or (number > 1 and unique.casefold() in taken):
+                number += 1
+                unique = f"{name}_{number}"
+            found[unique.casefold()] = unique
+        return tuple(found.values())
 
 
 def read_heads(spark: SparkSession, source: FilesSource, names: Sequence[str]) -> dict[str, Head]:
     """Of the files that hold a line that is not blank."""
     with ThreadPoolExecutor(min(_AT_ONCE, len(names) or 1)) as threads:
-        found = threads.map(lambda name: _head(spark, location_of(name, source)), names)
+        found = threads.map(lambda name: _head(spark, location_of(name, source), source.reader), names)
         return {name: head for name, head in zip(names, found, strict=True) if head is not None}
 
 
@@ -61,26 +79,15 @@ def _opened(spark: SparkSession, location: str) -> Iterator[Any]:
         stream.close()
 
 
-def _head(spark: SparkSession, location: str) -> Head | None:
+def _head(spark: SparkSession, location: str, options: Mapping[str, str]) -> Head | None:
     jvm: Any = spark.sparkContext._jvm
     with _opened(spark, location) as plain:
         lines = jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(plain, "UTF-8"))
         row = 0
         while (line := lines.readLine()) is not None:
             text = str(line).removeprefix(BOM) if row == 0 else str(line)
-            if text.strip():
-                return Head(text, row)
+            if text.strip(" \t\r\n"):  # as `Lines` says what is blank
+                cells = own_class(spark, "Cells", "csv").split(text, dict(options))
+                return Head(text, row, tuple(map(str, cells or ())))
             row += 1
         return None
-
-
-def _split(line: str, options: Mapping[str, str]) -> list[str]:
-    sign = separator(options)
-    if len(sign) > 1:
-        return line.split(sign)
-    quote, escape = options.get("quote", '"'), options.get("escape")
-    return next(csv.reader([line], delimiter=sign, quotechar=quote, escapechar=escape if escape != quote else None))
-
-
-def separator(options: Mapping[str, str]) -> str:
-    return options.get("sep", ",").replace("\\t", "\t")

@@ -43,13 +43,7 @@ class Lines:
 
     def read(self, names: Sequence[str], tasks: int) -> DataFrame:
         """Blank lines are not records. Bytes that are not UTF-8 are kept as such. `key` is for the header."""
-        numbered = self._text(self.session, names).selectExpr(
-            f"value AS {_LINE}", f"{self._name} AS {FILE}", f"monotonically_increasing_id() & {_IN_TASK}L AS {ROW}"
-        )
-        first = f"{ROW} = 0 AND startswith({_LINE}, {literal(BOM)})"
-        clean = numbered.coalesce(tasks).selectExpr(
-            f"IF({first}, substring({_LINE}, 2), {_LINE}) AS {_LINE}", FILE, ROW
-        )
+        clean = self._records(names, tasks) if self._source.format == "csv" else self._numbered(names, tasks)
         if self._source.documents:
             clean = _elements(clean)
         records = clean.selectExpr(
@@ -60,6 +54,23 @@ class Lines:
             ROW,
         )
         return records.where("value IS NULL OR btrim(value, ' \\t\\r\\n') <> ''")
+
+    def _numbered(self, names: Sequence[str], tasks: int) -> DataFrame:
+        numbered = self._text(self.session, names).selectExpr(
+            f"value AS {_LINE}", f"{self._name} AS {FILE}", f"monotonically_increasing_id() & {_IN_TASK}L AS {ROW}"
+        )
+        first = f"{ROW} = 0 AND startswith({_LINE}, {literal(BOM)})"
+        return numbered.coalesce(tasks).selectExpr(f"IF({first}, substring({_LINE}, 2), {_LINE}) AS {_LINE}", FILE, ROW)
+
+    def _records(self, names: Sequence[str], tasks: int) -> DataFrame:
+        """Of CSV: a line, or several if a quoted cell goes over them; the number is that of its first line."""
+        places = [location_of(name, self._source) for name in names]
+        text = self.session.read.options(**AS_NAMED).text(places, lineSep="\n")
+        chunks = text.selectExpr(f"CAST(value AS BINARY) AS {_LINE}", f"{self._name} AS {FILE}")
+        records = own_class(self.session, "Records", "csv")
+        columns = f"{_LINE} BINARY, {FILE} STRING, {ROW} BIGINT"
+        made = DataFrame(records.of(chunks._jdf, dict(self._source.reader), columns), self.session)
+        return made.coalesce(tasks).selectExpr(f"CAST({_LINE} AS STRING) AS {_LINE}", FILE, ROW)
 
     def _text(self, session: SparkSession, names: Sequence[str]) -> DataFrame:
         places = [location_of(name, self._source) for name in names]

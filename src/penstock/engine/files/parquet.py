@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from penstock.engine.files.format import Look, Survey
+from penstock.engine.files.header import Established
 from penstock.engine.files.known import no_rows
 from penstock.engine.files.names import AS_NAMED, location_of, name_column
 from penstock.engine.files.types import added, merged
@@ -20,6 +21,8 @@ from penstock.plan.stages import DecodePlan
 
 
 class ParquetFiles:
+    sampled: int | None = None
+
     def __init__(self, spark: SparkSession, source: FilesSource) -> None:
         self._session, self._source, self._name = spark.newSession(), source, name_column(spark, source)
 
@@ -47,6 +50,9 @@ class ParquetFiles:
 
     def decoder(self, plan: DecodePlan, binary: str | None, look: Look, survey: Survey) -> None:
         return None
+
+    def establish(self, names: Sequence[str], table: str) -> Established:
+        return Established(list(names), [])
 
     def infer(self, names: Sequence[str]) -> StructType:
         """Where two files call different things by one name, what the first calls so counts: the other cannot be read

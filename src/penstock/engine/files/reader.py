@@ -68,7 +68,8 @@ class FilesReader(DeltaReader):
         else:  # commits have been cleaned up: what they added is read from the table as it is
             at = Version(identity, self._versions[-1], snapshot=True)
         said = "files that come from now on" if self.files.starting.kind == "latest" else "its first file"
-        return Start((str(at),), {self._name: identity}, f"{said} in {self.files.folder}")
+        notes = tuple(self.schema.story())
+        return Start((str(at),), {self._name: identity}, f"{said} in {self.files.folder}", notes)
 
     def follow(self, entry: Entry) -> Move | None:
         if dict(entry.subscription) == self.subscription:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 from penstock.engine.files.format import Format, Look
 from penstock.engine.files.formats import open_format
 from penstock.engine.files.listing import File, list_files
-from penstock.engine.files.types import merged, spark_schema, told, usable
+from penstock.engine.files.types import any_for_nothing, merged, mixed, spark_schema, told, usable
 from penstock.engine.files.unreadable import find_unreadable, is_about_files
 from penstock.engine.store import Store
-from penstock.errors import Transient
+from penstock.errors import PenstockError, Transient
 from penstock.plan.files import FilesSource
 
 _SAMPLE_FILES, _SAMPLE_BYTES = 100, 64 * 1024 * 1024
@@ -27,6 +27,7 @@ class FileSchema:
     def __init__(self, spark: SparkSession, store: Store, source: FilesSource, table: str) -> None:
         self._spark, self._store, self._source, self._table = spark, store, source, table
         self.format: Format = open_format(spark, source)
+        self._inferred_from: dict[str, Any] | None = None
 
     def require(self) -> Look:
         """Infers it if nobody gave one, and none is kept yet. Transient while there is nothing to infer it from."""
@@ -39,6 +40,24 @@ class FileSchema:
             self.keep(Look(kept))
         return Look(kept, self._left_out(document))
 
+    def story(self) -> list[str]:
+        """Of a schema that was inferred: what it is and where it comes from, for a person."""
+        document = self._document() or {}
+        made = document.get("inferred")
+        if self._source.schema is not None or made is None:
+            return []
+        records = "" if made["records"] is None else f", {made['records']:,} records"
+        files = "1 file" if made["files"] == 1 else f"{made['files']:,} files"
+        told = [
+            f"schema inferred from {files} ({made['first']}{' and others' if made['files'] > 1 else ''}{records}, "
+            f"{made['bytes']:,} bytes), kept in {self._source.stored}: {document['columns']}"
+        ]
+        told += [
+            f"{name} has values of several kinds ({kinds}): it is a STRING with their JSON text"
+            for name, kinds in made["mixed"].items()
+        ]
+        return [*told, *made["remarks"]]
+
     def keep(self, look: Look) -> None:
         """Before anything is written by it."""
         document = {
@@ -46,6 +65,9 @@ class FileSchema:
             "left_out": list(look.left_out),
             "schema": look.schema.jsonValue(),
         }
+        inferred = self._inferred_from or (self._document() or {}).get("inferred")
+        if inferred is not None:
+            document["inferred"] = inferred
         self._store.write(self._source.stored, json.dumps(document, indent=1, ensure_ascii=False))
 
     def _document(self) -> dict[str, Any] | None:
@@ -56,9 +78,12 @@ class FileSchema:
         return tuple(document["left_out"]) if document else ()
 
     def _infer(self) -> StructType:
-        names = [file.name for file in _sample(list_files(self._spark, self._source, self._table).files)]
+        files = {file.name: file for file in _sample(list_files(self._spark, self._source, self._table).files)}
+        names = list(files)
         try:
-            found = self._inferred(names)
+            found = self._inferred(files, names)
+        except PenstockError:
+            raise
         except Exception as error:
             if not is_about_files(error):
                 raise
@@ -66,7 +91,7 @@ class FileSchema:
             broken = find_unreadable(names, read, probe, error, self._source)
             if not broken:
                 raise
-            found = self._inferred([name for name in names if name not in broken])
+            found = self._inferred(files, [name for name in names if name not in broken])
         if not found.fields:
             raise Transient(
                 f"there are no files in {self._source.folder} yet to infer a schema from",
@@ -75,8 +100,21 @@ class FileSchema:
             )
         return found
 
-    def _inferred(self, names: Sequence[str]) -> StructType:
-        return usable(self.format.infer(names)) if names else StructType()
+    def _inferred(self, files: Mapping[str, File], names: Sequence[str]) -> StructType:
+        if not names:
+            return StructType()
+        established = self.format.establish(names, self._table)
+        found = self.format.infer(established.names)
+        schema = usable(found if self._source.new_fields == "add" else any_for_nothing(found))
+        self._inferred_from = {
+            "files": len(established.names),
+            "first": established.names[0] if established.names else None,
+            "records": self.format.sampled,
+            "bytes": sum(files[name].size for name in established.names),
+            "mixed": mixed(schema),
+            "remarks": established.remarks,
+        }
+        return schema
 
 
 def _sample(files: Sequence[File]) -> list[File]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import cast
 
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, NullType, StringType, StructField, StructType
 
 from penstock.spec.folder import RESERVED
-from penstock.spec.schema import Array, Column, Map, Scalar, Struct, Type, scalar
+from penstock.spec.schema import AnyJson, Array, Column, Map, Scalar, Struct, Type, scalar
 
+ANY_JSON = "json_text"
+"""In the metadata of a STRING: it takes any JSON value, as its text. Its value says which kinds were found."""
 _REFUSED_BY_DELTA = frozenset(" ,;{}()\n\t=")
 
 
@@ -19,7 +21,12 @@ def spark_schema(schema: Struct) -> StructType:
 
 def decoder_schema(schema: StructType) -> Struct:
     """Of what was inferred from lines, or was given as such a schema: it has no other types."""
-    return Struct(tuple(Column(field.name, _type(field.dataType), not field.nullable) for field in schema.fields))
+    return Struct(
+        tuple(
+            Column(field.name, AnyJson() if ANY_JSON in field.metadata else _type(field.dataType), not field.nullable)
+            for field in schema.fields
+        )
+    )
 
 
 def _type(kind: DataType) -> Type:
@@ -45,13 +52,15 @@ def usable(schema: StructType, *, nested: bool = False) -> StructType:
     fields: dict[str, StructField] = {}
     for field in schema.fields:
         if can_be_column(field.name, nested=nested) and (kind := _usable(field.dataType)) is not None:
-            fields.setdefault(field.name.casefold(), StructField(field.name, kind, field.nullable))
+            fields.setdefault(field.name.casefold(), StructField(field.name, kind, field.nullable, field.metadata))
     return StructType(list(fields.values()))
 
 
 def _usable(kind: DataType) -> DataType | None:
-    """None if nothing is left of it."""
+    """None if nothing is left of it, or if nothing is known of it."""
     match kind:
+        case NullType():
+            return None
         case StructType():
             made = usable(kind, nested=True)
             return made if made.fields else None
@@ -75,11 +84,16 @@ def merged(old: StructType, new: StructType) -> StructType:
             if field.name.casefold() in theirs
             else field.dataType,
             field.nullable,
+            field.metadata,
         )
         for field in old.fields
     ]
     mine = {field.name.casefold() for field in old.fields}
-    fields += [StructField(field.name, field.dataType) for field in new.fields if field.name.casefold() not in mine]
+    fields += [
+        StructField(field.name, field.dataType, metadata=field.metadata)
+        for field in new.fields
+        if field.name.casefold() not in mine
+    ]
     return StructType(fields)
 
 
@@ -103,5 +117,30 @@ def without(schema: StructType, names: Collection[str]) -> StructType:
     return StructType([field for field in schema.fields if field.name not in names])
 
 
+def any_for_nothing(schema: StructType) -> StructType:
+    """A field of which no value was seen takes whatever comes: for a schema that does not grow."""
+    fields = [
+        StructField(field.name, StringType(), metadata={ANY_JSON: "no value"})
+        if isinstance(field.dataType, NullType)
+        else field
+        for field in schema.fields
+    ]
+    return StructType(fields)
+
+
 def told(schema: StructType) -> str:
     return ", ".join(f"{field.name} {field.dataType.simpleString().upper()}" for field in schema.fields)
+
+
+def mixed(schema: StructType, path: str = "") -> dict[str, str]:
+    """Fields that hold the text of several kinds of values, at any depth, each with the kinds."""
+    found: dict[str, str] = {}
+    for field in schema.fields:
+        if ANY_JSON in field.metadata:
+            found[path + field.name] = field.metadata[ANY_JSON]
+        kind = field.dataType
+        while isinstance(kind, ArrayType):
+            kind = kind.elementType
+        if isinstance(kind, StructType):
+            found |= mixed(kind, f"{path}{field.name}.")
+    return found

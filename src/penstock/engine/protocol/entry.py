@@ -118,7 +118,8 @@ class Entry:
         return (self.generation, self.batch)
 
     def carried(self, counts: Counts, seen: int | None = None) -> Entry:
-        return replace(self, kind="carry", counts=counts, seen=seen, sent=None, changed={}, started_ms=None, id=new_id())
+        alone = replace(self, kind="carry", sent=None, changed={}, started_ms=None, id=new_id())
+        return replace(alone, counts=counts, seen=seen)
 
     def stamped(self, **given: Any) -> Entry:
         """The same with other values, for a commit of its own."""

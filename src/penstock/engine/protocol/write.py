@@ -109,6 +109,7 @@ class BatchWriter:
             foreign = tuple(commit for commit in appends if commit.version > self._seen)
             self._seen = self._tail.version
             remarks = tuple(target.source.remarks(before, after)) if verdict is Verdict.WRITE else ()
+            remarks += tuple(getattr(function, "remarks", ()))
             return Written(number, rows, verdict, self._tail.commit.version, time_ms, foreign, fates, remarks)
         finally:
             target.lock.release()

@@ -11,6 +11,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from penstock.engine.files.format import Survey
 from penstock.engine.files.function import staged_table, with_schema
@@ -32,7 +33,7 @@ def of_files(work: Work, rejected: DataFrame) -> Runnable:
     reader = work.source
     assert isinstance(reader, FilesReader)
     names, look = _as_they_were(work, reader, rejected), reader.schema.require()
-    survey = reader.schema.format.survey(names, look.schema) if names else Survey()
+    survey = reader.schema.format.survey(names, StructType()) if names else Survey()
     stages = staged_table(work.table, reader, look, survey)
     rows = reader.schema.format.rows(names, look, survey, max(1, len(names) // _FILES_A_TASK))
     again = F.coalesce(F.col(f"{SOURCE}.row").isNotNull() & F.col(f"{SOURCE}.file").isin(names), F.lit(False))

@@ -1,15 +1,17 @@
 """CSV lines and plain text.
 
-Every field is read as text and then converted by the rules that JSON has (docs/types.md), in the JVM:
-jar_data/java/penstock/json/Cells.java. A value that does not fit is a fault of its record: the parser would round it,
-or make NULL of it.
+A record is taken apart by a function of the JVM, jar_data/java/penstock/csv: Spark's parser takes a half-quoted cell
+for text, reads the first of two lines, and makes no difference between an empty text and no value. Every cell is read
+as text and then converted by the rules that JSON has (docs/types.md): jar_data/java/penstock/json/Cells.java. A value
+that does not fit is a fault of its record.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as JvmColumn
 
@@ -20,9 +22,9 @@ from penstock.plan.stages import DecodePlan
 from penstock.spec.schema import Struct
 
 CORRUPT = "__corrupt"
+"""What is wrong with a record, in words; NULL if nothing is."""
 TYPED = "__typed"
-"""The columns of the schema, and the reason of a line that has a value which does not fit."""
-_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+"""The columns of the schema, and the reason of a record that has a value which does not fit."""
 _SHOWN = 80
 
 
@@ -34,31 +36,22 @@ class CsvDecoder:
     def decode(self, records: DataFrame) -> Decoded:
         assert self.plan.schema is not None
         fields, column = self.plan.schema.fields, quote(self.plan.column)
-        wanted = ", ".join(f"{quote(field.name)} STRING" for field in fields)
-        parsed = F.from_csv(F.expr(column), F.lit(f"{wanted}, {CORRUPT} STRING"), {**_OPTIONS, **self.plan.options})
-        frame = with_types(records.withColumn(PARSED, or_null(records, parsed)), self.plan.schema)
+        parsed = cells(records.sparkSession, F.expr(column), [field.name for field in fields], self.plan.options)
+        frame = with_types(records.withColumn(PARSED, parsed), self.plan.schema)
         bad = (
             f"{column} IS NULL OR {PARSED} IS NULL OR trim({column}) = '' OR {PARSED}.{CORRUPT} IS NOT NULL"
-            f" OR {self._zero} OR {TYPED}.__reason IS NOT NULL"
+            f" OR {TYPED}.__reason IS NOT NULL"
         )
         columns = tuple((field.name, f"{TYPED}.{quote(field.name)}") for field in fields)
-        return Decoded(frame, columns, f"({bad})", self._why(len(fields)))
+        return Decoded(frame, columns, f"({bad})", self._why())
 
-    @property
-    def _zero(self) -> str:
-        """Whether a line may have lost a NUL character: Spark's parser drops them from a last field in quotes."""
-        column, sign = quote(self.plan.column), self.plan.options.get("quote", '"')
-        return f"(contains({column}, chr(0)) AND contains({column}, {literal(sign)}))"
-
-    def _why(self, count: int) -> str:
+    def _why(self) -> str:
         column = quote(self.plan.column)
         conditions = absent(self.plan.column, self.binary)
-        zero = literal("a NUL character in a line with quotes: ")
-        conditions.append((self._zero, reason("malformed_csv", f"concat({zero}, left({column}, {_SHOWN}))")))
         conditions.append(
             (
                 f"{PARSED} IS NULL OR {PARSED}.{CORRUPT} IS NOT NULL",
-                reason("malformed_csv", f"concat('not {count} fields: ', left({column}, {_SHOWN}))"),
+                reason("malformed_csv", f"concat({PARSED}.{CORRUPT}, ': ', left({column}, {_SHOWN}))"),
             )
         )
         return case(conditions, f"named_struct('reason', {TYPED}.__reason, 'detail', {TYPED}.__detail)")
@@ -72,9 +65,9 @@ def with_types(frame: DataFrame, schema: Struct) -> DataFrame:
     return frame.withColumn(TYPED, JvmColumn(made))
 
 
-def or_null(records: DataFrame, parsed: Column) -> Column:
-    """NULL where Spark's parser raises, as it does for a line of more than 20,480 fields: that would stop the table."""
-    return JvmColumn(own_class(records.sparkSession, "Cells").orNull(parsed._jc))
+def cells(spark: SparkSession, text: Column, names: Sequence[str], options: Mapping[str, str]) -> Column:
+    """The cells of a record as a struct of texts with these names, and CORRUPT."""
+    return JvmColumn(own_class(spark, "Cells", "csv").column(text._jc, list(names), dict(options)))
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from penstock.engine.stages.batch_time import with_batch_time
 from penstock.engine.stages.coordinates import SOURCE, with_source
 from penstock.engine.stages.csv import CsvDecoder, TextDecoder
 from penstock.engine.stages.debezium import KEY, DebeziumDecoder
-from penstock.engine.stages.decode import Decoder, case, literal, reason
-from penstock.engine.stages.json import JsonDecoder
+from penstock.engine.stages.decode import PARSED, Decoded, Decoder, case, literal, reason
+from penstock.engine.stages.json import UNKNOWN, JsonDecoder
 from penstock.engine.stages.judge import BAD, GONE, Judged, judge
 from penstock.engine.stages.observed import Observed
 from penstock.engine.stages.rejects import FAILED, NOTHING_FAILED, RAW, raw_columns, reject, size_of
@@ -182,18 +182,7 @@ class StagedTable:
                 reject=kept,
                 size=size_of(raw),
             )
-        decode = stages.decode
-        if raw.get("value") == "NULL" and decode.format != "text":  # payloads as bytes: they are decoded as text
-            records = records.withColumn(_TEXT, F.expr(_text(quote(decode.column))))
-            decode = replace(decode, column=_TEXT)
-            binary: str | None = stages.decode.column
-        else:
-            is_payload = decode.column == table.input.raw.get("value")
-            binary = table.input.raw.get("value_binary") if is_payload else None
-        if decode.format == "debezium":
-            key = f"coalesce(CAST({raw.get('key', 'NULL')} AS STRING), {_text(raw.get('key_binary', 'NULL'))})"
-            records = records.withColumn(KEY, F.expr(key))
-        decoded = self._decoder(decode, binary).decode(records)
+        decoded, _ = self._read(records, raw)
         keep = [name for name in stages.decode.keep if name != SOURCE]
         columns = [*(name for name, _ in decoded.columns), *keep, SOURCE]
         frame = decoded.frame.selectExpr(
@@ -207,6 +196,31 @@ class StagedTable:
         held = {name: f"`__raw_{name}`" for name, value in raw.items() if value != "NULL"}
         kept = partial(reject, held, SOURCE)
         return judge(frame, columns, expectations, bad=BAD, gone=GONE, place=place, reject=kept, size=size_of(held))
+
+    def with_unknown(self, batch: DataFrame, pins: Pins) -> DataFrame:
+        """Of the good records that have a field which the schema does not name, even if it holds no value: the first
+        that does, and `text`, the payload."""
+        records = self._records(batch, pins)
+        decoded, column = self._read(records, raw_columns(self._table, records.columns))
+        new = decoded.frame.where(f"({UNKNOWN} IS NOT NULL OR {PARSED}.__rescued IS NOT NULL) AND NOT {decoded.bad}")
+        return new.selectExpr(f"{UNKNOWN} AS unknown", f"{quote(column)} AS text")
+
+    def _read(self, records: DataFrame, raw: dict[str, str]) -> tuple[Decoded, str]:
+        """The records decoded, and the column that has their payload as text."""
+        table, written = self._table, self._stages.decode
+        assert written is not None
+        decode = written
+        if raw.get("value") == "NULL" and decode.format != "text":  # payloads as bytes: they are decoded as text
+            records = records.withColumn(_TEXT, F.expr(_text(quote(decode.column))))
+            decode = replace(decode, column=_TEXT)
+            binary: str | None = written.column
+        else:
+            is_payload = decode.column == table.input.raw.get("value")
+            binary = table.input.raw.get("value_binary") if is_payload else None
+        if decode.format == "debezium":
+            key = f"coalesce(CAST({raw.get('key', 'NULL')} AS STRING), {_text(raw.get('key_binary', 'NULL'))})"
+            records = records.withColumn(KEY, F.expr(key))
+        return self._decoder(decode, binary).decode(records), decode.column
 
     def _expected(self, rows: DataFrame, pins: Pins) -> Judged:
         """After a transform the record as it came is no longer at hand: it is looked up by its coordinates."""

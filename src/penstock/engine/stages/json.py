@@ -29,6 +29,8 @@ class JsonDecoder:
     """The column that holds payloads that are not UTF-8."""
     expected: tuple[str, ...] = ()
     """Fields of the object that the schema does not name, and that are not unknown."""
+    deep: bool = False
+    """Unknown fields of objects within the object are rescued too, by their paths."""
 
     def decode(self, records: DataFrame) -> Decoded:
         assert self.plan.schema is not None
@@ -48,15 +50,16 @@ class JsonDecoder:
         decoder = own_class(spark, "Decoder")
         text = F.expr(quote(self.plan.column))
         zone = spark.conf.get("spark.sql.session.timeZone")
-        made = decoder.column(text._jc, self.plan.schema.columns(), zone, self.plan.rescue, list(self.expected))
+        ddl, expected = self.plan.schema.columns(), list(self.expected)
+        made = decoder.column(text._jc, ddl, zone, self.plan.rescue, self.deep, expected)
         return JvmColumn(made)
 
 
-def own_class(spark: SparkSession, name: str) -> JavaClass:
-    """A class of penstock.json."""
+def own_class(spark: SparkSession, name: str, package: str = "json") -> JavaClass:
+    """A class of penstock.json, or of another package of Penstock's own."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
-    found = getattr(jvm.penstock.json, name)
+    found = getattr(getattr(jvm.penstock, package), name)
     if not isinstance(found, JavaClass):
         from penstock.engine.jars import own_jar
 

@@ -8,7 +8,6 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.TryEval;
 import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.classic.ExpressionUtils;
@@ -46,11 +45,6 @@ public final class Cells implements Serializable {
     return ExpressionUtils.column(new Invoke(self, "decode", columns, arguments, types, false, false, true));
   }
 
-  /** What the expression gives, or NULL where it would raise. */
-  public static Column orNull(Column expression) {
-    return ExpressionUtils.column(new TryEval(ExpressionUtils.expression(expression)));
-  }
-
   /** Never null. */
   public InternalRow decode(InternalRow texts) {
     Readers known = readers();
@@ -59,6 +53,9 @@ public final class Cells implements Serializable {
     for (int i = 0; texts != null && i < width; i++) {
       try {
         UTF8String text = texts.isNullAt(i) ? null : texts.getUTF8String(i);
+        if (text != null && known.rules[i] != null && text.numBytes() == 0) {
+          text = null; // an empty cell in quotes is an empty text; of any other type it is no value
+        }
         row[i] = text == null ? null : known.rules[i] == null ? text : read(known.rules[i], text);
         if (row[i] == Texts.WRONG || row[i] == Texts.UNFIT) {
           row[i] = null;

@@ -47,21 +47,27 @@ public final class Decoder implements Serializable {
   private final String ddl;
   private final String zone;
   private final boolean rescue;
+  private final boolean deep;
   private final Set<String> expected;
   private transient volatile Values.Fields fields;
 
-  private Decoder(String ddl, String zone, boolean rescue, Set<String> expected) {
+  private Decoder(String ddl, String zone, boolean rescue, boolean deep, Set<String> expected) {
     this.ddl = ddl;
     this.zone = zone;
     this.rescue = rescue;
+    this.deep = deep;
     this.expected = expected;
   }
 
-  /** `expected` are fields that are not of the schema and yet not unknown. */
-  public static Column column(Column text, String ddl, String zone, boolean rescue, List<String> expected) {
-    Decoder decoder = new Decoder(ddl, zone, rescue, Set.copyOf(expected));
+  /**
+   * `expected` are fields that are not of the schema and yet not unknown. `deep` rescues those of objects within the
+   * object too, by their paths.
+   */
+  public static Column column(
+      Column text, String ddl, String zone, boolean rescue, boolean deep, List<String> expected) {
+    Decoder decoder = new Decoder(ddl, zone, rescue, deep, Set.copyOf(expected));
     decoder.fields(); // a type or a zone that cannot be is no matter of a record
-    StructType columns = StructType.fromDDL(ddl).asNullable();
+    StructType columns = (StructType) Values.withoutNotes(StructType.fromDDL(ddl).asNullable());
     for (String more : List.of(RESCUED, UNKNOWN, REASON, DETAIL)) {
       columns = columns.add(more, DataTypes.StringType);
     }
@@ -93,7 +99,7 @@ public final class Decoder implements Serializable {
     byte[] bytes = text.getBytes();
     Record record = null;
     try (JsonParser parser = JSON.createParser(bytes)) {
-      record = new Record(parser, bytes, rescue, expected);
+      record = new Record(parser, bytes, rescue, expected, "", deep);
       record.openObject();
       known.read(record, row, true);
       record.refuseMore("object");
@@ -136,12 +142,12 @@ public final class Decoder implements Serializable {
   @Override
   public boolean equals(Object other) {
     return other instanceof Decoder that && ddl.equals(that.ddl) && zone.equals(that.zone) && rescue == that.rescue
-        && expected.equals(that.expected);
+        && deep == that.deep && expected.equals(that.expected);
   }
 
   @Override
   public int hashCode() {
-    return Objects.hash(ddl, zone, rescue, expected);
+    return Objects.hash(ddl, zone, rescue, deep, expected);
   }
 
   @Override

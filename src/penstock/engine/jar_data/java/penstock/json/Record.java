@@ -23,8 +23,10 @@ final class Record {
   private final boolean rescue;
   private final Set<String> expected;
   private final String under;
+  private final boolean deep;
   private String hidden = "";
   private Fault fault;
+  private int quiet;
   private String unknown;
   private StringBuilder rescued;
 
@@ -34,11 +36,17 @@ final class Record {
 
   /** `under` stands before every path: what is read is a part of something else. */
   Record(JsonParser parser, byte[] bytes, boolean rescue, Set<String> expected, String under) {
+    this(parser, bytes, rescue, expected, under, false);
+  }
+
+  /** `deep`: fields of objects within the object are rescued too. */
+  Record(JsonParser parser, byte[] bytes, boolean rescue, Set<String> expected, String under, boolean deep) {
     this.parser = parser;
     this.bytes = bytes;
     this.rescue = rescue;
     this.expected = expected;
     this.under = under;
+    this.deep = deep;
   }
 
   /** The name of a field that no path begins with. */
@@ -149,19 +157,44 @@ final class Record {
     }
   }
 
+  /** A field that holds no value, only null, {} or [], is no news: nobody could say of which type it is. */
   void unknown(String name, boolean top) throws IOException {
-    if (unknown == null && !(top && expected.contains(name))) {
+    boolean kept = rescue && (top || deep);
+    JsonStreamContext place = parser.getParsingContext();
+    String key = top || !kept ? name : path(parser.currentToken().isStructStart() ? place.getParent() : place);
+    int start = start();
+    String spot = top || expected.isEmpty() ? name : spot(place, name);
+    if (skip() && unknown == null && quiet == 0 && !expected.contains(spot)) {
       unknown = name;
     }
-    if (!rescue || !top) {
-      skip();
-      return;
+    if (kept) {
+      refuseHalves(key);
+      rescued = rescued == null ? new StringBuilder("{\"") : rescued.append(",\"");
+      rescued.append(JsonStringEncoder.getInstance().quoteAsString(key)).append("\":");
+      rescued.append(new String(bytes, start, endOfToken() - start, StandardCharsets.UTF_8));
     }
-    refuseHalves(name);
-    rescued = rescued == null ? new StringBuilder("{\"") : rescued.append(",\"");
-    rescued.append(JsonStringEncoder.getInstance().quoteAsString(name)).append("\":");
-    int start = start();
-    rescued.append(new String(bytes, start, endOfValue() - start, StandardCharsets.UTF_8));
+  }
+
+  /** Within the values of a map fields are not unknown: their places have no end. */
+  void quiet(boolean on) {
+    quiet += on ? 1 : -1;
+  }
+
+  /** The names that lead to a field, without the places in lists. */
+  private String spot(JsonStreamContext place, String name) {
+    StringBuilder names = new StringBuilder(name);
+    JsonStreamContext outer = parser.currentToken().isStructStart() ? place.getParent() : place;
+    while ((outer = outer.getParent()) != null) {
+      if (outer.inObject()) {
+        names.insert(0, outer.getCurrentName() + ".");
+      }
+    }
+    return names.toString();
+  }
+
+  /** The value at which the parser stands, as it is written. */
+  UTF8String written() throws IOException {
+    return UTF8String.fromBytes(slice());
   }
 
   Fault twice() {
@@ -189,13 +222,18 @@ final class Record {
 
   private int endOfValue() throws IOException {
     skip();
+    return endOfToken();
+  }
+
+  private int endOfToken() throws IOException {
     parser.finishToken();
     return (int) parser.currentLocation().getByteOffset();
   }
 
-  /** Over a value, to its last token: nowhere may a field be there twice. */
-  void skip() throws IOException {
+  /** Over a value, to its last token: nowhere may a field be there twice. Whether it holds anything but nulls. */
+  boolean skip() throws IOException {
     JsonToken token = parser.currentToken();
+    boolean holds = false;
     if (token == JsonToken.START_OBJECT) {
       Set<String> names = new HashSet<>();
       for (String name; (name = parser.nextFieldName()) != null; ) {
@@ -203,13 +241,17 @@ final class Record {
           throw twice();
         }
         parser.nextToken();
-        skip();
+        holds |= skip();
       }
-    } else if (token == JsonToken.START_ARRAY) {
-      while (parser.nextToken() != JsonToken.END_ARRAY) {
-        skip();
-      }
+      return holds;
     }
+    if (token == JsonToken.START_ARRAY) {
+      while (parser.nextToken() != JsonToken.END_ARRAY) {
+        holds |= skip();
+      }
+      return holds;
+    }
+    return token != JsonToken.VALUE_NULL;
   }
 
   private String path(JsonStreamContext place) {

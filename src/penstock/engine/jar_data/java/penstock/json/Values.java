@@ -38,6 +38,35 @@ interface Values {
     return Scalars.of(type, zone);
   }
 
+  /** In the comment of a column: it takes any value, as its JSON text; a text as what it says. */
+  String ANY = "penstock: any JSON";
+
+  static Values any() {
+    return record -> record.parser.currentToken() == JsonToken.VALUE_STRING ? record.text() : record.written();
+  }
+
+  private static boolean isAny(StructField field) {
+    return field.getComment().isDefined() && field.getComment().get().equals(ANY);
+  }
+
+  /** The type without the comments in it. */
+  static DataType withoutNotes(DataType type) {
+    if (type instanceof StructType struct) {
+      StructType plain = new StructType();
+      for (StructField field : struct.fields()) {
+        plain = plain.add(field.name(), withoutNotes(field.dataType()), field.nullable());
+      }
+      return plain;
+    }
+    if (type instanceof ArrayType array) {
+      return new ArrayType(withoutNotes(array.elementType()), array.containsNull());
+    }
+    if (type instanceof MapType map) {
+      return new MapType(map.keyType(), withoutNotes(map.valueType()), map.valueContainsNull());
+    }
+    return type;
+  }
+
   static Values object(StructType type, Fields fields) {
     return record -> {
       if (record.parser.currentToken() != JsonToken.START_OBJECT) {
@@ -74,7 +103,9 @@ interface Values {
       }
       record.refuseHalves(name);
       keys.add(UTF8String.fromString(name));
+      record.quiet(true);
       values.add(record.parser.nextToken() == JsonToken.VALUE_NULL ? null : value.read(record));
+      record.quiet(false);
     }
     return new ArrayBasedMapData(new GenericArrayData(keys.toArray()), new GenericArrayData(values.toArray()));
   }
@@ -98,7 +129,7 @@ interface Values {
       required = new boolean[fields.length];
       for (int i = 0; i < fields.length; i++) {
         names[i] = fields[i].name();
-        values[i] = as.apply(names[i], fields[i].dataType());
+        values[i] = isAny(fields[i]) ? any() : as.apply(names[i], fields[i].dataType());
         required[i] = strict && !fields[i].nullable();
         places.put(names[i], i);
       }

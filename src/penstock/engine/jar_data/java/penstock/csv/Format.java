@@ -1,0 +1,224 @@
+package penstock.csv;
+
+import java.io.Serializable;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * How a record of separated values is written, and the one reader of it: files, Kafka payloads and headers are all read
+ * here. Every record is taken exactly, or has a fault: an unclosed quote, text behind a closing quote, a second line.
+ *
+ * A cell that begins with a quote is quoted; a quote anywhere else is a character like others. An empty cell is NULL, an
+ * empty cell in quotes is an empty text.
+ */
+final class Format implements Serializable {
+  static final String UNCLOSED = "a quote is opened and not closed";
+  private static final byte[] NOTHING = new byte[0];
+
+  final byte[] separator;
+  final byte[] quote;
+  final byte[] escape;
+  private final boolean doubled;
+  private final byte[] missing;
+  private final byte[] empty;
+  private final boolean trimLeft;
+  private final boolean trimRight;
+
+  /** By the names of Spark's options. */
+  Format(Map<String, String> options) {
+    String sep = options.getOrDefault("sep", options.getOrDefault("delimiter", ","));
+    separator = bytes(sep.replace("\\t", "\t"));
+    quote = bytes(options.getOrDefault("quote", "\""));
+    escape = bytes(options.getOrDefault("escape", options.getOrDefault("quote", "\"")));
+    doubled = Arrays.equals(quote, escape);
+    missing = bytes(options.getOrDefault("nullValue", ""));
+    empty = bytes(options.getOrDefault("emptyValue", ""));
+    trimLeft = Boolean.parseBoolean(options.getOrDefault("ignoreLeadingWhiteSpace", "false"));
+    trimRight = Boolean.parseBoolean(options.getOrDefault("ignoreTrailingWhiteSpace", "false"));
+  }
+
+  /** Adds the cells of a record, NULL among them, and gives its fault, or null. */
+  String read(byte[] text, List<UTF8String> cells) {
+    int at = 0;
+    while (true) {
+      int first = trimLeft ? overBlanks(text, at) : at;
+      if (stands(quote, text, first)) {
+        byte[] content = new byte[text.length - first];
+        int length = 0;
+        at = first + quote.length;
+        while (true) {
+          if (at >= text.length) {
+            return UNCLOSED + ", in cell " + (cells.size() + 1);
+          }
+          int escaped = escaped(text, at);
+          if (escaped > 0) {
+            int from = at + escape.length;
+            System.arraycopy(text, from, content, length, escaped);
+            length += escaped;
+            at = from + escaped;
+          } else if (stands(quote, text, at)) {
+            at += quote.length;
+            break;
+          } else {
+            content[length++] = text[at++];
+          }
+        }
+        at = trimRight ? overBlanks(text, at) : at;
+        if (at < text.length && !stands(separator, text, at) && !isBreak(text[at])) {
+          return "there is text behind the closing quote of cell " + (cells.size() + 1);
+        }
+        byte[] value = length == 0 ? empty : Arrays.copyOf(content, length);
+        cells.add(missing.length > 0 && Arrays.equals(value, missing) ? null : UTF8String.fromBytes(value));
+      } else {
+        at = first;
+        while (at < text.length && !isBreak(text[at]) && !stands(separator, text, at)) {
+          at++;
+        }
+        int end = at;
+        while (trimRight && end > first && isBlank(text[end - 1])) {
+          end--;
+        }
+        byte[] value = end == first ? NOTHING : Arrays.copyOfRange(text, first, end);
+        cells.add(value.length == 0 || Arrays.equals(value, missing) ? null : UTF8String.fromBytes(value));
+      }
+      if (at >= text.length) {
+        return null;
+      }
+      if (isBreak(text[at])) {
+        return onlySpace(text, at) ? null : "it is more than one line";
+      }
+      at += separator.length;
+    }
+  }
+
+  /** Whether the text, read on from within a quoted cell or from its start, ends within one. Null if a quote is wrong. */
+  Boolean endsQuoted(byte[] text, boolean quoted) {
+    int at = 0;
+    boolean within = quoted;
+    while (true) {
+      if (!within) {
+        at = trimLeft ? overBlanks(text, at) : at;
+        within = stands(quote, text, at);
+        at += within ? quote.length : 0;
+      }
+      if (within) {
+        while (true) {
+          if (at >= text.length) {
+            return true;
+          }
+          int escaped = escaped(text, at);
+          if (escaped > 0) {
+            at += escape.length + escaped;
+          } else if (stands(quote, text, at)) {
+            at += quote.length;
+            break;
+          } else {
+            at++;
+          }
+        }
+        at = trimRight ? overBlanks(text, at) : at;
+        if (at < text.length && !stands(separator, text, at)) {
+          return null;
+        }
+        within = false;
+      } else {
+        while (at < text.length && !stands(separator, text, at)) {
+          at++;
+        }
+      }
+      if (at >= text.length) {
+        return false;
+      }
+      at += separator.length;
+    }
+  }
+
+  /** Whether such a text can hold a quoted cell: most lines do not. */
+  boolean hasQuote(byte[] text) {
+    if (quote.length == 0) {
+      return false;
+    }
+    for (byte one : text) {
+      if (one == quote[0]) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** The length of what is escaped here, within quotes: a quote, or the sign of escape itself. */
+  private int escaped(byte[] text, int at) {
+    if (!stands(escape, text, at)) {
+      return 0;
+    }
+    int next = at + escape.length;
+    if (stands(quote, text, next)) {
+      return quote.length;
+    }
+    return !doubled && stands(escape, text, next) ? escape.length : 0;
+  }
+
+  private static boolean stands(byte[] sign, byte[] text, int at) {
+    if (sign.length == 0 || at + sign.length > text.length) {
+      return false;
+    }
+    for (int i = 0; i < sign.length; i++) {
+      if (text[at + i] != sign[i]) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private int overBlanks(byte[] text, int at) {
+    int next = at;
+    while (next < text.length && isBlank(text[next]) && !stands(separator, text, next)) {
+      next++;
+    }
+    return next;
+  }
+
+  private static boolean isBlank(byte one) {
+    return one == ' ' || one == '\t';
+  }
+
+  private static boolean isBreak(byte one) {
+    return one == '\n' || one == '\r';
+  }
+
+  private static boolean onlySpace(byte[] text, int from) {
+    for (int at = from; at < text.length; at++) {
+      if (!isBlank(text[at]) && !isBreak(text[at])) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private static byte[] bytes(String text) {
+    return text.getBytes(StandardCharsets.UTF_8);
+  }
+
+  private List<Object> parts() {
+    List<Object> parts = new ArrayList<>(List.of(trimLeft, trimRight));
+    for (byte[] one : List.of(separator, quote, escape, missing, empty)) {
+      parts.add(UTF8String.fromBytes(one));
+    }
+    return parts;
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof Format that && parts().equals(that.parts());
+  }
+
+  @Override
+  public int hashCode() {
+    return Objects.hash(parts());
+  }
+}
