@@ -53,6 +53,7 @@ class Sources:
             else "that is followed"
             if source.changes
             else "it was skipped",
+            keep_raising=table.stages is not None and table.may_reject,
         )
 
     def _admin(self, cluster: Cluster) -> Admin:

@@ -12,6 +12,7 @@ from penstock.engine.covered import Asked, Covered
 from penstock.engine.delta.covered import at_version, changes_up_to, inserted, rows_up_to
 from penstock.engine.delta.start import refuse_lost, resolve, table_id
 from penstock.engine.delta.version import Version, parse
+from penstock.engine.isolation.expressions import selected
 from penstock.engine.merge.tombstones import living
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.log import DeltaLog, Origin
@@ -35,11 +36,13 @@ class DeltaReader:
         *,
         coordinates: str = "carried",
         changes_are: str = "it was skipped",
+        keep_raising: bool = False,
     ) -> None:
         """With `coordinates` "file" the rows say in which file they lie. `changes_are` says what
-        becomes of changes that others make there."""
+        becomes of changes that others make there. `keep_raising`: rows on which `where` raises are read, for
+        the table's function to reject them."""
         self._source, self._changes_are = source, changes_are
-        self._coordinates = coordinates
+        self._coordinates, self._keep_raising = coordinates, keep_raising
         self._table = table
         self._name = source.table or source.uri
         self._log = DeltaLog(store, source.uri, self._name)
@@ -121,7 +124,8 @@ class DeltaReader:
         if self._source.merged:
             rows = living(rows)
         if self._source.where is not None:
-            rows = rows.where(self._source.where)
+            where = self._source.where
+            rows = selected(rows, where) if self._keep_raising else rows.where(where)
         if self._coordinates == "file":
             rows = rows.selectExpr("*", f"input_file_name() AS {FILE}")  # a stream of a Delta table has no _metadata
         return rows

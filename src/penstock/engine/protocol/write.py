@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -108,6 +109,7 @@ class BatchWriter:
             foreign = tuple(commit for commit in appends if commit.version > self._seen)
             self._seen = self._tail.version
             remarks = tuple(target.source.remarks(before, after)) if verdict is Verdict.WRITE else ()
+            remarks += tuple(getattr(function, "remarks", ()))
             return Written(number, rows, verdict, self._tail.commit.version, time_ms, foreign, fates, remarks)
         finally:
             target.lock.release()
@@ -168,7 +170,8 @@ class BatchWriter:
         self._begun = True  # only the first batch of a query can be one that was begun before
         pinned = function.pin(batch, self._tail.entry.pins, planned.after)
         lookups = {**pinned.lookups, **(begun.lookups if begun else {})}
-        pins = Pins(planned.time_ms, target.definition, lookups, pinned.watermark)
+        aside = begun.aside if begun is not None and begun.definition == target.definition else ()
+        pins = Pins(planned.time_ms, target.definition, lookups, pinned.watermark, aside)
         store_pins(target.store, target.checkpoint, number, pins)
         return pins
 
@@ -198,8 +201,10 @@ class BatchWriter:
 
     def _commit(self, batch: DataFrame, entry: Entry, function: Function) -> Tail:
         target, log = self._target, self._target.log
-        into = Table(target.uri, target.idempotent)
+        keep = partial(store_pins, target.store, target.checkpoint, entry.batch)
+        into = Table(target.uri, target.idempotent, store=keep)
         function.write(batch, entry, into, files=self._files(entry, batch))
+        entry = into.entry or entry
         written = confirm(self._tail, log, entry)
         if written is not None:
             return written

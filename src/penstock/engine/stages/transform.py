@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from penstock.engine.isolation.failure import TransformRaised, of_exception
 from penstock.engine.stages.batch_time import with_batch_time
 from penstock.errors import Terminal
 from penstock.plan.stages import TransformPlan
@@ -46,9 +48,9 @@ def _python(file: Path, name: str, table: str) -> Transform:
         except PySparkException:
             raise
         except Exception as error:
-            raise Terminal(
-                f"{name} failed: {type(error).__name__}: {error}", where=f"{table} ({_line(error, file)})"
-            ) from error
+            failure = of_exception(error)
+            told = replace(failure, message=f"{name} failed: {failure.message}")
+            raise TransformRaised(told, where=f"{table} ({_line(error, file)})") from error
         if not isinstance(made, DataFrame):
             raise Terminal(f"{name} gave {type(made).__name__}, not a DataFrame", where=f"{table} ({file})")
         return made
