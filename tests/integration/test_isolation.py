@@ -1,0 +1,184 @@
+"""A record on which an expression raises is set aside, in quarantine with the error, and the rest of its batch lands."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.replays import replayed, work_on
+from tests.integration.runs import Heard, killed_at, log, rows_at, run, run_well, whole_chain
+
+from penstock.engine.store import LocalStore
+from penstock.errors import Terminal
+from penstock.ops.verify.table import verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.dev.broker import Broker
+    from penstock.plan.model import Plan
+
+SCHEMA = "id BIGINT NOT NULL, h BIGINT, t STRING, seq BIGINT"
+COUNT = 40
+ZERO, TEXT = {7, 34}, {20, 34}
+"""Records with h = 0, and those whose t is no number."""
+TRANSFORM = """
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import udf
+
+@udf("bigint")
+def rate(h):
+    return 1000 {operator} h
+
+def rated(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("rate", rate("h"))
+"""
+
+
+def tables(topic: str, *, fixed: bool = False) -> dict[str, Any]:
+    decode = {"json": "value", "schema": SCHEMA}
+    divide = "try_divide(10, h)" if fixed else "10 / h"
+    number = "try_cast(t AS INT)" if fixed else "CAST(t AS INT)"
+    where = "get_json_object(value, '$.t')"
+    merge = {"keys": ["id"], "sequence": f"seq + coalesce({number}, 0)", "delete_when": f"{divide} < 0"}
+    return {
+        "bronze.t": {"from": {"kafka": topic}},
+        "silver.expect": {
+            "from": {"kafka": topic},
+            "decode": decode,
+            "expect": [
+                {"name": "rate", "check": f"coalesce({divide} > 0, true)"},
+                {"name": "low", "check": f"coalesce({divide} < 9999, true)"},
+                {"name": "numeric", "check": f"coalesce({number}, 1) >= 0", "action": "quarantine"},
+            ],
+        },
+        "silver.sql": {
+            "from": {"table": "bronze.t"},
+            "decode": decode,
+            "sql": f"SELECT *, {divide} AS rate, {number} AS n FROM t WHERE coalesce({divide} > 0, true)",
+            "expect": [{"name": "small", "check": "id <> 25"}],
+        },
+        "silver.where": {
+            "from": {"table": "bronze.t", "where": f"coalesce({number.replace('t AS', f'{where} AS')}, 1) < 99999"},
+            "decode": decode,
+        },
+        "silver.python": {
+            "from": {"table": "bronze.t"},
+            "decode": decode,
+            "transform": "transforms.py:rated",
+            "dedupe": {"keys": ["id"]},
+        },
+        "silver.merged": {"from": {"kafka": topic}, "decode": decode, "write": {"merge": merge}},
+        "silver.after": {"from": {"table": "silver.expect"}, "sql": "SELECT *, 100 / (id - 31) AS x FROM expect"},
+    }
+
+
+BAD = {
+    "silver.expect": ZERO | TEXT,
+    "silver.sql": ZERO | TEXT | {25},
+    "silver.where": TEXT,
+    "silver.python": ZERO,
+    "silver.merged": ZERO | TEXT,
+    "silver.after": {31},
+}
+
+
+@pytest.fixture
+def shop(
+    spark: SparkSession, broker: Broker, topic: Callable[..., str], project: Callable[..., Plan], tmp_path: Path
+) -> Callable[..., Plan]:
+    from confluent_kafka import Producer
+
+    name = topic(2)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(COUNT):
+        made = {"id": number, "h": 0 if number in ZERO else 1 + number % 9, "seq": number}
+        made["t"] = "x" if number in TEXT else str(number)
+        producer.produce(name, partition=number % 2, value=json.dumps(made))
+    assert producer.flush(30) == 0
+
+    def make(*names: str, fixed: bool = False, **more: Any) -> Plan:
+        (tmp_path / "transforms.py").write_text(TRANSFORM.format(operator="+" if fixed else "//"))
+        chosen = {key: value for key, value in tables(name, fixed=fixed).items() if not names or key in names}
+        for key, value in more.items():
+            chosen[key.replace("__", ".")] |= value
+        return project(chosen)
+
+    return make
+
+
+def ids(plan: Plan, name: str, suffix: str = "") -> Counter[int]:
+    """Of the records that a table, or its quarantine, holds rows of: offset and partition are the number."""
+    table = plan.table(name)
+    assert table is not None
+    rows = rows_at(table.uri + suffix)
+    return Counter(row["_source"]["offset"] * 2 + row["_source"]["partition"] for row in rows)
+
+
+def rejected(plan: Plan, name: str) -> dict[int, tuple[str, str]]:
+    table = plan.table(name)
+    assert table is not None
+    return {
+        row["_source"]["offset"] * 2 + row["_source"]["partition"]: (row["error_reason"], row["error_detail"])
+        for row in rows_at(table.uri + "__quarantine")
+    }
+
+
+def once_each(plan: Plan, name: str, bad: set[int], of: set[int] | None = None) -> None:
+    assert ids(plan, name, "__quarantine") == Counter(bad), name
+    assert ids(plan, name) == Counter((of or set(range(COUNT))) - bad), name
+
+
+def verified(plan: Plan) -> None:
+    reports = verify(list(plan.tables), LocalStore())
+    assert all(report.ok() for report in reports), [report for report in reports if not report.ok()]
+
+
+def again(spark: SparkSession, plan: Plan, name: str, condition: str | None = None) -> Any:
+    from penstock.engine.redrive.redrive import redrive
+
+    work = work_on(spark, plan, name)
+    try:
+        return redrive(work, condition)
+    finally:
+        work.lock.close()
+
+
+def test_each_poison_record_is_in_quarantine_with_its_error_and_all_others_land_whatever_raises(
+    spark: SparkSession, shop: Callable[..., Plan]
+) -> None:
+    plan = shop()
+    heard = run_well(spark, plan)
+    for name, bad in BAD.items():
+        of = set(range(COUNT)) - ZERO - TEXT if name == "silver.after" else None
+        once_each(plan, name, bad, of)
+    verified(plan)
+    found = rejected(plan, "silver.expect")
+    assert found[7][0] == "expectation" and found[7][1].startswith("rate: [DIVIDE_BY_ZERO]")
+    assert ", low: [DIVIDE_BY_ZERO]" in found[7][1] and "numeric: [CAST_INVALID_INPUT]" in found[34][1]
+    found = rejected(plan, "silver.sql")
+    assert found[7][0] == found[20][0] == "transform_failed" and found[25] == ("expectation", "small")
+    assert "[DIVIDE_BY_ZERO]" in found[7][1] and "10 / h" in found[7][1] and "[CAST_INVALID_INPUT]" in found[20][1]
+    assert rejected(plan, "silver.where")[20][0] == "transform_failed"
+    assert rejected(plan, "silver.where")[20][1].startswith("from.where: [CAST_INVALID_INPUT]")
+    found = rejected(plan, "silver.python")
+    assert found[7][0] == "transform_failed" and found[7][1].startswith("ZeroDivisionError: ")
+    assert "transforms.py:7" in found[7][1]
+    found = rejected(plan, "silver.merged")
+    assert found[7][0] == found[20][0] == "transform_failed" and "CAST(t AS INT)" in found[20][1]
+    assert heard.heard("2 records set aside: transform_failed (") and heard.heard("-1@3: ZeroDivisionError")
+
+    plan = shop(fixed=True)
+    for name in BAD:
+        if name != "silver.after":
+            (done,) = again(spark, plan, name)
+            assert done.landed == len(BAD[name] - {25}), name
+            once_each(plan, name, BAD[name] & {25})
+    (still,) = again(spark, plan, "silver.after")
+    assert still.landed == 0 and still.reasons == {"transform_failed": 1}
+    run_well(spark, plan)
+    verified(plan)
