@@ -31,14 +31,8 @@ from penstock.plan.model import EXTRA_JARS, Plan
 _JVM = "spark.driver.extraJavaOptions"
 _ON_THE_COMMAND_LINE = ("spark.driver.memory", _JVM, "spark.driver.extraClassPath")
 _LOGS_KEPT = 5
-_THEIR_LOGGERS = (
-    "SQLQueryContextLogger",
-    "DataFrameQueryContextLogger",
-    "py4j",
-    "pyspark",
-    "delta",
-    "penstock.transform",
-)
+_CONTEXTS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_LOGGED = (*_CONTEXTS, "py4j", "pyspark", "delta", "penstock.transform")
 _THEIR_MODULES = ("pyspark", "py4j", "delta")
 
 
@@ -114,9 +108,9 @@ class _ToLog(logging.Handler):
 def _keep_to_the_log(log: IO[bytes] | None) -> None:
     """Spark's Python writes every error of a query to standard error, as JSON, before anybody has seen it: that is for
     the log, and so is what it and its parts have to warn of."""
-    for name in _THEIR_LOGGERS:
+    for name in _LOGGED:
         # PySparkLogger makes itself a handler for standard error when it is first asked for.
-        logger = PySparkLogger.getLogger(name) if name.endswith("ContextLogger") else logging.getLogger(name)
+        logger = PySparkLogger.getLogger(name) if name in _CONTEXTS else logging.getLogger(name)
         logger.handlers, logger.propagate = [_ToLog(log)], False
     for module in _THEIR_MODULES:
         warnings.filterwarnings("ignore", module=rf"{module}(\.|$)")

@@ -104,8 +104,8 @@ def _definition(error: BaseException, text: str, line: str, table: str) -> Penst
             hint="`penstock plan` shows the definition",
         )
     raised = data_failure(error)
-    if raised is None and _PYTHON.search(text):  # of a query that ended: only its text is left
-        raised = of_traceback(text[_PYTHON.search(text).start() :])  # type: ignore[union-attr]
+    if raised is None and (traceback := _PYTHON.search(text)):  # of a query that has ended: only its text is left
+        raised = of_traceback(text[traceback.start() :])
     if raised is not None or _VALUE.search(text):
         return Terminal(
             f"a row does not fit an expression of the definition: {raised.full if raised is not None else line}",

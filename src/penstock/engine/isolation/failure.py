@@ -11,7 +11,7 @@ from pyspark.errors import PythonException
 
 from penstock.errors import Terminal
 
-EXPECTATION = re.compile(r"expectation [\w.]+ failed: [^\n]*?(?= SQLSTATE|\n|$)")
+EXPECTATION = re.compile(r"expectation [^\n]{1,200}? failed: [^\n]*?(?= SQLSTATE|\n|$)")
 """What an expectation with the action `fail` raises."""
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _NOT_THE_USERS = ("site-packages", "dist-packages", "pyspark.zip", "/pyspark/", "/lib/python", "/penstock/engine/")

@@ -53,7 +53,8 @@ public final class Failures {
     text = STATE.matcher(context >= 0 ? text.substring(0, context) : text).replaceAll("");
     text = ADVICE.matcher(text).replaceAll("").replaceAll("\\s+", " ").strip();
     if (!(raised instanceof SparkThrowable)) {
-      text = text.equals(raised.getClass().getSimpleName()) ? text : raised.getClass().getSimpleName() + ": " + text;
+      String name = raised.getClass().getSimpleName();
+      text = text.equals(name) ? "[" + name + "]" : "[" + name + "] " + text;
     }
     String fragment = fragment(raised);
     return shortened(fragment.isEmpty() ? text : text + " In: " + fragment);
