@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import accumulate
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
@@ -19,7 +18,8 @@ from pyspark.sql import functions as F
 from penstock.engine.forget.function import Forgetting
 from penstock.engine.isolation.expressions import fenced
 from penstock.engine.isolation.failure import Failure, data_failure
-from penstock.engine.isolation.places import NOWHERE, Places, shown
+from penstock.engine.isolation.numbered import NUMBER, PLACE, Numbered
+from penstock.engine.isolation.places import Places, shown
 from penstock.engine.isolation.search import Together, TooMany, find_failing
 from penstock.engine.protocol.entry import Entry, Pins, Place
 from penstock.engine.protocol.fates import Fates
@@ -32,7 +32,6 @@ from penstock.engine.stages.function import DETAIL, TRANSFORM_FAILED
 from penstock.errors import Terminal
 from penstock.plan.model import TablePlan
 
-_NUMBER, _PLACE = "__record", "__place"
 _ROUNDS = 5
 """A search finds all records that fail; another one follows only if the batch fails without them as well."""
 _SHOWN = 3
@@ -184,8 +183,8 @@ class Isolating:
         self._inner.done()
         rest = self._places.without(batch, self._aside) if self._aside else batch
         parts = self._places.of(rest)
-        place = F.array(*(F.expr(f"CAST({part} AS STRING)") for part in parts)).alias(_PLACE)
-        kept = rest.select("*", place, F.monotonically_increasing_id().alias(_NUMBER)).persist(
+        place = F.array(*(F.expr(f"CAST({part} AS STRING)") for part in parts)).alias(PLACE)
+        kept = rest.select("*", place, F.monotonically_increasing_id().alias(NUMBER)).persist(
             StorageLevel.MEMORY_AND_DISK
         )
         try:
@@ -262,50 +261,6 @@ class Isolating:
             where=self._table.name,
             hint="nothing of it was written. The transform depends on the moment or on chance: correct it",
         )
-
-
-class Numbered:
-    """The records of a batch, numbered from 0 on."""
-
-    def __init__(self, kept: DataFrame) -> None:
-        self._kept = kept
-        parts = kept.groupBy(F.expr(f"shiftright({_NUMBER}, 33)").alias("part")).count().orderBy("part").collect()
-        self._parts = [int(row[0]) for row in parts]
-        self._ends = list(accumulate(int(row[1]) for row in parts))
-
-    @property
-    def count(self) -> int:
-        return self._ends[-1] if self._ends else 0
-
-    def between(self, first: int, end: int) -> DataFrame:
-        """Those from `first` on and before `end`, as rows of the batch."""
-        if first >= end:
-            chosen = self._kept.where("false")
-        else:
-            chosen = self._kept.where(f"{_NUMBER} BETWEEN {self._id(first)}L AND {self._id(end - 1)}L")
-        return fenced(chosen.drop(_NUMBER, _PLACE))
-
-    def place(self, number: int) -> Place:
-        return self.places([number]).get(number, (NOWHERE,))
-
-    def places(self, numbers: Sequence[int]) -> dict[int, Place]:
-        """Those that have one."""
-        ids = {self._id(number): number for number in numbers}
-        rows = self._kept.where(F.col(_NUMBER).isin(list(ids))).select(_NUMBER, _PLACE).collect()
-        return {ids[int(row[0])]: _place(row[1]) for row in rows if None not in row[1]}
-
-    def _id(self, number: int) -> int:
-        for index, end in enumerate(self._ends):
-            if number < end:
-                before = self._ends[index - 1] if index else 0
-                return (self._parts[index] << 33) + number - before
-        raise IndexError(number)
-
-
-def _place(parts: Sequence[str]) -> Place:
-    """As text they come, and all but the first are numbers."""
-    first, *numbers = parts
-    return (first, *map(int, numbers))
 
 
 def _key(place: Place) -> str:

@@ -70,6 +70,15 @@ def find_failing(count: int, probe: Probe, failure: Failure, most: int) -> list[
     return found
 
 
+def first_failing(count: int, probe: Probe) -> int | None:
+    """The number of the first that fails by itself; None if none does."""
+    first, end = 0, count
+    while end - first > 1:
+        middle = (first + end) // 2
+        first, end = (first, middle) if probe(first, middle) is not None else (middle, end)
+    return first if count and probe(first, end) is not None else None
+
+
 def _smallest(first: int, end: int, failure: Failure, probe: Probe) -> Together:
     """A range of which nothing can be left out at its ends."""
     low, high = first, end  # the end: the smallest that fails lies in (low, high]
