@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.replays import replayed, work_on
-from tests.integration.runs import Heard, killed_at, log, rows_at, run, run_well, whole_chain
+from tests.integration.runs import rows_at, run_well, whole_chain
 
 from penstock.engine.store import LocalStore
-from penstock.errors import Terminal
 from penstock.ops.verify.table import verify
 
 if TYPE_CHECKING:
@@ -181,4 +180,107 @@ def test_each_poison_record_is_in_quarantine_with_its_error_and_all_others_land_
     (still,) = again(spark, plan, "silver.after")
     assert still.landed == 0 and still.reasons == {"transform_failed": 1}
     run_well(spark, plan)
+    verified(plan)
+
+
+def test_a_replay_sets_the_same_records_aside_and_lands_those_that_a_corrected_definition_makes(
+    spark: SparkSession, shop: Callable[..., Plan]
+) -> None:
+    from penstock.engine.replay.preview import preview
+
+    plan = shop(
+        "silver.expect", "silver.merged", silver__expect={"sql": "SELECT *, 10 / h AS r FROM input", "expect": []}
+    )
+    heard = run_well(spark, plan)
+    once_each(plan, "silver.expect", ZERO)
+    once_each(plan, "silver.merged", ZERO | TEXT)
+    for name in ("silver.expect", "silver.merged"):
+        replayed(spark, plan, name)
+        once_each(plan, name, BAD[name] & (ZERO if name == "silver.expect" else ZERO | TEXT))
+        (last,) = [entry for entry in whole_chain(plan, name) if entry.kind == "fill"]
+        assert len(last.pins.aside) == len(ids(plan, name, "__quarantine"))
+    verified(plan)
+    work = work_on(spark, plan, "silver.expect")
+    try:
+        with preview(work, work.end(), None, work.end().entry.after) as shown:
+            assert shown.rejected is not None and shown.then.count() == COUNT - len(ZERO)
+            assert {row["why"]["reason"] for row in shown.rejected.collect()} == {"transform_failed"}
+    finally:
+        work.lock.close()
+    plan = shop("silver.merged", fixed=True)
+    replayed(spark, plan, "silver.merged")
+    once_each(plan, "silver.merged", set())
+    assert heard.heard("set aside")
+
+
+STEPS = {
+    "repin": ("penstock.engine.protocol.into.Table", "repin", True),
+    "before_append": ("penstock.engine.protocol.into.Table", "append", False),
+    "after_append": ("penstock.engine.protocol.into.Table", "append", True),
+    "before_add": ("penstock.engine.quarantine.Quarantine", "add", False),
+    "after_add": ("penstock.engine.quarantine.Quarantine", "add", True),
+}
+
+
+def test_killed_at_any_step_each_record_is_in_the_table_or_in_quarantine_once(
+    spark: SparkSession, shop: Callable[..., Plan], project: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables that differ in nothing but where their first batch dies."""
+    from importlib import import_module
+
+    kafka = shop("silver.expect").tables[0].source
+    decode = {"json": "value", "schema": SCHEMA}
+    sql = "SELECT *, 10 / h AS r FROM input"
+    died: set[str] = set()
+
+    def dying(step: str, whole: Any, *, after: bool) -> Any:
+        def dies(self: Any, *given: Any, **more: Any) -> Any:
+            entry = next(one for one in given if hasattr(one, "pins"))
+            dead = entry.table == f"silver.{step}" and step not in died
+            made = whole(self, *given, **more) if after or not dead else None
+            if dead:
+                died.add(step)
+                raise RuntimeError("killed")
+            return made
+
+        return dies
+
+    for step, (owner, name, after) in STEPS.items():
+        module, kind = owner.rsplit(".", 1)
+        found = getattr(import_module(module), kind)
+        monkeypatch.setattr(found, name, dying(step, getattr(found, name), after=after))
+    expect = [{"name": "small", "check": "id <> 3"}]
+    plan = project(
+        {
+            f"silver.{step}": {"from": {"kafka": kafka.topics[0]}, "decode": decode, "sql": sql, "expect": expect}
+            for step in STEPS
+        }
+    )
+    run_well(spark, plan)
+    assert died == set(STEPS)
+    for step in STEPS:
+        once_each(plan, f"silver.{step}", ZERO | {3})
+        found = rejected(plan, f"silver.{step}")
+        assert all(found[number][0] == "transform_failed" and "10 / h" in found[number][1] for number in ZERO)
+        assert [len(entry.pins.aside) for entry in whole_chain(plan, f"silver.{step}") if entry.kind == "batch"] == [2]
+    verified(plan)
+
+
+def test_rows_of_files_that_raise_are_set_aside_by_file_and_row(
+    spark: SparkSession, project: Callable[..., Plan], tmp_path: Path
+) -> None:
+    folder = tmp_path / "landing"
+    folder.mkdir()
+    (folder / "a.json").write_text("\n".join(json.dumps({"id": n, "h": n % 4}) for n in range(8)))
+    plan = project(
+        {"silver.f": {"from": {"files": "landing", "format": "json", "schema": "id BIGINT, h BIGINT"},
+                      "sql": "SELECT *, 10 / h AS r FROM input"}}
+    )  # fmt: skip
+    heard = run_well(spark, plan)
+    table = plan.table("silver.f")
+    assert table is not None
+    assert Counter(row["id"] for row in rows_at(table.uri)) == Counter({1, 2, 3, 5, 6, 7})
+    rows = rows_at(table.uri + "__quarantine")
+    assert [row["error_reason"] for row in rows] == ["transform_failed"] * 2
+    assert {json.loads(row["value"])["id"] for row in rows} == {0, 4} and heard.heard("2 records set aside")
     verified(plan)

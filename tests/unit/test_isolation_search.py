@@ -8,7 +8,7 @@ import random
 import pytest
 
 from penstock.engine.isolation.failure import Failure, of_exception, of_traceback
-from penstock.engine.isolation.search import TooMany, Together, find_failing
+from penstock.engine.isolation.search import Together, TooMany, find_failing
 
 SEED = 1811
 

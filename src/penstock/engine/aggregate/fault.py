@@ -79,6 +79,6 @@ def _told(failure: Failure, where: str, table: str) -> Terminal:
     return Terminal(
         f"an expression of the aggregate raises: {where}{failure.full}",
         where=table,
-        hint="nothing was written. An aggregate sets no rows aside: correct the rows of the table that it reads, or the "
-        "expression: sum(CAST(amount AS DECIMAL(38,2))), try_sum, try_cast, try_divide",
+        hint="nothing was written. An aggregate sets no rows aside: correct the rows that it reads, or the expression: "
+        "sum(CAST(amount AS DECIMAL(38,2))), try_sum, try_cast, try_divide",
     )

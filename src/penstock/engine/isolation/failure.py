@@ -15,6 +15,8 @@ EXPECTATION = re.compile(r"expectation [^\n]{1,200}? failed: [^\n]*?(?= SQLSTATE
 """What an expectation with the action `fail` raises."""
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _NOT_THE_USERS = ("site-packages", "dist-packages", "pyspark.zip", "/pyspark/", "/lib/python", "/penstock/engine/")
+_OWN = "[USER_RAISED_EXCEPTION] penstock: "
+"""What Penstock raises in a query to be told of something: a field that is new, say."""
 _LONGEST = 500
 
 
@@ -48,7 +50,7 @@ def data_failure(error: BaseException) -> Failure | None:
     if isinstance(error, PythonException):
         return of_traceback(_text(error))
     found = _about(error)
-    if found is None or found[0] != "data" or EXPECTATION.search(found[2]):
+    if found is None or found[0] != "data" or EXPECTATION.search(found[2]) or _OWN in found[2]:
         return None
     return Failure(found[1], found[2], tuple(found[3].splitlines()))
 
