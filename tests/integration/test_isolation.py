@@ -1,4 +1,4 @@
-"""A record on which an expression raises is set aside, in quarantine with the error, and the rest of its batch lands."""
+"""A record on which an expression raises is set aside, in quarantine with the error; the rest of its batch lands."""
 
 from __future__ import annotations
 
@@ -188,9 +188,8 @@ def test_a_replay_sets_the_same_records_aside_and_lands_those_that_a_corrected_d
 ) -> None:
     from penstock.engine.replay.preview import preview
 
-    plan = shop(
-        "silver.expect", "silver.merged", silver__expect={"sql": "SELECT *, 10 / h AS r FROM input", "expect": []}
-    )
+    divides = {"sql": "SELECT *, 10 / h AS r FROM input", "expect": []}
+    plan = shop("silver.expect", "silver.merged", silver__expect=divides)
     heard = run_well(spark, plan)
     once_each(plan, "silver.expect", ZERO)
     once_each(plan, "silver.merged", ZERO | TEXT)

@@ -34,6 +34,7 @@ from penstock.plan.model import TablePlan
 
 _ROUNDS = 5
 """A search finds all records that fail; another one follows only if the batch fails without them as well."""
+_MANY_BATCHES = 10
 _SHOWN = 3
 
 
@@ -48,6 +49,7 @@ class Isolating:
         self._details: dict[Place, str] = {}
         self._kept: list[DataFrame] = []
         self._found: list[tuple[Place, str]] = []
+        self._most = table.max_failed_records
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -68,6 +70,7 @@ class Isolating:
 
     def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         self._details, self._found = {}, []
+        self._most = self._bound(into)
         for _ in range(_ROUNDS):
             self._begin(batch, entry)
             try:
@@ -114,6 +117,11 @@ class Isolating:
         self._let_go()
         self._aside, self._details, self._found = (), {}, []
 
+    def _bound(self, into: Into) -> int:
+        """All that was ever read, or ever rejected, may hold more of them than a batch."""
+        most = self._table.max_failed_records
+        return most * _MANY_BATCHES if into.anew or self._redriving else most
+
     def _let_go(self) -> None:
         kept, self._kept = self._kept, []
         self._staged.aside = None
@@ -126,8 +134,11 @@ class Isolating:
 
     def _begin(self, batch: DataFrame, entry: Entry) -> None:
         """Sets the records aside that the entry names."""
+        aside = entry.pins.kept if self._redriving else entry.pins.aside
+        if self._staged.aside is not None and aside == self._aside:
+            return
         self._let_go()
-        self._aside = entry.pins.kept if self._redriving else entry.pins.aside
+        self._aside = aside
         if self._aside:
             self._staged.aside = self._set_aside(batch, entry)
 
@@ -201,7 +212,7 @@ class Isolating:
         whole = probe(0, records.count)
         if whole is None:
             return ()
-        most = self._table.max_failed_records - len(self._aside)
+        most = self._most - len(self._aside)
         try:
             found = find_failing(records.count, probe, whole, most)
         except TooMany as many:
@@ -229,9 +240,8 @@ class Isolating:
         )
 
     def _too_many(self, records: int, first: Place, failure: Failure) -> Terminal:
-        most = self._table.max_failed_records
         return Terminal(
-            f"more than {most} of {records:,} records fail, so the definition is taken to be wrong. The first is "
+            f"more than {self._most} of {records:,} records fail, so the definition is taken to be wrong. The first is "
             f"{shown(first)}: {failure.full}",
             where=self._table.name,
             hint="nothing of the batch was written. Correct the definition: try_cast, try_divide and their like give "

@@ -76,13 +76,24 @@ def redrive(work: Work, condition: str | None) -> list[Redriven]:
         marked = Marked(work.spark, work.store, work.table)
         done: list[Redriven] = []
         if (cut_off := marked.open()) is not None:
-            done.append(_run(work, marked, cut_off, marked.of(cut_off).count()))
+            done.append(_run_or_leave(work, marked, cut_off, marked.of(cut_off).count()))
         name = uuid.uuid4().hex
         if rows := marked.mark(name, condition):
-            done.append(_run(work, marked, name, rows))
+            done.append(_run_or_leave(work, marked, name, rows))
         return done
     finally:
         work.lock.release()
+
+
+def _run_or_leave(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
+    """What a definition cannot run at all stays as it was: left marked, it would come before every later redrive."""
+    try:
+        return _run(work, marked, name, rows)
+    except Terminal:
+        tail = read_tail(work.log)
+        if tail is not None and not _appended(work, tail, name):
+            marked.settle(name, marked.of(name), files=1 + rows // MOST_IN_FILE)
+        raise
 
 
 def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
