@@ -75,7 +75,7 @@ class Isolating:
             self._begin(batch, entry)
             try:
                 rest = self._without(batch)
-                if getattr(into, "lazy", False):  # its rows are computed later, by somebody else
+                if getattr(into, "lazy", False) and self._raises:  # its rows are computed later, by somebody else
                     self._inner.probe(rest, entry)
                 self._inner.write(rest, entry, into, files=files)
                 return
@@ -116,6 +116,12 @@ class Isolating:
         self._inner.done()
         self._let_go()
         self._aside, self._details, self._found = (), {}, []
+
+    @property
+    def _raises(self) -> bool:
+        """It has expressions that can raise: what decodes and what is expected cannot."""
+        stages = self._table.stages
+        return self._table.write.merge is not None or (stages is not None and stages.transform is not None)
 
     def _bound(self, into: Into) -> int:
         """All that was ever read, or ever rejected, may hold more of them than a batch."""
