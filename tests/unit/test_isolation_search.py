@@ -72,6 +72,7 @@ Traceback (most recent call last):
     return 10 // h
            ~~~^^~~
 ZeroDivisionError: integer division or modulo by zero
+of: a record
 """
     failure = of_traceback(text)
     assert failure.name == "ZeroDivisionError"

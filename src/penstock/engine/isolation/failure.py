@@ -67,14 +67,12 @@ def described(error: BaseException) -> Failure | None:
 
 def of_traceback(text: str) -> Failure:
     """Of a traceback as Python prints it: its last line, and the frames that are the user's own."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    said = ""
-    for number, line in enumerate(lines):
-        if not line.startswith((" ", "Traceback", "The above exception", "During handling")) and number:
-            if re.match(r"[\w.]+(:|$)", line):
-                said = line.strip()
-        elif line.lstrip().startswith("JVM stacktrace"):
-            break
+    said, within = "", False
+    for line in text.splitlines():
+        if line.startswith("Traceback (most recent"):
+            within = True
+        elif within and line.strip() and not line.startswith(" "):  # the first line after the frames
+            said, within = line.strip(), False
     frames = [f"{file}:{line}" for file, line, _ in _FRAME.findall(text) if is_users(file)]
     name = said.split(":", 1)[0] or "PythonException"
     return Failure(name.rsplit(".", 1)[-1], _shortened(said or "an error of Python"), _distinct(frames))
