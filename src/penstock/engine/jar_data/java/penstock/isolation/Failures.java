@@ -156,6 +156,10 @@ public final class Failures {
   /** The cause that says that the data are at fault; null if something else is. */
   private static Throwable decisive(Throwable raised) {
     List<Throwable> chain = chain(raised);
+    if (chain.stream().anyMatch(one -> one instanceof SparkThrowable spark
+        && String.valueOf(spark.getCondition()).startsWith("FAILED_READ_FILE"))) {
+      return null;
+    }
     boolean inTask = chain.stream().anyMatch(one -> String.valueOf(one.getMessage()).contains("Job aborted due to stage"));
     for (int i = chain.size() - 1; i >= 0; i--) {
       Throwable one = chain.get(i);
