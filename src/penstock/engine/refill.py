@@ -47,6 +47,9 @@ class Refill:
 
     overwrite = append
 
+    def repin(self, entry: Entry) -> None:
+        self.entry = entry
+
     @property
     def rows(self) -> int:
         """Written so far."""

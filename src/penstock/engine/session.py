@@ -6,10 +6,12 @@ class path and master. All else, secrets among it, is handed over inside, throug
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -30,6 +32,9 @@ _ON_THE_COMMAND_LINE = ("spark.driver.memory", _JVM, "spark.driver.extraClassPat
 _LOGS_KEPT = 5
 _PATIENCE = 20.0
 """Seconds that the JVM may take to end."""
+_CONTEXTS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_LOGGED = (*_CONTEXTS, "py4j", "pyspark", "delta", "penstock.transform")
+_THEIR_MODULES = ("pyspark", "py4j", "delta")
 
 
 @contextmanager
@@ -46,8 +51,6 @@ def spark_session(
     `.penstock/logs/`, or to standard error with `show_logs`; the last few that begin with `log` are kept. With
     `keep_classes` it leaves, once, an archive that makes later starts quicker. `patience` is asked, when the session
     ends, how many seconds the JVM has before it is killed; StopRequested kills it at once."""
-    # Spark's Python writes every error of a query to standard error, as JSON, before anybody has seen it.
-    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     java = ensure_java(say)
     # Another Spark of the machine, or its defaults file, must not change what was planned.
     os.environ |= {"JAVA_HOME": str(java.home), "SPARK_HOME": str(_pyspark_home()), "SPARK_CONF_DIR": os.devnull}
@@ -62,6 +65,7 @@ def spark_session(
     classes = ClassArchive(java, conf["spark.driver.extraClassPath"], _pyspark_home())
     making = classes.make() if keep_classes and not classes.exists else ""
     log_file = None if show_logs else _log_file(plan, log)
+    _keep_to_the_log(log_file)
     # What a JVM writes when it crashes; else it would lie in whatever folder the user is in.
     conf = _with_option(conf, option(f"-XX:ErrorFile={logs_folder(plan)}/jvm-%p.log"))
     try:
@@ -90,7 +94,32 @@ def spark_session(
         if making:
             classes.keep(whole=ended)
         if log_file is not None:
+            _keep_to_the_log(None)
             log_file.close()
+
+
+class _ToLog(logging.Handler):
+    """Writes to the file that the JVM writes to: by the same open file, so that neither writes over the other."""
+
+    def __init__(self, log: IO[bytes] | None) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._log is not None and not self._log.closed:
+            with suppress(OSError, ValueError):
+                os.write(self._log.fileno(), f"{self.format(record)}\n".encode(errors="replace"))
+
+
+def _keep_to_the_log(log: IO[bytes] | None) -> None:
+    """Spark's Python writes every error of a query to standard error, as JSON, before anybody has seen it: that is for
+    the log, and so is what it and its parts have to warn of."""
+    for name in _LOGGED:
+        # PySparkLogger makes itself a handler for standard error when it is first asked for.
+        logger = PySparkLogger.getLogger(name) if name in _CONTEXTS else logging.getLogger(name)
+        logger.handlers, logger.propagate = [_ToLog(log)], False
+    for module in _THEIR_MODULES:
+        warnings.filterwarnings("ignore", module=rf"{module}(\.|$)")
 
 
 def _pyspark_home() -> Path:

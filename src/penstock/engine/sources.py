@@ -54,6 +54,7 @@ class Sources:
             if source.changes
             else "it was skipped",
             recomputed=recomputed,
+            keep_raising=table.stages is not None and table.may_reject,
         )
 
     def _admin(self, cluster: Cluster) -> Admin:

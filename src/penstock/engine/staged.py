@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from penstock.engine.forget.suppression import Suppression
@@ -46,6 +47,15 @@ Told = Mapping[str, Any]
 """What one stage counted, by the names that `judge` gives."""
 
 
+@dataclass(frozen=True)
+class SetAside:
+    """Records of a batch on which an expression raised; the batch itself is given without them."""
+
+    rows: DataFrame
+    """As `explained` gives rejected rows."""
+    count: int
+
+
 class Staged:
     def __init__(
         self,
@@ -62,6 +72,8 @@ class Staged:
         self._merging = Merging(table) if table.write.merge is not None else None
         self._made: Made | None = None
         self._kept: DataFrame | None = None
+        self._probed: tuple[Pins, dict[str, DataFrame]] | None = None
+        self.aside: SetAside | None = None
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
         return Pinned(self._lookups.newest())
@@ -70,7 +82,8 @@ class Staged:
         self._made = self._make(batch, entry, judge.share_of(batch) if into.anew else None)
         rows = self._suppression.own(self._made.rows, count=True)
         if self._merging is not None:
-            self._merging.write(rows, entry, into, files=files, rejects=partial(_rejects, self._made))
+            aside = self.aside.count if self.aside is not None else 0
+            self._merging.write(rows, entry, into, files=files, rejects=partial(_rejects, self._made, aside))
             return
         if self._dedupe is not None:
             self._kept = numbered(rows).persist(StorageLevel.MEMORY_AND_DISK)
@@ -83,19 +96,45 @@ class Staged:
         if made is None or found is None:
             return self._again(batch, entry, rows)
         fates = self._fates(found, entry, rows)
+        aside = self.aside.count if self.aside is not None else 0
         if fates[REJECTED] and self._quarantine is not None:
-            rejected, whole = self._brought(batch, entry, made, found)
-            explained = self._stages.explained(rejected)
-            # Read again, it is read by all cores; what is left of it then is put together.
             files = 1 + fates[REJECTED] // MOST_IN_FILE
+            added = fates[REJECTED] - aside
+            whole = True
+            if added:
+                rejected, whole = self._brought(batch, entry, made, found)
+                explained = self._with_aside(self._stages.explained(rejected))
+            else:
+                assert self.aside is not None
+                explained = self.aside.rows
+            # Read again, it is read by all cores; what is left of it then is put together.
             self._quarantine.add(explained if whole else explained.repartition(files), entry, files=files)
             fates = _less_forgotten(fates, self._quarantine)
         return fates
 
+    def probe(self, batch: DataFrame, entry: Entry) -> None:
+        """Runs every expression of the definition on the rows; raises what they raise, and writes nothing."""
+        if self._probed is None or self._probed[0] is not entry.pins:
+            self._probed = (entry.pins, self._lookups.read(batch.sparkSession, entry.pins))
+        rows = self._stages.make(batch, entry.pins, self._probed[1]).rows
+        if self._merging is not None:
+            rows = self._merging.changes(rows, entry)
+        rows.write.format("noop").mode("overwrite").save()
+
+    def knows_its_rows(self) -> bool:
+        """Which records are in the table can be seen in it."""
+        return self._table.write.source and self._table.input.stable and self._merging is None
+
+    def set_aside(self, batch: DataFrame, entry: Entry, detail: Callable[[DataFrame], Column]) -> DataFrame:
+        return self._stages.set_aside(batch, entry.pins, detail)
+
     def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame:
         """The rows that would go to quarantine, with the reasons; after `write`."""
         assert self._made is not None
-        return self._explained(batch, entry, self._made)
+        return self._with_aside(self._explained(batch, entry, self._made))
+
+    def _with_aside(self, explained: DataFrame) -> DataFrame:
+        return explained if self.aside is None else explained.unionByName(self.aside.rows)
 
     def _explained(self, batch: DataFrame, entry: Entry, made: Made) -> DataFrame:
         first, *later = (judged.rejected() for judged in made.judged)
@@ -121,6 +160,7 @@ class Staged:
 
     def done(self) -> None:
         kept, self._kept = self._kept, None
+        self._probed = None
         if kept is not None:
             kept.unpersist()
         if self._merging is not None:
@@ -152,9 +192,8 @@ class Staged:
         if self._quarantine is not None and not self._quarantine.has(entry):
             if changed and (self._merging is not None or not self._table.input.stable):
                 raise _by_another_definition(entry)
-            explained = self._explained(batch, entry, made)
-            known = self._table.write.source and self._table.input.stable and self._merging is None
-            if known and (changed or self._stages.depends_on_the_moment):
+            explained = self._with_aside(self._explained(batch, entry, made))
+            if self.knows_its_rows() and (changed or self._stages.depends_on_the_moment):
                 explained = self._left_over(batch, entry, made, explained)
             self._quarantine.add(explained, entry)
         self._suppression.count(made.rows)
@@ -162,6 +201,8 @@ class Staged:
 
     def _fates(self, found: Sequence[Told], entry: Entry, rows: int) -> dict[str, int]:
         fates = _fates(found, rows)
+        if self.aside is not None:
+            fates = {**fates, READ: fates[READ] + self.aside.count, REJECTED: fates[REJECTED] + self.aside.count}
         if self._merging is None:
             return fates
         return {
@@ -190,8 +231,8 @@ def _less_forgotten(fates: dict[str, int], quarantine: Quarantine) -> dict[str, 
     return {**fates, REJECTED: fates[REJECTED] - left_out, FORGOTTEN: left_out} if left_out else fates
 
 
-def _rejects(made: Made) -> int:
-    return sum(judged.counted()[judge.REJECTED] for judged in made.judged)
+def _rejects(made: Made, aside: int) -> int:
+    return aside + sum(judged.counted()[judge.REJECTED] for judged in made.judged)
 
 
 def _by_another_definition(entry: Entry) -> Terminal:

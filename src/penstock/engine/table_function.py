@@ -22,11 +22,13 @@ from penstock.engine.forget.function import Forgetting
 from penstock.engine.forget.places import refuse_unknown_places
 from penstock.engine.forget.suppression import Suppression
 from penstock.engine.grow import Growing, GrownSchema, grows, stages_for
+from penstock.engine.isolation.function import Isolating
 from penstock.engine.landing import Landing
 from penstock.engine.lookups import Lookups
 from penstock.engine.merge.merging import table_schema
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.function import Function
+from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.quarantine import Quarantine
 from penstock.engine.sink import LEDGER, Sending
 from penstock.engine.sink_message import Message, message
@@ -111,7 +113,11 @@ class TableFunction:
             return _forgetting(Final(table, quarantine, suppression), suppression)
         if self.stages is None:
             return _forgetting(Landing(table, suppression), suppression)
-        return _forgetting(Staged(table, self.stages, Lookups(table, store), quarantine, suppression), suppression)
+        staged = Staged(table, self.stages, Lookups(table, store), quarantine, suppression)
+        inner = Forgetting(staged, suppression) if suppression.possible else staged
+        if not table.may_reject or table.stages is None or table.stages.audit is not None:
+            return inner
+        return Isolating(inner, staged, table, DeltaLog(store, table.uri, table.name))
 
 
 def _forgetting(inner: Function, suppression: Suppression) -> Function:

@@ -184,6 +184,8 @@ class TablePlan:
     waits_for: tuple[str, ...] = ()
     """What `run --once` finishes before this one: what it reads as it grows, and its lookups."""
     settings: tuple[Setting, ...] = ()
+    max_failed_records: int = 100
+    """Records of a batch on which a transform may raise; with more of them the definition is taken to be wrong."""
     subjects: Subjects = field(default_factory=dict)
     """Where its rows say of whom they are. A place can also be in the record that it decodes."""
     forget: ForgetPlan | None = None
@@ -200,7 +202,12 @@ class TablePlan:
         if isinstance(self.sink, ChangeSink):
             return True
         late = self.aggregate is not None and self.aggregate.emit == "final"
-        return late or (self.stages is not None and self.stages.may_reject)
+        return late or (self.stages is not None and (self.stages.may_reject or self._chooses))
+
+    @property
+    def _chooses(self) -> bool:
+        """A condition upon the rows that it reads may raise on one of them."""
+        return isinstance(self.source, DeltaSource) and self.source.where is not None
 
 
 @dataclass(frozen=True)

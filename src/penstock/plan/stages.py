@@ -142,7 +142,8 @@ class Stages:
     @property
     def may_reject(self) -> bool:
         """Rows can go to quarantine."""
-        return self.whole_files or self.decode is not None or any(one.action == "quarantine" for one in self.expect)
+        raises = self.transform is not None or self.whole_files or self.decode is not None
+        return raises or any(one.action == "quarantine" for one in self.expect)
 
 
 _NO_PARTITION = "'', '__HIVE_DEFAULT_PARTITION__'"

@@ -77,6 +77,7 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
         upstream=upstream_of(table),
         waits_for=waits_for(project.tables, name),
         settings=(*source_settings, *_dedupe(stages), *merge_settings(merge), *properties),
+        max_failed_records=table.max_failed_records,
         subjects=subjects_plan(table),
         forget=forget_plan(project, lake),
     )

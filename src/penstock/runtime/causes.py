@@ -7,6 +7,7 @@ import re
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException
 
+from penstock.engine.isolation.failure import EXPECTATION, data_failure, described, of_traceback
 from penstock.errors import BrokerAway, Conflict, DataLoss, PenstockError, SetupError, Terminal, Transient
 
 _AWAY = re.compile(
@@ -19,11 +20,11 @@ _CONFLICT = re.compile(
 )
 _CHECKPOINT = re.compile(r"Incomplete log file|ChecksumException|Checksum error|does not exist.*offsets|Invalid batch")
 _DENIED = re.compile(r"SaslAuthenticationException|AuthorizationException|SslAuthenticationException|AccessControl")
-_EXPECTATION = re.compile(r"expectation \w+ failed: [^\n]*?(?= SQLSTATE|\n|$)")
 _VALUE = re.compile(
     r"\[(CAST_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|REMAINDER_BY_ZERO|ARITHMETIC_OVERFLOW|BINARY_ARITHMETIC_OVERFLOW|"
     r"NUMERIC_VALUE_OUT_OF_RANGE|INVALID_ARRAY_INDEX|DATETIME_OVERFLOW|CANNOT_PARSE_TIMESTAMP)"
 )
+_PYTHON = re.compile(r"(?<=api[.]python[.]PythonException: )Traceback \(most recent call last\):")
 _UPSTREAM_SCHEMA = re.compile(r"DELTA_SCHEMA_CHANGED|DELTA_STREAMING_\w*SCHEMA|DELTA_STREAMING_METADATA_EVOLUTION")
 _UPSTREAM_CHANGE = re.compile(r"DELTA_SOURCE_IGNORE_DELETE|DELTA_SOURCE_TABLE_IGNORE_CHANGES")
 _VERSION = re.compile(r"at version (\d+)")
@@ -117,19 +118,25 @@ def _text(error: BaseException) -> str:
 
 def _definition(error: BaseException, text: str, line: str, table: str) -> PenstockError | None:
     """What the rows, or the columns, of the source do to the definition of the table."""
-    if found := _EXPECTATION.search(text):
+    if found := EXPECTATION.search(text):
         return Terminal(
             found[0],
             where=table,
             hint="the batch was not written. Correct the source, or the expectation, or give it another action",
         )
+    failure = described(error)
     if isinstance(error, AnalysisException):
         return Terminal(
-            f"the definition does not fit its source: {line}", where=table, hint="`penstock plan` shows the definition"
+            f"the definition does not fit its source: {failure.full if failure is not None else line}",
+            where=table,
+            hint="`penstock plan` shows the definition",
         )
-    if _VALUE.search(text):
+    raised = data_failure(error)
+    if raised is None and (traceback := _PYTHON.search(text)):  # of a query that has ended: only its text is left
+        raised = of_traceback(text[traceback.start() :])
+    if raised is not None or _VALUE.search(text):
         return Terminal(
-            f"a row does not fit an expression of the definition: {line}",
+            f"a row does not fit an expression of the definition: {raised.full if raised is not None else line}",
             where=table,
             hint="the batch was not written. try_cast, try_divide and their like give NULL, which an expectation finds",
         )

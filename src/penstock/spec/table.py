@@ -61,6 +61,7 @@ class Table(Part):
     stream: str | None = Field(default=None, min_length=1, examples=["streams.py:sessions"])
     streams: Annotated[dict[str, TableFrom | DeltaFrom], PlainValidator(stream_inputs)] = Field(default={})
     output: Annotated[Literal["append", "complete"], BeforeValidator(output_mode)] | None = None
+    max_failed_records: int = Field(default=100, ge=0, le=1000)
     write: Write = Write()
     subjects: Annotated[dict[str, tuple[Place, ...]], BeforeValidator(subject_places)] = Field(
         default={}, examples=["{customer: customer_id}"]

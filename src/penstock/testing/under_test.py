@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.delta.version import Version
+from penstock.engine.isolation.expressions import selected
 from penstock.engine.protocol.commit import append_nothing
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.genesis import genesis
@@ -89,7 +90,9 @@ class TableUnderTest:
         entry = replace(last, kind="batch", batch=last.batch + 1, before=last.after, after=after, pins=pins)
         before, refused = self._files(), self._quarantined()
         try:
-            function.write(batch, entry, Into(self._table.uri), files=1)
+            into = Into(self._table.uri)
+            function.write(batch, entry, into, files=1)
+            entry = into.entry or entry
             self._tail = self._confirmed(entry)
             fates = function.complete(batch, entry, rows=self._tail.commit.rows, written=True)
         finally:
@@ -129,8 +132,12 @@ class TableUnderTest:
         frame = table_rows(self._spark, rows, self._columns, first)
         frame.write.format("delta").mode("append").save(source.uri)
         newest = DeltaLog(self._store, source.uri, "source").versions()[-1]
-        batch = frame.where(source.where) if source.where is not None else frame
+        batch = self._chosen(frame, source.where) if source.where is not None else frame
         return batch, (str(Version("test", newest + 1)),)
+
+    def _chosen(self, rows: DataFrame, where: str) -> DataFrame:
+        staged = self._table.stages is not None and self._table.may_reject
+        return selected(rows, where) if staged else rows.where(where)
 
     def _confirmed(self, entry: Entry) -> Tail:
         tail = read_tail(self._log)

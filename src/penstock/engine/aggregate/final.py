@@ -8,12 +8,15 @@ nothing any more: it is kept aside, in quarantine.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, TimestampNTZType, TimestampType
 
+from penstock.engine.aggregate.fault import group_at_fault
 from penstock.engine.aggregate.groups import END, computed, source_at
+from penstock.engine.aggregate.recomputed import within
 from penstock.engine.delta.version import parse
 from penstock.engine.forget.suppression import Suppression
 from penstock.engine.identifiers import quote
@@ -51,8 +54,17 @@ class Final:
 
     def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         closing = closing_windows(batch, self._source, self._plan, entry, self._suppression)
-        if closing is not None:
+        if closing is None:
+            return
+        try:
             into.append(in_files(closing, files), entry)
+        except Exception as error:
+            rows = source_at(batch.sparkSession, self._source, parse(entry.after[0]).read_up_to)
+            rows_of = partial(within, plan=self._plan, bounds=None)
+            found = group_at_fault(error, self._suppression.source(rows), None, self._plan, rows_of, self._table.name)
+            if found is None:
+                raise
+            raise found from error
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
         closed = _marks(entry.pins, batch, self._plan).closed

@@ -13,6 +13,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from penstock.engine.aggregate.fault import group_at_fault
 from penstock.engine.aggregate.groups import END, START, computed, group_names, source_at, touched
 from penstock.engine.delta.version import parse
 from penstock.engine.forget.suppression import Suppression
@@ -35,6 +36,7 @@ class Recomputed:
     def __init__(self, table: TablePlan, store: Store, suppression: Suppression) -> None:
         assert table.aggregate is not None and isinstance(table.source, DeltaSource)
         self._plan, self._source = table.aggregate, table.source
+        self._table = table.name
         self._log = DeltaLog(store, table.source.uri, table.source.table or table.source.uri)
         self._suppression = suppression
         self._groups: DataFrame | None = None
@@ -44,16 +46,29 @@ class Recomputed:
         return Pinned()
 
     def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+        rows = source_at(batch.sparkSession, self._source, parse(entry.after[0]).read_up_to)
+        rows = self._suppression.source(rows)
+        try:
+            self._write(batch, rows, entry, into, files)
+        except Exception as error:
+            found = group_at_fault(error, rows, self._groups, self._plan, self._rows_of, self._table)
+            if found is None:
+                raise
+            raise found from error
+
+    def _rows_of(self, rows: DataFrame, groups: DataFrame) -> DataFrame:
+        return within(rows, groups, self._plan, None)
+
+    def _write(self, batch: DataFrame, rows: DataFrame, entry: Entry, into: Into, files: int) -> None:
         session = batch.sparkSession
         suppression = self._suppression
-        rows = suppression.source(source_at(session, self._source, parse(entry.after[0]).read_up_to))
         if into.anew or self._plan.emit == "complete" or self._changed(entry):
             into.overwrite(in_files(suppression.own(computed(rows, self._plan)), files), entry)
             return
         groups = touched(batch, self._plan).persist(StorageLevel.MEMORY_AND_DISK)
         self._groups = groups
         bounds = _bounds(groups, self._plan)
-        now = suppression.own(computed(_within(rows, groups, self._plan, bounds), self._plan))
+        now = suppression.own(computed(within(rows, groups, self._plan, bounds), self._plan))
         with carrying(session, entry, idempotent=into.idempotent):
             _merge(session, into.uri, groups, now, self._plan, bounds)
 
@@ -82,7 +97,7 @@ class Recomputed:
         return False
 
 
-def _within(rows: DataFrame, groups: DataFrame, plan: AggregatePlan, bounds: tuple[str, str] | None) -> DataFrame:
+def within(rows: DataFrame, groups: DataFrame, plan: AggregatePlan, bounds: tuple[str, str] | None) -> DataFrame:
     """The rows of the source that lie in one of the groups; files that cannot hold one are not read."""
     if plan.time is not None and bounds is not None:
         first, last = bounds

@@ -13,6 +13,7 @@ from penstock.engine.delta.covered import at_version, changes_up_to, inserted, r
 from penstock.engine.delta.start import refuse_lost, resolve, table_id
 from penstock.engine.delta.upstream_change import changes_between, chosen_option, effect
 from penstock.engine.delta.version import Version, parse
+from penstock.engine.isolation.expressions import selected
 from penstock.engine.merge.tombstones import living
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.log import DeltaLog, Origin
@@ -37,11 +38,13 @@ class DeltaReader:
         coordinates: str = "carried",
         changes_are: str = "it was skipped",
         recomputed: bool = False,
+        keep_raising: bool = False,
     ) -> None:
         """With `coordinates` "file" the rows say in which file they lie. `changes_are` says what
-        becomes of changes that others make there."""
+        becomes of changes that others make there. `keep_raising`: rows on which `where` raises are read, for
+        the table's function to reject them."""
         self._source, self._changes_are = source, changes_are
-        self._coordinates = coordinates
+        self._coordinates, self._keep_raising = coordinates, keep_raising
         self._table = table
         self._store, self._recomputed = store, recomputed
         self._name = source.table or source.uri
@@ -125,7 +128,8 @@ class DeltaReader:
         if self._source.merged:
             rows = living(rows)
         if self._source.where is not None:
-            rows = rows.where(self._source.where)
+            where = self._source.where
+            rows = selected(rows, where) if self._keep_raising else rows.where(where)
         if self._coordinates == "file":
             rows = rows.selectExpr("*", f"input_file_name() AS {FILE}")  # a stream of a Delta table has no _metadata
         return rows

@@ -21,6 +21,7 @@ from penstock.engine.files.types import decoder_schema
 from penstock.engine.files.unreadable import find_unreadable, is_about_files
 from penstock.engine.forget.function import Forgetting
 from penstock.engine.forget.suppression import Suppression
+from penstock.engine.isolation.function import Isolating
 from penstock.engine.lookups import Lookups
 from penstock.engine.merge.merging import table_schema
 from penstock.engine.protocol.entry import Entry, Pins
@@ -100,7 +101,9 @@ class FilesFunction:
         self._suppression = suppression
         self._log = DeltaLog(store, table.uri, table.name)
         self._settled: Look | None = None
-        self._inner: Forgetting | None = None
+        self._inner: Isolating | None = None
+        self.remarks: tuple[str, ...] = ()
+        """Of records that were set aside."""
         self._rows: DataFrame | None = None
         self._reading: Reading | None = None
         self._survey: Survey | None = None
@@ -137,6 +140,7 @@ class FilesFunction:
             reading = self._reading
             self._quarantine.aside = dict(reading.given_up)
             fates = self._inner.complete(self._rows, entry, rows=rows, written=True)
+            self.remarks = self._inner.remarks
             whole = True
         else:
             reading, fates, whole = self._again(batch, entry, rows)
@@ -151,7 +155,7 @@ class FilesFunction:
     def done(self) -> None:
         self._let_go()
         self._suppression.let_go()
-        self._quarantine.aside, self._reading = {}, None
+        self._quarantine.aside, self._reading, self.remarks = {}, None, ()
 
     def _prepare(self, listed: Sequence[Listed], reading: Reading, entry: Entry) -> Reading:
         """The rows of the batch, and the stages for them; columns that they bring are added to the table."""
@@ -173,9 +177,10 @@ class FilesFunction:
         self._inner = self._staged(look, stages)
         return reading
 
-    def _staged(self, look: Look, stages: StagedTable) -> Forgetting:
+    def _staged(self, look: Look, stages: StagedTable) -> Isolating:
         table, suppression = with_schema(self._table, look), self._suppression
-        return Forgetting(Staged(table, stages, self._lookups, self._quarantine, suppression), suppression)
+        staged = Staged(table, stages, self._lookups, self._quarantine, suppression)
+        return Isolating(Forgetting(staged, suppression), staged, table, self._log)
 
     def _again(self, batch: DataFrame, entry: Entry, rows: int) -> tuple[Reading, Fates, bool]:
         """The good rows are in the table already. A file that has gone since then cannot tell any more what was

@@ -54,6 +54,10 @@ class Forgetting:
         found = self._suppression.of_rejected(rows)
         return rows if found is None else rows.where(~found)
 
+    def probe(self, batch: DataFrame, entry: Entry) -> None:
+        assert isinstance(self._inner, Staged)
+        self._inner.probe(self._plain(batch), entry)
+
     def look(self, batch: DataFrame, entry: Entry) -> None:
         assert isinstance(self._inner, Staged)
         self._inner.look(self._plain(batch), entry)

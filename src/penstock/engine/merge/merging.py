@@ -64,7 +64,7 @@ class Merging:
             self._refuse_another(exchange.setting(PROPERTY))
             if not into.anew and exchange.done:
                 return
-            made = changes(rows, self._plan, self._table.write.partition_by, entry.pins.time_ms, self._table.name)
+            made = self.changes(rows, entry)
             values = values_of(made.columns, self._plan)
             found = _with_all_columns(made, exchange.schema)
             if self._plan.snapshot is None and self._plan.history == "scd1":
@@ -99,6 +99,10 @@ class Merging:
             return
         with carrying(session, entry, idempotent=into.idempotent, uri=into.uri):
             exchange.commit(come, _told(changed))
+
+    def changes(self, rows: DataFrame, entry: Entry) -> DataFrame:
+        """What the rows say, before they are held against the table."""
+        return changes(rows, self._plan, self._table.write.partition_by, entry.pins.time_ms, self._table.name)
 
     def done(self) -> None:
         kept, self._kept = self._kept, []

@@ -45,6 +45,10 @@ class Watermark:
     """Of times without a zone: counted by their own clock."""
 
 
+Place = tuple[str | int, ...]
+"""Where a record came from: topic, partition, offset; file and row; or, of records without either, "#" and hashes."""
+
+
 @dataclass(frozen=True)
 class Pins:
     """What a batch must see again if it runs again."""
@@ -53,6 +57,10 @@ class Pins:
     definition: str
     lookups: Mapping[str, int] = field(default_factory=dict)
     watermark: Watermark | None = None
+    aside: tuple[Place, ...] = ()
+    """Records of the batch on which an expression raised: they are not in the table, but in its quarantine."""
+    kept: tuple[Place, ...] = ()
+    """The same of a redrive: they stay in quarantine."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +173,10 @@ def pins_document(pins: Pins) -> dict[str, Any]:
     if pins.watermark is not None:
         marks = asdict(pins.watermark)
         document["watermark"] = marks if marks.pop("local") is False else {**marks, "local": True}
+    if pins.aside:
+        document["set_aside"] = [list(place) for place in pins.aside]
+    if pins.kept:
+        document["redrive_set_aside"] = [list(place) for place in pins.kept]
     return document
 
 
@@ -175,6 +187,8 @@ def parse_pins(document: Mapping[str, Any]) -> Pins:
         document["definition"],
         document.get("lookups", {}),
         Watermark(**marks) if marks is not None else None,
+        tuple(tuple(place) for place in document.get("set_aside", ())),
+        tuple(tuple(place) for place in document.get("redrive_set_aside", ())),
     )
 
 

@@ -3,13 +3,14 @@ table later. A table's function does not know which."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.protocol import commit
-from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.entry import Entry, Pins
 
 
 class Into(Protocol):
@@ -31,12 +32,19 @@ class Into(Protocol):
 
     def overwrite(self, rows: DataFrame, entry: Entry) -> None: ...
 
+    def repin(self, entry: Entry) -> None:
+        """Before its first write a batch has pinned more: records that are set aside."""
 
-@dataclass(frozen=True)
+
+@dataclass
 class Table:
     uri: str
     idempotent: bool = False
     anew: bool = False
+    store: Callable[[Pins], None] | None = None
+    """Keeps the pins beside the offsets of the batch."""
+    entry: Entry | None = field(default=None, init=False)
+    """As the function has pinned it anew; None if it has not."""
 
     def there(self, session: SparkSession) -> DataFrame:
         return session.read.format("delta").load(self.uri)
@@ -46,6 +54,11 @@ class Table:
 
     def overwrite(self, rows: DataFrame, entry: Entry) -> None:
         commit.overwrite(rows, self.uri, entry, idempotent=self.idempotent)
+
+    def repin(self, entry: Entry) -> None:
+        if self.store is not None:
+            self.store(entry.pins)
+        self.entry = entry
 
 
 def in_files(rows: DataFrame, files: int) -> DataFrame:

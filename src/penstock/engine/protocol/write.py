@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -170,7 +171,8 @@ class BatchWriter:
         self._begun = True  # only the first batch of a query can be one that was begun before
         pinned = function.pin(batch, self._tail.entry.pins, planned.after)
         lookups = {**pinned.lookups, **(begun.lookups if begun else {})}
-        pins = Pins(planned.time_ms, target.definition, lookups, pinned.watermark)
+        aside = begun.aside if begun is not None and begun.definition == target.definition else ()
+        pins = Pins(planned.time_ms, target.definition, lookups, pinned.watermark, aside)
         store_pins(target.store, target.checkpoint, number, pins)
         return pins
 
@@ -200,8 +202,10 @@ class BatchWriter:
 
     def _commit(self, batch: DataFrame, entry: Entry, function: Function) -> Tail:
         target, log = self._target, self._target.log
-        into = Table(target.uri, target.idempotent)
+        keep = partial(store_pins, target.store, target.checkpoint, entry.batch)
+        into = Table(target.uri, target.idempotent, store=keep)
         function.write(batch, entry, into, files=self._files(entry, batch))
+        entry = into.entry or entry
         written = confirm(self._tail, log, entry)
         if written is not None:
             return written

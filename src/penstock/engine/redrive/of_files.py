@@ -20,6 +20,7 @@ from penstock.engine.files.manifest import Manifest
 from penstock.engine.files.reader import FilesReader
 from penstock.engine.forget.function import Forgetting
 from penstock.engine.forget.suppression import Suppression
+from penstock.engine.isolation.function import Isolating
 from penstock.engine.lookups import Lookups
 from penstock.engine.redrive.runnable import Runnable
 from penstock.engine.replay.fill import Work
@@ -40,7 +41,7 @@ def of_files(work: Work, rejected: DataFrame) -> Runnable:
     suppression = Suppression(work.table, work.store)
     staged = Staged(with_schema(work.table, look), stages, Lookups(work.table, work.store), None, suppression)
     return Runnable(
-        Forgetting(staged, suppression),
+        Isolating(Forgetting(staged, suppression), staged, work.table, work.log, redriving=True),
         rejected.where(again),
         partial(_lines, rows),
         rejected.where(~again),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from penstock.engine.identifiers import quote
+from penstock.engine.isolation.expressions import selected
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.errors import UsageError
 from penstock.plan.model import DeltaSource, KafkaSource, TablePlan
@@ -49,11 +50,18 @@ def as_batch(rejected: DataFrame, table: TablePlan) -> DataFrame:
     if isinstance(table.source, KafkaSource):
         return once.selectExpr(*(f"{value} AS `{name}`" for name, value in _OF_KAFKA.items()))
     if table.input.raw:
-        return once.selectExpr(*(f"{_raw(name, table)} AS {quote(own)}" for name, own in table.input.raw.items()))
+        raw = once.selectExpr(*(f"{_raw(name, table)} AS {quote(own)}" for name, own in table.input.raw.items()))
+        return _chosen(raw, table)
     assert isinstance(table.source, DeltaSource)
     # Their text is not exact, so they are looked up where they came from.
     upstream = rejected.sparkSession.read.format("delta").load(table.source.uri)
-    return upstream.join(once.select(SOURCE), SOURCE, "left_semi")
+    return _chosen(upstream.join(once.select(SOURCE), SOURCE, "left_semi"), table)
+
+
+def _chosen(rows: DataFrame, table: TablePlan) -> DataFrame:
+    """Those that the table reads: `where` may have raised on a row, and say by now that it is none of its rows."""
+    where = table.source.where if isinstance(table.source, DeltaSource) else None
+    return rows if where is None else selected(rows, where)
 
 
 def _raw(name: str, table: TablePlan) -> str:

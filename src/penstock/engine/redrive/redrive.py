@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -20,10 +20,11 @@ from pyspark.sql import functions as F
 from penstock.engine.files.reader import FilesReader
 from penstock.engine.forget.function import Forgetting
 from penstock.engine.forget.suppression import Suppression
+from penstock.engine.isolation.function import Isolating
 from penstock.engine.lookups import Lookups
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.commit import append_nothing, confirm, must_confirm
-from penstock.engine.protocol.entry import WHOLE, Counts, Entry, Pins
+from penstock.engine.protocol.entry import WHOLE, Counts, Entry, Pins, Place
 from penstock.engine.protocol.fates import (
     DROPPED,
     DUPLICATES,
@@ -75,13 +76,24 @@ def redrive(work: Work, condition: str | None) -> list[Redriven]:
         marked = Marked(work.spark, work.store, work.table)
         done: list[Redriven] = []
         if (cut_off := marked.open()) is not None:
-            done.append(_run(work, marked, cut_off, marked.of(cut_off).count()))
+            done.append(_run_or_leave(work, marked, cut_off, marked.of(cut_off).count()))
         name = uuid.uuid4().hex
         if rows := marked.mark(name, condition):
-            done.append(_run(work, marked, name, rows))
+            done.append(_run_or_leave(work, marked, name, rows))
         return done
     finally:
         work.lock.release()
+
+
+def _run_or_leave(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
+    """What a definition cannot run at all stays as it was: left marked, it would come before every later redrive."""
+    try:
+        return _run(work, marked, name, rows)
+    except Terminal:
+        tail = read_tail(work.log)
+        if tail is not None and not _appended(work, tail, name):
+            marked.settle(name, marked.of(name), files=1 + rows // MOST_IN_FILE)
+        raise
 
 
 def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
@@ -93,11 +105,19 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
     known = _landed_by(rejected, table.uri, before) if table.write.merge is None else None
     unsure = _of_two_records(rejected) if known is None else _of_two_records(rejected).union(known).distinct()
     batch = runnable.batch(rejected.join(unsure, SOURCE, "left_anti"))
-    pins = Pins(time.time_ns() // 1_000_000, table.definition, Lookups(table, work.store).newest())
+    pins = Pins(
+        time.time_ns() // 1_000_000,
+        table.definition,
+        Lookups(table, work.store).newest(),
+        aside=tail.entry.pins.aside,  # of the last batch, which runs again if the checkpoint is rebuilt
+        kept=_set_aside(appended),
+    )
     entry = replace(tail.carried, kind="redrive", pins=pins, note=f"redrive {name}")
     try:
         if not appended:
-            function.write(batch, entry, Table(table.uri, work.idempotent), files=1 + rows // MOST_IN_FILE)
+            into = Table(table.uri, work.idempotent)
+            function.write(batch, entry, into, files=1 + rows // MOST_IN_FILE)
+            entry = into.entry or entry
             landed = _landed(work, tail, entry)
             fates: Fates = function.counted(batch, entry, landed)
         else:
@@ -126,7 +146,8 @@ def _runnable(work: Work, rejected: DataFrame) -> Runnable:
     assert made.stages is not None
     suppression = Suppression(table, work.store)
     staged = Staged(table, made.stages, Lookups(table, work.store), None, suppression)
-    return Runnable(Forgetting(staged, suppression), rejected, partial(as_batch, table=table))
+    function = Isolating(Forgetting(staged, suppression), staged, table, work.log, redriving=True)
+    return Runnable(function, rejected, partial(as_batch, table=table))
 
 
 def _untouched(work: Work, rows: DataFrame, *, landed: bool) -> DataFrame:
@@ -168,6 +189,12 @@ def _appended(work: Work, tail: Tail, name: str) -> list[Commit]:
         elif found:
             break
     return found[::-1]
+
+
+def _set_aside(appended: Sequence[Commit]) -> tuple[Place, ...]:
+    """Records on which an expression raised when the rows were appended."""
+    entry = appended[0].entry if appended else None
+    return entry.pins.kept if entry is not None else ()
 
 
 def _refuse_unknown(work: Work, appended: Commit, name: str) -> None:

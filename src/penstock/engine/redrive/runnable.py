@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from penstock.engine.forget.function import Forgetting
+from penstock.engine.isolation.function import Isolating
 
 
 @dataclass(frozen=True)
 class Runnable:
-    function: Forgetting
+    function: Isolating
     rejected: DataFrame
     """Rows of the quarantine."""
     batch: Callable[[DataFrame], DataFrame]

@@ -101,6 +101,8 @@ def fill(work: Work, opened: Tail, say: Say = lambda _: None) -> Filled:
     try:
         say("rows are written")
         function.write(covered.rows, entry, refill, files=0)
+        for remark in getattr(function, "remarks", ()):
+            say(remark)
         entry = refill.entry or entry
         say("rows are committed")
         acquire_commit(work.lock, table.name)

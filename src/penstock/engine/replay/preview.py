@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from penstock.engine.forget.function import Forgetting
+from penstock.engine.isolation.function import Isolating
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.ledger import Tail
@@ -26,7 +27,7 @@ from penstock.plan.model import TablePlan
 class Shown:
     """Takes the rows of a table's function and keeps them as what they are: a query."""
 
-    anew, idempotent = True, False
+    anew, idempotent, lazy = True, False, True
 
     def __init__(self, uri: str, kept: DataFrame | None) -> None:
         self.uri, self._kept = uri, kept
@@ -39,6 +40,9 @@ class Shown:
         self._parts.append(rows)
 
     overwrite = append
+
+    def repin(self, entry: Entry) -> None:
+        pass
 
     def rows(self, schema: StructType, session: SparkSession) -> DataFrame:
         parts = [*self._parts, *([self._kept] if self._kept is not None else [])]
@@ -76,8 +80,8 @@ def preview(work: Work, tail: Tail, at: int | None, after: tuple[str, ...]) -> I
 
 
 def _rejected(function: Function, rows: DataFrame, entry: Entry, table: TablePlan) -> DataFrame | None:
-    staged = isinstance(function, Staged) or (isinstance(function, Forgetting) and function.staged)
+    staged = isinstance(function, Staged | Isolating) or (isinstance(function, Forgetting) and function.staged)
     if not table.may_reject or not staged:
         return None
-    assert isinstance(function, Staged | Forgetting)
+    assert isinstance(function, Staged | Forgetting | Isolating)
     return function.rejected(rows, entry)

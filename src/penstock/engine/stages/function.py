@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.engine import bronze
 from penstock.engine.identifiers import quote
+from penstock.engine.isolation.expressions import cannot_raise, error_of
 from penstock.engine.protocol.entry import Pins
 from penstock.engine.stages.audit import audit
 from penstock.engine.stages.batch_time import with_batch_time
@@ -22,15 +23,17 @@ from penstock.engine.stages.coordinates import SOURCE, with_source
 from penstock.engine.stages.csv import CsvDecoder, TextDecoder
 from penstock.engine.stages.debezium import KEY, DebeziumDecoder
 from penstock.engine.stages.decode import PARSED, Decoded, Decoder, case, literal, reason
+from penstock.engine.stages.expect import RAISED
 from penstock.engine.stages.json import UNKNOWN, JsonDecoder
 from penstock.engine.stages.judge import BAD, GONE, Judged, judge
 from penstock.engine.stages.observed import Observed
 from penstock.engine.stages.rejects import FAILED, NOTHING_FAILED, RAW, raw_columns, reject, size_of
 from penstock.engine.stages.transform import Transform, load_transform
-from penstock.engine.stages.years import DETAIL, MARK, marks, outside_years
+from penstock.engine.stages.years import DETAIL as OUTSIDE
+from penstock.engine.stages.years import MARK, marks, outside_years
 from penstock.errors import Terminal
 from penstock.plan.files import FilesSource
-from penstock.plan.model import KafkaSource, TablePlan
+from penstock.plan.model import DeltaSource, KafkaSource, TablePlan
 from penstock.plan.stages import KEY as MERGE_KEY
 from penstock.plan.stages import SEQUENCE, DecodePlan, Expectation
 
@@ -40,6 +43,11 @@ _NO_SOURCE = {
     "file": "CAST(NULL AS STRUCT<file: STRING, row: BIGINT>)",
 }
 _KEPT, _TEXT = "__kept", "__text"
+_WHERE = "__where"
+"""What `from.where` raised on a row; only where it can."""
+FROM_WHERE = "from.where"
+TRANSFORM_FAILED = "transform_failed"
+DETAIL = "__detail"
 OpenDecoder = Callable[[DecodePlan, str | None], Decoder]
 
 
@@ -60,6 +68,7 @@ class StagedTable:
         assert table.stages is not None
         self._table, self._stages = table, table.stages
         self._decoder = decoder or _decoder
+        self._where_raises: bool | None = None
         transform = table.stages.transform
         self._transform: Transform | None = None
         if table.stages.audit is not None:
@@ -123,11 +132,16 @@ class StagedTable:
         return decoded.frame.selectExpr(*kept, f"IF(size({FAILED}) > 0, {expectation}, {decoded.why}) AS why")
 
     def _unmet(self) -> str:
-        """The reason of a row that did not meet what was expected of it."""
-        named = reason("expectation", f"array_join({FAILED}, ', ')")
+        """The reason of a row that did not meet what was expected of it, or on which an expression raised that is not
+        an expectation, or that holds a time beyond the years that a table can hold."""
+        told = f"array_join({FAILED}, ', ')"
+        own = " OR ".join(
+            f"startswith(get({FAILED}, 0), {literal(f'{name}{RAISED}')})" for name in (FROM_WHERE, MERGE_KEY, SEQUENCE)
+        )
+        named = case([(f"coalesce({own}, false)", reason(TRANSFORM_FAILED, told))], reason("expectation", told))
         if isinstance(self._table.source, FilesSource):
             column = f"substring(get({FAILED}, 0), {len(MARK) + 1})"
-            outside = reason("out_of_range", f"concat({column}, {literal(f': {DETAIL}')})")
+            outside = reason("out_of_range", f"concat({column}, {literal(f': {OUTSIDE}')})")
             named = case([(f"startswith(get({FAILED}, 0), '{MARK}')", outside)], named)
         merge = self._table.write.merge
         if merge is None:
@@ -158,6 +172,27 @@ class StagedTable:
         found = rows.groupBy(SOURCE).agg(failed)
         return came.join(F.broadcast(found) if few else found, SOURCE).select(*RAW, SOURCE, FAILED)
 
+    def set_aside(self, batch: DataFrame, pins: Pins, detail: Callable[[DataFrame], Column]) -> DataFrame:
+        """Records on which an expression raised, as `explained` gives rejected rows. `detail` says what it raised; the
+        batch may have a column DETAIL for that."""
+        records = self._records(batch, pins)
+        raw = raw_columns(self._table, [name for name in records.columns if name != DETAIL])
+        told = records.withColumn(DETAIL, detail(records))
+        return told.selectExpr(
+            *(f"CAST({raw.get(n, 'NULL')} AS {kind}) AS {n}" for n, kind in RAW.items()),
+            SOURCE,
+            f"{NOTHING_FAILED} AS {FAILED}",
+            f"{reason(TRANSFORM_FAILED, DETAIL)} AS why",
+        )
+
+    def _where(self, batch: DataFrame) -> str | None:
+        """`from.where`, if it could raise on a row."""
+        source = self._table.source
+        where = source.where if isinstance(source, DeltaSource) else None
+        if where is not None and self._where_raises is None:
+            self._where_raises = not cannot_raise(batch.where(where))
+        return where if self._where_raises else None
+
     def _records(self, batch: DataFrame, pins: Pins) -> DataFrame:
         records = bronze.rows(batch, self._table, pins) if isinstance(self._table.source, KafkaSource) else batch
         return with_source(records, self._table.input)
@@ -165,23 +200,23 @@ class StagedTable:
     def _decoded(self, batch: DataFrame, pins: Pins) -> Judged:
         table, stages = self._table, self._stages
         records = self._records(batch, pins)
-        raw = raw_columns(table, records.columns)
+        columns = records.columns
+        raw = raw_columns(table, columns)
         expectations = () if self._transform is not None else _at(stages.expect, pins)
         place = f"to_json({SOURCE})"
+        where = self._where(batch)
+        if where is not None:
+            records = records.withColumn(_WHERE, error_of(records.sparkSession, where))
+        raised = f"{_WHERE} IS NOT NULL" if where is not None else "false"
+        told = f"array(concat('{FROM_WHERE}{RAISED}', {_WHERE}))"
+        faults = f"IF({raised}, {told}, {NOTHING_FAILED})" if where is not None else NOTHING_FAILED
         if stages.decode is None:
-            columns = records.columns
-            kept = partial(reject, raw, SOURCE)
+            kept, size = partial(reject, raw, SOURCE), size_of(raw)
+            bad = f"({raised})"
             outside = outside_years(records.schema) if isinstance(table.source, FilesSource) else {}
-            return judge(
-                records,
-                columns,
-                expectations,
-                bad=f"({' OR '.join(outside.values())})" if outside else "false",
-                marked=marks(outside) if outside else NOTHING_FAILED,
-                place=place,
-                reject=kept,
-                size=size_of(raw),
-            )
+            if outside:  # files have no `where`
+                bad, faults = f"({' OR '.join(outside.values())})", marks(outside)
+            return judge(records, columns, expectations, bad=bad, place=place, reject=kept, size=size, faults=faults)
         decoded, _ = self._read(records, raw)
         keep = [name for name in stages.decode.keep if name != SOURCE]
         columns = [*(name for name, _ in decoded.columns), *keep, SOURCE]
@@ -189,13 +224,15 @@ class StagedTable:
             *(f"{value} AS {quote(name)}" for name, value in decoded.columns),
             *map(quote, keep),
             SOURCE,
-            f"{decoded.bad} AS {BAD}",
+            f"({decoded.bad} OR {raised}) AS {BAD}",
+            *([_WHERE] if where is not None else []),
             f"{decoded.gone} AS {GONE}",
             *(f"{value} AS `__raw_{name}`" for name, value in raw.items() if value != "NULL"),
         )
         held = {name: f"`__raw_{name}`" for name, value in raw.items() if value != "NULL"}
-        kept = partial(reject, held, SOURCE)
-        return judge(frame, columns, expectations, bad=BAD, gone=GONE, place=place, reject=kept, size=size_of(held))
+        kept, size = partial(reject, held, SOURCE), size_of(held)
+        found = {"bad": BAD, "gone": GONE, "place": place}
+        return judge(frame, columns, expectations, **found, reject=kept, size=size, faults=faults)
 
     def with_unknown(self, batch: DataFrame, pins: Pins) -> DataFrame:
         """Of the good records that have a field which the schema does not name, even if it holds no value: the first

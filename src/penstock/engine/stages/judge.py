@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.engine.identifiers import quote
-from penstock.engine.stages.expect import checks
+from penstock.engine.stages.expect import checked, checks
 from penstock.engine.stages.observed import Observed
 from penstock.engine.stages.rejects import NOTHING_FAILED
 from penstock.plan.stages import Expectation
@@ -81,13 +81,13 @@ def judge(
     reject: Callable[[str], str],
     size: str,
     gone: str = "false",
-    marked: str = NOTHING_FAILED,
+    faults: str = NOTHING_FAILED,
 ) -> Judged:
     """`bad` marks rows that are out whatever the expectations say, `gone` those that are dropped so. `place`, `reject`
     and `size` are expressions: where a row came from, what is kept of it if it is out, made of what it failed, and how
-    large that is. `marked`: what rows failed that are out by `bad`."""
+    large that is. So is `faults`: what a row that is bad has failed."""
     found = checks(expectations, place)
-    marks = frame.selectExpr(
+    marks = checked(frame, expectations, f"({bad} OR {gone})").selectExpr(
         "*",
         f"{bad} OR (NOT {gone} AND {found.rejected}) AS {OUT}",
         f"NOT {bad} AND ({gone} OR (NOT ({found.rejected}) AND {found.dropped})) AS {DROP}",
@@ -100,7 +100,7 @@ def judge(
     )
     names = tuple(name for name, _ in found.counts)
     kept = [*map(quote, columns), OUT, DROP, FINE, *(f"`{UNMET}{name}`" for name in names)]
-    failed = f"IF({bad}, {marked}, {found.failed})"
+    failed = f"IF({bad}, {faults}, {found.failed})"
     large = f"{size} > {LARGEST_BROUGHT}"
     whole = numbered.selectExpr(
         *kept,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 
+from penstock.engine.isolation.failure import TransformRaised, described, of_exception
 from penstock.engine.stages.batch_time import with_batch_time
 from penstock.errors import Terminal
 from penstock.plan.stages import TransformPlan
@@ -43,12 +46,21 @@ def _python(file: Path, name: str, table: str) -> Transform:
     def run(rows: DataFrame, lookups: Mapping[str, DataFrame], _: int) -> DataFrame:
         try:
             made = function(rows, **lookups)
+        except AnalysisException as error:
+            failure = described(error) or of_exception(error)
+            frames = of_exception(error).frames or failure.frames
+            raise Terminal(
+                f"{name} does not fit its source: {replace(failure, frames=frames).full}",
+                where=f"{table} ({_line(error, file)})",
+                hint="`penstock plan` shows the definition",
+            ) from error
         except PySparkException:
             raise
         except Exception as error:
-            raise Terminal(
-                f"{name} failed: {type(error).__name__}: {error}", where=f"{table} ({_line(error, file)})"
-            ) from error
+            logging.getLogger("penstock.transform").error("%s of %s failed", name, table, exc_info=error)
+            failure = of_exception(error)
+            told = replace(failure, message=f"{name} failed: {failure.message}")
+            raise TransformRaised(told, where=f"{table} ({_line(error, file)})") from error
         if not isinstance(made, DataFrame):
             raise Terminal(f"{name} gave {type(made).__name__}, not a DataFrame", where=f"{table} ({file})")
         return made

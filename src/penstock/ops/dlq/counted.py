@@ -26,8 +26,12 @@ MOST_KINDS = 100
 """So many are told apart; of a quarantine with more, the rest is counted together."""
 _QUOTES = ("malformed_csv", "not_an_object", "refused")
 """Reasons whose detail is a piece of the record, or somebody else's words: each would be a kind of its own."""
+_ERROR = r"^((?:from|merge)\.\w+: )?(\[[\w.]+\]|[\w.]+)[\s\S]*$"
+"""What an expression raised: its name, and where in the definition, if that stands before it."""
+_RAISED = r": \[[\w.]+\][\s\S]*$"
 _KIND = (
-    f"CASE WHEN {REASON} = 'expectation' THEN {DETAIL} "
+    rf"CASE WHEN {REASON} = 'expectation' THEN regexp_replace({DETAIL}, '{_RAISED}', '') "
+    rf"WHEN {REASON} = 'transform_failed' THEN regexp_replace({DETAIL}, '{_ERROR}', '\1\2') "
     f"WHEN {REASON} IN ({', '.join(map(literal, _QUOTES))}) THEN '' "
     rf"ELSE regexp_replace(left(split_part(split_part({DETAIL}, ':', 1), ';', 1), 80), '([\[ ])[0-9]+', '\1…', 'g') END"
 )

@@ -61,7 +61,8 @@ class Around:
 
     def reader(self) -> DeltaReader:
         store, coordinates = store_of(self.source, self.store), self.table.input.coordinates
-        return DeltaReader(self.source, store, self.table.name, coordinates=coordinates)
+        raising = self.table.stages is not None and self.table.may_reject
+        return DeltaReader(self.source, store, self.table.name, coordinates=coordinates, keep_raising=raising)
 
     @contextmanager
     def reading(self, version: int) -> Iterator[None]:

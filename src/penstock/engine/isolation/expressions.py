@@ -1,0 +1,64 @@
+"""Expressions that may raise on a row, guarded; and rows that nothing is evaluated before its time on.
+
+Python's side of jar_data/java/penstock/isolation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from py4j.java_gateway import JavaClass
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as JvmColumn
+
+from penstock.errors import SetupError
+
+
+def attempt(spark: SparkSession, expression: str) -> Column:
+    """The value of an expression, NULL on a row on which it raises."""
+    return JvmColumn(own_class(spark, "Attempt").column(_jvm_column(expression)))
+
+
+def error_of(spark: SparkSession, expression: str) -> Column:
+    """What an expression raises on a row, in one line; NULL if it has a value."""
+    return JvmColumn(own_class(spark, "ErrorOf").column(_jvm_column(expression)))
+
+
+def fenced(rows: DataFrame) -> DataFrame:
+    """The same rows; no later expression is moved before what chose them."""
+    spark = rows.sparkSession
+    return DataFrame(own_class(spark, "Fence").around(rows._jdf), spark)
+
+
+def selected(rows: DataFrame, where: str) -> DataFrame:
+    """The rows that meet a condition, and those on which it raises: what becomes of these is decided later."""
+    plain = rows.where(where)
+    if cannot_raise(plain):
+        return plain
+    spark = rows.sparkSession
+    return rows.where(F.coalesce(attempt(spark, where), error_of(spark, where).isNotNull()))
+
+
+def cannot_raise(filtered: DataFrame) -> bool:
+    """Whether the condition of a filter is made of nothing but comparisons of columns and values."""
+    return bool(own_class(filtered.sparkSession, "Failures").cannotRaise(filtered._jdf))
+
+
+def own_class(spark: SparkSession, name: str) -> Any:
+    """A class of penstock.isolation."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    found = getattr(jvm.penstock.isolation, name)
+    if not isinstance(found, JavaClass):
+        from penstock.engine.jars import own_jar
+
+        raise SetupError(
+            "this Spark session lacks Penstock's own jar",
+            hint=f"let Penstock make the session, or put {own_jar()} onto the driver's class path: "
+            "spark.driver.extraClassPath",
+        )
+    return found
+
+
+def _jvm_column(expression: str) -> Any:
+    return F.expr(f"({expression})")._jc
