@@ -100,8 +100,9 @@ def _verify(look: Look, held: Held | None) -> None:
 def _say_stale(look: Look) -> None:
     found = stale_against(look.table, look.tail, look.store)
     if found is not None:
-        look.report.notes.append(
-            f"stale: {found.upstream} was made anew in its version {found.version}, and it was not yet: {found.hint}"
+        look.report.doubts.append(
+            f"stale: {found.upstream} was rebuilt in its version {found.version}, and this table was not yet: "
+            f"{found.hint}"
         )
 
 

@@ -39,7 +39,8 @@ class Asked:
     tables: tuple[str, ...] = ()
     deep: bool = False
     no_recompute: bool = False
-    allow_unverifiable: bool = False
+    allow_behind: bool = False
+    allow_partial: bool = False
     report: str | None = None
 
     @property
@@ -47,16 +48,17 @@ class Asked:
         words = ["penstock", "verify", *self.tables]
         words += ["--deep"] if self.deep else []
         words += ["--no-recompute"] if self.no_recompute else []
-        words += ["--allow-unverifiable"] if self.allow_unverifiable else []
+        words += ["--allow-behind"] if self.allow_behind else []
+        words += ["--allow-partial"] if self.allow_partial else []
         words += ["--report", self.report] if self.report else []
         return shlex.join(words)
 
 
-def audit_document(
-    plan: Plan, tables: Sequence[TablePlan], reports: Sequence[Report], asked: Asked, *, complete: bool
-) -> dict[str, Any]:
+def audit_document(plan: Plan, tables: Sequence[TablePlan], reports: Sequence[Report], asked: Asked) -> dict[str, Any]:
+    """`complete`: every table is; `ok`: the exit code is 0, with what the command allows."""
     return {
-        "complete": complete,
+        "complete": all(one.verdict == "complete" for one in reports),
+        "ok": all(one.ok(allow_behind=asked.allow_behind, allow_partial=asked.allow_partial) for one in reports),
         "project": plan.name,
         "folder": plan.root,
         "lake": plan.lake,

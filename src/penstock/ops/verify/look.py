@@ -29,6 +29,12 @@ class Look:
         self.progress(self.table.name, what, 0.0)
         return lambda part: self.progress(self.table.name, what, part)
 
+    @property
+    def began(self) -> tuple[str, ...]:
+        """Where the table began to read; () if that is no longer known. Known once the ledger was walked along."""
+        chain = self.report.chain
+        return self.tail.entry.began or (chain.began if chain is not None else ())
+
     def walk(self, rows_at: RowsAt) -> Chain:
         """`rows_at` is asked where people changed the table by hand."""
         report, tail, table = self.report, self.tail, self.table
@@ -42,7 +48,9 @@ class Look:
 
 def _foreign(chain: Chain, report: Report) -> None:
     if chain.earlier_rows:
-        report.notes.append(f"{chain.earlier_rows} rows were in the table before its ledger began: not looked into")
+        report.doubts.append(
+            f"{chain.earlier_rows:,} rows were in the table before its ledger began: they were not looked into"
+        )
     for one in chain.foreign:
         what = f"version {one.version} ({one.operation})"
         if one.undecided:

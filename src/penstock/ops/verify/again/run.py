@@ -34,6 +34,7 @@ def left_out(tables: Sequence[TablePlan], reports: Sequence[Report], why: str) -
         for check in report.checks:
             if check.outcome == "not made":
                 check.said += f" ({why})"
+                check.left_out = True
 
 
 def check_again(
