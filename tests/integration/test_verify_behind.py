@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,12 +93,12 @@ def test_a_table_that_starts_late_says_from_where_and_what_is_not_part_of_it(
 ) -> None:
     name = topic(partitions=1)
     late = {"from": {"table": "bronze.t", "starting": {"version": 2}}, "decode": DECODE}
-    produce(broker.bootstrap, name, 5)
+    produce(broker.bootstrap, name, 5, partitions=[0])
     first = project(
         {"bronze.t": {"from": {"kafka": name}}, "bronze.late": {"from": {"kafka": name, "starting": "latest"}}}
     )
     run_well(spark, first)
-    produce(broker.bootstrap, name, 3)
+    produce(broker.bootstrap, name, 3, partitions=[0])
     run_well(spark, first)
     plan = project(
         {
@@ -126,20 +127,18 @@ def test_rows_from_before_the_ledger_make_a_table_partial(
     from penstock.ops.reset.plan import plan_reset
 
     name = topic(partitions=1)
-    produce(broker.bootstrap, name, 5)
+    produce(broker.bootstrap, name, 5, partitions=[0])
     plan = project({"bronze.t": {"from": {"kafka": name}}})
     run_well(spark, plan)
     (table,) = plan.tables
     rows = spark.read.format("delta").load(table.uri).collect()
     schema = spark.read.format("delta").load(table.uri).schema
-    import shutil
-
     shutil.rmtree(table.uri)
     shutil.rmtree(table.checkpoints)
     spark.createDataFrame(rows, schema).coalesce(1).write.format("delta").save(table.uri)
-    made = plan_reset(table, LocalStore(), '{"%s": {"0": 5}}' % name)
+    made = plan_reset(table, LocalStore(), json.dumps({name: {"0": 5}}))
     carry_out(spark, plan, table, made, Sources(lambda _: LocalStore()).open(table))
-    produce(broker.bootstrap, name, 2)
+    produce(broker.bootstrap, name, 2, partitions=[0])
     run_well(spark, plan)
     (report,) = verify(plan.tables, LocalStore())
     assert report.verdict == "partial" and not report.ok(allow_behind=True) and report.ok(allow_partial=True)

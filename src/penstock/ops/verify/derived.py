@@ -12,7 +12,7 @@ from penstock.engine.delta.version import parse
 from penstock.errors import PenstockError
 from penstock.ops.broker import Held
 from penstock.ops.stale import stale_against
-from penstock.ops.verify.again.due import not_made
+from penstock.ops.verify.again.due import ALIVE, not_made
 from penstock.ops.verify.balance import conserved, unbalanced
 from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.compare import compare
@@ -69,8 +69,7 @@ def _verify(look: Look, held: Held | None) -> None:
             report.notes.append(f"{report.quarantined:,} rows came too late or without a time, and are in quarantine")
         return
     if table.write.merge is not None:
-        report.rows = count_at(table.uri, look.tail.version, "NOT _deleted")
-        report.notes.append("its rows are changed in place, and deleted ones are not counted: by counts alone")
+        report.rows = count_at(table.uri, look.tail.version, ALIVE)
         _balance(look, chain, _quarantined(look, None).rows)
         return
     if rows is None:
@@ -122,6 +121,7 @@ def _quarantined(look: Look, columns: Columns | None) -> Coordinates:
     place = quarantine_of(table.name, table.uri)
     if not table.may_reject or not look.store.names(f"{place.uri}/_delta_log"):
         return Coordinates()
+    look.report.problems += [f"quarantine: {one}" for one in look.damaged_files(place.uri, None)]
     where = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
     if columns is None:
         return Coordinates(rows=count_at(place.uri, None, where))

@@ -9,6 +9,7 @@ from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import Store
 from penstock.ops.verify.chain import Chain
+from penstock.ops.verify.data_files import damaged
 from penstock.ops.verify.report import Report
 from penstock.ops.verify.walk import RowsAt, read_chain
 from penstock.plan.model import TablePlan
@@ -43,7 +44,16 @@ class Look:
         log = DeltaLog(self.store, table.uri, table.name)
         chain = report.chain = read_chain(log, tail.version, rows_at, self.step("reading the ledger"))
         _foreign(chain, report)
+        self.step("looking at its files")
+        report.problems += self.damaged_files(table.uri, tail.version)
         return chain
+
+    def damaged_files(self, uri: str, version: int | None) -> list[str]:
+        """What the log names and is not there as it says. What cannot be read of the log itself shows elsewhere."""
+        try:
+            return [f"data file {one}" for one in damaged(self.store, uri, version)]
+        except Exception:
+            return []
 
 
 def _foreign(chain: Chain, report: Report) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Terminal
 from penstock.ops.verify.coordinates import Columns, Coordinates, read_coordinates
@@ -58,11 +58,25 @@ def rows_at(table: Rows) -> RowsAt:
 
 
 def count_at(uri: str, version: int | None, where: str = "TRUE") -> int:
+    """Terminal if they cannot be read."""
+    return sum(int(one) for (one,) in query(uri, version, f"SELECT count(*) FROM rows WHERE {where}"))
+
+
+def query(uri: str, version: int | None, sql: str) -> list[tuple[Any, ...]]:
+    """Over the rows of a table, which the SQL calls `rows`. Terminal if they cannot be read."""
     from deltalake import QueryBuilder
 
-    engine = QueryBuilder().register("rows", open_table(uri, version))
-    batches = engine.execute(f"SELECT count(*) FROM rows WHERE {where}")
-    return sum(int(one) for batch in batches for one in batch.column(0).to_pylist())
+    try:
+        batches = QueryBuilder().register("rows", open_table(uri, version)).execute(sql)
+        return [
+            row
+            for batch in batches
+            for row in zip(*(batch.column(i).to_pylist() for i in range(batch.num_columns)), strict=True)
+        ]
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the query engine raises plain Exception; a panic in it is not even that
+        raise Terminal(f"the rows of {uri} cannot be read: {_plain(error)}") from None
 
 
 def open_table(uri: str, version: int | None = None) -> DeltaTable:
