@@ -194,7 +194,8 @@ def test_a_data_file_that_is_gone_is_a_problem(orders: BronzeTable) -> None:
         path.unlink()
     report = checked(orders)
     assert report.verdict == "wrong"
-    assert "cannot be read" in report.problems[0]
+    assert "(100 rows, added in version 1 by batch 1.1) is not there" in report.problems[0]
+    assert "cannot be read" in report.problems[1]
 
 
 def test_a_stream_that_goes_on_does_not_disturb_the_answer(

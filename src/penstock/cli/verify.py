@@ -75,7 +75,7 @@ def command(
     with page_file(report) as write:
         with Bar() as bar:
             store = open_store(plan)
-            reports = verify(chosen, store, bar.step)
+            reports = verify(chosen, store, bar.step, plan.tables)
             if no_recompute:
                 left_out(chosen, reports, "--no-recompute")
             else:

@@ -14,6 +14,7 @@ from penstock.ops.broker import Held
 from penstock.ops.stale import stale_against
 from penstock.ops.verify.again.due import ALIVE, not_made
 from penstock.ops.verify.balance import conserved, unbalanced
+from penstock.ops.verify.by_batch import wrong_batches, wrong_rejects
 from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.compare import compare
 from penstock.ops.verify.coordinates import IN_SOURCE, Columns, Coordinates, summed
@@ -94,6 +95,8 @@ def _verify(look: Look, held: Held | None) -> None:
         before_the_log(look, chain, found)
     _compare(look, chain, held, summed(found, quarantined))
     _balance(look, chain, quarantined.rows)
+    if not chain.foreign and not any(one.skipped or one.again for one in chain.accepted):
+        report.problems += wrong_batches(look, found)
 
 
 def _say_stale(look: Look) -> None:
@@ -141,6 +144,8 @@ def _balance(look: Look, chain: Chain, quarantined: int) -> None:
     if not chain.foreign:
         report.unbalanced = list(unbalanced(look, report.conserved, report.rows, quarantined))
         report.problems += report.unbalanced
+        if not report.conserved.uncounted and look.table.may_reject:
+            report.problems += wrong_rejects(look)
 
 
 def _compare(look: Look, chain: Chain, held: Held | None, found: Coordinates) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import Store
 from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.data_files import damaged
+from penstock.ops.verify.log_counts import count_problems
 from penstock.ops.verify.report import Report
 from penstock.ops.verify.walk import RowsAt, read_chain
 from penstock.plan.model import TablePlan
@@ -25,6 +26,8 @@ class Look:
     tail: Tail
     report: Report
     progress: Progress
+    tables: Mapping[str, TablePlan] = field(default_factory=dict)
+    """Those that are known beside it, by their names."""
 
     def step(self, what: str) -> Callable[[float], None]:
         self.progress(self.table.name, what, 0.0)
@@ -44,6 +47,7 @@ class Look:
         log = DeltaLog(self.store, table.uri, table.name)
         chain = report.chain = read_chain(log, tail.version, rows_at, self.step("reading the ledger"))
         _foreign(chain, report)
+        report.problems += count_problems(self.store, table, chain.first_version, tail.version)
         self.step("looking at its files")
         report.problems += self.damaged_files(table.uri, tail.version)
         return chain

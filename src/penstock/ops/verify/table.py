@@ -23,8 +23,15 @@ from penstock.ops.verify.runner_state import RunnerState, runner_state
 from penstock.plan.model import KafkaSource, TablePlan
 
 
-def verify(tables: Sequence[TablePlan], store: Store, progress: Progress = lambda *_: None) -> list[Report]:
-    """One report per table, in their order. Nothing is raised because of a table or a broker: it is in the report."""
+def verify(
+    tables: Sequence[TablePlan],
+    store: Store,
+    progress: Progress = lambda *_: None,
+    known: Sequence[TablePlan] = (),
+) -> list[Report]:
+    """One report per table, in their order. Nothing is raised because of a table or a broker: it is in the report.
+    `known` are the other tables of the project. What needs Spark comes after it: `check_again`, or `left_out`."""
+    named = {table.name: table for table in (*known, *tables)}
     tails: dict[str, Tail] = {}
     reports = {table.name: Report(table.name, state=runner_state(table, store)) for table in tables}
     for table in tables:
@@ -42,7 +49,7 @@ def verify(tables: Sequence[TablePlan], store: Store, progress: Progress = lambd
     held = _ask_brokers([table for table in tables if table.name in tails], tails)
     for table in tables:
         if table.name in tails:
-            look = Look(table, store, tails[table.name], reports[table.name], progress)
+            look = Look(table, store, tails[table.name], reports[table.name], progress, named)
             source = table.source
             at = held[question(source)] if isinstance(source, KafkaSource) else None
             if at is not None and table.stages is None:
