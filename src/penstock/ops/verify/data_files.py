@@ -11,7 +11,6 @@ from urllib.parse import unquote
 
 from penstock.engine.protocol.entry import parse as parse_entry
 from penstock.engine.store import Store
-from penstock.ops.verify.rows import open_table
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,12 @@ class DataFile:
 
 def data_files(uri: str, version: int | None) -> list[DataFile]:
     """Those of a version."""
-    adds: Any = open_table(uri, version).get_add_actions(flatten=True)
+    from deltalake import DeltaTable
+
+    from penstock.engine.object_store import storage_options
+
+    table = DeltaTable(uri, version=version, storage_options=storage_options(uri) or None)
+    adds: Any = table.get_add_actions(flatten=True)
     names = set(adds.schema.names)
 
     def column(name: str) -> list[Any]:
@@ -64,7 +68,8 @@ def _sizes(store: Store, uri: str, files: Iterable[DataFile]) -> dict[str, int]:
         return {DataFile.named(path): one.size for path, one in store.listing(uri).items()}
     found = {}
     for one in files:
-        for path in (Path(uri) / one.path, Path(uri) / unquote(one.path)):
+        plain = one.path.removeprefix("file://")
+        for path in (Path(uri) / plain, Path(uri) / unquote(plain)):
             if path.is_file():
                 found[one.name] = path.stat().st_size
                 break

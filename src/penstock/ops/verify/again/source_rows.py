@@ -26,7 +26,7 @@ from penstock.engine.stages.function import StagedTable
 from penstock.ops.verify.again.around import Around
 from penstock.ops.verify.again.content import Content
 from penstock.plan.files import FilesSource
-from penstock.plan.model import KafkaSource
+from penstock.plan.model import DeltaSource, KafkaSource
 from penstock.plan.quarantine import quarantine_of
 
 FAILED = "transform_failed"
@@ -53,7 +53,7 @@ def source_rows(around: Around, content: Content) -> SourceRows:
     rows = suppression.source(covered.rows)
     if table.stages is None:
         landed = bronze.rows(rows, table, entry.pins) if table.columns else rows
-        return SourceRows(suppression.own(landed), covered)
+        return SourceRows(suppression.own(landed), covered, _changed_upstream(around))
     stages = StagedTable(table)
     lookups = Lookups(table, around.store).read(around.spark, entry.pins)
     made = stages.make(_without_failed(around, rows), entry.pins, lookups)
@@ -122,10 +122,20 @@ def _without_failed(around: Around, rows: DataFrame) -> DataFrame:
     return rows.join(gone, same, "left_anti")
 
 
+def _changed_upstream(around: Around) -> list[str]:
+    """Rows that were read may be gone there since, and rows of files that were rewritten may have come again."""
+    source = around.table.source
+    if not isinstance(source, DeltaSource) or source.changes or isinstance(source, FilesSource):
+        return []
+    log = around.upstream_log
+    changed = [version for version in log.versions() if (commit := log.commit(version)) is not None and commit.changes]
+    return [f"version {changed[-1]} of {around.upstream} changed rows there"] if changed else []
+
+
 def _excuses(around: Around, content: Content, stages: StagedTable) -> list[str]:
     plan, merge = around.table.stages, around.table.write.merge
     assert plan is not None
-    found = []
+    found = _changed_upstream(around)
     if stages.depends_on_the_moment:
         found.append("its Python function may give other rows each time")
     texts = [one.check for one in plan.expect] + ([plan.transform.sql or ""] if plan.transform is not None else [])
