@@ -68,3 +68,13 @@ def test_a_file_of_another_size_than_the_log_says_is_named_with_who_added_it(ord
     path.write_bytes(path.read_bytes() + b"x")
     problem = checked(orders).problems[0]
     assert f"data file {path.name} (100 rows, added in version 1 by batch 1.1) has " in problem
+
+
+def test_a_file_that_cannot_be_read_is_named(orders: BronzeTable) -> None:
+    orders.batch({"orders": {0: 100}}).batch({"orders": {0: 120}})
+    adds = [json.loads(line) for line in (orders.log / f"{1:020d}.json").read_text().splitlines()]
+    path = Path(orders.plan.uri) / next(one["add"]["path"] for one in adds if "add" in one)
+    path.write_bytes(b"PAR1" + b"x" * (path.stat().st_size - 8) + b"PAR1")
+    report = checked(orders)
+    assert report.verdict == "wrong"
+    assert f"cannot be read: {path.name}: " in report.problems[0]

@@ -69,7 +69,7 @@ def check_merged(around: Around, content: Content) -> Check:
         folded = _fold(around, there, made, merge)
         check.remarks += folded.remarks
         loose = [name for name in folded.values if unsteady(there.schema[name].dataType)]
-        sides = Sides(folded.there, [folded.rows], folded.keys, folded.values, loose)
+        sides = Sides(folded.there, [folded.rows], folded.keys, folded.values, loose, merge.keys)
         sample = around.sample(sides, check.of)
         held = hold(sides, sample)
         if held.ambiguous:
