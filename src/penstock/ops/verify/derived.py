@@ -6,7 +6,7 @@ that the project names, and the ledger counted how many that were. Else by those
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from penstock.engine.delta.version import parse
 from penstock.errors import PenstockError
@@ -17,7 +17,7 @@ from penstock.ops.verify.balance import conserved, unbalanced
 from penstock.ops.verify.by_batch import wrong_batches, wrong_rejects
 from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.compare import compare
-from penstock.ops.verify.coordinates import IN_SOURCE, Columns, Coordinates, summed
+from penstock.ops.verify.coordinates import IN_FILE, IN_SOURCE, Columns, Coordinates, summed
 from penstock.ops.verify.expected import Expected
 from penstock.ops.verify.landed import ask_about_gaps, before_the_log, stand
 from penstock.ops.verify.look import Look
@@ -38,6 +38,7 @@ def verify_derived(look: Look, held: Held | None) -> None:
     except PenstockError as error:
         look.report.problems.append(error.message)
         look.report.hint = look.report.hint or error.hint
+    look.report.problems = list(dict.fromkeys(look.report.problems))
 
 
 def _verify(look: Look, held: Held | None) -> None:
@@ -86,6 +87,8 @@ def _verify(look: Look, held: Held | None) -> None:
             else "its rows do not say where they came from"
         )
         report.notes.append(f"{said}: by counts alone")
+        if of_files and table.input.stable and not reshapes(table):
+            report.problems += _doubled_lines(look)
         _balance(look, chain, _quarantined(look, None).rows)
         return
     found = read_at(rows, look.tail.version, {}, look.step("reading the coordinates of every row"))
@@ -97,6 +100,28 @@ def _verify(look: Look, held: Held | None) -> None:
     _balance(look, chain, quarantined.rows)
     if not chain.foreign and not any(one.skipped or one.again for one in chain.accepted):
         report.problems += wrong_batches(look, found)
+
+
+def reshapes(table: TablePlan) -> bool:
+    """Many rows may come of one record."""
+    return table.stages is not None and table.stages.transform is not None
+
+
+def _doubled_lines(look: Look) -> Iterator[str]:
+    """A row of a file, by its number, that is in the table, or in it and its quarantine, more than once."""
+    table = look.table
+    found = read_at(
+        Rows(table.name, table.uri, IN_FILE), look.tail.version, {}, look.step("reading where rows are from")
+    )
+    both = summed(found, _quarantined(look, IN_FILE))
+    for (file, _), repeated in sorted(both.repeated.items()):
+        for one in repeated[:10]:
+            which = f"row {one.start}" if one.end == one.start + 1 else f"rows {one.start} to {one.end - 1}"
+            yield (
+                f"{which} of {file} are there {one.times} times"
+                if "rows" in which
+                else (f"{which} of {file} is there {one.times} times")
+            )
 
 
 def _say_stale(look: Look) -> None:
