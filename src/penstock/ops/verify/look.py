@@ -47,6 +47,11 @@ class Look:
         log = DeltaLog(self.store, table.uri, table.name)
         chain = report.chain = read_chain(log, tail.version, rows_at, self.step("reading the ledger"))
         _foreign(chain, report)
+        if tail.entry.unfinished:
+            report.doubts.append(
+                "a replay or rewind of it was begun and is not finished: `penstock run` finishes it; its rows are "
+                "still those from before"
+            )
         report.problems += count_problems(self.store, table, chain.first_version, tail.version)
         self.step("looking at its files")
         report.problems += self.damaged_files(table.uri, tail.version)

@@ -56,7 +56,7 @@ def check_merged(around: Around, content: Content) -> Check:
     with around.reading(_version(around, content)):
         there = living_rows(around.there())
         check.of = around.report.rows
-        doubled = _doubled(around, there, merge)
+        doubled = doubled_keys(there, merge)
         if nothing:
             check.outcome, check.said = ("not made" if around.report.rows else "same"), "nothing was read yet"
             return check
@@ -77,7 +77,7 @@ def check_merged(around: Around, content: Content) -> Check:
         content.excuses += made.excuses
         if merge.keep_deleted_ms is not None and _only_extra(held):
             content.excuses.append("rows came back after `keep_deleted` had removed what remembered their delete")
-        return answer(around, check, Comparison(_with(held, doubled), sample), content, loose)
+        return answer(around, check, Comparison(with_doubled(held, doubled), sample), content, loose)
 
 
 def _upstream(around: Around) -> str:
@@ -97,7 +97,7 @@ def _version(around: Around, content: Content) -> int:
     return parse(content.entry.after[0]).read_up_to
 
 
-def _doubled(around: Around, there: DataFrame, merge: MergePlan) -> list[Differing]:
+def doubled_keys(there: DataFrame, merge: MergePlan) -> list[Differing]:
     """Keys, or versions of them, that more than one row has, of all rows."""
     keys = [*merge.keys, *([SEQUENCE] if merge.history == "scd2" else [])]
     twice = there.groupBy(*map(quote, keys)).count().where("count > 1")
@@ -127,7 +127,7 @@ def _only_extra(held: Held) -> bool:
     return held.differing > 0 and all(one.kind == "extra" for one in held.differences)
 
 
-def _with(held: Held, doubled: list[Differing]) -> Held:
+def with_doubled(held: Held, doubled: list[Differing]) -> Held:
     """The same, and the keys that are there twice outside of the sample."""
     known = {tuple(one.keys.items()) for one in held.differences}
     more = [one for one in doubled if tuple(one.keys.items()) not in known]
