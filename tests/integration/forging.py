@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.runs import log, make_plan, produce, run_well
+from confluent_kafka import Producer
+from tests.integration.runs import log, make_plan, run_well
 
 from penstock.engine.protocol.entry import dump
 from penstock.engine.store import LocalStore
@@ -75,8 +76,10 @@ class Lake:
         return make_plan(self.folder, self.bootstrap, tables(self.topic, "in"))
 
     def land(self, first: int, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap})
         for one in records(first, count):
-            produce(self.bootstrap, self.topic, 1, partitions=[one["n"] % 2], value=json.dumps(one))
+            producer.produce(self.topic, json.dumps(one), partition=one["n"] % 2)
+        assert producer.flush(30) == 0
         lines = "".join(json.dumps({"id": n, "city": f"city-{n}"}) + "\n" for n in range(first, first + count))
         (self.folder / "in").mkdir(exist_ok=True)
         (self.folder / "in" / f"{first}.json").write_text(lines)

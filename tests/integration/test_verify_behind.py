@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 from tests.integration.runs import make_plan, produce, run, run_well
 
 from penstock.engine.store import LocalStore
@@ -25,8 +26,10 @@ BRONZE = {"from": {"table": "bronze.t"}}
 
 
 def send(broker: Any, topic: str, count: int, first: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
     for n in range(first, first + count):
-        produce(broker.bootstrap, topic, 1, partitions=[n % 2], value=json.dumps({"id": n, "n": n % 7}))
+        producer.produce(topic, json.dumps({"id": n, "n": n % 7}), partition=n % 2)
+    assert producer.flush(30) == 0
 
 
 def proven(spark: SparkSession, plan: Plan) -> dict[str, Report]:

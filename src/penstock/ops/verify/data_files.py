@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from penstock.engine.protocol.entry import parse as parse_entry
 from penstock.engine.store import Store
+from penstock.ops.verify.log_counts import rows_of
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class DataFile:
     """As the log has it, below the table; or a whole address, if it lies elsewhere."""
     size: int
     rows: int | None
-    """Without those that a deletion vector has taken out."""
+    """That were written into it: a deletion vector may have taken some out since."""
 
     @property
     def name(self) -> str:
@@ -43,12 +44,8 @@ def data_files(uri: str, version: int | None) -> list[DataFile]:
     def column(name: str) -> list[Any]:
         return list(adds.column(name).to_pylist()) if name in names else [None] * adds.num_rows
 
-    gone = column("deletionVector.cardinality")
-    parts = zip(column("path"), column("size_bytes"), column("num_records"), gone, strict=True)
-    return [
-        DataFile(str(path), int(size), None if rows is None else int(rows) - int(taken or 0))
-        for path, size, rows, taken in parts
-    ]
+    parts = zip(column("path"), column("size_bytes"), column("num_records"), strict=True)
+    return [DataFile(str(path), int(size), None if rows is None else int(rows)) for path, size, rows in parts]
 
 
 def damaged(store: Store, uri: str, version: int | None) -> Iterator[str]:
@@ -83,18 +80,33 @@ def origin_of(store: Store, uri: str, file: DataFile) -> str:
 
 
 def _added(store: Store, uri: str, file: DataFile) -> str:
+    for version, _, info in _adds(store, uri, file):
+        return f"added in version {version}{_by(info)}"
+    return "added before the log begins"
+
+
+def living_in(store: Store, uri: str, file: DataFile, version: int | None) -> int | None:
+    """Its rows without those that a deletion vector has taken out; None if the log no longer says it."""
+    found = None
+    for at, add, _ in _adds(store, uri, file):
+        if version is None or at <= version:
+            found = rows_of(add)
+    return found
+
+
+def _adds(store: Store, uri: str, file: DataFile) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
+    """The commits that added the file, oldest first: the version, how, and by whom."""
     folder = f"{uri}/_delta_log"
     stems = (name[:-5] for name in store.names(folder) if name.endswith(".json"))
-    for version in sorted((int(stem) for stem in stems if len(stem) == 20 and stem.isdigit()), reverse=True):
+    for version in sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdigit()):
         text = store.read(f"{folder}/{version:020d}.json") or ""
         if file.name not in unquote(text):
             continue
         actions = [json.loads(line) for line in text.split("\n") if line]
-        if not any(DataFile.named(one["add"]["path"]) == file.name for one in actions if "add" in one):
-            continue
         info: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
-        return f"added in version {version}{_by(info)}"
-    return "added before the log begins"
+        for one in actions:
+            if "add" in one and DataFile.named(one["add"]["path"]) == file.name:
+                yield version, one["add"], info
 
 
 def _by(info: dict[str, Any]) -> str:

@@ -124,6 +124,9 @@ def _counted(there: DataFrame, should: DataFrame, values: list[str], places: lis
     here, wanted = told(there), told(should)
     if dedupe and keys:
         wanted = wanted.join(here.select(*keys).distinct(), keys, "left_semi")
+    elif dedupe:  # which of them were left out cannot be told: each that is there must be among them
+        here, wanted = (one.withColumn(_TIMES, F.lit(1)) for one in (here, wanted))
+        wanted = wanted.join(here.select(_SAME), _SAME, "left_semi")
     return Sides(here, [wanted], [*keys, _SAME], [_TIMES])
 
 

@@ -11,7 +11,7 @@ from penstock.errors import PenstockError
 from penstock.ops.verify.again.around import Around
 from penstock.ops.verify.again.kinds import holds
 from penstock.ops.verify.check import Check
-from penstock.ops.verify.data_files import DataFile, data_files, name_in, origin_of
+from penstock.ops.verify.data_files import DataFile, data_files, living_in, name_in, origin_of
 from penstock.plan.quarantine import quarantine_of
 
 _FILE, _ROWS, _HASH = "__file", "__rows", "__hash"
@@ -40,11 +40,12 @@ def _read(around: Around, name: str, uri: str, version: int | None) -> Check:
         where = f"its file {origin_of(around.store, uri, bad)} cannot be read" if bad else "it cannot be read"
         check.outcome, check.said = "differs", f"{where}: {error.message}"
         return check
-    wrong = [
-        f"{origin_of(around.store, uri, one)} has {counted.get(one.name, 0):,} rows, the log says {one.rows:,}"
-        for one in files
-        if one.rows is not None and counted.get(one.name, 0) != one.rows
-    ]
+    wrong = []
+    for one in files:
+        has = counted.get(one.name, 0)
+        said = one.rows if has == one.rows else living_in(around.store, uri, one, version)
+        if said is not None and has != said:
+            wrong.append(f"{origin_of(around.store, uri, one)} has {has:,} rows, the log says {said:,}")
     check.compared = len(files)
     if wrong:
         check.outcome, check.differing = "differs", len(wrong)
