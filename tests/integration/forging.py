@@ -70,10 +70,13 @@ class Lake:
     folder: Path
     bootstrap: str
     topic: str
+    names: tuple[str, ...] = ()
+    """Its tables; all if none is named."""
 
     @property
     def plan(self) -> Plan:
-        return make_plan(self.folder, self.bootstrap, tables(self.topic, "in"))
+        made = tables(self.topic, "in")
+        return make_plan(self.folder, self.bootstrap, {name: made[name] for name in self.names or made})
 
     def land(self, first: int, count: int) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap})
