@@ -93,8 +93,7 @@ class Shop:
         return {report.table: report for report in found}
 
     def check(self, name: str, *, deep: bool = True) -> Check:
-        (check,) = self.reports([name], deep=deep)[name].checks
-        return check
+        return self.reports([name], deep=deep)[name].checks[0]
 
     def differences(self, name: str) -> list[str]:
         return [str(one) for one in self.check(name).differences]
@@ -194,7 +193,7 @@ def test_changes_that_an_audit_table_lacks_are_counted(shop: Shop) -> None:
 
 
 def test_numbers_of_another_definition_are_stale_and_not_wrong(shop: Shop) -> None:
-    table = shop.table("gold.sums")
+    table = shop.table("gold.since")
     assert table.aggregate is not None
     other = replace(table, definition="other", aggregate=replace(table.aggregate, metrics={"n": "count(*) + 1"}))
     report = verify([other], LocalStore())[0]
