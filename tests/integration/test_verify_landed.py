@@ -118,7 +118,7 @@ def test_a_table_is_verified_and_shown_while_it_runs(spark: Any, broker: Any, to
     with running(spark, plan) as heard:
         wait_for(lambda: len(heard.batches) > 0)
         produce(broker.bootstrap, name, 30)
-        assert checked(plan).verdict == "complete"
+        assert checked(plan).ok(allow_behind=True)
         (shown,) = status(plan, plan.tables, open_store(plan))
         assert shown.state == "running"
         assert shown.process is not None
