@@ -48,7 +48,7 @@ def test_a_record_missing_among_transactions_is_named(lake: Any, topic: Any) -> 
     gone = [where for where in records if where[1] == 1][7]
     table.batch(ends(table.plan), [where for where in records if where != gone])
     report = checked(table)
-    assert report.verdict == "incomplete"
+    assert report.verdict == "wrong"
     assert lost(report) == {(name, 1): [(gone[2], gone[2] + 1)]}
     assert not any(one.unverifiable for one in report.partitions)
 
@@ -74,7 +74,7 @@ def test_each_kind_of_mistake_is_named_exactly(lake: Any, topic: Any) -> None:
     table.batch(ends(table.plan), rows)
     report = checked(table)
     by_key = {one.key: one for one in report.partitions}
-    assert report.verdict == "incomplete"
+    assert report.verdict == "wrong"
     assert lost(report) == {(name, 0): [(150, 151)], (name, 2): [(0, 200)]}
     assert [(d.start, d.end, d.times) for d in by_key[name, 1].doubled] == [(17, 18, 3)]
     assert list(by_key[name, 0].unexpected) == [(300, 301)]

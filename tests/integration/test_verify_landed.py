@@ -59,7 +59,7 @@ def test_rows_hidden_by_a_deletion_vector_are_missing(spark: Any, landed: Any) -
     sql(spark, plan, "ALTER TABLE TABLE_HERE SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
     sql(spark, plan, "DELETE FROM TABLE_HERE WHERE partition = 1 AND offset IN (3, 4, 17)")
     report = checked(plan)
-    assert report.verdict == "incomplete"
+    assert report.verdict == "wrong"
     assert [list(one.lost) for one in report.partitions] == [[], [(3, 5), (17, 18)]]
     assert "nobody has decided" in report.problems[0]
     assert any(path.name.startswith("deletion_vector") for path in _files(plan))
@@ -75,7 +75,7 @@ def test_a_row_inserted_by_hand_is_named(spark: Any, landed: Any) -> None:
     plan = landed()
     sql(spark, plan, "INSERT INTO TABLE_HERE SELECT * FROM TABLE_HERE WHERE partition = 0 AND offset = 5")
     report = checked(plan)
-    assert report.verdict == "incomplete"
+    assert report.verdict == "wrong"
     assert [[(d.start, d.end, d.times) for d in one.doubled] for one in report.partitions] == [[(5, 6, 2)], []]
     assert "added 1 rows that are not in the ledger" in report.notes[0]
 
@@ -84,7 +84,7 @@ def test_a_restore_is_seen_and_a_reset_to_its_version_makes_it_whole(spark: Any,
     plan = landed()
     sql(spark, plan, "RESTORE TABLE TABLE_HERE TO VERSION AS OF 2")
     report = checked(plan)
-    assert report.verdict == "incomplete"
+    assert report.verdict == "wrong"
     assert sum(one.lost.size for one in report.partitions) == 20
     (shown,) = status(plan, plan.tables, open_store(plan))
     assert [commit.operation for commit in shown.foreign] == ["RESTORE"]
@@ -118,7 +118,7 @@ def test_a_table_is_verified_and_shown_while_it_runs(spark: Any, broker: Any, to
     with running(spark, plan) as heard:
         wait_for(lambda: len(heard.batches) > 0)
         produce(broker.bootstrap, name, 30)
-        assert checked(plan).verdict == "complete"
+        assert checked(plan).ok(allow_behind=True)
         (shown,) = status(plan, plan.tables, open_store(plan))
         assert shown.state == "running"
         assert shown.process is not None

@@ -103,7 +103,7 @@ def test_a_row_that_vanished_is_told(spark: SparkSession, broker: Any, layers: t
         if spark.read.format("delta").load(place).where(condition).count():
             _delete_in_secret(spark, place, condition)
     found = reports(plan)
-    assert found["silver.direct"].verdict == "incomplete"
+    assert found["silver.direct"].verdict == "wrong"
     assert [list(one.lost) for one in found["silver.direct"].partitions if one.lost] or found["silver.direct"].problems
     assert found["silver.t"].verdict == "complete"
 

@@ -103,11 +103,20 @@ def test_history_answers_in_json(plan: Plan, orders: BronzeTable) -> None:
     assert (commit["kind"], commit["rows"], commit["read"][0]["end"]) == ("batch", 1202, 1200)
 
 
-def test_verify_says_complete_and_exits_0(plan: Plan, orders: BronzeTable, clicks: BronzeTable) -> None:
+def test_verify_without_a_broker_is_partial_and_exits_1_unless_that_is_allowed(
+    plan: Plan, orders: BronzeTable, clicks: BronzeTable
+) -> None:
     done = call(verify, plan)
-    assert done.exit_code == 0
-    assert "bronze.orders  complete: 1,202 rows, every offset of orders 0..1 once" in done.stdout
-    assert "bronze.clicks  complete: 5 rows, every offset of clicks 0 once" in done.stdout
+    assert done.exit_code == 1
+    told = " ".join(done.stdout.split())
+    assert (
+        "bronze.orders partial: 1,202 rows, orders-0 [0, 1200), orders-1 [10, 12) once; how much is unread is not"
+        in told
+    )
+    assert "bronze.clicks partial: 5 rows, clicks-0 [0, 5) once; how much is unread is not known" in told
+    assert "every offset" not in told
+    assert call(verify, plan, "--allow-behind").exit_code == 1
+    assert call(verify, plan, "--allow-partial").exit_code == 0
 
 
 def test_verify_names_what_is_wrong_and_exits_1(plan: Plan, orders: BronzeTable, clicks: BronzeTable) -> None:
@@ -115,11 +124,11 @@ def test_verify_names_what_is_wrong_and_exits_1(plan: Plan, orders: BronzeTable,
     done = call(verify, plan)
     assert done.exit_code == 1
     told = " ".join(done.stdout.split())
-    assert "bronze.clicks NOT complete: 10 rows" in told
+    assert "bronze.clicks WRONG: 10 rows" in told
     assert "doubled 1 offset: clicks-0 [6, 7) 2 times" in told
     assert "unexpected 1 offset: clicks-0 [40, 41)" in told
-    assert "unverifiable 1 offset: clicks-0 [7, 8)" in told
-    assert "bronze.orders complete" in told
+    assert "not proven 1 offset: clicks-0 [7, 8)" in told
+    assert "bronze.orders partial" in told
 
 
 def test_a_gap_that_cannot_be_verified_is_an_exit_code_of_its_own_choice(plan: Plan, clicks: BronzeTable) -> None:

@@ -92,12 +92,12 @@ def tables(tmp_path: Path) -> dict[str, TablePlan]:
 
 def test_what_can_be_compared_is_known_before_spark_is_started(tables: dict[str, TablePlan]) -> None:
     assert {name: due(table) for name, table in tables.items()} == {
-        "silver.c": None,
+        "silver.c": "merge",
         "silver.copy": "copy",
         "silver.history": "copy",
-        "silver.own": None,
-        "silver.rules": None,
-        "silver.newest": None,
+        "silver.own": "merge",
+        "silver.rules": "merge",
+        "silver.newest": "merge",
         "silver.rows": None,
         "audit.c": "changes",
         "gold.c": "numbers",
@@ -107,11 +107,10 @@ def test_what_can_be_compared_is_known_before_spark_is_started(tables: dict[str,
 
 def test_what_cannot_be_compared_says_why(tables: dict[str, TablePlan]) -> None:
     said = {name: check.said for name, table in tables.items() if (check := not_made(table, 3)) is not None}
-    assert "silver.c" not in said
     assert said["gold.c"] == "the numbers are not computed again"
-    assert said["silver.own"] == "not compared with silver.c: its own sql or transform decides its rows"
-    assert said["silver.rules"] == "not compared with silver.c: its own rules decide which changes it takes"
-    assert said["silver.newest"].endswith("it decides by itself which change is the newest, and which one deletes")
+    for merged in ("silver.c", "silver.own", "silver.rules", "silver.newest"):
+        assert said[merged] == "its changes are not folded again"
+    assert said["silver.rows"].endswith("its rows tell changes, as its own sql or transform makes them")
     assert said["out"].endswith("redis://127.0.0.1:1 is not read")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.bronze_table import BronzeTable, table_plan
-from tests.unit.verified import begun, checked, only
+from tests.unit.verified import begun, checked, fine, only
 
 from penstock.engine.protocol.entry import Counts, dump
 from penstock.engine.store import LocalStore
@@ -19,10 +19,12 @@ def orders(tmp_path: Path) -> BronzeTable:
     return begun(tmp_path)
 
 
-def test_a_table_that_holds_what_its_ledger_says_is_complete_without_a_broker(orders: BronzeTable) -> None:
+def test_a_table_that_holds_what_its_ledger_says_is_right_but_not_complete_without_a_broker(
+    orders: BronzeTable,
+) -> None:
     orders.batch({"orders": {0: 100, 1: 30}}).batch({"orders": {0: 150}}).carry()
     report = checked(orders)
-    assert report.verdict == "complete"
+    assert fine(report)
     assert report.rows == 170
     assert report.behind is None
     assert "does not answer" in (report.broker_problem or "")
@@ -33,9 +35,9 @@ def test_a_table_that_holds_what_its_ledger_says_is_complete_without_a_broker(or
 def test_a_gap_without_a_broker_is_unverifiable(orders: BronzeTable) -> None:
     orders.batch({"orders": {0: 100}}, [("orders", 0, o) for o in range(100) if o not in (0, 50, 51, 99)])
     report = checked(orders)
-    assert report.verdict == "unverifiable"
+    assert report.verdict == "partial"
     assert list(only(report).unverifiable) == [(0, 1), (50, 52), (99, 100)]
-    assert not report.ok() and report.ok(allow_unverifiable=True)
+    assert not report.ok() and report.ok(allow_partial=True)
 
 
 def test_a_partition_that_is_missing_as_a_whole_is_a_gap(orders: BronzeTable) -> None:
@@ -46,14 +48,14 @@ def test_a_partition_that_is_missing_as_a_whole_is_a_gap(orders: BronzeTable) ->
 def test_a_doubled_row_is_named(orders: BronzeTable) -> None:
     orders.batch({"orders": {0: 100}}, [("orders", 0, o) for o in [*range(100), 42, 42, 99]])
     report = checked(orders)
-    assert report.verdict == "incomplete"
+    assert report.verdict == "wrong"
     assert [(d.start, d.end, d.times) for d in only(report).doubled] == [(42, 43, 3), (99, 100, 2)]
 
 
 def test_rows_before_the_start_and_after_the_position_are_unexpected(orders: BronzeTable) -> None:
     orders.batch({"orders": {1: 30}}, [("orders", 1, o) for o in [9, *range(10, 30), 30]] + [("other", 0, 0)])
     report = checked(orders)
-    assert report.verdict == "incomplete"
+    assert report.verdict == "wrong"
     assert list(only(report, 1).unexpected) == [(9, 10), (30, 31)]
     assert [one.key for one in report.partitions if one.unexpected] == [("orders", 1), ("other", 0)]
 
@@ -62,7 +64,7 @@ def test_a_foreign_append_is_noted_and_its_rows_are_unexpected(orders: BronzeTab
     orders.batch({"orders": {0: 10}})
     version = orders.append([("orders", 0, 3), ("orders", 0, 500), (None, None, None)])  # type: ignore[list-item]
     report = checked(orders)
-    assert report.verdict == "incomplete"
+    assert report.verdict == "wrong"
     assert report.notes == [f"version {version} (WRITE) added 3 rows that are not in the ledger"]
     assert report.without == 1
     assert list(only(report).unexpected) == [(500, 501)]
@@ -77,7 +79,7 @@ def test_a_batch_that_does_not_start_where_the_last_ended_breaks_the_chain(order
     assert report.chain.broken == [
         "version 2 (batch 1.2) does not start where 1.1 ended: orders-0 ended at 100, starts at 110"
     ]
-    assert report.verdict == "incomplete"
+    assert report.verdict == "wrong"
 
 
 def test_a_batch_number_that_is_left_out_breaks_the_chain(orders: BronzeTable) -> None:
@@ -108,7 +110,7 @@ def test_a_compaction_that_repeats_an_entry_is_no_second_batch(orders: BronzeTab
         commit_properties=CommitProperties(custom_metadata={"userMetadata": dump(orders.last)})
     )
     orders.batch({"orders": {0: 120}})
-    assert checked(orders).verdict == "complete"
+    assert fine(checked(orders))
 
 
 def test_an_entry_of_another_ledger_breaks_the_chain(orders: BronzeTable) -> None:
@@ -123,19 +125,41 @@ def test_a_log_that_was_cleaned_up_says_from_where_on_the_chain_is_known(orders:
     orders.batch({"orders": {0: 100, 1: 30}}).batch({"orders": {0: 150}}).batch({"orders": {0: 170}})
     _clean_up(orders, 2)
     report = checked(orders)
-    assert report.verdict == "complete"
+    assert report.verdict == "partial"
     assert report.chain is not None
     assert (report.chain.first_version, report.chain.from_genesis) == (2, False)
-    assert "known from version 2 on" in report.notes[0]
+    assert "known from version 2 on" in report.doubts[0]
+
+
+def test_a_log_that_was_cleaned_up_does_not_matter_where_the_rows_prove_all_since_the_table_began(
+    orders: BronzeTable,
+) -> None:
+    began = ('{"orders":{"0":0,"1":10}}',)
+    orders.batch({"orders": {0: 100, 1: 30}}).batch({"orders": {0: 150}}, began=began).batch({"orders": {0: 170}})
+    _clean_up(orders, 2)
+    report = checked(orders)
+    assert fine(report), report.unproven
+    assert "proven by its rows" in report.notes[0]
+
+
+def test_after_a_cleaned_up_log_rows_missing_since_the_table_began_are_not_proven(orders: BronzeTable) -> None:
+    began = ('{"orders":{"0":0,"1":10}}',)
+    orders.batch({"orders": {0: 100}}, [("orders", 0, o) for o in range(3, 100)])
+    orders.batch({"orders": {0: 150}}, began=began).batch({"orders": {0: 170}})
+    _clean_up(orders, 2)
+    report = checked(orders)
+    assert report.verdict == "partial"
+    assert list(only(report).unverifiable) == [(0, 3)]
 
 
 def test_after_a_cleaned_up_log_rows_missing_at_the_head_are_seen_by_the_count(orders: BronzeTable) -> None:
     orders.batch({"orders": {0: 100}}, [("orders", 0, o) for o in range(3, 100)])
-    orders.batch({"orders": {0: 150}}).batch({"orders": {0: 170}}, counts=Counts(rows=50, total=150))
+    orders.batch({"orders": {0: 150}}, counts=Counts(rows=100, total=100))
+    orders.batch({"orders": {0: 170}}, counts=Counts(rows=50, total=150))
     _clean_up(orders, 2)
     report = checked(orders)
-    assert report.verdict == "unverifiable"
-    assert report.doubts == ["the ledger counted 170 rows, the table holds 167"]
+    assert report.verdict == "partial"
+    assert "the ledger counted 170 rows, the table holds 167" in report.doubts
 
 
 def test_a_table_that_was_there_before_its_ledger_is_left_alone(tmp_path: Path) -> None:
@@ -148,20 +172,20 @@ def test_a_table_that_was_there_before_its_ledger_is_left_alone(tmp_path: Path) 
     table.commit(dump(table.last))
     table.batch({"orders": {0: 20}})
     report = checked(table)
-    assert report.notes == ["3 rows were in the table before its ledger began: not looked into"]
-    assert report.verdict == "complete"
+    assert report.doubts == ["3 rows were in the table before its ledger began: they were not looked into"]
+    assert report.verdict == "partial"
 
 
 def test_a_table_that_is_not_there_is_not_created_yet(tmp_path: Path) -> None:
     (report,) = verify_table.verify([table_plan(str(tmp_path / "none"))], LocalStore())
     assert report.verdict == "not created"
-    assert not report.ok(allow_unverifiable=True)
+    assert not report.ok(allow_partial=True)
 
 
 def test_a_table_without_a_ledger_is_a_problem(tmp_path: Path) -> None:
     table = BronzeTable(table_plan(str(tmp_path / "orders"))).genesis({"orders": {0: 0}})
     (report,) = verify_table.verify([table_plan(table.plan.uri, name="bronze.other")], LocalStore())
-    assert report.verdict == "incomplete"
+    assert report.verdict == "wrong"
     assert "without a ledger entry" in report.problems[0]
 
 
@@ -170,8 +194,9 @@ def test_a_data_file_that_is_gone_is_a_problem(orders: BronzeTable) -> None:
     for path in Path(orders.plan.uri).glob("*.parquet"):
         path.unlink()
     report = checked(orders)
-    assert report.verdict == "incomplete"
-    assert "cannot be read" in report.problems[0]
+    assert report.verdict == "wrong"
+    assert "(100 rows, added in version 1 by batch 1.1) is not there" in report.problems[0]
+    assert "cannot be read" in report.problems[1]
 
 
 def test_a_stream_that_goes_on_does_not_disturb_the_answer(
@@ -186,7 +211,7 @@ def test_a_stream_that_goes_on_does_not_disturb_the_answer(
 
     monkeypatch.setattr(verify_table, "ask", meanwhile)
     report = checked(orders)
-    assert report.verdict == "complete"
+    assert fine(report)
     assert (report.version, report.rows) == (1, 100)
 
 

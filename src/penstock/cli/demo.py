@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +16,7 @@ import typer
 if TYPE_CHECKING:
     from penstock.dev.examples import Example
     from penstock.dev.generate import Sent
+    from penstock.ops.verify.report import Report
     from penstock.plan.model import Plan
 
 PIPED_WIDTH = 140
@@ -89,10 +90,10 @@ def _demonstrate(example: Example, project: Path, count: int) -> int:
         out.print(f"    a real broker on {broker.bootstrap}")
         os.environ["KAFKA_BOOTSTRAP"] = broker.bootstrap
         plan = _quick(build_plan(load_project(project)))
-        code = _run(example, plan, broker.bootstrap, count)
+        code, reports = _run(example, plan, broker.bootstrap, count)
         show_tables(plan)
         _step("4/4", f"prove it: penstock -C {example.name} verify")
-        return max(code, _verify(plan))
+        return max(code, _show(reports))
 
 
 def _demonstrate_database(example: Example, project: Path, count: int) -> int:
@@ -106,10 +107,10 @@ def _demonstrate_database(example: Example, project: Path, count: int) -> int:
     with parts(project) as beside:
         plan = _quick(build_plan(load_project(project)))
         _step("2/4", f"make the tables: penstock -C {example.name} run --once")
-        code = run(beside, plan, count)
+        code, reports = run(beside, plan, count)
         show_tables(plan)
         _step("4/4", f"prove it: penstock -C {example.name} verify, and the copy against its source")
-        return max(code, _verify(plan), compare(beside))
+        return max(code, _show(reports), compare(beside))
 
 
 def _quick(plan: Plan) -> Plan:
@@ -118,7 +119,8 @@ def _quick(plan: Plan) -> Plan:
     return replace(plan, conf={**plan.conf, "spark.driver.extraJavaOptions": options})
 
 
-def _run(example: Example, plan: Plan, bootstrap: str, count: int) -> int:
+def _run(example: Example, plan: Plan, bootstrap: str, count: int) -> tuple[int, list[Report]]:
+    """The exit code, and what `verify` says of the tables."""
     from penstock.cli.console import err, out
     from penstock.cli.demo_live import Feed, Live, prepare
     from penstock.cli.run_view import RunView
@@ -131,11 +133,12 @@ def _run(example: Example, plan: Plan, bootstrap: str, count: int) -> int:
             _step("3/4", f"send {count:,} events while all tables run: penstock -C {example.name} run")
             stop = threading.Event()
             result = live.run(Feed(example, bootstrap, count, stop), stop)
+            live.prove()
     _say_sent(live.sent)
     view.summary(result)
     if not live.whole:
         err.print("[bold red]stopped[/bold red] before everything was carried through")
-    return result.exit_code if live.whole else 3
+    return result.exit_code if live.whole else 3, live.reports
 
 
 def _step(number: str, what: str) -> None:
@@ -161,17 +164,10 @@ def _say_sent(sent: Iterable[Sent]) -> None:
         )
 
 
-def _verify(plan: Plan) -> int:
-    from penstock.cli.bar import Bar
+def _show(reports: Sequence[Report]) -> int:
     from penstock.cli.console import out
     from penstock.cli.verify_view import report_view
-    from penstock.engine.store import LocalStore
-    from penstock.ops.verify.again.run import left_out
-    from penstock.ops.verify.table import verify
 
-    with Bar() as bar:
-        reports = verify(plan.tables, LocalStore(), bar.step)
-    left_out(plan.tables, reports, "penstock verify does that too")
     for report in reports:
         out.print(report_view(report))
     return 0 if all(report.ok() for report in reports) else 1

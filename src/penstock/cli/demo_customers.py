@@ -21,6 +21,7 @@ from penstock.dev.generate import Sent
 from penstock.dev.postgres import Postgres
 from penstock.dev.topics import count_topics
 from penstock.errors import PenstockError, SetupError
+from penstock.ops.verify.report import Report
 from penstock.plan.model import Plan
 
 TABLE, COPY = "customers", "customers_copy"
@@ -101,8 +102,8 @@ class Changes:
             time.sleep(0.2)
 
 
-def run(beside: Parts, plan: Plan, count: int) -> int:
-    """The exit code."""
+def run(beside: Parts, plan: Plan, count: int) -> tuple[int, list[Report]]:
+    """The exit code, and what `verify` says of the tables."""
     with RunView(out, [table.name for table in plan.tables], lines_every=5.0) as view, Live(plan, view) as live:
         result = live.make()
         if live.whole:
@@ -111,8 +112,9 @@ def run(beside: Parts, plan: Plan, count: int) -> int:
             )
             stop = threading.Event()
             result = live.run(Changes(beside, count, stop), stop)
+            live.prove()
     view.summary(result)
-    return result.exit_code if live.whole else 3
+    return result.exit_code if live.whole else 3, live.reports
 
 
 def compare(beside: Parts) -> int:

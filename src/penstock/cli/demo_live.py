@@ -17,6 +17,9 @@ from penstock.dev.generate import Faults, Sent, ensure_topic, events, produce
 from penstock.engine.session import logs_folder, spark_session
 from penstock.engine.store import LocalStore
 from penstock.ops.status import Status, status
+from penstock.ops.verify.again.run import check_in, to_check
+from penstock.ops.verify.report import Report
+from penstock.ops.verify.table import verify
 from penstock.plan.model import KafkaSource, Plan, SinkPlan
 from penstock.runtime.causes import explain
 from penstock.runtime.listener import Result
@@ -64,6 +67,8 @@ class Live:
         self.whole = False
         """What was asked for last was carried through to its end."""
         self.sent: list[Sent] = []
+        self.reports: list[Report] = []
+        """What `verify` says of the tables, once they were proven."""
 
     def __enter__(self) -> Live:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it reports reaches the user as an error of a table
@@ -101,6 +106,13 @@ class Live:
         if feed.error is not None:
             raise feed.error
         return result
+
+    def prove(self) -> None:
+        """`verify`, in the session that is there: another would have to be started for the numbers of gold."""
+        store, tables = LocalStore(), self._plan.tables
+        self._view.said("", "verifying every table")
+        self.reports = verify(tables, store)
+        check_in(self._spark, self._plan, to_check(tables, self.reports), store)
 
     def _watch(self, feed: Fed, stop: threading.Event) -> None:
         """Tells the view who is behind, and ends the run once nobody is, or if a table has failed."""

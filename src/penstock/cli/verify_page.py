@@ -43,10 +43,10 @@ def _verdict(document: Document) -> Html:
     tables = document["tables"]
     counted = {word: sum(one["verdict"] == name for one in tables) for name, word in WORDS.items()}
     said = ", ".join(f"{many} {word}" for word, many in counted.items() if many) or "no tables"
-    kind = "good" if document["complete"] else "bad"
-    return el(
-        "p", el("strong", "Holds" if document["complete"] else "Does not hold"), f": {said}", class_=f"sum {kind}"
-    )
+    wrong = any(one["verdict"] in ("wrong", "not created") for one in tables)
+    kind = "good" if document["complete"] else "bad" if wrong else "doubt"
+    word = "Complete" if document["complete"] else "Does not hold" if wrong else "Holds as far as it goes"
+    return el("p", el("strong", word), f": {said}", class_=f"sum {kind}")
 
 
 def _facts(document: Document) -> Html:

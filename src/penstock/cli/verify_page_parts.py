@@ -12,18 +12,19 @@ SHOWN = 50
 """Differences, ranges and partitions of a table that are named on the page; the document has all."""
 WORDS = {
     "complete": "complete",
-    "incomplete": "NOT complete",
-    "unverifiable": "unverifiable",
+    "behind": "behind",
+    "partial": "partial",
+    "wrong": "WRONG",
     "not created": "not created yet",
 }
 OUTCOMES = {
     "same": "holds",
     "differs": "DIFFERS",
     "stale": "stale",
-    "unverifiable": "unverifiable",
+    "unverifiable": "not proven",
     "not made": "not made",
 }
-_GOOD = {"complete": "good", "incomplete": "bad", "same": "good", "differs": "bad", "not made": "none"}
+_GOOD = {"complete": "good", "wrong": "bad", "same": "good", "differs": "bad", "not made": "none"}
 
 
 def mark(word: str, kind: str) -> Html:

@@ -12,6 +12,10 @@ def table_part(one: Document, *, anchor: str) -> Html:
     known = [("reads", one["reads"]), ("defined in", one["origin"]), ("definition", _definition(one))]
     if one["version"] is not None:
         known.insert(0, ("looked at", f"version {one['version']}, batch {one['generation']}.{one['batch']}"))
+    if one["summary"]:
+        known.append(("proven", one["summary"]))
+    if one["unread"]["count"]:
+        known.append(("state", _state(one["state"])))
     if one["conserved"]:
         known.append(("rows", _conserved(one["conserved"])))
     return el(
@@ -25,6 +29,10 @@ def table_part(one: Document, *, anchor: str) -> Html:
         el("pre", lines(one["commands"])),
         id=anchor,
     )
+
+
+def _state(state: Document) -> str:
+    return f"{state['state']}: {state['reason']}" if state["reason"] else str(state["state"])
 
 
 def _definition(one: Document) -> Part:
@@ -115,7 +123,7 @@ def _lists(one: Document) -> Iterator[Html]:
     chain = one["ledger"] or {}
     groups: list[tuple[str, Iterable[Part]]] = [
         ("Problems", [*one["problems"], *chain.get("broken", [])]),
-        ("Unverifiable", [*one["doubts"], *dict.fromkeys(r for p in one["partitions"] for r in _reasons(p))]),
+        ("Not proven", [*one["unproven"], *dict.fromkeys(r for p in one["partitions"] for r in _reasons(p))]),
         ("Accepted decisions", [_accepted(each) for each in chain.get("accepted", [])]),
         ("Commits by others", [_foreign(each) for each in chain.get("foreign", [])]),
         ("Notes", one["notes"]),

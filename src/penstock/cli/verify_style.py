@@ -26,6 +26,7 @@ h4 { font-size: .8rem; margin: 1rem 0 .25rem; color: var(--dim); text-transform:
 section { border-top: 1px solid var(--line); padding: 1.25rem 0 .5rem; margin-top: 1.25rem; }
 .sum { font-size: 1.05rem; padding: .6rem .9rem; border-left: .3rem solid; background: var(--soft); margin: 0 0 1rem; }
 .sum.good { border-color: var(--good); } .sum.bad { border-color: var(--bad); }
+.sum.doubt { border-color: var(--doubt); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 0 0 .75rem; }
 dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; min-width: 0; }
 .wide { overflow-x: auto; margin: .5rem 0; }

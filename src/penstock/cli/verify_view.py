@@ -14,7 +14,7 @@ from penstock.engine.protocol.position import Range
 from penstock.ops.verify.chain import Accepted
 from penstock.ops.verify.check import Check
 from penstock.ops.verify.compare import Doubled
-from penstock.ops.verify.report import Partition, Report
+from penstock.ops.verify.report import Partition, Report, summary
 
 SHOWN = 10
 """Ranges of a kind that are spelled out; `--json` has all."""
@@ -32,43 +32,20 @@ def report_view(report: Report) -> RenderableType:
     return Group(_head(report), Padding(grid, (0, 0, 0, 2))) if lines else _head(report)
 
 
+HEADS = {
+    "complete": ("complete", "bold green"),
+    "behind": ("behind", "bold yellow"),
+    "partial": ("partial", "bold yellow"),
+    "wrong": ("WRONG", "bold red"),
+}
+
+
 def _head(report: Report) -> Text:
     name = (f"{report.table}  ", "bold")
     if report.verdict == "not created":
         return Text.assemble(name, ("not created yet", "yellow"), f": {report.hint}")
-    if report.verdict == "complete":
-        said = report.conserved.said if report.conserved else _once(report)
-        return Text.assemble(name, ("complete", "bold green"), f": {report.rows:,} rows, {said}")
-    style, said = ("bold red", "NOT complete") if report.verdict == "incomplete" else ("bold yellow", "unverifiable")
-    return Text.assemble(name, (said, style), f": {report.rows:,} rows" if report.version is not None else "")
-
-
-def _once(report: Report) -> str:
-    if report.chain is not None and not report.partitions:
-        chain = f"{_count(report.chain.batches, 'batch')} in an unbroken chain".replace("batchs", "batches")
-        return ", ".join([chain, *(_proved(check) for check in report.checks if check.outcome == "same")])
-    topics: dict[str, list[int]] = {}
-    for one in report.partitions:
-        if one.expected:
-            topics.setdefault(one.topic, []).append(one.partition)
-    if not topics:
-        return "nothing was read yet"
-    often = "as often as it was read" if any(accepted.again for accepted in _accepted(report)) else "once"
-    if len(topics) > 4:
-        return f"every offset of {len(topics)} topics ({sum(map(len, topics.values()))} partitions) {often}"
-    return f"every offset of {', '.join(f'{topic} {_numbers(parts)}' for topic, parts in topics.items())} {often}"
-
-
-def _proved(check: Check) -> str:
-    how = "computed again" if check.name == "numbers" else "compared"
-    return f"{check.compared:,} of {check.of:,} {check.unit} {how}"
-
-
-def _numbers(partitions: list[int]) -> str:
-    """`0..3`, or `0, 2, 5`."""
-    if len(partitions) > 1 and partitions == list(range(partitions[0], partitions[-1] + 1)):
-        return f"{partitions[0]}..{partitions[-1]}"
-    return ", ".join(map(str, partitions))
+    said = summary(report)
+    return Text.assemble(name, HEADS[report.verdict], f": {visible(said)}" if said else "")
 
 
 def _wrong(report: Report) -> Iterable[tuple[str, Text | str]]:
@@ -86,17 +63,17 @@ def _wrong(report: Report) -> Iterable[tuple[str, Text | str]]:
     if report.without:
         yield "unexpected", Text(f"{report.without:,} rows without topic, partition or offset", style="red")
     yield from _ranges(
-        "unverifiable", "yellow", [(one, span) for one in parts for span in one.unverifiable.first(SHOWN + 1)], parts
+        "not proven", "yellow", [(one, span) for one in parts for span in one.unverifiable.first(SHOWN + 1)], parts
     )
     for reason in dict.fromkeys(reason for one in parts for reason in one.reasons):
         yield "", Text(reason, style="dim")
     for doubt in report.doubts:
-        yield "unverifiable", Text(doubt, style="yellow")
+        yield "not proven", Text(visible(doubt), style="yellow")
     if report.hint and report.verdict != "not created":
         yield "", Text(f"-> {report.hint}", style="dim")
     for check in report.checks:
-        if check.outcome in STYLES:
-            yield from _check(check, STYLES[check.outcome])
+        if check.outcome in STYLES or check.left_out:
+            yield from _check(check, STYLES.get(check.outcome, "yellow"))
 
 
 def _check(check: Check, style: str) -> Iterable[tuple[str, Text | str]]:
@@ -118,10 +95,10 @@ def _ranges(
     kinds = {
         "missing": [one.lost for one in parts],
         "unexpected": [one.unexpected for one in parts],
-        "unverifiable": [one.unverifiable for one in parts],
+        "not proven": [one.unverifiable for one in parts],
     }[label]
     offsets, spans = sum(spans.size for spans in kinds), sum(len(spans) for spans in kinds)
-    unit = {"missing": "record", "unexpected": "offset", "unverifiable": "offset"}[label]
+    unit = {"missing": "record", "unexpected": "offset", "not proven": "offset"}[label]
     listed = [str(Range(one.topic, one.partition, *span)) for one, span in found[:SHOWN]]
     yield label, Text(f"{_count(offsets, unit)}: {', '.join(listed)}{_more(spans)}", style=style)
 
@@ -142,13 +119,16 @@ def _said(report: Report) -> Iterable[tuple[str, Text | str]]:
     if report.version is None:
         return
     known = f"batch {report.generation}.{report.batch}, version {report.version}"
-    behind = report.behind
-    standing = report.broker_problem or (
-        "position unknown to the broker" if behind is None else f"{_count(behind, report.unit)} not landed yet"
-    )
-    yield "up to", Text(f"{known}; {standing}", style="dim")
+    unread = report.unread
+    standing = str(unread) if unread.count is None else f"{unread} not landed yet" if unread.count else "nothing unread"
+    style = "yellow" if unread.count != 0 else "dim"
+    yield "up to", Text(visible(f"{known}; {standing}"), style=style)
+    if unread.count or report.state.state in ("failed", "crashed"):
+        yield "state", Text(visible(str(report.state)), style=style)
+        if report.state.hint:
+            yield "", Text(visible(f"-> {report.state.hint}"), style="dim")
     for check in report.checks:
-        if check.outcome not in STYLES:
+        if check.outcome not in STYLES and not check.left_out:
             yield from _check(check, "dim")
     empty = sum(one.empty.size for one in report.partitions)
     if empty:

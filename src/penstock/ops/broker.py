@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -32,14 +33,19 @@ def question(source: KafkaSource) -> Question:
     return source.cluster.name, reads_committed(source)
 
 
-def ask(source: KafkaSource, topics: Iterable[str], *, timeout: float, earliest: bool = True) -> Held:
-    """First and next offsets of all partitions of these topics, the end being what the source can see. Never raises
-    because of the broker."""
+def ask(
+    source: KafkaSource, topics: Iterable[str], *, timeout: float, earliest: bool = True, patterns: Iterable[str] = ()
+) -> Held:
+    """First and next offsets of all partitions of these topics, and of those that match a pattern, the end being what
+    the source can see. Never raises because of the broker."""
     names, committed = set(topics), reads_committed(source)
+    wanted = [re.compile(one) for one in patterns]
     admin = Admin(source.cluster, timeout=timeout)
     until = time.monotonic() + timeout / 2
     while True:
         try:
+            if wanted:
+                names.update(name for name in admin.names() if any(one.fullmatch(name) for one in wanted))
             found = admin.describe(names)
             return Held(found, admin.earliest(found) if earliest else {}, admin.latest(found, committed=committed))
         except PenstockError as error:

@@ -64,6 +64,8 @@ class Check:
     differing: int = 0
     differences: list[Differing] = field(default_factory=list)
     """All of them, up to `COLLECTED`."""
+    left_out: bool = False
+    """It can be made, and was not: without it the table is not proven."""
     remarks: list[str] = field(default_factory=list)
     """What was not compared, and why; how it was compared."""
     commands: list[str] = field(default_factory=list)

@@ -59,6 +59,9 @@ Columns = tuple[str, str, str]
 IN_SOURCE: Columns = ("\"_source\"['topic']", "\"_source\"['partition']", "\"_source\"['offset']")
 """Of a table with stages, and of a quarantine."""
 
+IN_FILE: Columns = ("\"_source\"['file']", "CAST(0 AS INT)", "\"_source\"['row']")
+"""Of a table that reads files: the file stands for the topic, the number of the row for the offset."""
+
 
 def landed(columns: Mapping[str, str]) -> Columns:
     """Of a table that lands topics; its columns may have other names."""

@@ -6,18 +6,19 @@ that the project names, and the ledger counted how many that were. Else by those
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from penstock.engine.delta.version import parse
 from penstock.engine.protocol.log import DeltaLog
 from penstock.errors import PenstockError
 from penstock.ops.broker import Held
 from penstock.ops.stale import stale_against
-from penstock.ops.verify.again.due import not_made
+from penstock.ops.verify.again.due import ALIVE, not_made
 from penstock.ops.verify.balance import conserved, unbalanced
+from penstock.ops.verify.by_batch import wrong_batches, wrong_rejects
 from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.compare import compare
-from penstock.ops.verify.coordinates import IN_SOURCE, Columns, Coordinates, summed
+from penstock.ops.verify.coordinates import IN_FILE, IN_SOURCE, Columns, Coordinates, summed
 from penstock.ops.verify.expected import Expected
 from penstock.ops.verify.landed import ask_about_gaps, before_the_log, stand
 from penstock.ops.verify.look import Look
@@ -38,6 +39,7 @@ def verify_derived(look: Look, held: Held | None) -> None:
     except PenstockError as error:
         look.report.problems.append(error.message)
         look.report.hint = look.report.hint or error.hint
+    look.report.problems = list(dict.fromkeys(look.report.problems))
 
 
 def _verify(look: Look, held: Held | None) -> None:
@@ -70,8 +72,7 @@ def _verify(look: Look, held: Held | None) -> None:
             report.notes.append(f"{report.quarantined:,} rows came too late or without a time, and are in quarantine")
         return
     if table.write.merge is not None:
-        report.rows = count_at(table.uri, look.tail.version, "NOT _deleted")
-        report.notes.append("its rows are changed in place, and deleted ones are not counted: by counts alone")
+        report.rows = count_at(table.uri, look.tail.version, ALIVE)
         _balance(look, chain, _quarantined(look, None).rows)
         return
     if rows is None:
@@ -87,6 +88,8 @@ def _verify(look: Look, held: Held | None) -> None:
             else "its rows do not say where they came from"
         )
         report.notes.append(f"{said}: by counts alone")
+        if of_files and table.input.stable and not reshapes(table):
+            report.problems += _doubled_lines(look)
         _balance(look, chain, _quarantined(look, None).rows)
         return
     found = read_at(rows, look.tail.version, {}, look.step("reading the coordinates of every row"))
@@ -96,13 +99,38 @@ def _verify(look: Look, held: Held | None) -> None:
         before_the_log(look, chain, found)
     _compare(look, chain, held, summed(found, quarantined))
     _balance(look, chain, quarantined.rows)
+    if not chain.foreign and not any(one.skipped or one.again for one in chain.accepted):
+        report.problems += wrong_batches(look, found)
+
+
+def reshapes(table: TablePlan) -> bool:
+    """Many rows may come of one record."""
+    return table.stages is not None and table.stages.transform is not None
+
+
+def _doubled_lines(look: Look) -> Iterator[str]:
+    """A row of a file, by its number, that is in the table, or in it and its quarantine, more than once."""
+    table = look.table
+    found = read_at(
+        Rows(table.name, table.uri, IN_FILE), look.tail.version, {}, look.step("reading where rows are from")
+    )
+    both = summed(found, _quarantined(look, IN_FILE))
+    for (file, _), repeated in sorted(both.repeated.items()):
+        for one in repeated[:10]:
+            which = f"row {one.start}" if one.end == one.start + 1 else f"rows {one.start} to {one.end - 1}"
+            yield (
+                f"{which} of {file} are there {one.times} times"
+                if "rows" in which
+                else (f"{which} of {file} is there {one.times} times")
+            )
 
 
 def _say_stale(look: Look) -> None:
     found = stale_against(look.table, look.tail, look.store)
     if found is not None:
-        look.report.notes.append(
-            f"stale: {found.upstream} was made anew in its version {found.version}, and it was not yet: {found.hint}"
+        look.report.doubts.append(
+            f"stale: {found.upstream} was rebuilt in its version {found.version}, and this table was not yet: "
+            f"{found.hint}"
         )
 
 
@@ -122,6 +150,7 @@ def _quarantined(look: Look, columns: Columns | None) -> Coordinates:
     place = quarantine_of(table.name, table.uri)
     if not table.may_reject or not DeltaLog(look.store, place.uri, place.table).versions():
         return Coordinates()
+    look.report.problems += [f"quarantine: {one}" for one in look.damaged_files(place.uri, None)]
     where = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
     if columns is None:
         return Coordinates(rows=count_at(place.uri, None, where))
@@ -141,6 +170,8 @@ def _balance(look: Look, chain: Chain, quarantined: int) -> None:
     if not chain.foreign:
         report.unbalanced = list(unbalanced(look, report.conserved, report.rows, quarantined))
         report.problems += report.unbalanced
+        if not report.conserved.uncounted and look.table.may_reject:
+            report.problems += wrong_rejects(look)
 
 
 def _compare(look: Look, chain: Chain, held: Held | None, found: Coordinates) -> None:

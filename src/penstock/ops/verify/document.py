@@ -23,8 +23,9 @@ from penstock.plan.model import DeltaSource, KafkaSource, Plan, TablePlan
 _PARTS = {"penstock": "penstock", "spark": "pyspark", "delta": "delta-spark", "deltalake": "deltalake"}
 LIMITS = (
     "A record that was lost and that Kafka's compaction removed later looks like any other gap of Kafka's own.",
-    "Rows of tables are told apart by where they came from, not by what they say: a row that somebody changed in place "
-    "is found by the commit that did it, which is listed, and in aggregates and copies by its values.",
+    "Without --deep, rows of bronze and silver are told apart by where they came from, not by what they say: a row "
+    "that somebody changed in place is found by the commit that did it, which is listed. In aggregates, merged tables "
+    "and copies it is found by its values, if it is in the sample.",
     "Before the first entry that a table's log still has, the chain is not known; Delta keeps its log for 30 days.",
     "Numbers of DOUBLE are equal within 1e-9 of their size, or of 1 if they are smaller; of FLOAT within 1e-6: their "
     "sums depend on the order of their parts. All others are compared exactly.",
@@ -39,7 +40,8 @@ class Asked:
     tables: tuple[str, ...] = ()
     deep: bool = False
     no_recompute: bool = False
-    allow_unverifiable: bool = False
+    allow_behind: bool = False
+    allow_partial: bool = False
     report: str | None = None
 
     @property
@@ -47,16 +49,17 @@ class Asked:
         words = ["penstock", "verify", *self.tables]
         words += ["--deep"] if self.deep else []
         words += ["--no-recompute"] if self.no_recompute else []
-        words += ["--allow-unverifiable"] if self.allow_unverifiable else []
+        words += ["--allow-behind"] if self.allow_behind else []
+        words += ["--allow-partial"] if self.allow_partial else []
         words += ["--report", self.report] if self.report else []
         return shlex.join(words)
 
 
-def audit_document(
-    plan: Plan, tables: Sequence[TablePlan], reports: Sequence[Report], asked: Asked, *, complete: bool
-) -> dict[str, Any]:
+def audit_document(plan: Plan, tables: Sequence[TablePlan], reports: Sequence[Report], asked: Asked) -> dict[str, Any]:
+    """`complete`: every table is; `ok`: the exit code is 0, with what the command allows."""
     return {
-        "complete": complete,
+        "complete": all(one.verdict == "complete" for one in reports),
+        "ok": all(one.ok(allow_behind=asked.allow_behind, allow_partial=asked.allow_partial) for one in reports),
         "project": plan.name,
         "folder": plan.root,
         "lake": plan.lake,

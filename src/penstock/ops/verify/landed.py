@@ -10,11 +10,15 @@ from penstock.ops.verify import standing
 from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.compare import compare
 from penstock.ops.verify.coordinates import Coordinates
+from penstock.ops.verify.expected import Key
 from penstock.ops.verify.gaps import explain_gaps
 from penstock.ops.verify.look import Look
 from penstock.ops.verify.positions import offsets_of
 from penstock.ops.verify.report import Partition
 from penstock.ops.verify.rows import Rows, read_at, rows_at
+from penstock.ops.verify.spans import Spans
+from penstock.ops.verify.started import began_in_topics
+from penstock.ops.verify.unread import unread_of_topics
 from penstock.plan.model import KafkaSource
 
 BROKER_TIMEOUT = 10.0
@@ -40,8 +44,12 @@ def verify_landed(look: Look, rows: Rows, held: Held) -> None:
 
 def stand(look: Look, held: Held) -> None:
     report, entry = look.report, look.tail.entry
-    position = offsets_of(entry.after)
+    position, source = offsets_of(entry.after), look.table.source
+    assert isinstance(source, KafkaSource)
     report.broker_problem, report.places = held.problem, places(position, held)
+    report.unread = unread_of_topics(source, entry, report.places, held)
+    report.began = began_in_topics(source, look.began, held)
+    report.doubts += [report.began.doubt] if report.began.doubt else []
     report.problems += standing.problems(position, entry.topics, held)
     report.notes += [f"topic {topic} no longer exists at the broker" for topic in standing.gone(position, held)]
 
@@ -58,18 +66,27 @@ def ask_about_gaps(look: Look, chain: Chain, held: Held) -> None:
 
 
 def before_the_log(look: Look, chain: Chain, found: Coordinates) -> None:
-    """Log retention takes old entries. What was read before the first one that is left is then taken from the table
-    itself, from its first offset on; the ledger's running count shows whether rows are missing before that."""
+    """Log retention takes old entries. What was read before the first one that is left is expected from where the
+    table began, if its entries carry that; else from the first offset in the table, and then no more is proven. The
+    ledger's running count shows whether rows are missing before that."""
     if chain.from_genesis:
         return
-    look.report.notes.append(
-        f"the chain is known from version {chain.known_from} on: older commits were cleaned up. Of what was landed "
-        "before, the first offset is taken from the table"
-    )
+    report, began = look.report, offsets_of(look.tail.entry.began)
+    known = f"the chain is known from version {chain.known_from} on: older commits were cleaned up"
+    unclear: dict[Key, Spans] = {}
     for topic, partitions in chain.assumed.items():
         for partition, end in partitions.items():
-            present = found.present.get((topic, partition))
-            chain.expected.forget_before((topic, partition), min(present.start, end) if present else end)
+            key, start = (topic, partition), began.get(topic, {}).get(partition)
+            present = found.present.get(key)
+            first = min(present.start, end) if present else end
+            chain.expected.forget_before(key, first if start is None else start)
+            if start is not None:
+                unclear[key] = Spans([(start, end)]) if start < end else Spans()
+    if began:
+        report.notes.append(f"{known}. What was landed before is proven by its rows, from where the table began")
+        chain.unclear.append((f"{known}: a decision to skip them would no longer be in the log", unclear))
+    else:
+        report.doubts.append(f"{known}. Of what was landed before, the first offset is taken from the table")
     total = look.tail.counts.total
     if found.rows < total and not chain.foreign:
-        look.report.doubts.append(f"the ledger counted {total} rows, the table holds {found.rows}")
+        report.doubts.append(f"the ledger counted {total:,} rows, the table holds {found.rows:,}")

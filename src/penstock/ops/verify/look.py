@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import Store
 from penstock.ops.verify.chain import Chain
+from penstock.ops.verify.data_files import damaged
+from penstock.ops.verify.log_counts import count_problems
 from penstock.ops.verify.report import Report
 from penstock.ops.verify.walk import RowsAt, read_chain
 from penstock.plan.model import TablePlan
@@ -24,10 +26,18 @@ class Look:
     tail: Tail
     report: Report
     progress: Progress
+    tables: Mapping[str, TablePlan] = field(default_factory=dict)
+    """Those that are known beside it, by their names."""
 
     def step(self, what: str) -> Callable[[float], None]:
         self.progress(self.table.name, what, 0.0)
         return lambda part: self.progress(self.table.name, what, part)
+
+    @property
+    def began(self) -> tuple[str, ...]:
+        """Where the table began to read; () if that is no longer known. Known once the ledger was walked along."""
+        chain = self.report.chain
+        return self.tail.entry.began or (chain.began if chain is not None else ())
 
     def walk(self, rows_at: RowsAt) -> Chain:
         """`rows_at` is asked where people changed the table by hand."""
@@ -37,12 +47,29 @@ class Look:
         log = DeltaLog(self.store, table.uri, table.name)
         chain = report.chain = read_chain(log, tail.version, rows_at, self.step("reading the ledger"))
         _foreign(chain, report)
+        if tail.entry.unfinished:
+            report.doubts.append(
+                "a replay or rewind of it was begun and is not finished: `penstock run` finishes it; its rows are "
+                "still those from before"
+            )
+        report.problems += count_problems(self.store, table, chain.first_version, tail.version)
+        self.step("looking at its files")
+        report.problems += self.damaged_files(table.uri, tail.version)
         return chain
+
+    def damaged_files(self, uri: str, version: int | None) -> list[str]:
+        """What the log names and is not there as it says. What cannot be read of the log itself shows elsewhere."""
+        try:
+            return [f"data file {one}" for one in damaged(self.store, uri, version)]
+        except Exception:
+            return []
 
 
 def _foreign(chain: Chain, report: Report) -> None:
     if chain.earlier_rows:
-        report.notes.append(f"{chain.earlier_rows} rows were in the table before its ledger began: not looked into")
+        report.doubts.append(
+            f"{chain.earlier_rows:,} rows were in the table before its ledger began: they were not looked into"
+        )
     for one in chain.foreign:
         what = f"version {one.version} ({one.operation})"
         if one.undecided:

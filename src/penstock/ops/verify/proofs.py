@@ -75,7 +75,7 @@ def _coordinates(table: TablePlan, report: Report, named: str) -> Iterator[dict[
 
 
 def _behind(report: Report) -> str:
-    return "position unknown" if report.behind is None else f"{report.behind:,} records not landed yet"
+    return str(report.unread) if report.behind is None else f"{report.behind:,} records not landed yet"
 
 
 def _counts(report: Report, named: str) -> Iterator[dict[str, Any]]:

@@ -13,9 +13,14 @@ from penstock.ops.verify.check import document as check_document
 from penstock.ops.verify.compare import Difference, Doubled
 from penstock.ops.verify.conserved import Conserved
 from penstock.ops.verify.expected import Key
+from penstock.ops.verify.runner_state import RunnerState
 from penstock.ops.verify.spans import Spans
+from penstock.ops.verify.started import Beginning
+from penstock.ops.verify.unread import Unread
 
-Verdict = Literal["complete", "incomplete", "unverifiable", "not created"]
+Verdict = Literal["complete", "behind", "partial", "wrong", "not created"]
+"""complete: all that the source holds from the declared start is here. behind: right so far, and not all is read.
+partial: right as far as it could be looked at. wrong: something is missing, doubled or changed."""
 
 
 @dataclass
@@ -68,7 +73,7 @@ class Report:
     problems: list[str] = field(default_factory=list)
     """What else is wrong: foreign changes, a position that the broker does not know."""
     doubts: list[str] = field(default_factory=list)
-    """What can no longer be proved."""
+    """What could not be proved, and why."""
     notes: list[str] = field(default_factory=list)
     """What a reader should know and that is no mistake."""
     checks: list[Check] = field(default_factory=list)
@@ -87,30 +92,125 @@ class Report:
     """Rows in its quarantine."""
     places: list[Place] = field(default_factory=list)
     broker_problem: str | None = None
+    unread: Unread = field(default_factory=Unread)
+    """What its source holds and no batch has read."""
+    state: RunnerState = field(default_factory=lambda: RunnerState("never run"))
+    began: Beginning = field(default_factory=Beginning)
     hint: str | None = None
 
     @property
     def verdict(self) -> Verdict:
         if self.version is None and not self.problems:
             return "not created"
-        broken = self.chain is not None and self.chain.broken
-        outcomes = {one.outcome for one in self.checks}
-        if broken or self.problems or self.without or not all(one.whole for one in self.partitions):
-            return "incomplete"
-        if "differs" in outcomes:
-            return "incomplete"
-        if self.doubts or outcomes & {"stale", "unverifiable"} or any(one.unverifiable for one in self.partitions):
-            return "unverifiable"
-        return "complete"
+        if self.is_wrong:
+            return "wrong"
+        if self.unproven:
+            return "partial"
+        return "behind" if self.unread.count else "complete"
 
-    def ok(self, *, allow_unverifiable: bool = False) -> bool:
-        return self.verdict == "complete" or (allow_unverifiable and self.verdict == "unverifiable")
+    @property
+    def is_wrong(self) -> bool:
+        broken = self.chain is not None and self.chain.broken
+        differs = any(one.outcome == "differs" for one in self.checks)
+        return bool(broken or self.problems or self.without or differs or not all(one.whole for one in self.partitions))
+
+    @property
+    def unproven(self) -> list[str]:
+        """What was not looked at or could not be told, each with the reason."""
+        found = list(self.doubts)
+        if self.version is not None and self.unread.count is None:
+            found.append(str(self.unread))
+        for one in self.checks:
+            if one.outcome in ("stale", "unverifiable") or one.left_out:
+                found.append(f"{one.name}: {one.said}")
+        offsets = sum(one.unverifiable.size for one in self.partitions)
+        if offsets:
+            reasons = dict.fromkeys(reason for one in self.partitions for reason in one.reasons)
+            found.append(f"{offsets:,} offsets that it lacks cannot be looked up: {'; '.join(reasons)}")
+        return found
+
+    def ok(self, *, allow_behind: bool = False, allow_partial: bool = False) -> bool:
+        """Whether the exit code is 0."""
+        if self.verdict in ("wrong", "not created"):
+            return False
+        return (allow_partial or not self.unproven) and (allow_behind or not self.unread.count)
 
     @property
     def behind(self) -> int | None:
-        """Records not yet landed; None if the broker did not say."""
-        known = [one.lag for one in self.places]
-        return None if self.broker_problem or None in known else sum(n for n in known if n is not None)
+        """Records, versions or files not landed yet; None if the source did not say."""
+        return self.unread.count
+
+
+def summary(report: Report) -> str:
+    """One sentence: what was proven, and what is missing to `complete`. Its first word is the verdict's."""
+    if report.version is None:
+        return ""
+    rows = f"{report.rows:,} rows"
+    if report.verdict == "wrong":
+        return rows
+    proven = ", ".join(filter(None, [rows, covered(report)]))
+    parts = [proven + report.began.said]
+    if report.unread.count:
+        parts.append(f"{report.unread} not landed yet ({report.state})")
+    if report.unproven:
+        parts.append(report.unproven[0] + (f" (and {len(report.unproven) - 1} more)" if report.unproven[1:] else ""))
+    return "; ".join(parts)
+
+
+def covered(report: Report) -> str:
+    """What of the source is in the table, as far as that was proven."""
+    if report.conserved is not None:
+        return ", ".join([report.conserved.said, *map(_proved, _same(report))])
+    if report.chain is not None and not report.partitions:
+        batches = report.chain.batches
+        chain = f"{batches:,} batch{'' if batches == 1 else 'es'} in an unbroken chain"
+        return ", ".join([chain, *map(_proved, _same(report))])
+    return _offsets(report)
+
+
+def _same(report: Report) -> list[Check]:
+    return [one for one in report.checks if one.outcome == "same" and one.compared]
+
+
+def _proved(check: Check) -> str:
+    how = "computed again" if check.name == "numbers" else "compared"
+    return f"{check.compared:,} of {check.of:,} {check.unit} {how}"
+
+
+def _offsets(report: Report) -> str:
+    """`every offset of orders 0..3 once` only where they are read from the first one to the last that there is."""
+    read = [one for one in report.partitions if one.expected]
+    if not read:
+        return "nothing was read yet"
+    accepted = report.chain.accepted if report.chain else []
+    often = "as often as it was read" if any(one.again for one in accepted) else "once"
+    whole = all(len(one.expected) == 1 and one.expected.start == 0 for one in read)
+    if whole and report.unread.count == 0 and not report.unproven:
+        return f"every offset of {_topics(read)} {often}"
+    if len(read) <= _FEW and all(len(one.expected) <= _FEW for one in read):
+        spans = ", ".join(str(Range(*one.key, *span)) for one in read for span in one.expected)
+        return f"{spans} {often}"
+    return f"{sum(one.expected.size for one in read):,} offsets of {_topics(read)} {often}"
+
+
+_FEW = 4
+"""Partitions, or topics, that are named one by one."""
+
+
+def _topics(read: list[Partition]) -> str:
+    topics: dict[str, list[int]] = {}
+    for one in read:
+        topics.setdefault(one.topic, []).append(one.partition)
+    if len(topics) > _FEW:
+        return f"{len(topics)} topics ({len(read)} partitions)"
+    return ", ".join(f"{topic} {_numbers(parts)}" for topic, parts in topics.items())
+
+
+def _numbers(partitions: list[int]) -> str:
+    """`0..3`, or `0, 2, 5`."""
+    if len(partitions) > 1 and partitions == list(range(partitions[0], partitions[-1] + 1)):
+        return f"{partitions[0]}..{partitions[-1]}"
+    return ", ".join(map(str, partitions))
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -119,6 +219,11 @@ def document(report: Report) -> dict[str, Any]:
     return {
         "table": report.table,
         "verdict": report.verdict,
+        "summary": summary(report),
+        "unproven": report.unproven,
+        "unread": {**asdict(report.unread), "said": str(report.unread)},
+        "state": asdict(report.state),
+        "began": asdict(report.began),
         "version": report.version,
         "generation": report.generation,
         "batch": report.batch,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Terminal
 from penstock.ops.verify.coordinates import Columns, Coordinates, read_coordinates
 from penstock.ops.verify.expected import Key
 from penstock.ops.verify.spans import Spans
 from penstock.ops.verify.walk import RowsAt
-from penstock.ops.verify.widened import is_widened, without_widened
+from penstock.ops.verify.widened import is_widened, table_of_files, without_widened
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -39,10 +39,40 @@ def read_at(
     except BaseException as error:  # the query engine raises plain Exception; a panic in it is not even that
         raise Terminal(
             f"the rows of {'version ' + str(version) if version is not None else table.name} cannot be read: "
-            f"{_plain(error)}",
+            f"{_unreadable(table, version)}{_plain(error)}",
             where=table.name,
             hint=f"`penstock history {table.name}` shows who changed the table",
         ) from None
+
+
+_MOST_TRIED = 2_000
+"""Files that are read one by one to find out which of them cannot be."""
+
+
+def _unreadable(table: Rows, version: int | None) -> str:
+    """`part-0.parquet: `: the files of a local table that cannot be read, as far as they can be told apart."""
+    from deltalake import DeltaTable
+
+    from penstock.ops.verify.data_files import DataFile
+
+    try:
+        if "://" in table.uri:
+            return ""
+        whole = DeltaTable(table.uri, version=version)
+        files = whole.file_uris()
+    except Exception:
+        return ""
+    bad = []
+    for file in files[:_MOST_TRIED]:
+        try:
+            read_coordinates(table_of_files(whole, [file]), table.columns, {}, lambda _: None, table.where)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:
+            bad.append(DataFile.named(file))
+    if not bad or (len(bad) == len(files) and len(files) > 1):  # what fails everywhere is no matter of one file
+        return ""
+    return f"{', '.join(bad[:5])}{f' and {len(bad) - 5} more files' if len(bad) > 5 else ''}: "
 
 
 def rows_at(table: Rows) -> RowsAt:
@@ -58,11 +88,25 @@ def rows_at(table: Rows) -> RowsAt:
 
 
 def count_at(uri: str, version: int | None, where: str = "TRUE") -> int:
+    """Terminal if they cannot be read."""
+    return sum(int(one) for (one,) in query(uri, version, f"SELECT count(*) FROM rows WHERE {where}"))
+
+
+def query(uri: str, version: int | None, sql: str) -> list[tuple[Any, ...]]:
+    """Over the rows of a table, which the SQL calls `rows`. Terminal if they cannot be read."""
     from deltalake import QueryBuilder
 
-    engine = QueryBuilder().register("rows", open_table(uri, version))
-    batches = engine.execute(f"SELECT count(*) FROM rows WHERE {where}")
-    return sum(int(one) for batch in batches for one in batch.column(0).to_pylist())
+    try:
+        batches = QueryBuilder().register("rows", open_table(uri, version)).execute(sql)
+        return [
+            row
+            for batch in batches
+            for row in zip(*(batch.column(i).to_pylist() for i in range(batch.num_columns)), strict=True)
+        ]
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the query engine raises plain Exception; a panic in it is not even that
+        raise Terminal(f"the rows of {uri} cannot be read: {_plain(error)}") from None
 
 
 def open_table(uri: str, version: int | None = None) -> DeltaTable:

@@ -19,13 +19,21 @@ from penstock.ops.verify.look import Look, Progress
 from penstock.ops.verify.positions import offsets_of
 from penstock.ops.verify.report import Report
 from penstock.ops.verify.rows import Rows
+from penstock.ops.verify.runner_state import RunnerState, runner_state
 from penstock.plan.model import KafkaSource, TablePlan
 
 
-def verify(tables: Sequence[TablePlan], store: Store, progress: Progress = lambda *_: None) -> list[Report]:
-    """One report per table, in their order. Nothing is raised because of a table or a broker: it is in the report."""
+def verify(
+    tables: Sequence[TablePlan],
+    store: Store,
+    progress: Progress = lambda *_: None,
+    known: Sequence[TablePlan] = (),
+) -> list[Report]:
+    """One report per table, in their order. Nothing is raised because of a table or a broker: it is in the report.
+    `known` are the other tables of the project. What needs Spark comes after it: `check_again`, or `left_out`."""
+    named = {table.name: table for table in (*known, *tables)}
     tails: dict[str, Tail] = {}
-    reports = {table.name: Report(table.name) for table in tables}
+    reports = {table.name: Report(table.name, state=runner_state(table, store)) for table in tables}
     for table in tables:
         try:
             tail = read_tail(DeltaLog(store, table.uri, table.name))
@@ -36,12 +44,12 @@ def verify(tables: Sequence[TablePlan], store: Store, progress: Progress = lambd
         if tail is not None:
             tails[table.name] = tail
         else:
-            reports[table.name].hint = "`penstock run` makes it"
+            reports[table.name].hint = _not_created(reports[table.name].state)
     # After the tails: a broker asked later is never behind what a table has read.
     held = _ask_brokers([table for table in tables if table.name in tails], tails)
     for table in tables:
         if table.name in tails:
-            look = Look(table, store, tails[table.name], reports[table.name], progress)
+            look = Look(table, store, tails[table.name], reports[table.name], progress, named)
             source = table.source
             at = held[question(source)] if isinstance(source, KafkaSource) else None
             if at is not None and table.stages is None:
@@ -51,12 +59,21 @@ def verify(tables: Sequence[TablePlan], store: Store, progress: Progress = lambd
     return [reports[table.name] for table in tables]
 
 
+def _not_created(state: RunnerState) -> str:
+    said = f"{state}; " if state.state not in ("never run", "finished", "stopped") else ""
+    return f"{said}{state.hint or '`penstock run` creates it'}"
+
+
 def _ask_brokers(tables: Sequence[TablePlan], tails: Mapping[str, Tail]) -> dict[Question, Held]:
     topics: dict[Question, set[str]] = {}
+    patterns: dict[Question, set[str]] = {}
     sources: dict[Question, KafkaSource] = {}
     for table in tables:
         if isinstance(table.source, KafkaSource):
             asked = question(table.source)
             sources[asked] = table.source
-            topics.setdefault(asked, set()).update(offsets_of(tails[table.name].entry.after))
-    return {one: ask(source, topics[one], timeout=BROKER_TIMEOUT) for one, source in sources.items()}
+            topics.setdefault(asked, set()).update(offsets_of(tails[table.name].entry.after), table.source.topics)
+            patterns.setdefault(asked, set()).update([table.source.pattern] if table.source.pattern else [])
+    return {
+        one: ask(source, topics[one], timeout=BROKER_TIMEOUT, patterns=patterns[one]) for one, source in sources.items()
+    }

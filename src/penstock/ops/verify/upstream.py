@@ -20,6 +20,8 @@ from penstock.ops.verify.look import Look
 from penstock.ops.verify.redacted import readable
 from penstock.ops.verify.rows import Rows, open_table, read_at
 from penstock.ops.verify.spans import Spans
+from penstock.ops.verify.started import began_in_table
+from penstock.ops.verify.unread import summed, unread_of_files, unread_of_table
 from penstock.plan.files import FilesSource
 from penstock.plan.model import DeltaSource, TablePlan
 
@@ -50,6 +52,7 @@ def read_upstream(look: Look, chain: Chain, columns: Columns) -> Upstream:
     whole = _expected(read_at(rows, at.read_up_to, {}, progress)) if at.read_up_to >= 0 else Expected()
     start = _start(look, chain)
     if start is None:
+        look.report.doubts.append(_no_start(chain, rows.name))
         return Upstream(Expected(), whole)
     began = None
     if not start.snapshot and start.version > 0:
@@ -86,13 +89,20 @@ def stand_upstream(look: Look) -> None:
     by_name = {one.table or one.uri: one for one in read}
     names = named_streams(entry) or tuple(by_name)
     report.upstream = ", ".join(dict.fromkeys(names))
-    report.unit = "file list" if isinstance(table.source, FilesSource) else "version"
-    report.places = []
+    report.unit = "file" if isinstance(table.source, FilesSource) else "version"
+    report.places, unread = [], []
+    report.began = began_in_table(table.source, look.began)
+    report.doubts += [report.began.doubt] if report.began.doubt else []
     for name, position in zip(names, entry.after, strict=False):
         source, at = by_name.get(name, table.source), parse(position)
         log = RecentLog(store_of(source, look.store), source.uri, name)
         versions = log.versions()
-        report.places.append(Place(name, 0, at.read_up_to + 1, log.end(at.read_up_to + 1)))
+        read_up_to = at.version - 1 if at.snapshot and at.index < 0 else at.read_up_to
+        report.places.append(Place(name, 0, read_up_to + 1, log.end(read_up_to + 1)))
+        if isinstance(source, FilesSource):
+            unread.append(unread_of_files(source, entry, look.store))
+        else:
+            unread.append(unread_of_table(source, name, at, look.store, follows_changes=table.aggregate is not None))
         if note := note_of_changes(look, source):
             report.notes.append(note)
         try:
@@ -100,6 +110,7 @@ def stand_upstream(look: Look) -> None:
         except PenstockError as error:
             report.problems.append(error.message)
             report.hint = error.hint
+    report.unread = summed(unread)
 
 
 def note_of_changes(look: Look, source: DeltaSource) -> str | None:
@@ -121,9 +132,19 @@ def changed_upstream(look: Look) -> bool:
 
 def _start(look: Look, chain: Chain) -> Version | None:
     """Where the table began to read; None if that is no longer known, or a person moved its position."""
-    if not chain.from_genesis or any(one.skipped or one.again for one in chain.accepted):
+    if any(one.skipped or one.again for one in chain.accepted):
         return None
-    return parse(chain.began[0]) if chain.began else None
+    return parse(look.began[0]) if look.began else None
+
+
+def _no_start(chain: Chain, upstream: str) -> str:
+    moved = [one for one in chain.accepted if one.skipped or one.again]
+    why = (
+        f"its position was moved by hand in version {moved[-1].version}"
+        if moved
+        else "where it began to read is no longer in its log"
+    )
+    return f"{why}: whether records of {upstream} are missing cannot be told"
 
 
 def to_its_end(at: Version, log: DeltaLog, uri: str) -> bool:

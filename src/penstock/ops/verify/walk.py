@@ -240,6 +240,8 @@ class _Walk:
             self._wrong(commit, f"has the number of version {self._last_version} and other positions")
         elif entry.kind == "batch" and commit.rows and not commit.files_removed:
             self._wrong(commit, f"was already written in version {self._last_version}")
+        elif entry.kind == "carry" and (commit.changes or (commit.files_added and commit.rows)):
+            self._wrong(commit, "changes rows, which such an entry never does")
         # Else a carry, or a compaction that repeats the text of the commit it followed.
 
     def _read(self, entry: Entry) -> None:

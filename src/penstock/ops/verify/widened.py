@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,20 +29,25 @@ def is_widened(table: DeltaTable) -> bool:
 
 def without_widened(table: DeltaTable, uri: str) -> DeltaTable:
     """The same version of the table, without partition columns and those of another type than before."""
-    from deltalake import DeltaTable as Opened
-
     if "://" in uri or _DELETIONS in (table.protocol().reader_features or ()):
         raise Terminal(
             "a column was widened, and such a table cannot be verified on an object store, or with deletion vectors",
             hint="Spark reads it: `spark.read.format('delta')`",
         )
+    return table_of_files(table, table.file_uris())
+
+
+def table_of_files(table: DeltaTable, files: Iterable[str]) -> DeltaTable:
+    """A table of these files alone, which lie on this machine."""
+    from deltalake import DeltaTable as Opened
+
     partitions = table.metadata().partition_columns
     schema = json.loads(table.schema().to_json())
     schema["fields"] = [one for one in schema["fields"] if one["name"] not in partitions and _CHANGED not in str(one)]
     with tempfile.TemporaryDirectory(prefix="penstock-verify-") as folder:
         log = Path(folder) / "_delta_log"
         log.mkdir()
-        actions = [*_head(schema), *(_add(Path(file)) for file in table.file_uris())]
+        actions = [*_head(schema), *(_add(Path(file)) for file in files)]
         (log / _FIRST).write_text("\n".join(map(json.dumps, actions)))
         return Opened(folder)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -37,6 +37,8 @@ class Around:
     deep: bool
     logs: str
     """Where Spark's own log is."""
+    tables: Mapping[str, TablePlan] = field(default_factory=dict)
+    """All of the project, by their names."""
 
     @property
     def source(self) -> DeltaSource:
@@ -67,10 +69,9 @@ class Around:
     @contextmanager
     def reading(self, version: int) -> Iterator[None]:
         """What Spark raises within is said in Penstock's words: a file that is gone, a version that is."""
-        read = [
-            Pinned(Readable(self.table.name, self.table.uri), self.version),
-            Pinned(Readable(self.upstream, self.source.uri), version),
-        ]
+        read = [Pinned(Readable(self.table.name, self.table.uri), self.version)]
+        if isinstance(self.table.source, DeltaSource):
+            read.append(Pinned(Readable(self.upstream, self.source.uri), version))
         with explained(self.spark, None, read, self.logs):
             yield
 
@@ -115,7 +116,7 @@ def answer(around: Around, check: Check, found: Comparison, content: Content, lo
             f"{', '.join(loose)}: {held.unsteady:,} {unit} have other values now, which may be right: they depend on "
             "the order of rows, on the moment, or on numbers within other values"
         )
-    verb = "computed again from" if check.name == "numbers" else "held against"
+    verb = "computed again from" if check.name == "numbers" else "compared with"
     if not held.differing:
         check.outcome, check.said = "same", f"{how} {verb} {check.against}: the same"
         return check
@@ -124,7 +125,7 @@ def answer(around: Around, check: Check, found: Comparison, content: Content, lo
     if content.excuses:
         check.outcome = "stale"
         check.remarks += content.excuses
-    check.remarks.append(f"`penstock replay {around.table.name}` makes it anew from its source")
+    check.remarks.append(f"`penstock replay {around.table.name}` rebuilds it from its source")
     return check
 
 

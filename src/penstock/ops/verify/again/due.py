@@ -10,16 +10,20 @@ from penstock.plan.model import DeltaSource, TablePlan
 from penstock.plan.stages import KEY, SEQUENCE
 from penstock.plan.target import ChangeSink
 
-Due = Literal["numbers", "copy", "changes"]
+Due = Literal["numbers", "copy", "changes", "merge"]
 """numbers: of an aggregate, computed again. copy: of a table that follows the changes of another. changes: of an audit
-table, counted."""
+table, counted. merge: of a merged table, its changes folded again."""
+
+
+ALIVE = "NOT _deleted"
+"""The rows of a merged table that everybody sees, as a condition for a reader without Spark."""
 
 
 def due(table: TablePlan) -> Due | None:
     if table.aggregate is not None:
         return "numbers"
     if not _follows(table) or why_not(table) is not None:
-        return None
+        return "merge" if table.write.merge is not None else None
     return "copy" if table.write.merge is not None else "changes"
 
 
@@ -44,9 +48,12 @@ def why_not(table: TablePlan) -> str | None:
 def not_made(table: TablePlan, version: int) -> Check | None:
     """What stands in the report until it is made; None if there is nothing of the kind to be done."""
     source, name = table.source, due(table)
+    held = f"{table.name}@v{version}"
+    if name == "merge":
+        return Check(name, held, "its changes", "not made", "its changes are not folded again", unit="rows")
     if not isinstance(source, DeltaSource) or (name is None and not _follows(table)):
         return None
-    held, upstream = f"{table.name}@v{version}", source.table or source.uri
+    upstream = source.table or source.uri
     if name == "numbers":
         return Check("numbers", held, upstream, "not made", "the numbers are not computed again", unit="groups")
     why = why_not(table)

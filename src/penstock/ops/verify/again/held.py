@@ -32,6 +32,12 @@ class Sides:
     values: Sequence[str]
     loose: Sequence[str] = ()
     """Values that may rightly be others each time they are computed."""
+    by: Sequence[str] = ()
+    """The keys by which a sample is taken; all of them if there are none."""
+
+    @property
+    def sampled_by(self) -> Sequence[str]:
+        return self.by or self.keys
 
     @property
     def kinds(self) -> Mapping[str, DataType]:
@@ -64,7 +70,7 @@ def hold(sides: Sides, sample: Sample) -> Held:
 
 def can_sample(sides: Sides) -> bool:
     kinds = sides.kinds
-    return all(hashable("", kinds[key].simpleString()) is not None for key in sides.keys)
+    return all(hashable("", kinds[key].simpleString()) is not None for key in sides.sampled_by)
 
 
 def judged(sides: Sides, sample: Sample) -> DataFrame:
@@ -103,7 +109,11 @@ def _side(sides: Sides, frame: DataFrame, number: int, sample: Sample) -> DataFr
     cast = frame.select(*(F.col(quote(name)).cast(kinds[name]).alias(short) for short, name in wanted.items()))
     values = "".join(f", 'v{n}', v{n}" for n in range(len(sides.values)))
     keyed = cast.selectExpr(*_names(sides), f"{number} AS {_SIDE}", f"named_struct('there', true{values}) AS {_ROW}")
-    hashed = [hashable(f"k{n}", kinds[key].simpleString()) or "NULL" for n, key in enumerate(sides.keys)]
+    hashed = [
+        hashable(f"k{n}", kinds[key].simpleString()) or "NULL"
+        for n, key in enumerate(sides.keys)
+        if key in sides.sampled_by
+    ]
     return keyed.where(sample.condition(hashed))
 
 

@@ -9,13 +9,15 @@ from penstock.engine.delta.covered import at_version, inserted
 from penstock.engine.delta.version import parse
 from penstock.engine.identifiers import quote
 from penstock.engine.merge.changes import CURRENT, values_of
-from penstock.engine.merge.tombstones import alive, living
+from penstock.engine.merge.tombstones import living
 from penstock.engine.protocol.entry import Entry
-from penstock.ops.verify.again.around import Around, answer, compare
+from penstock.ops.verify.again.around import Around, Comparison, answer, compare
 from penstock.ops.verify.again.begun import lacks_some, rows_read
 from penstock.ops.verify.again.content import Content
 from penstock.ops.verify.again.held import Sides
 from penstock.ops.verify.again.kinds import unsteady
+from penstock.ops.verify.again.living import living_rows
+from penstock.ops.verify.again.merged import doubled_keys, with_doubled
 from penstock.ops.verify.check import Check
 from penstock.ops.verify.queries import copy_queries
 from penstock.plan.stages import MergePlan
@@ -33,7 +35,7 @@ def check_copy(around: Around, content: Content) -> Check:
     check = around.begun("copy", f"{around.upstream}@v{version}", "rows")
     check.commands = copy_queries(around.table, around.version, version)
     with around.reading(version):
-        there, upstream = alive(around.there()), _followed(around, version)
+        there, upstream = living_rows(around.there()), _followed(around, version)
         if merge.history == "scd2":
             there = there.where(CURRENT)
             check.of = there.count()
@@ -43,6 +45,7 @@ def check_copy(around: Around, content: Content) -> Check:
         loose = [name for name in values if unsteady(there.schema[name].dataType)]
         states = _states(around, check, entry, upstream, keys)
         found = compare(around, Sides(there, states, keys, values, loose), check.of)
+        found = Comparison(with_doubled(found.held, doubled_keys(there, merge)), found.sample)
         if found.held.ambiguous:
             check.remarks.append(
                 f"not compared: {found.held.ambiguous:,} keys that more than one row of {check.against} has"

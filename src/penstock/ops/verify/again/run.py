@@ -11,9 +11,10 @@ from penstock.errors import PenstockError, SetupError, Terminal
 from penstock.ops.verify.again.content import Content, content_at
 from penstock.ops.verify.again.due import due
 from penstock.ops.verify.check import Check
+from penstock.ops.verify.data_files import own_file
 from penstock.ops.verify.look import Progress
 from penstock.ops.verify.report import Report
-from penstock.plan.model import Plan, TablePlan
+from penstock.plan.model import DeltaSource, Plan, TablePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,9 +24,13 @@ if TYPE_CHECKING:
 SPARK = "starting Spark to compute again"
 
 
-def to_check(tables: Sequence[TablePlan], reports: Sequence[Report]) -> list[tuple[TablePlan, Report]]:
-    """Those that have something to compute again. Without any, no Spark is started."""
-    return [(table, report) for table, report in zip(tables, reports, strict=True) if _waits(table, report)]
+def to_check(
+    tables: Sequence[TablePlan], reports: Sequence[Report], *, deep: bool = False
+) -> list[tuple[TablePlan, Report]]:
+    """Those that have something to compute again; `deep`: every page of each is read. Without any, no Spark is
+    started."""
+    both = zip(tables, reports, strict=True)
+    return [(table, one) for table, one in both if one.version is not None and (deep or due(table) is not None)]
 
 
 def left_out(tables: Sequence[TablePlan], reports: Sequence[Report], why: str) -> None:
@@ -34,13 +39,14 @@ def left_out(tables: Sequence[TablePlan], reports: Sequence[Report], why: str) -
         for check in report.checks:
             if check.outcome == "not made":
                 check.said += f" ({why})"
+                check.left_out = True
 
 
 def check_again(
     plan: Plan, tables: Sequence[TablePlan], reports: Sequence[Report], store: Store, progress: Progress, *, deep: bool
 ) -> None:
     """With a Spark of its own, if one is needed. The answers are in the reports, and so is why there are none."""
-    waiting = to_check(tables, reports)
+    waiting = to_check(tables, reports, deep=deep)
     if not waiting:
         return
     from penstock.engine.short_session import short_session
@@ -55,6 +61,8 @@ def check_again(
             for check in report.checks:
                 if check.outcome == "not made":
                     check.outcome, check.said = "unverifiable", f"not computed again: {error.message}"
+            if deep and not report.checks:
+                report.doubts.append(f"--deep: nothing was read again: {error.message}")
 
 
 def check_in(
@@ -69,22 +77,67 @@ def check_in(
     from penstock.engine.session import logs_folder
     from penstock.ops.verify.again.around import Around
 
+    known = {table.name: table for table in plan.tables}
     for number, (table, report) in enumerate(waiting):
         progress(table.name, "computing again", number / len(waiting))
-        around = Around(spark.newSession(), store, table, report, deep, str(logs_folder(plan)))
-        report.checks = [check for check in report.checks if check.outcome != "not made"]
-        report.checks.append(_checked(around))
+        session = spark.newSession()
+        session.conf.set(CHECKSUMS, "true")
+        around = Around(session, store, table, report, deep, str(logs_folder(plan)), known)
+        if due(table) is not None:
+            report.checks = [check for check in report.checks if check.outcome != "not made"]
+        report.checks += _checked(around)
 
 
-def _checked(around: Around) -> Check:
+CHECKSUMS = "parquet.page.verify-checksum.enabled"
+"""Parquet writes one for each page, and its readers do not look at it unless they are told to."""
+
+
+def _checked(around: Around) -> list[Check]:
+    table = around.table
+    found = [_one(around, due(table) or "numbers", _judge(table))] if due(table) is not None else []
+    if not around.deep:
+        return found
+    if _has_contents(table):
+        found += _some(around)
+    from penstock.ops.verify.again.pages import check_pages
+
+    return [*found, *check_pages(around)]
+
+
+def _one(around: Around, name: str, judge: Callable[[Around, Content], Check]) -> Check:
+    table = around.table
+    against = around.upstream if isinstance(table.source, DeltaSource) else "its topics"
+    begun = around.begun(name, against, "groups" if table.aggregate else "rows")
+    try:
+        return judge(around, _content(around))
+    except PenstockError as error:
+        return _refused(around, begun, error)
+
+
+def _some(around: Around) -> list[Check]:
+    from penstock.ops.verify.again.contents import check_contents
+
+    begun = around.begun("contents", "its source", "rows")
+    try:
+        return check_contents(around, _content(around))
+    except PenstockError as error:
+        return [_refused(around, begun, error)]
+
+
+def _refused(around: Around, begun: Check, error: PenstockError) -> Check:
+    """A file of the table itself that cannot be read is no matter of what its source still has."""
     from penstock.ops.verify.again.around import refused
 
-    table = around.table
-    begun = around.begun(due(table) or "numbers", around.upstream, "groups" if table.aggregate else "rows")
-    try:
-        return _judge(table)(around, _content(around))
-    except PenstockError as error:
-        return refused(begun, error)
+    own = own_file(around.table.uri, around.version, error.message)
+    if own is not None:
+        begun.outcome, begun.said = "differs", f"its file {own} cannot be read: {error.message}"
+        return begun
+    return refused(begun, error)
+
+
+def _has_contents(table: TablePlan) -> bool:
+    """Its rows are what its definition makes of its source, row by row."""
+    return table.aggregate is None and table.stream is None and table.sink is None and table.write.merge is None
 
 
 def _content(around: Around) -> Content:
@@ -94,7 +147,7 @@ def _content(around: Around) -> Content:
     found = content_at(log, around.version, table.definition, every_batch_anew=anew)
     if not found.known:
         raise Terminal("the entry that says how far it was read is no longer in the log", where=table.name)
-    if found.entry is not None and not around.same_source(found.entry):
+    if found.entry is not None and isinstance(table.source, DeltaSource) and not around.same_source(found.entry):
         raise Terminal(f"{around.upstream} was made again: what was read is no longer there", where=table.name)
     return found
 
@@ -102,12 +155,11 @@ def _content(around: Around) -> Content:
 def _judge(table: TablePlan) -> Callable[[Around, Content], Check]:
     from penstock.ops.verify.again.audited import check_changes
     from penstock.ops.verify.again.groups import check_numbers
+    from penstock.ops.verify.again.merged import check_merged
     from penstock.ops.verify.again.replica import check_copy
 
     if table.aggregate is not None:
         return check_numbers
+    if due(table) == "merge":
+        return check_merged
     return check_copy if table.write.merge is not None else check_changes
-
-
-def _waits(table: TablePlan, report: Report) -> bool:
-    return report.version is not None and due(table) is not None

@@ -1,0 +1,292 @@
+"""A merged table against its changes, folded once more by plain queries: which change of a key is the newest, what it
+says, and until when it holds. Nothing of the code that merges has a part in it.
+
+Sampled by a hash of the keys, or with --deep all of them. That no key, and no version of a key, is there twice is
+looked at for all rows in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from penstock.engine.delta.version import parse
+from penstock.engine.identifiers import quote
+from penstock.engine.stages.coordinates import SOURCE
+from penstock.errors import Terminal
+from penstock.ops.verify.again.around import Around, Comparison, answer
+from penstock.ops.verify.again.content import Content
+from penstock.ops.verify.again.held import Held, Sides, hold
+from penstock.ops.verify.again.kinds import unsteady
+from penstock.ops.verify.again.living import living_rows, own_values
+from penstock.ops.verify.again.source_rows import SourceRows, source_rows
+from penstock.ops.verify.check import COLLECTED, Check, Differing
+from penstock.ops.verify.queries import rows_query
+from penstock.plan.model import KafkaSource
+from penstock.plan.quarantine import quarantine_of
+from penstock.plan.stages import MergePlan
+from penstock.spec.merge import OWN, VALID
+
+SEQUENCE = OWN[0]
+FROM, TO, CURRENT = VALID
+_S, _P, _T, _DEAD, _ALL, _RANK = "__s", "__p", "__t", "__dead", "__all", "__rank"
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What the table should hold: `keys` tell its rows apart, `values` are compared."""
+
+    rows: DataFrame
+    keys: list[str]
+    values: list[str]
+    there: DataFrame
+    remarks: tuple[str, ...] = ()
+
+
+def check_merged(around: Around, content: Content) -> Check:
+    merge, entry = around.table.write.merge, content.entry
+    assert merge is not None
+    check = around.begun("merge", f"the changes of {_upstream(around)}", "rows")
+    check.commands = rows_query(around.table, around.version)
+    nothing = entry is None or (not isinstance(around.table.source, KafkaSource) and _unread(entry.after))
+    with around.reading(_version(around, content)):
+        there = living_rows(around.there())
+        check.of = around.report.rows
+        doubled = doubled_keys(there, merge)
+        if nothing:
+            check.outcome, check.said = ("not made" if around.report.rows else "same"), "nothing was read yet"
+            return check
+        try:
+            made = source_rows(around, content)
+            if not made.covered.whole:
+                raise Terminal("its source no longer has everything that the table was made of", where="")
+        except Terminal as error:
+            return _unproven(check, doubled, error.message)
+        folded = _fold(around, there, made, merge)
+        check.remarks += folded.remarks
+        loose = [name for name in folded.values if unsteady(there.schema[name].dataType)]
+        sides = Sides(folded.there, [folded.rows], folded.keys, folded.values, loose, merge.keys)
+        sample = around.sample(sides, check.of)
+        held = hold(sides, sample)
+        if held.ambiguous:
+            check.remarks.append(f"not compared: {held.ambiguous:,} keys of which two changes claim the same place")
+        content.excuses += made.excuses
+        if merge.keep_deleted_ms is not None and _only_extra(held):
+            content.excuses.append("rows came back after `keep_deleted` had removed what remembered their delete")
+        return answer(around, check, Comparison(with_doubled(held, doubled), sample), content, loose)
+
+
+def _upstream(around: Around) -> str:
+    source = around.table.source
+    if isinstance(source, KafkaSource):
+        return f"topics {', '.join(source.topics)}" if source.topics else f"topics like {source.pattern}"
+    return around.upstream
+
+
+def _unread(after: tuple[str, ...]) -> bool:
+    return parse(after[0]).read_up_to < 0
+
+
+def _version(around: Around, content: Content) -> int:
+    if content.entry is None or isinstance(around.table.source, KafkaSource):
+        return -1
+    return parse(content.entry.after[0]).read_up_to
+
+
+def doubled_keys(there: DataFrame, merge: MergePlan) -> list[Differing]:
+    """Keys, or versions of them, that more than one row has, of all rows."""
+    keys = [*merge.keys, *([SEQUENCE] if merge.history == "scd2" else [])]
+    twice = there.groupBy(*map(quote, keys)).count().where("count > 1")
+    return _named(twice, keys) + (_two_current(there, merge) if merge.history == "scd2" else [])
+
+
+def _two_current(there: DataFrame, merge: MergePlan) -> list[Differing]:
+    current = there.where(CURRENT).groupBy(*map(quote, merge.keys)).count().where("count > 1")
+    return _named(current, list(merge.keys))
+
+
+def _named(rows: DataFrame, keys: Sequence[str]) -> list[Differing]:
+    found = rows.limit(COLLECTED).selectExpr(*(f"CAST({quote(key)} AS STRING) AS k{n}" for n, key in enumerate(keys)))
+    return [Differing("doubled", {key: row[f"k{n}"] for n, key in enumerate(keys)}) for row in found.collect()]
+
+
+def _unproven(check: Check, doubled: list[Differing], why: str) -> Check:
+    """Keys that are there twice are wrong whatever the source has."""
+    check.outcome, check.said = "unverifiable", f"not folded again: {why}"
+    if doubled:
+        check.outcome, check.said = "differs", f"{len(doubled):,} keys are there more than once"
+        check.differing, check.differences = len(doubled), doubled
+    return check
+
+
+def _only_extra(held: Held) -> bool:
+    return held.differing > 0 and all(one.kind == "extra" for one in held.differences)
+
+
+def with_doubled(held: Held, doubled: list[Differing]) -> Held:
+    """The same, and the keys that are there twice outside of the sample."""
+    known = {tuple(one.keys.items()) for one in held.differences}
+    more = [one for one in doubled if tuple(one.keys.items()) not in known]
+    if not more:
+        return held
+    told = (*held.differences, *more)[:COLLECTED]
+    return Held(held.compared, held.differing + len(more), held.unsteady, held.ambiguous, told)
+
+
+def _fold(around: Around, there: DataFrame, made: SourceRows, merge: MergePlan) -> Folded:
+    values = [name for name in own_values(there.columns, merge) if _has(made.rows, name)]
+    lacking = [name for name in own_values(there.columns, merge) if not _has(made.rows, name)]
+    remarks = (f"not compared, the changes have no such column: {', '.join(lacking)}",) if lacking else ()
+    changes = _changes(made.rows, merge, values)
+    if merge.snapshot is not None:
+        found = _newest_extract(around, there, changes, merge, values)
+    elif merge.ignore_nulls:
+        found = _patched(there, changes, merge, values)
+    elif merge.history == "scd2":
+        found = _versions(there, changes, merge, values)
+    else:
+        found = _newest(there, changes, merge, values)
+    return Folded(found.rows, found.keys, found.values, found.there, (*remarks, *found.remarks))
+
+
+def _has(rows: DataFrame, name: str) -> bool:
+    return name.casefold() in {one.casefold() for one in rows.columns}
+
+
+def _changes(rows: DataFrame, merge: MergePlan, values: list[str]) -> DataFrame:
+    """Each with its place in the order (__s, __p), whether it deletes, and whether it is about all rows."""
+    if merge.ignore is not None:
+        rows = rows.where(f"NOT coalesce({merge.ignore}, false)")
+    truncate = f"coalesce({merge.truncate}, false)" if merge.truncate is not None else "false"
+    return rows.selectExpr(
+        *map(quote, merge.keys),
+        *map(quote, values),
+        f"({merge.sequence}) AS {_S}",
+        f"{SOURCE} AS {_P}",
+        f"({merge.time if merge.time is not None else merge.sequence}) AS {_T}",
+        f"coalesce({merge.deleted}, false) AS {_DEAD}",
+        f"{truncate} AS {_ALL}",
+    )
+
+
+def _since_truncate(changes: DataFrame, merge: MergePlan) -> DataFrame:
+    """The changes of rows that no later truncate has ended."""
+    alone = changes.where(f"NOT {_ALL}")
+    if merge.truncate is None:
+        return alone
+    last = changes.where(_ALL).agg(F.expr(f"max(named_struct('s', {_S}, 'p', {_P}))").alias("__last"))
+    later = f"__last IS NULL OR named_struct('s', {_S}, 'p', {_P}) > __last"
+    return alone.crossJoin(F.broadcast(last)).where(later).drop("__last")
+
+
+def _ranked(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Not numbered: of two changes with the same place nobody can say which is the newer, and both stay."""
+    window = f"(PARTITION BY {', '.join(map(quote, keys))} ORDER BY {_S} DESC, {_P} DESC)"
+    return changes.selectExpr("*", f"rank() OVER {window} AS {_RANK}").where(f"{_RANK} = 1").drop(_RANK).distinct()
+
+
+def _newest(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:
+    newest = _ranked(_since_truncate(changes, merge), merge.keys).where(f"NOT {_DEAD}")
+    rows = newest.selectExpr(*map(quote, merge.keys), *map(quote, values), f"{_S} AS {SEQUENCE}", f"{_P} AS {SOURCE}")
+    return Folded(rows, list(merge.keys), [*values, SEQUENCE, *_place(there)], there)
+
+
+def _place(there: DataFrame) -> list[str]:
+    return [SOURCE] if SOURCE in there.columns else []
+
+
+def _patched(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:
+    """NULL keeps what was there: each value is the last that was given since the last delete."""
+    order = f"named_struct('s', {_S}, 'p', {_P})"
+    keys = [*map(quote, merge.keys)]
+    since = _since_truncate(changes, merge).selectExpr("*", f"{order} AS __o")
+    ended = since.where(_DEAD).groupBy(*keys).agg(F.max("__o").alias("__ended"))
+    same = " AND ".join(f"a.{key} <=> b.{key}" for key in keys)
+    alive = since.where(f"NOT {_DEAD}").alias("a").join(ended.alias("b"), F.expr(same), "left")
+    alive = alive.where("b.__ended IS NULL OR a.__o > b.__ended").select("a.*")
+    parts = [
+        F.expr(f"max_by(named_struct('v', {quote(v)}), IF({quote(v)} IS NULL, NULL, __o)).v").alias(v) for v in values
+    ]
+    found = alive.groupBy(*keys).agg(F.max("__o").alias("__last"), *parts)
+    rows = found.selectExpr(*keys, *map(quote, values), f"__last.s AS {SEQUENCE}", f"__last.p AS {SOURCE}")
+    return Folded(rows, list(merge.keys), [*values, SEQUENCE, *_place(there)], there)
+
+
+def _versions(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:
+    """Every version of a key, valid until the next one begins; a delete, or a truncate, ends the last."""
+    alone = changes.where(f"NOT {_ALL}")
+    truncates = changes.where(_ALL).select(_S, _P, _T).distinct() if merge.truncate is not None else None
+    ends = truncates.count() if truncates is not None else 0
+    if ends > 1:
+        return _current(there, changes, merge, values, f"{ends} truncates: only rows that are current are compared")
+    keys = [*map(quote, merge.keys)]
+    if truncates is not None and ends:
+        end = truncates.selectExpr(f"{_S} AS __es", f"{_P} AS __ep", f"{_T} AS __et")
+        before = alone.crossJoin(F.broadcast(end)).where(
+            f"named_struct('s', {_S}, 'p', {_P}) < named_struct('s', __es, 'p', __ep)"
+        )
+        nulls = [F.lit(None).cast(changes.schema[name].dataType).alias(name) for name in values]
+        deletes = before.select(*keys, "__es", "__ep", "__et").distinct()
+        deletes = deletes.select(
+            *keys,
+            *nulls,
+            F.col("__es").alias(_S),
+            F.col("__ep").alias(_P),
+            F.col("__et").alias(_T),
+            F.lit(True).alias(_DEAD),
+            F.lit(False).alias(_ALL),
+        )
+        alone = reduce(DataFrame.unionByName, [alone, deletes])
+    stands = f"(PARTITION BY {', '.join(keys)}, {_S} ORDER BY {_P} DESC)"
+    versions = alone.selectExpr("*", f"row_number() OVER {stands} AS {_RANK}").where(f"{_RANK} = 1")
+    following = f"(PARTITION BY {', '.join(keys)} ORDER BY {_S})"
+    told = versions.selectExpr(
+        "*", f"lead({_T}) OVER {following} AS __until", f"lead({_S}) OVER {following} IS NULL AS __last"
+    ).where(f"NOT {_DEAD}")
+    rows = told.selectExpr(
+        *keys,
+        *map(quote, values),
+        f"{_S} AS {SEQUENCE}",
+        f"{_P} AS {SOURCE}",
+        f"{_T} AS {FROM}",
+        f"__until AS {TO}",
+        f"__last AS {CURRENT}",
+    )
+    return Folded(rows, [*merge.keys, SEQUENCE], [*values, FROM, TO, CURRENT, *_place(there)], there)
+
+
+def _current(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str], remark: str) -> Folded:
+    newest = _newest(there, changes, merge, values)
+    return Folded(newest.rows, newest.keys, newest.values, there.where(CURRENT), (remark,))
+
+
+def _newest_extract(
+    around: Around, there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]
+) -> Folded:
+    """The newest extract says what there is. Rows that it did not change keep the extract that brought them."""
+    last = changes.agg(F.max(_S).alias("__last"))
+    newest = changes.crossJoin(F.broadcast(last)).where(f"{_S} = __last").drop("__last")
+    rows = _ranked(newest, merge.keys).where(f"NOT {_DEAD}").select(*map(quote, merge.keys), *map(quote, values))
+    compared = there.where(CURRENT) if merge.history == "scd2" else there
+    remarks: tuple[str, ...] = (
+        "the newest extract is compared with the rows that are there now, not with their history",
+    )
+    if _rejected(around, newest):
+        names = [quote(key) for key in merge.keys]
+        same = " AND ".join(f"a.{name} <=> b.{name}" for name in names)
+        known = rows.select(*names).distinct()
+        compared = compared.alias("a").join(known.alias("b"), F.expr(same), "left_semi")
+        remarks += ("rows of the newest extract are in quarantine: rows that it lacks stay, and are not compared",)
+    return Folded(rows, list(merge.keys), values, compared, remarks)
+
+
+def _rejected(around: Around, newest: DataFrame) -> bool:
+    place = quarantine_of(around.table.name, around.table.uri)
+    if not around.store.names(f"{place.uri}/_delta_log"):
+        return False
+    rejected = around.spark.read.format("delta").load(place.uri).selectExpr(f"{SOURCE}.file AS file").distinct()
+    return not newest.selectExpr(f"{_P}.file AS file").distinct().join(rejected, "file").isEmpty()

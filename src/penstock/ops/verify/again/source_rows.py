@@ -1,0 +1,149 @@
+"""The rows that a table's stages make of its source, all at once, as of its definition now: what a comparison of its
+rows begins with. Neither its merge nor its dedupe has a part in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+
+from penstock.engine import bronze
+from penstock.engine.covered import Asked, Covered
+from penstock.engine.files.format import Survey
+from penstock.engine.files.function import staged_table
+from penstock.engine.files.listing import list_files
+from penstock.engine.files.reader import FilesReader
+from penstock.engine.forget.suppression import Suppression
+from penstock.engine.kafka.admin import Admin
+from penstock.engine.kafka.reader import KafkaReader
+from penstock.engine.lookups import Lookups
+from penstock.engine.protocol.entry import Entry
+from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.replay.began import began_of
+from penstock.engine.stages.batch_time import with_batch_time
+from penstock.engine.stages.coordinates import SOURCE
+from penstock.engine.stages.function import StagedTable
+from penstock.ops.verify.again.around import Around
+from penstock.ops.verify.again.content import Content
+from penstock.plan.files import FilesSource
+from penstock.plan.model import DeltaSource, KafkaSource
+from penstock.plan.quarantine import quarantine_of
+
+FAILED = "transform_failed"
+"""Records that no stage can be given: they raise."""
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    rows: DataFrame
+    """With `_source` where they have coordinates."""
+    covered: Covered
+    excuses: list[str] = field(default_factory=list)
+    """Why rows may rightly be others than these."""
+
+
+def source_rows(around: Around, content: Content) -> SourceRows:
+    """Terminal where the source can no longer be read as it was."""
+    table, entry = around.table, content.entry
+    assert entry is not None
+    suppression = Suppression(table, around.store)
+    if isinstance(table.source, FilesSource):
+        return _of_files(around, content, table.source, suppression)
+    covered = _covered(around, entry)
+    rows = suppression.source(covered.rows)
+    if table.stages is None:
+        landed = bronze.rows(rows, table, entry.pins) if table.columns else rows
+        return SourceRows(suppression.own(landed), covered, _changed_upstream(around))
+    stages = StagedTable(table)
+    lookups = Lookups(table, around.store).read(around.spark, entry.pins)
+    made = stages.make(_without_failed(around, rows), entry.pins, lookups)
+    return SourceRows(suppression.own(made.rows), covered, list(_excuses(around, content, stages)))
+
+
+def _of_files(around: Around, content: Content, source: FilesSource, suppression: Suppression) -> SourceRows:
+    """Files that are gone or have another size than when they were read are left out, and so are those that could not
+    be read then: they are in quarantine as a whole."""
+    table, entry = around.table, content.entry
+    assert entry is not None
+    reader = FilesReader(around.spark, source, around.store, table.name)
+    began = began_of(DeltaLog(around.store, table.uri, table.name), entry)
+    covered = reader.covered(around.spark, Asked(entry.after, began, entry.topics))
+    now = {one.name: one.size for one in list_files(around.spark, source, table.name).files}
+    listed = {row.path: row.size for row in covered.rows.select("path", "size").collect()}
+    changed = tuple(name for name, size in listed.items() if now.get(name) != size)
+    unreadable = _whole_files(around)
+    names = sorted(set(listed) - set(changed) - unreadable)
+    look = reader.schema.require()
+    survey = reader.schema.format.survey(names, look.schema) if names else Survey()
+    stages = staged_table(table, reader, look, survey)
+    frame = reader.schema.format.rows(names, look, survey, max(1, len(names) // 100))
+    lookups = Lookups(table, around.store).read(around.spark, entry.pins)
+    made = stages.make(suppression.source(frame), entry.pins, lookups)
+    left = Covered(covered.rows, gone=tuple(sorted({*covered.gone, *changed})))
+    return SourceRows(suppression.own(made.rows), left, list(_excuses(around, content, stages)))
+
+
+def _whole_files(around: Around) -> set[str]:
+    place = quarantine_of(around.table.name, around.table.uri)
+    if not around.store.names(f"{place.uri}/_delta_log"):
+        return set()
+    rejected = around.spark.read.format("delta").load(place.uri).where(f"{SOURCE}.row IS NULL")
+    return {row.file for row in rejected.selectExpr(f"{SOURCE}.file AS file").distinct().collect()}
+
+
+def _covered(around: Around, entry: Entry) -> Covered:
+    table = around.table
+    began = began_of(DeltaLog(around.store, table.uri, table.name), entry)
+    asked = Asked(entry.after, began, entry.topics)
+    if isinstance(table.source, KafkaSource):
+        return KafkaReader(table.source, Admin(table.source.cluster), table.name).covered(around.spark, asked)
+    return around.reader().covered(around.spark, asked)
+
+
+def _without_failed(around: Around, rows: DataFrame) -> DataFrame:
+    """Less the records that a transform raised on: they are in quarantine, and would stop the comparison."""
+    table, raw = around.table, around.table.input.raw
+    place = quarantine_of(table.name, table.uri)
+    if not table.may_reject or not around.store.names(f"{place.uri}/_delta_log"):
+        return rows
+    failed = around.spark.read.format("delta").load(place.uri).where(f"error_reason = '{FAILED}'")
+    if failed.isEmpty():
+        return rows
+    if isinstance(table.source, KafkaSource):
+        names = {"topic": "topic", "partition": "partition", "offset": "offset"}
+    elif table.input.coordinates == "kafka":
+        names = {name: raw[name] for name in ("topic", "partition", "offset")}
+    elif SOURCE in rows.columns:
+        return rows.join(failed.select(SOURCE), SOURCE, "left_anti")
+    else:
+        return rows
+    gone = failed.selectExpr(*(f"{SOURCE}.{name} AS __{name}" for name in names))
+    same = [rows[column] == gone[f"__{name}"] for name, column in names.items()]
+    return rows.join(gone, same, "left_anti")
+
+
+def _changed_upstream(around: Around) -> list[str]:
+    """Rows that were read may be gone there since, and rows of files that were rewritten may have come again."""
+    source = around.table.source
+    if not isinstance(source, DeltaSource) or source.changes or isinstance(source, FilesSource):
+        return []
+    log = around.upstream_log
+    changed = [version for version in log.versions() if (commit := log.commit(version)) is not None and commit.changes]
+    return [f"version {changed[-1]} of {around.upstream} changed rows there"] if changed else []
+
+
+def _excuses(around: Around, content: Content, stages: StagedTable) -> list[str]:
+    plan, merge = around.table.stages, around.table.write.merge
+    assert plan is not None
+    found = _changed_upstream(around)
+    if stages.depends_on_the_moment:
+        found.append("its Python function may give other rows each time")
+    texts = [one.check for one in plan.expect] + ([plan.transform.sql or ""] if plan.transform is not None else [])
+    texts += [merge.sequence, merge.deleted, merge.time or ""] if merge is not None else []
+    if any(with_batch_time(text, 0) != text for text in texts):
+        found.append("its SQL asks for the time of the batch")
+    if len({tuple(sorted(one.pins.lookups.items())) for one in content.made}) > 1:
+        found.append("its lookups have changed between its batches")
+    if not content.from_start and plan.lookups:
+        found.append("which versions of its lookups the older batches used is no longer in the log")
+    return found

@@ -1,0 +1,228 @@
+"""A forger of lakes: it takes rows away, adds, exchanges and changes them, in the log of a table and behind it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Producer
+from tests.integration.runs import log, make_plan, run_well
+
+from penstock.engine.protocol.entry import dump
+from penstock.engine.store import LocalStore
+from penstock.ops.verify.again.run import check_in, to_check
+from penstock.ops.verify.report import Report, document
+from penstock.ops.verify.table import verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.plan.model import Plan, TablePlan
+
+METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+SCHEMA = "id BIGINT, n INT, op STRING, city STRING"
+DECODE = {"json": "value", "schema": SCHEMA}
+BRONZE = {"from": {"table": "bronze.t"}, "decode": DECODE}
+MERGE = {"keys": ["id"], "sequence": "n", "delete_when": "op = 'd'"}
+
+
+def tables(topic: str, folder: str) -> dict[str, Any]:
+    return {
+        "bronze.t": {"from": {"kafka": topic}},
+        "silver.t": {
+            **BRONZE,
+            "expect": [{"name": "small", "check": "n < 60"}, {"name": "no3", "check": "n % 10 <> 3", "action": "drop"}],
+            "dedupe": {"keys": ["id"]},
+        },
+        "silver.m": {**BRONZE, "write": {"merge": MERGE, "change_feed": True}},
+        "silver.h": {**BRONZE, "write": {"merge": {**MERGE, "history": "scd2"}}},
+        "silver.p": {**BRONZE, "write": {"merge": {**MERGE, "ignore_null_updates": True}}},
+        "silver.copy": {"from": {"changes": "silver.m"}, "write": {"merge": {"keys": ["id"]}}},
+        "silver.sql": {**BRONZE, "sql": "SELECT id, n * 2 AS twice, _source FROM t"},
+        "audit.m": {"from": {"changes": "silver.m"}, "audit": {"keys": ["id"]}},
+        "gold.t": {"from": {"table": "silver.t"}, "aggregate": {"keys": ["city"], "metrics": {"rows": "count(*)"}}},
+        "files.t": {"from": {"files": folder, "format": "json", "schema": "id BIGINT, city STRING"}},
+    }
+
+
+def records(first: int, count: int) -> list[dict[str, Any]]:
+    """Ids come again after 25, and lose their city now and then; some are deleted, and some of those come back."""
+    return [
+        {
+            "id": n % 25,
+            "n": n,
+            "op": "d" if n % 11 == 0 else "u",
+            **({} if n % 4 == 0 else {"city": f"city-{n % 3}"}),
+        }
+        for n in range(first, first + count)
+    ]
+
+
+@dataclass(frozen=True)
+class Lake:
+    """`folder` holds the project. What is forged is forged in a copy."""
+
+    spark: SparkSession
+    folder: Path
+    bootstrap: str
+    topic: str
+    names: tuple[str, ...] = ()
+    """Its tables; all if none is named."""
+
+    @property
+    def plan(self) -> Plan:
+        made = tables(self.topic, "in")
+        return make_plan(self.folder, self.bootstrap, {name: made[name] for name in self.names or made})
+
+    def land(self, first: int, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        for one in records(first, count):
+            producer.produce(self.topic, json.dumps(one), partition=one["n"] % 2)
+        assert producer.flush(30) == 0
+        lines = "".join(json.dumps({"id": n, "city": f"city-{n}"}) + "\n" for n in range(first, first + count))
+        (self.folder / "in").mkdir(exist_ok=True)
+        (self.folder / "in" / f"{first}.json").write_text(lines)
+        run_well(self.spark, self.plan)
+
+    def copy(self, folder: Path) -> Lake:
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        return replace(self, folder=folder)
+
+    def table(self, name: str) -> TablePlan:
+        found = self.plan.table(name)
+        assert found is not None
+        return found
+
+    def reports(self, *names: str, deep: bool) -> dict[str, Report]:
+        plan = self.plan
+        chosen = [table for table in plan.tables if not names or table.name in names]
+        found = verify(chosen, LocalStore(), known=plan.tables)
+        check_in(self.spark, plan, to_check(chosen, found, deep=deep), LocalStore(), deep=deep)
+        for one in found:
+            document(one)
+        return {one.table: one for one in found}
+
+
+@dataclass(frozen=True)
+class Forger:
+    """At work on one table of a lake: `uri` is it, or its quarantine."""
+
+    lake: Lake
+    name: str
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.lake.spark
+
+    @property
+    def uri(self) -> str:
+        return f"{self.lake.folder}/lake/{self.name.replace('.', '/')}"
+
+    def rows(self) -> DataFrame:
+        return self.spark.read.format("delta").load(self.uri)
+
+    def files(self) -> list[Path]:
+        """Those of the newest version, the largest first."""
+        listed = self.spark.read.format("delta").load(self.uri).inputFiles()
+        found = [Path(self.uri) / Path(one.removeprefix("file://")).name for one in listed]
+        return sorted(found, key=lambda one: one.stat().st_size, reverse=True)
+
+    # Behind the log.
+
+    def lose_a_file(self) -> None:
+        self.files()[0].unlink()
+
+    def cut_a_file(self) -> None:
+        file = self.files()[0]
+        file.write_bytes(file.read_bytes()[:-12])
+        _without_checksum(file)
+
+    def spoil_a_page(self) -> None:
+        """One bit in the first page of the file: its size and its statistics are as they were."""
+        file = self.files()[0]
+        found = bytearray(file.read_bytes())
+        found[60] ^= 0x10
+        file.write_bytes(bytes(found))
+        _without_checksum(file)
+
+    def exchange(self, change: Callable[[DataFrame], DataFrame]) -> None:
+        """A file by another of the same name; the log is told its size, so that nothing but the rows can tell."""
+        file = self.files()[0]
+        rows = self.spark.read.parquet(str(file))
+        self.spark.createDataFrame(change(rows).collect(), rows.schema).coalesce(1).write.parquet(f"{self.uri}-new")
+        (written,) = Path(f"{self.uri}-new").glob("*.parquet")
+        was = file.stat().st_size
+        shutil.copyfile(written, file)
+        shutil.rmtree(f"{self.uri}-new")
+        _without_checksum(file)
+        for commit in Path(self.uri, "_delta_log").glob("*.json"):
+            text = commit.read_text()
+            if file.name in text:
+                commit.write_text(text.replace(f'"size":{was}', f'"size":{file.stat().st_size}'))
+                _without_checksum(commit)
+
+    # In the log, by commits that say they are Penstock's own.
+
+    def as_penstock(self, *texts: str, kind: str = "carry") -> None:
+        table = self.lake.table(self.name)
+        last = next(one.entry for one in reversed(log(table).since(-1)) if one.entry is not None)
+        entry = replace(last, kind=kind)  # type: ignore[arg-type]
+        if kind == "batch":  # the next one, which has read nothing
+            entry = replace(entry, batch=last.batch + 1, before=last.after)
+        self.spark.conf.set(METADATA, dump(entry))
+        try:
+            for text in texts:
+                self.spark.sql(text.replace(" T ", f" delta.`{self.uri}` "))
+        finally:
+            self.spark.conf.unset(METADATA)
+
+    def as_compaction(self, change: Callable[[DataFrame], DataFrame]) -> None:
+        """All rows are written again by a commit that says it changes none."""
+        rows = self.rows()
+        kept = self.spark.createDataFrame(change(rows).collect(), rows.schema).coalesce(1)
+        kept.write.format("delta").mode("overwrite").option("dataChange", "false").save(self.uri)
+
+    def miscount(self) -> None:
+        """The newest batch says that it wrote one row more."""
+        for commit in sorted(Path(self.uri, "_delta_log").glob("*.json"), reverse=True):
+            text = commit.read_text()
+            lines = [json.loads(line) for line in text.split("\n") if line]
+            info = next(one["commitInfo"] for one in lines if "commitInfo" in one)
+            rows = (info.get("operationMetrics") or {}).get("numOutputRows")
+            if rows and int(rows) > 0:
+                info["operationMetrics"]["numOutputRows"] = str(int(rows) + 1)
+                commit.write_text("\n".join(json.dumps(one) for one in lines) + "\n")
+                _without_checksum(commit)
+                return
+        raise AssertionError("no batch wrote a row")
+
+
+def without(condition: str) -> Callable[[DataFrame], DataFrame]:
+    return lambda rows: rows.where(f"NOT coalesce({condition}, false)")
+
+
+def twice(rows: DataFrame) -> DataFrame:
+    return rows.union(rows.limit(1))
+
+
+def changed(column: str, value: str) -> Callable[[DataFrame], DataFrame]:
+    """In the first row that has the lowest value."""
+
+    def change(rows: DataFrame) -> DataFrame:
+        first = rows.where(f"{column} IS NOT NULL").selectExpr(f"min({column}) AS m").first()
+        assert first is not None
+        shown = f"'{first.m}'" if isinstance(first.m, str) else str(first.m)
+        return rows.selectExpr(
+            *(f"IF({column} <=> {shown}, {value}, {column}) AS {n}" if n == column else f"`{n}`" for n in rows.columns)
+        )
+
+    return change
+
+
+def _without_checksum(file: Path) -> None:
+    """Hadoop's own file beside it would tell."""
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
