@@ -1,10 +1,11 @@
-"""Where the rejected rows of a table are, and every reason that one can have."""
+"""The tables that lie beside a table: its rejected rows, with every reason that one can have, and its tombstones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 SUFFIX = "__quarantine"
+TOMBSTONES = "__tombstones"
 
 REASONS = {
     # The record itself.
@@ -50,3 +51,8 @@ class Place:
 
 def quarantine_of(table: str, uri: str) -> Place:
     return Place(f"{table}{SUFFIX}", f"{uri}{SUFFIX}")
+
+
+def tombstones_of(table: str, uri: str) -> Place:
+    """Where a merged table keeps which of its rows were deleted."""
+    return Place(f"{table}{TOMBSTONES}", f"{uri}{TOMBSTONES}")
