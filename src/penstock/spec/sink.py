@@ -128,9 +128,9 @@ def sink_name_findings(names: Iterable[str], tables: Iterable[str]) -> list[Find
         if not _NAME.fullmatch(name):
             hint = "write letters, digits, _ and -, beginning with a letter: alerts_out"
             findings.append(Finding((name,), f"'{name}' cannot name a sink", hint, at_key=True))
-        elif fold.endswith(_RESERVED):
-            hint = f"choose another ending: Penstock keeps tables of its own that end in {' and '.join(_RESERVED)}"
-            findings.append(Finding((name,), f"'{name}' has an ending that is reserved", hint, at_key=True))
+        elif (ending := next((one for one in _RESERVED if fold.endswith(one)), None)) is not None:
+            hint = "choose another ending: Penstock keeps tables of its own under names that end so"
+            findings.append(Finding((name,), f"'{name}' ends in {ending}", hint, at_key=True))
         elif fold in taken:
             findings.append(Finding((name,), f"{taken[fold]} already", "give the sink another name", at_key=True))
         elif fold in seen:

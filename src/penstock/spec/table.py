@@ -170,9 +170,9 @@ def name_findings(names: Iterable[str]) -> list[Finding]:
         if not all(_SEGMENT.fullmatch(segment) for segment in name.split(".")):
             hint = "write parts of letters, digits, _ and -, each beginning with a letter, with dots: bronze.orders"
             findings.append(Finding((name,), f"'{name}' cannot name a table", hint, at_key=True))
-        elif name.casefold().endswith(_RESERVED):
-            hint = f"choose another ending: Penstock keeps tables of its own that end in {' and '.join(_RESERVED)}"
-            findings.append(Finding((name,), f"'{name}' has an ending that is reserved", hint, at_key=True))
+        elif (ending := next((one for one in _RESERVED if name.casefold().endswith(one)), None)) is not None:
+            hint = "choose another ending: Penstock keeps tables of its own under names that end so"
+            findings.append(Finding((name,), f"'{name}' ends in {ending}", hint, at_key=True))
         elif name.casefold() in seen:
             message = f"'{name}' and '{seen[name.casefold()]}' differ only in capitals"
             findings.append(Finding((name,), message, "give each its own name", at_key=True))

@@ -157,6 +157,7 @@ public final class Exchange {
      * @param seen whether readers of changes are to see what goes
      */
     public long commit(Dataset<Row> come, Map<String, Number> told, boolean seen) throws IOException {
+        SparkSession.setActiveSession(spark); // another table may have been looked at meanwhile: Delta asks the active one
         var actions = new ArrayList<Action>();
         var mark = DMLWithDeletionVectorsHelper$.MODULE$.createSetTransaction(spark, log, Option.empty());
         if (mark.isDefined()) {
