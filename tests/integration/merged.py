@@ -13,6 +13,7 @@ from tests.integration.runs import log, make_plan, rows_at
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.engine.merge.merging import Merging
     from penstock.plan.model import TablePlan
 
 _TYPES = f"{SCHEMA}, _source STRUCT<topic: STRING, partition: INT, offset: BIGINT>"
@@ -36,11 +37,10 @@ class Merged:
     """`select` are the columns of a change; `_source` is added."""
 
     def __init__(self, spark: SparkSession, table: TablePlan, select: Sequence[str]) -> None:
-        from penstock.engine.merge.merging import Merging, table_schema
+        from penstock.engine.merge.merging import table_schema
         from penstock.engine.protocol.genesis import genesis
 
         self._spark, self.table, self.select = spark, table, list(select)
-        self._merging = Merging(table)
         self._entry = genesis(
             spark,
             log(table),
@@ -55,7 +55,17 @@ class Merged:
             topics={},
             subscription={},
         ).entry
+        self._merging = self._opened()
         self.sent: list[Change] = []
+
+    def _opened(self) -> Merging:
+        from penstock.engine.merge.merging import Merging, table_schema
+        from penstock.engine.merge.tombstone_table import TombstoneTable
+        from penstock.engine.store import LocalStore
+
+        self.tombstones = TombstoneTable(self._spark, LocalStore(), self.table, idempotent=False)
+        self.tombstones.create(self._entry, table_schema(self.table, self._rows([])))
+        return Merging(self.table, self.tombstones)
 
     def _rows(self, changes: Iterable[Change]) -> DataFrame:
         made = [(c.id, c.part, c.name, c.city, c.seq, c.op, ("t", *c.place)) for c in changes]
@@ -86,14 +96,17 @@ class Merged:
 
     def evolved(self, table: TablePlan, select: Sequence[str]) -> None:
         """The same table under another definition."""
-        from penstock.engine.merge.merging import Merging, table_schema
+        from penstock.engine.merge.merging import table_schema
         from penstock.engine.schema import settle_columns
 
-        self.table, self.select, self._merging = table, list(select), Merging(table)
+        self.table, self.select = table, list(select)
+        self._merging = self._opened()
         settle_columns(self._spark, table, table_schema(table, self._rows([])))
 
     def alive(self) -> list[dict[str, Any]]:
-        return [row for row in rows_at(self.table.uri) if not row["_deleted"]]
+        found = rows_at(self.table.uri)
+        assert not any(row["_deleted"] for row in found), "a reader would see deleted rows"
+        return found
 
     def living(self) -> dict[tuple[int, str], dict[str, Any]]:
         found = self.alive()

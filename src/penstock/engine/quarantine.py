@@ -6,7 +6,7 @@ completed when the batch is run again: the quarantine's own ledger says which ba
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from delta.tables import DeltaTable
@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from penstock.engine.forget.suppression import Suppression
 from penstock.engine.protocol.commit import append, append_nothing, carrying, confirm, must_confirm
-from penstock.engine.protocol.entry import WHOLE, Counts, Entry
+from penstock.engine.protocol.entry import WHOLE, Counts, Entry, Kind
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.ledger import Tail, advance, read_tail
 from penstock.engine.protocol.log import DeltaLog
@@ -40,30 +40,16 @@ _PROPERTIES = {
 }
 
 
-class Quarantine:
-    """Made with its table; used under the table's commit lock."""
+class Companion:
+    """A Delta table beside a table of the project, which follows its batches: its commits carry the entries of those.
+    Used under the table's commit lock."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        store: Store,
-        place: Place,
-        source: str,
-        suppression: Suppression | None = None,
-        *,
-        idempotent: bool,
-    ) -> None:
-        """`source` is the type of the table's coordinates."""
-        self._place, self._idempotent = place, idempotent
-        self._suppression = suppression
-        self.forgotten = 0
-        """Of the rows that were last to be added: those that were not, because they are of somebody to be forgotten."""
+    def __init__(self, spark: SparkSession, store: Store, place: Place, *, idempotent: bool) -> None:
+        self._spark, self._place, self._idempotent = spark, place, idempotent
         self.log = DeltaLog(store, place.uri, place.table)
-        self._source = source
         self._tail: Tail | None = read_tail(self.log)
-        self._spark = spark
 
-    def create(self, entry: Entry) -> None:
+    def _create(self, entry: Entry, schema: StructType, properties: Mapping[str, str]) -> None:
         """Nothing happens if it is there."""
         if self._tail is None:
             self._tail = genesis(
@@ -71,8 +57,8 @@ class Quarantine:
                 self.log,
                 table=self._place.table,
                 uri=self._place.uri,
-                schema=_schema(self._source),
-                properties=_PROPERTIES,
+                schema=schema,
+                properties=properties,
                 position=entry.before,
                 definition=entry.pins.definition,
                 topics=entry.topics,
@@ -85,7 +71,7 @@ class Quarantine:
         return self._tail is not None
 
     def has(self, entry: Entry) -> bool:
-        """Whether it holds the rejected rows of the entry's batch, or of a later one."""
+        """Whether it holds rows of the entry's batch, or of a later one."""
         assert self._tail is not None
         self._tail = advance(self._tail, self.log)
         last = self._tail.entry
@@ -96,10 +82,6 @@ class Quarantine:
     def of(self, entry: Entry) -> Entry | None:
         """Its own entry for the entry's batch, or for a later one; None if it has none of them."""
         return self._tail.entry if self.has(entry) and self._tail is not None else None
-
-    def rows_of(self, entry: Entry) -> DataFrame:
-        rows = self._spark.read.format("delta").load(self._place.uri)
-        return rows.where(f"generation = {entry.generation} AND batch = {entry.batch}")
 
     def drop(self, condition: str, entry: Entry) -> None:
         """Removes rows in one commit, which carries the entry; that of a fill is made also if there are none."""
@@ -134,20 +116,53 @@ class Quarantine:
         entry = self._tail.entry
         return entry.generation if entry.kind in WHOLE else (entry.filled or (0, 0))[0]
 
+    def _own(self, entry: Entry, kind: Kind = "batch") -> Entry:
+        """The entry of a batch of the table, as the commit of this one carries it."""
+        assert self._tail is not None
+        self._tail = advance(self._tail, self.log)
+        return entry.stamped(
+            kind=kind,
+            table=self._place.table,
+            ledger=self._tail.entry.ledger,
+            counts=Counts(self._tail.commit.rows, self._tail.counts.total),
+            seen=self._tail.version,
+        )
+
+
+class Quarantine(Companion):
+    """Made with its table."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: Store,
+        place: Place,
+        source: str,
+        suppression: Suppression | None = None,
+        *,
+        idempotent: bool,
+    ) -> None:
+        """`source` is the type of the table's coordinates."""
+        super().__init__(spark, store, place, idempotent=idempotent)
+        self._suppression = suppression
+        self.forgotten = 0
+        """Of the rows that were last to be added: those that were not, because they are of somebody to be forgotten."""
+        self._source = source
+
+    def create(self, entry: Entry) -> None:
+        """Nothing happens if it is there."""
+        self._create(entry, _schema(self._source), _PROPERTIES)
+
+    def rows_of(self, entry: Entry) -> DataFrame:
+        rows = self._spark.read.format("delta").load(self._place.uri)
+        return rows.where(f"generation = {entry.generation} AND batch = {entry.batch}")
+
     def add(self, explained: DataFrame, entry: Entry, *, files: int = 1) -> int:
         """Appends the rejected rows of a batch, in so many files at the most; how many rows that were. Raises if they
         are not in the log afterwards."""
-        assert self._tail is not None
-        self._tail = advance(self._tail, self.log)
         explained = self._remembered(explained)
-        counts = Counts(self._tail.commit.rows, self._tail.counts.total)
-        own = entry.stamped(
-            kind="batch",
-            table=self._place.table,
-            ledger=self._tail.entry.ledger,
-            counts=counts,
-            seen=self._tail.version,
-        )
+        own = self._own(entry)
+        assert self._tail is not None
         # As data, not as literals: those would be part of the code that Spark makes, and compiled anew in every batch.
         about = (
             f"named_struct('time', timestamp_millis({entry.pins.time_ms}L), 'generation', {entry.generation}L, "

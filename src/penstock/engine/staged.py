@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from penstock.engine.forget.suppression import Suppression
 from penstock.engine.lookups import Lookups
 from penstock.engine.merge.merging import Merging
+from penstock.engine.merge.tombstone_table import TombstoneTable
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import (
     BATCHES,
@@ -64,12 +65,13 @@ class Staged:
         lookups: Lookups,
         quarantine: Quarantine | None,
         suppression: Suppression,
+        tombstones: TombstoneTable | None = None,
     ) -> None:
         assert table.stages is not None
         self._table, self._stages, self._lookups, self._quarantine = table, stages, lookups, quarantine
         self._suppression = suppression
         self._dedupe = table.stages.dedupe
-        self._merging = Merging(table) if table.write.merge is not None else None
+        self._merging = Merging(table, tombstones) if table.write.merge is not None else None
         self._made: Made | None = None
         self._kept: DataFrame | None = None
         self._probed: tuple[Pins, dict[str, DataFrame]] | None = None
@@ -91,6 +93,8 @@ class Staged:
         into.append(in_files(rows, files), entry)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+        if self._merging is not None and written:
+            self._merging.complete(entry)
         found = self.told() if written else None
         made, self._made = self._made, None
         if made is None or found is None:

@@ -6,7 +6,6 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -14,7 +13,7 @@ from penstock.engine.comparison import compare, read_ledger, refuse_gone
 from penstock.engine.completing import complete_last
 from penstock.engine.delta.version import base_of
 from penstock.engine.forget.statistics import settle_statistics, with_statistics
-from penstock.engine.merge.purge import purge
+from penstock.engine.merge.tombstone_table import TombstoneTable, separate, tombstone_table
 from penstock.engine.protocol.checkpoint import folder_of, read_checkpoint
 from penstock.engine.protocol.entry import WHOLE, Entry
 from penstock.engine.protocol.fates import read_fates
@@ -100,8 +99,12 @@ def prepare(
             if hidden := settle_statistics(spark, table, made.schema):
                 say(hidden)
                 tail = advance(tail, log)
+        tail = _separate_tombstones(spark, table, store, made, tail, say, idempotent=idempotent)
         function = made.ready(spark, table, store, tail.entry, idempotent=idempotent)
-        tail = purge(spark, table, log, carry_forward(spark, log, tail, table.uri))
+        tail = carry_forward(spark, log, tail, table.uri)
+        forget_old_tombstones = _forget_old_tombstones(spark, table, store, idempotent=idempotent)
+        if forget_old_tombstones is not None:
+            forget_old_tombstones(tail)
         if idempotent:
             tail = _take_over(spark, table, log, tail, own)
         folder = folder_of(table.checkpoints, tail.entry)
@@ -123,13 +126,45 @@ def prepare(
         log=log,
         lock=lock,
         idempotent=idempotent,
-        purge=partial(purge, spark, table, log) if _purges(table) else None,
+        purge=forget_old_tombstones,
     )
     return Ready(target, tail, function)
 
 
-def _purges(table: TablePlan) -> bool:
-    return table.write.merge is not None and table.write.merge.keep_deleted_ms is not None
+def _separate_tombstones(
+    spark: SparkSession,
+    table: TablePlan,
+    store: Store,
+    made: TableFunction,
+    tail: Tail,
+    say: Say,
+    *,
+    idempotent: bool,
+) -> Tail:
+    """A merged table holds living rows only, and its table of tombstones those of its batches only."""
+    if table.write.merge is None:
+        return tail
+    tombstones = TombstoneTable(spark, store, table, idempotent=idempotent)
+    tombstones.drop_unfinished(tail.entry)
+    tail, moved = separate(spark, tombstones, table, made.schema, tail)
+    if moved:
+        say(moved)
+    return tail
+
+
+def _forget_old_tombstones(
+    spark: SparkSession, table: TablePlan, store: Store, *, idempotent: bool
+) -> Callable[[Tail], None] | None:
+    """None if all are kept."""
+    if table.write.merge is None or table.write.merge.keep_deleted_ms is None:
+        return None
+
+    def forget(tail: Tail) -> None:
+        tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
+        if tombstones is not None:
+            tombstones.drop_old(tail.carried)
+
+    return forget
 
 
 def _create(

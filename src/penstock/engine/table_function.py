@@ -26,6 +26,7 @@ from penstock.engine.isolation.function import Isolating
 from penstock.engine.landing import Landing
 from penstock.engine.lookups import Lookups
 from penstock.engine.merge.merging import table_schema
+from penstock.engine.merge.tombstone_table import TombstoneTable, tombstone_table
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.log import DeltaLog
@@ -69,7 +70,7 @@ class TableFunction:
         return self._function(table, store, None, Suppression(table, store))
 
     def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
-        """Under the table's commit lock: the quarantine is made if it is not there."""
+        """Under the table's commit lock: the quarantine and the table of tombstones are made if they are not there."""
         suppression = Suppression(table, store)
         if table.stream is not None:
             return _forgetting(Streamed(table.stream, suppression), suppression)
@@ -85,27 +86,33 @@ class TableFunction:
             target.ready(entry)
             return _forgetting(Following(table.sink, self.shape, target, SetAside(refused, self.shape)), suppression)
         quarantine: Quarantine | None = None
+        if table.write.merge is not None and table.write.merge.deletes:
+            TombstoneTable(spark, store, table, idempotent=idempotent).create(entry, self.schema)
+        tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
         if self.files is not None:
             place = quarantine_of(table.name, table.uri)
             beside = FileQuarantine(spark, store, place, self.source_type, suppression, idempotent=idempotent)
             beside.create(entry)
-            return FilesFunction(spark, table, store, self.files, beside, suppression)
+            return FilesFunction(spark, table, store, self.files, beside, suppression, tombstones)
         if table.may_reject:
             place = quarantine_of(table.name, table.uri)
             quarantine = Quarantine(spark, store, place, self.source_type, suppression, idempotent=idempotent)
             quarantine.create(entry)
         if grows(table):
-            return Growing(
-                spark,
-                table,
-                store,
-                suppression,
-                lambda stages: replace(self, stages=stages)._function(table, store, quarantine, suppression),
-            )
-        return self._function(table, store, quarantine, suppression)
+
+            def grown(stages: StagedTable) -> Function:
+                return replace(self, stages=stages)._function(table, store, quarantine, suppression, tombstones)
+
+            return Growing(spark, table, store, suppression, grown)
+        return self._function(table, store, quarantine, suppression, tombstones)
 
     def _function(
-        self, table: TablePlan, store: Store, quarantine: Quarantine | None, suppression: Suppression
+        self,
+        table: TablePlan,
+        store: Store,
+        quarantine: Quarantine | None,
+        suppression: Suppression,
+        tombstones: TombstoneTable | None = None,
     ) -> Function:
         if table.aggregate is not None and table.aggregate.emit != "final":
             return Recomputed(table, store, suppression)
@@ -113,7 +120,7 @@ class TableFunction:
             return _forgetting(Final(table, quarantine, suppression), suppression)
         if self.stages is None:
             return _forgetting(Landing(table, suppression), suppression)
-        staged = Staged(table, self.stages, Lookups(table, store), quarantine, suppression)
+        staged = Staged(table, self.stages, Lookups(table, store), quarantine, suppression, tombstones)
         inner = Forgetting(staged, suppression) if suppression.possible else staged
         if not table.may_reject or table.stages is None or table.stages.audit is not None:
             return inner

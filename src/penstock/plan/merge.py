@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from penstock.plan.model import Setting
-from penstock.plan.settings import YOURS
 from penstock.plan.stages import MergePlan
 from penstock.spec.graph import keys_of
-from penstock.spec.merge import Merge
+from penstock.spec.merge import KEEP_DELETED, Merge
 from penstock.spec.project import Project
 from penstock.spec.table import Table
 from penstock.spec.upstream import ChangesFrom
@@ -53,8 +53,14 @@ def merge_plan(project: Project, table: Table) -> MergePlan | None:
         ignore_nulls=merge.ignore_null_updates,
         only=merge.columns.only,
         but=(*merge.columns.but, *known.but),
-        keep_deleted_ms=None if merge.keep_deleted is None else round(merge.keep_deleted * 1000),
+        keep_deleted_ms=_keep_deleted_ms(merge),
     )
+
+
+def _keep_deleted_ms(merge: Merge) -> int | None:
+    if merge.history == "scd2" or merge.keep_deleted == math.inf:
+        return None
+    return round((KEEP_DELETED if merge.keep_deleted is None else merge.keep_deleted) * 1000)
 
 
 def _known(table: Table) -> Known:
@@ -72,6 +78,8 @@ def _time(merge: Merge, known: Known) -> str | None:
 
 
 PROPERTY = "penstock.merge"
+TOMBSTONES_PROPERTY, SEPARATE = "penstock.tombstones", "separate"
+"""Says that the table holds living rows only. Tables made before have their tombstones among their rows."""
 
 
 def merged_by(plan: MergePlan) -> str:
@@ -84,7 +92,10 @@ def merge_properties(plan: MergePlan | None) -> tuple[Setting, ...]:
     if plan is None:
         return ()
     why = "kept with the table: by other keys, or with another history, its rows would be others"
-    return (Setting(PROPERTY, merged_by(plan), why),)
+    return (
+        Setting(PROPERTY, merged_by(plan), why),
+        Setting(TOMBSTONES_PROPERTY, SEPARATE, "deleted rows are not in the table: a table beside it remembers them"),
+    )
 
 
 def merge_settings(plan: MergePlan | None) -> tuple[Setting, ...]:
@@ -93,7 +104,10 @@ def merge_settings(plan: MergePlan | None) -> tuple[Setting, ...]:
     settings = [
         Setting("merge by", ", ".join(plan.keys), f"of several changes the newest by ({plan.sequence}, _source) wins"),
     ]
-    if plan.keep_deleted_ms is not None:
-        days = f"{plan.keep_deleted_ms / 86_400_000:g} days"
-        settings.append(Setting("keep_deleted", days, f"{YOURS}: a change that comes later brings its row back"))
+    if plan.deletes:
+        kept, why = "forever", "no change from before a delete brings its row back, however late it comes"
+        if plan.keep_deleted_ms is not None:
+            kept = f"{plan.keep_deleted_ms / 86_400_000:g} days"
+            why = "a change from before a delete that comes later than that brings its row back"
+        settings.append(Setting("keep_deleted", kept, why))
     return tuple(settings)

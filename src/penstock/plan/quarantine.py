@@ -1,10 +1,11 @@
-"""Where the rejected rows of a table are, and every reason that one can have."""
+"""The tables that lie beside a table: its rejected rows, with every reason that one can have, and its tombstones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 SUFFIX = "__quarantine"
+TOMBSTONES = "__tombstones"
 
 REASONS = {
     # The record itself.
@@ -19,6 +20,8 @@ REASONS = {
     "missing_field": "A field that is NOT NULL is missing or null.",
     "wrong_type": "A value is not of the type of its column.",
     "out_of_range": "A value is of the right type, and its column cannot hold it exactly.",
+    "decode_failed": "The decoder itself failed at this record; please report it.",
+    "unknown_field": "With new_fields: fail, a redriven record has a field that the schema does not name.",
     # Debezium.
     "unknown_operation": "The operation is none of c, r, u, d and t.",
     "unavailable_value": "PostgreSQL did not send a large value that had not changed.",
@@ -26,7 +29,8 @@ REASONS = {
     "no_key": "A delete does not say which row it deletes.",
     "no_position": "The change does not say where in the database's log it is.",
     # The definition of the table.
-    "expectation": "The row does not meet an expectation.",
+    "expectation": "The row does not meet an expectation, or the expectation raised an error on it.",
+    "transform_failed": "An expression of the definition raised an error on the record.",
     "null_key": "A key of a merged table, or of a sink, is null.",
     "null_sequence": "The sequence of a change is null: it cannot be put in order.",
     "late": "The row belongs to a window that is closed (emit: final).",
@@ -50,3 +54,8 @@ class Place:
 
 def quarantine_of(table: str, uri: str) -> Place:
     return Place(f"{table}{SUFFIX}", f"{uri}{SUFFIX}")
+
+
+def tombstones_of(table: str, uri: str) -> Place:
+    """Where a merged table keeps which of its rows were deleted."""
+    return Place(f"{table}{TOMBSTONES}", f"{uri}{TOMBSTONES}")

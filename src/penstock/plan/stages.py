@@ -106,6 +106,12 @@ class MergePlan:
     only: tuple[str, ...] = ()
     but: tuple[str, ...] = ()
     keep_deleted_ms: int | None = None
+    """How long a tombstone is kept; None: forever."""
+
+    @property
+    def deletes(self) -> bool:
+        """Whether a change can delete a row."""
+        return self.deleted != "false" or self.truncate is not None or self.snapshot is not None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
@@ -16,6 +17,14 @@ SINCE = "_since"
 """And that of one that ignores nulls."""
 VALID = ("valid_from", "valid_to", "is_current")
 """And those of one that keeps its history."""
+
+
+KEEP_DELETED = 90 * 86_400.0
+"""Seconds for which a tombstone is kept unless the project says otherwise: longer than a change is late."""
+
+
+def _keep_deleted(value: Any) -> float:
+    return math.inf if value in ("forever", math.inf) else seconds(value)
 
 
 def _history(value: Any) -> str:
@@ -52,7 +61,10 @@ class Merge(Part):
     time: str | None = Field(default=None, min_length=1, examples=["updated_at"])
     from_snapshot: str | None = Field(default=None, min_length=1, examples=["extract_date"])
     """Rows are full extracts, each a file, and this says when each was taken."""
-    keep_deleted: Annotated[float, BeforeValidator(seconds)] | None = None
+    keep_deleted: Annotated[float, BeforeValidator(_keep_deleted)] | None = Field(
+        default=None, examples=["30 days", "forever"]
+    )
+    """None: 90 days; infinity: forever, as always with a history."""
 
     shape: ClassVar[str] = "{keys: [customer_id], sequence: updated_at, delete_when: \"op = 'd'\"}"
 
@@ -73,7 +85,7 @@ class Merge(Part):
                 "ignore_null_updates",
                 at_key=True,
             )
-        if self.keep_deleted is not None and self.history == "scd2":
+        if self.keep_deleted not in (None, math.inf) and self.history == "scd2":
             # Without it the version before the delete would last until the next change of its key.
             raise wrong(
                 "'keep_deleted' is for history: scd1; here the tombstone says when a version ended",

@@ -25,7 +25,7 @@ from penstock.spec.upstream import ChangesFrom, DeltaFrom, TableFrom
 ID = "penstock-id"
 """The header by which a consumer tells a record that was sent again."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_QUARANTINE = "__quarantine"
+_RESERVED = ("__quarantine", "__tombstones")
 
 
 def _source(value: Any, info: ValidationInfo) -> TableFrom | DeltaFrom | ChangesFrom:
@@ -128,9 +128,9 @@ def sink_name_findings(names: Iterable[str], tables: Iterable[str]) -> list[Find
         if not _NAME.fullmatch(name):
             hint = "write letters, digits, _ and -, beginning with a letter: alerts_out"
             findings.append(Finding((name,), f"'{name}' cannot name a sink", hint, at_key=True))
-        elif fold.endswith(_QUARANTINE):
-            hint = "choose another ending: that name belongs to what a sink cannot send"
-            findings.append(Finding((name,), f"'{name}' ends in {_QUARANTINE}", hint, at_key=True))
+        elif (ending := next((one for one in _RESERVED if fold.endswith(one)), None)) is not None:
+            hint = "choose another ending: Penstock keeps tables of its own under names that end so"
+            findings.append(Finding((name,), f"'{name}' ends in {ending}", hint, at_key=True))
         elif fold in taken:
             findings.append(Finding((name,), f"{taken[fold]} already", "give the sink another name", at_key=True))
         elif fold in seen:

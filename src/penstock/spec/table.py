@@ -25,7 +25,7 @@ from penstock.spec.upstream import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.write import NOT_APPEND_ONLY, Write
 
 _SEGMENT = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_QUARANTINE = "__quarantine"
+_RESERVED = ("__quarantine", "__tombstones")
 
 
 def _payload(value: Any) -> str:
@@ -179,9 +179,9 @@ def name_findings(names: Iterable[str]) -> list[Finding]:
         if not all(_SEGMENT.fullmatch(segment) for segment in name.split(".")):
             hint = "write parts of letters, digits, _ and -, each beginning with a letter, with dots: bronze.orders"
             findings.append(Finding((name,), f"'{name}' cannot name a table", hint, at_key=True))
-        elif name.casefold().endswith(_QUARANTINE):
-            hint = "choose another ending: that name belongs to the rejected rows of a table"
-            findings.append(Finding((name,), f"'{name}' ends in {_QUARANTINE}", hint, at_key=True))
+        elif (ending := next((one for one in _RESERVED if name.casefold().endswith(one)), None)) is not None:
+            hint = "choose another ending: Penstock keeps tables of its own under names that end so"
+            findings.append(Finding((name,), f"'{name}' ends in {ending}", hint, at_key=True))
         elif name.casefold() in seen:
             message = f"'{name}' and '{seen[name.casefold()]}' differ only in capitals"
             findings.append(Finding((name,), message, "give each its own name", at_key=True))

@@ -24,6 +24,7 @@ from penstock.engine.forget.suppression import Suppression
 from penstock.engine.isolation.function import Isolating
 from penstock.engine.lookups import Lookups
 from penstock.engine.merge.merging import table_schema
+from penstock.engine.merge.tombstone_table import TombstoneTable
 from penstock.engine.protocol.entry import Entry, Pins
 from penstock.engine.protocol.fates import READ, REJECTED, Fates
 from penstock.engine.protocol.function import Pinned
@@ -94,7 +95,9 @@ class FilesFunction:
         reader: FilesReader,
         quarantine: FileQuarantine,
         suppression: Suppression,
+        tombstones: TombstoneTable | None = None,
     ) -> None:
+        self._tombstones = tombstones
         self._spark, self._table, self._store, self._reader = spark, table, store, reader
         self._source, self._format = reader.files, reader.schema.format
         self._quarantine, self._lookups = quarantine, Lookups(table, store)
@@ -179,7 +182,7 @@ class FilesFunction:
 
     def _staged(self, look: Look, stages: StagedTable) -> Isolating:
         table, suppression = with_schema(self._table, look), self._suppression
-        staged = Staged(table, stages, self._lookups, self._quarantine, suppression)
+        staged = Staged(table, stages, self._lookups, self._quarantine, suppression, self._tombstones)
         return Isolating(Forgetting(staged, suppression), staged, table, self._log)
 
     def _again(self, batch: DataFrame, entry: Entry, rows: int) -> tuple[Reading, Fates, bool]:

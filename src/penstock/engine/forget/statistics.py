@@ -30,7 +30,7 @@ def with_statistics(table: TablePlan, schema: StructType) -> Mapping[str, str]:
     """The properties that a new table is given."""
     if not table.subjects or STATISTICS in table.properties:
         return table.properties
-    return {**table.properties, **_chosen(table, schema)}
+    return {**table.properties, **statistics_of(table, schema)}
 
 
 def settle_statistics(spark: SparkSession, table: TablePlan, schema: StructType) -> str | None:
@@ -41,12 +41,13 @@ def settle_statistics(spark: SparkSession, table: TablePlan, schema: StructType)
     stated, none = now.setting(STATISTICS), now.setting(_NONE)
     if (none == "0" and stated is None) or (stated is not None and not _names(stated, _hidden(table))):
         return None
-    chosen = ", ".join(f"'{name}' = '{value}'" for name, value in _chosen(table, schema).items())
+    chosen = ", ".join(f"'{name}' = '{value}'" for name, value in statistics_of(table, schema).items())
     spark.sql(f"ALTER TABLE delta.{quote(table.uri)} SET TBLPROPERTIES ({chosen})")
     return f"no statistics any more of {', '.join(sorted(_hidden(table)))}: the log would keep names in clear"
 
 
-def _chosen(table: TablePlan, schema: StructType) -> dict[str, str]:
+def statistics_of(table: TablePlan, schema: StructType) -> dict[str, str]:
+    """The property of a table with these columns that has statistics of none that names somebody."""
     hidden = _hidden(table)
     left_out = {name.casefold() for name in table.write.partition_by}  # Delta has none of these, and refuses them here
     found = [path for path in _paths(schema) if not _within(path, hidden) and path[0].casefold() not in left_out]

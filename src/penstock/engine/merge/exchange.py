@@ -11,6 +11,14 @@ from pyspark.sql.types import StructType
 
 FILE, PLACE = "__file", "__place"
 """Where a row lies: its file, and its number in it."""
+_METRICS = (
+    "numTargetRowsInserted",
+    "numTargetRowsUpdated",
+    "numTargetRowsDeleted",
+    "numTargetRowsCopied",
+    "operationNumSourceRows",
+)
+"""Delta wants each of them from a commit that is called MERGE."""
 
 
 class Exchange:
@@ -72,6 +80,10 @@ class Exchange:
         """The rows of these files within the ranges, with their places."""
         return DataFrame(self._inner.rows(), self._session)
 
+    def content(self) -> DataFrame:
+        """The same rows without their places: of a table without deletion vectors."""
+        return DataFrame(self._inner.content(), self._session)
+
     def find(self, turned: DataFrame, counts: Sequence[str]) -> dict[str, int]:
         """`turned` has for each file the places of the rows that go, and the counts, which are added up."""
         found = self._inner.find(turned._jdf)
@@ -81,7 +93,7 @@ class Exchange:
         """The version. `told` goes into the table's history, by Delta's names. `seen`: whether those who follow the
         table are to see what goes."""
         numbers = self._jvm.java.util.HashMap()
-        for name, number in told.items():
+        for name, number in {**dict.fromkeys(_METRICS, 0), **told}.items():
             numbers.put(name, number)
         return int(self._inner.commit(come._jdf if come is not None else None, numbers, seen))
 

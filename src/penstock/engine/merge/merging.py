@@ -18,8 +18,9 @@ from penstock.engine.merge.exchange import Blank, Exchange
 from penstock.engine.merge.horizon import beyond, emptied, ended, latest_truncate
 from penstock.engine.merge.ranges import narrower, widest
 from penstock.engine.merge.snapshots import as_changes, extracts
+from penstock.engine.merge.tombstone_table import TombstoneTable
 from penstock.engine.merge.tombstones import SEQUENCE
-from penstock.engine.merge.turned import COUNTS, INSERTED, SUPERSEDED, TIES, UPDATED, by_file, coming
+from penstock.engine.merge.turned import COUNTS, INSERTED, SUPERSEDED, TIES, UPDATED, by_file, coming, tombstones
 from penstock.engine.merge.turned import DELETED as DELETES
 from penstock.engine.protocol.commit import carrying
 from penstock.engine.protocol.entry import APPLIED, Entry
@@ -48,8 +49,12 @@ def table_schema(table: TablePlan, rows: DataFrame) -> StructType:
 class Merging:
     """Of one table. `done` lets go of what was kept for a batch."""
 
-    def __init__(self, table: TablePlan) -> None:
+    def __init__(self, table: TablePlan, tombstones: TombstoneTable | None = None) -> None:
+        """`tombstones`: None if there is no such table, or if rows are only looked at."""
         assert table.write.merge is not None
+        self._tombstones = tombstones
+        self._dead: DataFrame | None = None
+        """Tombstones of a replay: they are written when its rows are committed."""
         self._table, self._plan = table, table.write.merge
         self._history = scd1 if self._plan.history == "scd1" else scd2
         if self._plan.snapshot is not None:
@@ -85,18 +90,23 @@ class Merging:
             else:
                 self._look(exchange, newest, about)
                 newest = self._ended(newest, entry.horizon, values, entry)
-            there = _with_keys(exchange.rows(), newest, self._plan.keys, few=few)
+            rows = self._with_tombstones(exchange, about, into)
+            there = _with_keys(rows, newest, self._plan.keys, few=few)
             turned = self._keep(self._turned(newest, there, values, feed=exchange.feeds, few=few))
             counted, conflicts = exchange.find(by_file(turned), COUNTS), about.contradicted
             if counted.pop(TIES):
-                conflicts += self._contradicting(exchange.rows(), newest, values, few=few)
+                conflicts += self._contradicting(rows, newest, values, few=few)
         counted[SUPERSEDED] = max(0, about.rows - sum(counted[kind] for kind in APPLIED))
         changed = {**counted, CONFLICTS: conflicts, SCANNED: exchange.scanned, FILES: exchange.files}
         entry = replace(entry, changed=changed, horizon=horizon)
         come = in_files(coming(turned, feed=exchange.feeds and exchange.goes), files)
+        dead = tombstones(turned) if counted[DELETES] and self._tombstones is not None else None
         if into.anew:
+            self._dead = dead
             into.append(come, entry)
             return
+        if dead is not None and self._tombstones is not None:
+            self._tombstones.add(dead, entry)
         with carrying(session, entry, idempotent=into.idempotent, uri=into.uri):
             exchange.commit(come, _told(changed))
 
@@ -104,7 +114,14 @@ class Merging:
         """What the rows say, before they are held against the table."""
         return changes(rows, self._plan, self._table.write.partition_by, entry.pins.time_ms, self._table.name)
 
+    def complete(self, entry: Entry) -> None:
+        """Before the rows of a replay are committed, under the table's lock."""
+        if self._dead is not None and self._tombstones is not None:
+            self._tombstones.add(self._dead, entry, files=0)
+        self._dead = None
+
     def done(self) -> None:
+        self._dead = None
         kept, self._kept = self._kept, []
         for frame in kept:
             frame.unpersist()
@@ -179,6 +196,19 @@ class Merging:
         made = as_changes(newest, said, found.files, self._plan.keys, values, entry.pins.time_ms, whole=whole)
         return self._keep(made), found.horizon
 
+    def _with_tombstones(self, exchange: Exchange, about: About, into: Into) -> DataFrame:
+        """The rows of the table that were looked for, and the tombstones of the same keys."""
+        rows = exchange.rows()
+        if self._tombstones is None or into.anew:
+            return rows
+        everything = about.truncate is not None or self._plan.snapshot is not None
+        dead = self._tombstones.look(rows.sparkSession, None if everything else about.ranges, rows.schema)
+        if dead is None:
+            return rows
+        both = rows.unionByName(dead)
+        one_each = self._plan.history == "scd1" or self._plan.ignore_nulls
+        return scd1.decisive(both, self._plan.keys) if one_each else both
+
     def _turned(self, newest: DataFrame, there: DataFrame, values: list[str], *, feed: bool, few: bool) -> DataFrame:
         columns, keys = [name for name in newest.columns if name != CONTENT], self._plan.keys
         if self._plan.ignore_nulls:
@@ -240,8 +270,7 @@ def _with_keys(there: DataFrame, newest: DataFrame, keys: tuple[str, ...], *, fe
 def _told(changed: Mapping[str, int]) -> dict[str, int]:
     return {
         "numTargetRowsInserted": changed[INSERTED],
-        "numTargetRowsUpdated": changed[UPDATED] + changed[DELETES],
-        "numTargetRowsDeleted": 0,
-        "numTargetRowsCopied": 0,
+        "numTargetRowsUpdated": changed[UPDATED],
+        "numTargetRowsDeleted": changed[DELETES],
         "operationNumSourceRows": sum(changed[kind] for kind in (*APPLIED, SUPERSEDED)),
     }

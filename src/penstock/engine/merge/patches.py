@@ -56,7 +56,7 @@ def turned(
     *,
     feed: bool,
 ) -> DataFrame:
-    """`there` has the rows of the table that have these keys, and their places."""
+    """`there` has the row of the table, or the tombstone, that each of these keys has, and its place."""
     old = there.selectExpr(
         *(f"{quote(key)} AS `__k{index}`" for index, key in enumerate(keys)),
         *(f"named_struct('o', {SINCE}.{quote(n)}, 'v', {quote(n)}) AS `__had{i}`" for i, n in enumerate(values)),
@@ -106,7 +106,7 @@ def turned(
     )
     same = f"(__last <=> __was_last AND ({DELETED} OR {SINCE} <=> __was_since))"
     return outcome(
-        made.selectExpr("*", f"({FILE} IS NULL OR NOT {same}) AS __took", f"false AS {TIE}"), columns, feed=feed
+        made.selectExpr("*", f"(__d IS NULL OR NOT {same}) AS __took", f"false AS {TIE}"), columns, feed=feed
     )
 
 

@@ -11,7 +11,7 @@ from penstock.engine.identifiers import quote
 from penstock.engine.merge.changes import CONTENT
 from penstock.engine.merge.exchange import FILE, PLACE
 from penstock.engine.merge.tombstones import DELETED, SEQUENCE
-from penstock.engine.merge.turned import KIND, ROWS, TIE, comes, row
+from penstock.engine.merge.turned import KIND, ROWS, TIE, TOMBSTONE, comes, row
 from penstock.engine.stages.coordinates import SOURCE
 
 CONTRADICTED, RANK = "__contradicted", "__rank"
@@ -29,11 +29,19 @@ def ranked(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     )
 
 
+def decisive(there: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Of the rows of the table and its tombstones one per key: the living row, if there is one. Tombstones that it has
+    outlived stay until they are old."""
+    order = f"{DELETED}, {SEQUENCE} DESC, {SOURCE} DESC"
+    window = f"(PARTITION BY {', '.join(map(quote, keys))} ORDER BY {order})"
+    return there.selectExpr("*", f"row_number() OVER {window} AS {RANK}").where(f"{RANK} = 1").drop(RANK)
+
+
 def turned(
     newest: DataFrame, there: DataFrame, keys: Sequence[str], columns: Sequence[str], *, feed: bool, few: bool
 ) -> DataFrame:
-    """`newest` has one change per key; `there` the rows of the table that have these keys, and their places: `few`, or
-    more than every task can hold."""
+    """`newest` has one change per key; `there` the row of the table, or the tombstone, that each of these keys has, and
+    its place: `few`, or more than every task can hold."""
     old = there.selectExpr(
         *(f"{quote(key)} AS `__k{index}`" for index, key in enumerate(keys)),
         f"{SEQUENCE} AS __s",
@@ -49,7 +57,7 @@ def turned(
     decided = joined.selectExpr(
         "new.*",
         "old.*",
-        f"(old.{FILE} IS NULL OR {newer}) AS __took",
+        f"(old.__d IS NULL OR {newer}) AS __took",
         f"coalesce(old.__s = new.{SEQUENCE} AND NOT (old.__p <=> new.{SOURCE}), false) AS {TIE}",
     )
     return outcome(decided, columns, feed=feed)
@@ -60,7 +68,7 @@ def outcome(decided: DataFrame, columns: Sequence[str], *, feed: bool) -> DataFr
     place, __d: whether it is a tombstone, and with a feed __was: the whole row."""
     was_there, dead = f"({FILE} IS NOT NULL AND NOT __d)", DELETED
     become = row(columns)
-    rows = [comes(None, become)]
+    rows = [f"IF({dead}, {comes(TOMBSTONE, become)}, {comes(None, become)})"]
     if feed:
         rows += [
             f"IF({was_there} AND NOT {dead}, {comes('update_preimage', '__was')}, NULL)",

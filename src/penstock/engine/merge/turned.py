@@ -3,7 +3,8 @@
 A frame with a row per change, or per row of the table that changes with it:
     FILE, PLACE     where the row lies that goes; NULL if none does
     KIND            what became of the change, one of KINDS; NULL for a row that no change of the batch is about
-    ROWS            the rows that come, each with its `_change_type`: NULL is a row of the table, others are of its feed
+    ROWS            the rows that come, each with its `_change_type`: NULL is a row of the table, TOMBSTONE one of the
+                    table beside it, others are of its feed
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from penstock.engine.merge.exchange import FILE, PLACE
 from penstock.engine.stages.decode import literal
 
 KIND, ROWS, TIE, TYPE = "__kind", "__rows", "__tie", "_change_type"
+TOMBSTONE = "tombstone"
 INSERTED, UPDATED, DELETED, SUPERSEDED = "inserted", "updated", "deleted", "superseded"
 KINDS = (INSERTED, UPDATED, DELETED, SUPERSEDED)
 TIES = "ties"
@@ -52,4 +54,9 @@ def coming(turned: DataFrame, *, feed: bool) -> DataFrame:
     rows = turned.selectExpr(f"explode({ROWS}) AS one")
     if not feed:
         return rows.where("one.change IS NULL").selectExpr("one.row.*")
-    return rows.selectExpr("one.row.*", f"one.change AS {TYPE}")
+    return rows.where(f"NOT (one.change <=> '{TOMBSTONE}')").selectExpr("one.row.*", f"one.change AS {TYPE}")
+
+
+def tombstones(turned: DataFrame) -> DataFrame:
+    """The rows for the table of tombstones."""
+    return turned.selectExpr(f"explode({ROWS}) AS one").where(f"one.change = '{TOMBSTONE}'").selectExpr("one.row.*")

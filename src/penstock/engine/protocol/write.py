@@ -45,8 +45,8 @@ class Target:
     lock: Lock
     idempotent: bool
     """On stores without our locks: every write carries Delta's transaction options."""
-    purge: Callable[[Tail], Tail] | None = None
-    """Of a table that does not keep all of its tombstones: called now and then, under the lock."""
+    purge: Callable[[Tail], None] | None = None
+    """Of a table that does not keep its tombstones forever: called now and then, under the lock."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class BatchWriter:
         try:
             self._tail = carry_forward(spark, target.log, advance(self._tail, target.log), target.uri)
             if target.purge is not None:
-                self._tail = target.purge(self._tail)
+                target.purge(self._tail)
         finally:
             target.lock.release()
 

@@ -22,6 +22,7 @@ from penstock.engine.forget.function import Forgetting
 from penstock.engine.forget.suppression import Suppression
 from penstock.engine.isolation.function import Isolating
 from penstock.engine.lookups import Lookups
+from penstock.engine.merge.tombstone_table import tombstone_table
 from penstock.engine.redrive.runnable import Runnable
 from penstock.engine.replay.fill import Work
 from penstock.engine.staged import Staged
@@ -39,7 +40,9 @@ def of_files(work: Work, rejected: DataFrame) -> Runnable:
     rows = reader.schema.format.rows(names, look, survey, max(1, len(names) // _FILES_A_TASK))
     again = F.coalesce(F.col(f"{SOURCE}.row").isNotNull() & F.col(f"{SOURCE}.file").isin(names), F.lit(False))
     suppression = Suppression(work.table, work.store)
-    staged = Staged(with_schema(work.table, look), stages, Lookups(work.table, work.store), None, suppression)
+    tombstones = tombstone_table(work.spark, work.store, work.table, idempotent=work.idempotent)
+    lookups = Lookups(work.table, work.store)
+    staged = Staged(with_schema(work.table, look), stages, lookups, None, suppression, tombstones)
     return Runnable(
         Isolating(Forgetting(staged, suppression), staged, work.table, work.log, redriving=True),
         rejected.where(again),

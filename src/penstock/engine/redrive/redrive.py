@@ -22,6 +22,7 @@ from penstock.engine.forget.function import Forgetting
 from penstock.engine.forget.suppression import Suppression
 from penstock.engine.isolation.function import Isolating
 from penstock.engine.lookups import Lookups
+from penstock.engine.merge.tombstone_table import tombstone_table
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.commit import append_nothing, confirm, must_confirm
 from penstock.engine.protocol.entry import WHOLE, Counts, Entry, Pins, Place
@@ -145,7 +146,8 @@ def _runnable(work: Work, rejected: DataFrame) -> Runnable:
     made = table_function(work.spark, table, work.store, work.source)
     assert made.stages is not None
     suppression = Suppression(table, work.store)
-    staged = Staged(table, made.stages, Lookups(table, work.store), None, suppression)
+    tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
+    staged = Staged(table, made.stages, Lookups(table, work.store), None, suppression, tombstones)
     function = Isolating(Forgetting(staged, suppression), staged, table, work.log, redriving=True)
     return Runnable(function, rejected, partial(as_batch, table=table))
 

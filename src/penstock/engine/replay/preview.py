@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from penstock.engine.forget.function import Forgetting
 from penstock.engine.isolation.function import Isolating
+from penstock.engine.merge.tombstones import alive
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.ledger import Tail
@@ -74,7 +75,8 @@ def preview(work: Work, tail: Tail, at: int | None, after: tuple[str, ...]) -> I
     entry = fill_entry(table, opened, replay, function, covered.rows)
     try:
         function.write(covered.rows, entry, shown, files=0)
-        yield Preview(there, shown.rows(made.schema, session), _rejected(function, covered.rows, entry, table))
+        now = there if table.write.merge is None else alive(there)
+        yield Preview(now, shown.rows(made.schema, session), _rejected(function, covered.rows, entry, table))
     finally:
         function.done()
 

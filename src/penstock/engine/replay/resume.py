@@ -79,8 +79,7 @@ def abort(work: Work, tail: Tail) -> Tail:
     acquire_commit(work.lock, work.table.name)
     try:
         now = advance(tail, work.log)
-        if work.table.may_reject:
-            drop_rejects_since(work.spark, work.table, work.store, asked.since, entry, idempotent=work.idempotent)
+        drop_rejects_since(work.spark, work.table, work.store, asked.since, entry, idempotent=work.idempotent)
         return _open(work, now, None, asked.position, "replay aborted")
     finally:
         work.lock.release()

@@ -1,4 +1,4 @@
-"""After a fill: rejected rows of the generations before it are of rows that are no longer there."""
+"""After a fill: rejected rows, and tombstones, of the generations before it are of rows that are no longer there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from penstock.engine.merge.tombstone_table import tombstone_table
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.ledger import Tail
 from penstock.engine.quarantine import Quarantine
@@ -17,7 +18,12 @@ from penstock.plan.quarantine import quarantine_of
 
 def settle_quarantine(spark: SparkSession, table: TablePlan, store: Store, tail: Tail, *, idempotent: bool) -> None:
     """Under the table's commit lock. Nothing happens if it is done already, or if the last entry is no fill."""
-    if not owes_settling(tail.entry) or not table.may_reject:
+    if not owes_settling(tail.entry):
+        return
+    tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
+    if tombstones is not None and tombstones.filled < tail.entry.generation:
+        tombstones.drop(f"generation < {tail.entry.generation}", replace(tail.entry, kind="fill", pending={}))
+    if not table.may_reject:
         return
     quarantine = Quarantine(spark, store, quarantine_of(table.name, table.uri), "", idempotent=idempotent)
     generation, kept = tail.entry.generation, kept_of(tail.entry)
@@ -31,7 +37,12 @@ def settle_quarantine(spark: SparkSession, table: TablePlan, store: Store, tail:
 def drop_rejects_since(
     spark: SparkSession, table: TablePlan, store: Store, generation: int, entry: Entry, *, idempotent: bool
 ) -> None:
-    """Those of replays that came to nothing, in the generations after this one."""
+    """Those of replays that came to nothing, in the generations after this one, and their tombstones."""
+    tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
+    if tombstones is not None:
+        tombstones.drop(f"generation > {generation}", replace(entry, kind="open", pending={}))
+    if not table.may_reject:
+        return
     quarantine = Quarantine(spark, store, quarantine_of(table.name, table.uri), "", idempotent=idempotent)
     if quarantine.exists:
         quarantine.drop(f"generation > {generation}", replace(entry, kind="open", pending={}))

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from penstock.engine.completing import completed_if_it_can_be
+from penstock.engine.merge.tombstone_table import tombstone_table
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.commit import carrying, must_confirm
 from penstock.engine.protocol.heal import heal
@@ -28,7 +29,7 @@ from penstock.engine.rewind.goes_on import GoesOn, goes_on
 from penstock.engine.rewind.pending import Rewind, pending_rewind, rewind_document
 from penstock.engine.rewind.then import Then, entry_at, then_at
 from penstock.errors import Terminal
-from penstock.plan.quarantine import quarantine_of
+from penstock.plan.quarantine import quarantine_of, tombstones_of
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,11 @@ def finish(work: Work, opened: Tail) -> Tail:
         if quarantine.exists:
             back_to = version_of(quarantine.log, asked.then.entry.key, asked.then.until_ms)
             quarantine.commit(made, lambda session: files_of(session, place.uri, back_to).commit())
+    tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
+    if tombstones is not None:
+        then_at = version_of(tombstones.log, asked.then.entry.key, asked.then.until_ms)
+        place = tombstones_of(table.name, table.uri)
+        tombstones.commit(made, lambda session: files_of(session, place.uri, then_at).commit())
     session = work.spark.newSession()
     with carrying(session, made, idempotent=work.idempotent):
         files_of(session, table.uri, owed.version).commit()

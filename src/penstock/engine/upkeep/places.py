@@ -7,14 +7,14 @@ from typing import Literal
 
 from penstock.plan.files import FilesSource
 from penstock.plan.model import TablePlan
-from penstock.plan.quarantine import quarantine_of
+from penstock.plan.quarantine import quarantine_of, tombstones_of
 
 
 @dataclass(frozen=True)
 class Place:
     name: str
     uri: str
-    kind: Literal["table", "quarantine", "files"]
+    kind: Literal["table", "quarantine", "tombstones", "files"]
     """files: the list of files that a table has read. It is written to without a lock, and compacted by itself."""
     zorder_by: tuple[str, ...] = ()
 
@@ -25,6 +25,9 @@ def places(table: TablePlan) -> list[Place]:
     if table.may_reject:
         aside = quarantine_of(table.name, table.uri)
         found.append(Place(aside.table, aside.uri, "quarantine"))
+    if table.write.merge is not None and table.write.merge.deletes:
+        dead = tombstones_of(table.name, table.uri)
+        found.append(Place(dead.table, dead.uri, "tombstones"))
     if isinstance(table.source, FilesSource):
         found.append(Place(f"{table.name}.files", table.source.uri, "files"))  # no table can be called so
     return found

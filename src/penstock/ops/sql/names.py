@@ -1,4 +1,4 @@
-"""The tables that a query may name: those of the project, what they rejected, and the ledgers of its sinks."""
+"""The tables that a query may name: those of the project, what they rejected or deleted, the ledgers of its sinks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.errors import UsageError
 from penstock.plan.model import Plan
-from penstock.plan.quarantine import quarantine_of
+from penstock.plan.quarantine import quarantine_of, tombstones_of
 from penstock.spec.finding import nearest
 
 
@@ -15,18 +15,23 @@ from penstock.spec.finding import nearest
 class Readable:
     name: str
     uri: str
-    merged: bool = False
-    """It holds tombstones."""
+    tombstones: str | None = None
+    """Of a merged table: where its tombstones are."""
 
 
 class Names:
     def __init__(self, plan: Plan) -> None:
-        tables = [Readable(one.name, one.uri, one.write.merge is not None) for one in plan.tables]
-        beside = [quarantine_of(one.name, one.uri) for one in plan.tables]
+        tables = [
+            Readable(one.name, one.uri, tombstones_of(one.name, one.uri).uri if one.write.merge is not None else None)
+            for one in plan.tables
+        ]
+        beside = [place(one.name, one.uri) for one in plan.tables for place in (quarantine_of, tombstones_of)]
         # One that a table no longer needs may still be there.
         self._known = {one.name.casefold(): one for one in (*tables, *(Readable(one.table, one.uri) for one in beside))}
         rejecting = {quarantine_of(one.name, one.uri).table for one in plan.tables if one.may_reject}
-        names = {one.name for one in tables} | rejecting
+        merged = [one for one in plan.tables if one.write.merge is not None and one.write.merge.deletes]
+        deleting = {tombstones_of(one.name, one.uri).table for one in merged}
+        names = {one.name for one in tables} | rejecting | deleting
         self.all = tuple(sorted((one for one in self._known.values() if one.name in names), key=lambda one: one.name))
 
     def find(self, parts: Sequence[str], shown: str) -> Readable:

@@ -9,8 +9,11 @@ from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from penstock.engine.identifiers import quote
 from penstock.engine.merge.tombstones import DELETED, alive
+from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.session import logs_folder
 from penstock.engine.short_session import short_session
 from penstock.engine.store import HadoopStore, LocalStore
@@ -98,7 +101,18 @@ class Reader:
     def _frame(self, one: Pinned) -> DataFrame:
         with self._explained(None, [one]):
             rows = self.session.read.format("delta").option("versionAsOf", one.version).load(one.table.uri)
-        return alive(rows) if one.table.merged and not self._tombstones and DELETED in rows.columns else rows
+        if one.table.tombstones is None or DELETED not in rows.columns:
+            return rows
+        # Versions of before tombstones had a table of their own have them among their rows.
+        return self._with_tombstones(one.table.tombstones, rows) if self._tombstones else alive(rows)
+
+    def _with_tombstones(self, uri: str, rows: DataFrame) -> DataFrame:
+        """Those of now, whatever version the rows are of."""
+        if not DeltaLog(self._store, uri, uri).versions():
+            return rows
+        dead = self.session.read.format("delta").load(uri).withColumn(DELETED, F.lit(True))
+        kept = [name for name in rows.columns if name in dead.columns]
+        return rows.unionByName(dead.select(*map(quote, kept)), allowMissingColumns=True)
 
     def _plan_of(self, one: Pinned) -> Any:
         """Its plan under its name: `orders.id` and `silver.orders.id` are columns of silver.orders."""

@@ -115,12 +115,17 @@ public final class Exchange {
 
     /** The rows of the candidates within the ranges, each with its file and its place in it. */
     public Dataset<Row> rows() {
+        return content().selectExpr("*", "_metadata.file_path AS " + FILE, "_metadata.row_index AS " + PLACE);
+    }
+
+    /** The same rows without their places, which only tables with deletion vectors have. */
+    public Dataset<Row> content() {
         var rows = log.createDataFrame(
                 transaction.snapshot(), CollectionConverters.asScala(candidates).toSeq(), false, Option.empty());
         for (var one : bounds) {
             rows = rows.where(one.condition());
         }
-        return rows.selectExpr("*", "_metadata.file_path AS " + FILE, "_metadata.row_index AS " + PLACE);
+        return rows;
     }
 
     /**
@@ -152,6 +157,7 @@ public final class Exchange {
      * @param seen whether readers of changes are to see what goes
      */
     public long commit(Dataset<Row> come, Map<String, Number> told, boolean seen) throws IOException {
+        SparkSession.setActiveSession(spark); // another table may have been looked at meanwhile: Delta asks the active one
         var actions = new ArrayList<Action>();
         var mark = DMLWithDeletionVectorsHelper$.MODULE$.createSetTransaction(spark, log, Option.empty());
         if (mark.isDefined()) {

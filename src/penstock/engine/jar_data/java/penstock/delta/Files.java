@@ -76,7 +76,11 @@ final class Files {
         for (var file : snapshot.allFiles().collectAsList()) {
             files.put(file.path(), new Known(file));
         }
-        return new Files(snapshot.metadata().id(), snapshot.version(), files);
+        var read = new Files(snapshot.metadata().id(), snapshot.version(), files);
+        synchronized (KNOWN) { // a table that is looked at in every batch and seldom written to is read once
+            KNOWN.put(path, read);
+        }
+        return read;
     }
 
     /**

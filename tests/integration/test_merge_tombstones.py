@@ -1,0 +1,238 @@
+"""Whoever reads a merged table sees living rows only; a table beside it remembers which were deleted."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.histories import SCHEMA, Change, latest, random_changes, send, versions
+from tests.integration.merged import Merged, merged_plan
+from tests.integration.runs import log, make_plan, rows, rows_at, run, run_well, whole_chain
+from tests.integration.test_rewind import rewound
+
+from penstock.engine.merge.exchange import Exchange
+from penstock.engine.merge.tombstone_table import TombstoneTable
+from penstock.engine.protocol.ledger import read_tail
+from penstock.engine.store import LocalStore
+from penstock.ops.status import status
+from penstock.plan.merge import TOMBSTONES_PROPERTY
+from penstock.plan.quarantine import tombstones_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.plan.model import Plan, TablePlan
+
+FIRST = [Change(one, "p", f"first {one}", None, 1, "c") for one in range(40)]
+GONE = [Change(one, "p", None, None, 5, "d") for one in range(0, 40, 3)]
+LATE = [Change(0, "p", "late", None, 3, "u"), Change(1, "p", "newer", None, 7, "u")]
+MERGE = {"keys": ["id", "part"], "sequence": "seq", "delete_when": "op = 'd'", "columns": {"except": ["op"]}}
+
+
+def _table(topic: str, **merge: Any) -> dict[str, Any]:
+    return {
+        "from": {"kafka": topic, "starting": "earliest"},
+        "decode": {"json": "value", "schema": SCHEMA},
+        "write": {"merge": {**MERGE, **merge}, "change_feed": True},
+    }
+
+
+def _state(plan: Plan, name: str) -> dict[tuple[int, str], dict[str, Any]]:
+    found = rows(plan, name)
+    assert not any(row["_deleted"] for row in found), "a reader would see deleted rows"
+    return {(row["id"], row["part"]): {key: row[key] for key in ("name", "city", "seq")} for row in found}
+
+
+def _tombstones(plan: Plan, name: str) -> list[tuple[int, int]]:
+    """Key and sequence of each."""
+    table = plan.table(name)
+    assert table is not None
+    return sorted((row["id"], row["_sequence"]) for row in rows_at(tombstones_of(table.name, table.uri).uri))
+
+
+def test_old_tombstones_go_at_the_next_start_and_the_tables_stay_as_they_are(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
+    chance = random.Random(1)
+    broker.create_topic("purged", 2)
+    tables = {
+        "silver.c": _table("purged", keep_deleted="1s"),
+        "silver.young": _table("purged"),
+        "silver.copy": {"from": {"changes": "silver.c", "starting": {"version": 0}}, "write": {"merge": {}}},
+    }
+    plan = make_plan(tmp_path, broker.bootstrap, tables)
+    sent = send(broker.bootstrap, "purged", FIRST, 2, chance)
+    run_well(spark, plan)
+    sent += send(broker.bootstrap, "purged", GONE, 2, chance)
+    run_well(spark, plan)
+    assert _tombstones(plan, "silver.c") == _tombstones(plan, "silver.young") == [(one.id, 5) for one in GONE]
+
+    time.sleep(1.1)
+    run_well(spark, plan)
+    assert (_tombstones(plan, "silver.c"), len(_tombstones(plan, "silver.young"))) == ([], len(GONE))
+    assert all(_state(plan, name) == latest(sent) for name in tables)
+    assert [one.lag for one in status(plan, plan.tables, LocalStore())] == [0, 0, 0]
+
+    feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+    silver = plan.table("silver.c")
+    assert silver is not None
+    told = feed.load(silver.uri).groupBy("_change_type").count().collect()
+    assert {row[0]: row[1] for row in told} == {"insert": len(FIRST), "delete": len(GONE)}
+
+    send(broker.bootstrap, "purged", LATE, 2, chance)  # only the young tombstone knows that one is from before a delete
+    run_well(spark, plan)
+    assert (0, "p") not in _state(plan, "silver.young")
+    assert _state(plan, "silver.c")[(0, "p")]["name"] == _state(plan, "silver.copy")[(0, "p")]["name"] == "late"
+    whole_chain(plan, "silver.c")
+
+
+def test_a_batch_that_was_cut_off_leaves_no_tombstone_of_a_delete_that_never_was(
+    spark: SparkSession, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tombstones are written first. If the definition then says that it was no delete, they must not count."""
+    chance = random.Random(2)
+    broker.create_topic("cut", 2)
+    plan = make_plan(tmp_path, broker.bootstrap, {"silver.c": _table("cut")})
+    sent = send(broker.bootstrap, "cut", FIRST, 2, chance)
+    run_well(spark, plan)
+    sent += send(broker.bootstrap, "cut", GONE, 2, chance)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("penstock.engine.merge.merging.TombstoneTable.add", _then_die(TombstoneTable.add))
+        assert run(spark, plan).errors
+    assert len(_tombstones(plan, "silver.c")) == len(GONE)
+    assert len(_state(plan, "silver.c")) == len(FIRST), "nothing was deleted yet"
+
+    plan = make_plan(tmp_path, broker.bootstrap, {"silver.c": _table("cut", delete_when="op = 'x'")})
+    run_well(spark, plan)
+    assert _tombstones(plan, "silver.c") == []
+    assert len(_state(plan, "silver.c")) == len(FIRST)
+
+    plan = make_plan(tmp_path, broker.bootstrap, {"silver.c": _table("cut")})
+    sent += send(broker.bootstrap, "cut", LATE, 2, chance)
+    run_well(spark, plan)
+    sent += send(broker.bootstrap, "cut", [Change(one.id, "p", None, None, 8, "d") for one in GONE], 2, chance)
+    with monkeypatch.context() as patched:
+        patched.setattr("penstock.engine.merge.merging.TombstoneTable.add", _then_die(TombstoneTable.add))
+        assert run(spark, plan).errors
+    run_well(spark, plan)
+    assert _tombstones(plan, "silver.c") == [(one.id, 8) for one in GONE], "each once"
+    assert _state(plan, "silver.c") == {key: row for key, row in latest(sent).items() if row["name"] is not None}
+
+
+def _then_die(add: Any) -> Any:
+    def added(self: TombstoneTable, *args: Any, **more: Any) -> None:
+        add(self, *args, **more)
+        raise RuntimeError("the process ends here")
+
+    return added
+
+
+def _dies(*_: Any) -> None:
+    raise RuntimeError("the process ends here")
+
+
+@pytest.mark.parametrize("history", ["scd1", "scd2"])
+def test_a_table_made_before_is_migrated_at_its_next_start(
+    spark: SparkSession, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: str
+) -> None:
+    chance, topic = random.Random(3), f"migrated-{history}"
+    broker.create_topic(topic, 2)
+    plan = make_plan(tmp_path, broker.bootstrap, {"silver.c": _table(topic, history=history)})
+    sent = send(broker.bootstrap, topic, [*FIRST, *GONE], 2, chance)
+    run_well(spark, plan)
+    _as_before(spark, plan.tables[0])
+    assert sum(row["_deleted"] for row in rows(plan, "silver.c")) == len(GONE)
+
+    with monkeypatch.context() as patched:  # cut off when the tombstones are written
+        patched.setattr(TombstoneTable, "add", _then_die(TombstoneTable.add))
+        assert run(spark, plan).errors
+    assert sum(row["_deleted"] for row in rows(plan, "silver.c")) == len(GONE), "they are still where they were"
+    with monkeypatch.context() as patched:  # and when they are gone from the table
+        patched.setattr("penstock.engine.merge.tombstone_table.advance", _dies)
+        run(spark, plan)
+    heard = run_well(spark, plan)
+    assert not any(row["_deleted"] for row in rows(plan, "silver.c"))
+    assert _tombstones(plan, "silver.c") == [(one.id, 5) for one in GONE]
+    assert not heard.heard("tombstones moved"), "they had been, before the second kill"
+
+    sent += send(broker.bootstrap, topic, LATE, 2, chance)
+    run_well(spark, plan)
+    if history == "scd1":
+        assert _state(plan, "silver.c") == latest(sent)
+    else:
+        columns = ("id", "part", "name", "city", "valid_from", "valid_to", "is_current")
+        assert {tuple(row[column] for column in columns) for row in rows(plan, "silver.c")} == versions(sent)
+    whole_chain(plan, "silver.c")
+
+
+def _as_before(spark: SparkSession, table: TablePlan) -> None:
+    """The table as earlier versions of Penstock made it: tombstones are rows of it, and nothing lies beside it."""
+    import shutil
+
+    place = tombstones_of(table.name, table.uri)
+    dead = spark.read.format("delta").load(place.uri).drop("generation", "batch")
+    schema = spark.read.format("delta").load(table.uri).schema
+    whole = spark.createDataFrame([], schema).unionByName(dead, allowMissingColumns=True)
+    whole = whole.selectExpr(*(f"true AS {n}" if n == "_deleted" else n for n in schema.names))
+    if "is_current" in schema.names:
+        whole = whole.selectExpr(*(f"false AS {n}" if n == "is_current" else n for n in schema.names))
+    whole.write.format("delta").mode("append").option("dataChange", "false").save(table.uri)
+    spark.sql(f"ALTER TABLE delta.`{table.uri}` UNSET TBLPROPERTIES ('{TOMBSTONES_PROPERTY}')")
+    shutil.rmtree(place.uri.removeprefix("file://"))
+
+
+def test_a_table_that_goes_back_has_the_tombstones_of_then(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+    chance = random.Random(4)
+    broker.create_topic("back", 2)
+    plan = make_plan(tmp_path, broker.bootstrap, {"silver.c": _table("back")})
+    early, late = GONE[:5], GONE[5:]
+    sent = send(broker.bootstrap, "back", [*FIRST, *early], 2, chance)
+    run_well(spark, plan)
+    before, version = _state(plan, "silver.c"), log(plan.tables[0]).versions()[-1]
+    sent += send(broker.bootstrap, "back", late, 2, chance)
+    run_well(spark, plan)
+    assert len(_tombstones(plan, "silver.c")) == len(GONE)
+
+    rewound(spark, plan, "silver.c", version)
+    assert _state(plan, "silver.c") == before
+    assert _tombstones(plan, "silver.c") == [(one.id, 5) for one in early]
+    sent += send(broker.bootstrap, "back", LATE, 2, chance)
+    run_well(spark, plan)
+    assert _state(plan, "silver.c") == latest(sent)
+    assert len(_tombstones(plan, "silver.c")) == len(GONE)
+
+
+@pytest.mark.parametrize("history", ["scd1", "scd2"])
+def test_batches_of_changes_in_any_order_give_the_same_whatever_was_deleted_between(
+    spark: SparkSession, tmp_path: Path, history: str
+) -> None:
+    chance = random.Random(5)
+    plan = merged_plan(tmp_path, ["id", "part"], history)
+    table = Merged(spark, plan, ["id", "part", "name", "city", "seq", "op"])
+    changes = random_changes(chance, 12, 120)
+    for start in range(0, len(changes), 30):
+        table.write(changes[start : start + 30])
+    if history == "scd1":
+        assert table.living() == latest(table.sent)
+    else:
+        assert set(table.history()) == versions(table.sent)
+
+
+def test_only_files_that_can_hold_the_keys_are_looked_at(spark: SparkSession, tmp_path: Path) -> None:
+    plan = merged_plan(tmp_path, ["id", "part"])
+    table = Merged(spark, plan, ["id", "part", "name", "city", "seq", "op"])
+    table.write(FIRST)
+    for start in (0, 5):
+        table.write(GONE[start : start + 5])
+    place = tombstones_of(plan.name, plan.uri)
+    dead = Exchange(spark, place.uri)
+    ranges = spark.range(1).selectExpr("array(struct(30L AS low, 39L AS high)) AS id")._jdf.first()
+    assert (dead.files, dead.look(None), dead.look(ranges)) == (2, 2, 0)
+    tail = read_tail(log(plan))
+    assert tail is not None
+    table.tombstones.drop_old(tail.entry)
+    assert len(rows_at(place.uri)) == 10, "none is old enough"
