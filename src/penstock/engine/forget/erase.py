@@ -1,4 +1,4 @@
-"""Somebody erased from a table and its quarantine: each in one commit, with an entry in the ledger that says so.
+"""Somebody erased from a table and what lies beside it: each in one commit, with an entry in the ledger that says so.
 
 All under the table's commit lock. The table's commit counts what goes from both, so it comes first; killed in between,
 the next one finds that it is counted already. Nothing to erase, nothing committed.
@@ -21,9 +21,10 @@ from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_chan
 from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.replay.fill import Work
+from penstock.engine.upkeep.places import places
 from penstock.plan.holding import in_quarantine, lands
 from penstock.plan.model import TablePlan
-from penstock.plan.quarantine import quarantine_of
+from penstock.plan.quarantine import quarantine_of, tombstones_of
 from penstock.plan.subjects import Subjects
 
 DELETED, REDACTED, OF_QUARANTINE, QUARANTINE_AT = "deleted", "redacted", "rejected", "quarantine"
@@ -58,11 +59,13 @@ def redaction(table: TablePlan) -> Redact | None:
 
 
 def sought(table: TablePlan, wanted: Wanted) -> dict[str, Subjects]:
-    """What is to be searched: the table and its quarantine, by the places where they hold names; only where an order
-    is about one of these."""
+    """What is to be searched: the table, its quarantine and its tombstones, by the places where they hold names; only
+    where an order is about one of these."""
     known = {table.name: table.subjects}
     if table.may_reject:
         known[quarantine_of(table.name, table.uri).table] = in_quarantine(table)
+    if table.write.merge is not None and table.write.merge.deletes:
+        known[tombstones_of(table.name, table.uri).table] = table.subjects
     asked = {order.subject for order in wanted.orders}
     return {name: subjects for name, subjects in known.items() if asked & set(subjects)}
 
@@ -101,9 +104,10 @@ class _Begun:
 def _begun(work: Work, wanted: Wanted) -> list[_Begun]:
     made = []
     table = work.table
+    beside = {place.name: place.uri for place in places(table)}
     for name, subjects in sought(table, wanted).items():
         own = name == table.name
-        uri = table.uri if own else quarantine_of(table.name, table.uri).uri
+        uri = beside[name]
         log = DeltaLog(work.store, uri, name)
         if log.versions():
             rewrite = Rewrite(work.spark.newSession(), uri)
@@ -115,7 +119,8 @@ def _begun(work: Work, wanted: Wanted) -> list[_Begun]:
 def _commit(work: Work, found: list[tuple[_Begun, Held]], note: str) -> list[Erased]:
     table, tail = work.table, _tail(work)
     done: list[Erased] = []
-    aside = next(((one, held) for one, held in found if one.place != table.name), None)
+    quarantine = quarantine_of(table.name, table.uri).table
+    aside = next(((one, held) for one, held in found if one.place == quarantine), None)
     own = next(((one, held) for one, held in found if one.place == table.name), None)
     rejected = aside[1].rows if aside is not None else 0
     told: dict[str, int] = {}
@@ -135,8 +140,9 @@ def _commit(work: Work, found: list[tuple[_Begun, Held]], note: str) -> list[Era
         entry = _entry(table, tail, note, {DELETED: 0, **told})
         append_nothing(work.spark, table.uri, entry)
         must_confirm(tail, work.log, entry)
-    if aside is not None:
-        begun, held = aside
+    for begun, held in found:  # what lies beside the table
+        if begun.place == table.name:
+            continue
         version = None
         if not held.nothing:
             last = read_tail(begun.log)
