@@ -58,7 +58,7 @@ def test_as_many_records_as_allowed_are_set_aside_and_one_more_stops_the_table_w
         outcome = table.run(given(1, 0, 2, 0, 5))
         assert [row["id"] for row in outcome.written] == [0, 2, 4] and outcome.read == 5
         assert [row["error_reason"] for row in outcome.quarantined] == ["transform_failed"] * 2
-        with pytest.raises(Terminal, match=r"more than 2 of 4 records.* orders-0@6: \[DIVIDE_BY_ZERO\].*10 / h"):
+        with pytest.raises(Terminal, match=r"more than 2 of 4 records.* test-0@6: \[DIVIDE_BY_ZERO\].*10 / h"):
             table.run(given(1, 0, 0, 0))
         assert len(table.rows()) == 3
     with table_under_test(folder, "silver.off", spark=spark) as table:
@@ -72,7 +72,7 @@ def test_records_that_fail_only_together_stop_the_table_with_the_smallest_range(
     spark: SparkSession, folder: Path
 ) -> None:
     with table_under_test(folder, "silver.sum", spark=spark) as table:
-        told = r"no single record fails, but 2 records.* from orders-0@1 to orders-0@2: .*OVERFLOW"
+        told = r"no single record fails, but 2 records.* from test-0@1 to test-0@2: .*OVERFLOW"
         with pytest.raises(Terminal, match=told):
             table.run(given(1, 1, 1))
         assert table.rows() == []
