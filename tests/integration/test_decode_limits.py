@@ -186,8 +186,6 @@ def run_csv(spark: SparkSession, written: Sequence[str], zone: str = "UTC") -> N
         for name, kind in SCALARS.items():
             try:
                 value = of_line(kind, whole(text), zone)
-                if "\x00" in text:  # in quotes, where Spark's parser would drop it
-                    raise Refused
                 wanted.append([value if one == name else None for one in places])
             except Refused:
                 wanted.append(None)
@@ -392,7 +390,7 @@ def test_whatever_a_decoder_throws_is_the_reason_of_its_record(spark: SparkSessi
         return str(row.getUTF8String(last - 1)), str(row.getUTF8String(last))
 
     value, ddl = F.col("v")._jc, "id BIGINT, c STRUCT<a: INT, b: INT>"
-    decoder = target(jvm.penstock.json.Decoder.column(value, ddl, "UTC", False, []))
+    decoder = target(jvm.penstock.json.Decoder.column(value, ddl, "UTC", False, False, []))
     broken(private(jvm, decoder, "fields"))
     record = '{"id": 1, "c": {"a": 1}}'
     found = reason(decoder.decode(text(record)))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import utils as pyspark_errors
 from pyspark.sql import DataFrame
 
 from penstock.engine.isolation.failure import TransformRaised, described, of_exception
@@ -45,7 +47,8 @@ def _python(file: Path, name: str, table: str) -> Transform:
 
     def run(rows: DataFrame, lookups: Mapping[str, DataFrame], _: int) -> DataFrame:
         try:
-            made = function(rows, **lookups)
+            with _call_sites(rows):
+                made = function(rows, **lookups)
         except AnalysisException as error:
             failure = described(error) or of_exception(error)
             frames = of_exception(error).frames or failure.frames
@@ -66,6 +69,21 @@ def _python(file: Path, name: str, table: str) -> Transform:
         return made
 
     return run
+
+
+@contextmanager
+def _call_sites(rows: DataFrame) -> Iterator[None]:
+    """Spark learns file and line of each of the user's expressions, to name them if they raise. Only here: it costs
+    several calls of the JVM for each method of a DataFrame, and Penstock's own need none."""
+    errors: Any = pyspark_errors
+    session: Any = rows.sparkSession
+    before = errors._enable_debugging_cache
+    session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+    errors._enable_debugging_cache = True
+    try:
+        yield
+    finally:
+        errors._enable_debugging_cache = before
 
 
 def _function(file: Path, name: str, table: str) -> object:

@@ -126,7 +126,7 @@ public final class Failures {
   private static boolean isOfUser(String file) {
     return file != null && !file.isBlank() && !file.contains("site-packages") && !file.contains("dist-packages")
         && !file.contains("/pyspark/") && !file.contains("pyspark.zip") && !file.contains("/penstock/engine/")
-        && !file.startsWith("<") && !file.contains("/lib/python");
+        && !file.startsWith("<") && !file.contains("/lib/python") && !file.startsWith("java.");
   }
 
   private static String lastLine(String text) {
