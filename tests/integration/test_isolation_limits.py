@@ -42,7 +42,13 @@ TABLES: dict[str, Any] = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    document = {"name": "shop", "lake": "./lake", "kafka": {"bootstrap": "127.0.0.1:1"}, "tables": TABLES}
+    foreign = {**TABLES["silver.foreign"], "from": {"delta": str(tmp_path / "foreign")}}
+    document = {
+        "name": "shop",
+        "lake": "./lake",
+        "kafka": {"bootstrap": "127.0.0.1:1"},
+        "tables": {**TABLES, "silver.foreign": foreign},
+    }
     (tmp_path / "penstock.yml").write_text(yaml.safe_dump(document, sort_keys=False))
     return tmp_path
 

@@ -69,7 +69,7 @@ def test_a_record_with_any_timestamp_lands_and_keeps_the_number(
 
 
 EXTREMES = """
-SELECT id,
+SELECT id, _source,
   CASE id % 5 WHEN 0 THEN DATE'0001-01-01' WHEN 1 THEN DATE'9999-12-31' WHEN 2 THEN date_add(DATE'9999-12-31', 20000000)
     WHEN 3 THEN DATE'2026-01-01' END AS d,
   CASE id % 5 WHEN 0 THEN timestamp_micros(-62135596800000000L) WHEN 1 THEN timestamp_micros(253402300799999999L)
