@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -47,7 +48,7 @@ def _python(file: Path, name: str, table: str) -> Transform:
 
     def run(rows: DataFrame, lookups: Mapping[str, DataFrame], _: int) -> DataFrame:
         try:
-            with _call_sites(rows):
+            with _CALL_SITES.told(rows):
                 made = function(rows, **lookups)
         except AnalysisException as error:
             failure = described(error) or of_exception(error)
@@ -71,19 +72,34 @@ def _python(file: Path, name: str, table: str) -> Transform:
     return run
 
 
-@contextmanager
-def _call_sites(rows: DataFrame) -> Iterator[None]:
-    """Spark learns file and line of each of the user's expressions, to name them if they raise. Only here: it costs
-    several calls of the JVM for each method of a DataFrame, and Penstock's own need none."""
-    errors: Any = pyspark_errors
-    session: Any = rows.sparkSession
-    before = errors._enable_debugging_cache
-    session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
-    errors._enable_debugging_cache = True
-    try:
-        yield
-    finally:
-        errors._enable_debugging_cache = before
+class _CallSites:
+    """Spark learns file and line of each of the user's expressions, to name them if they raise. Only while a transform
+    runs: it costs several calls of the JVM for each method of a DataFrame, and Penstock's own need none. The switch is
+    one for the whole process, and several tables may run their transforms at once."""
+
+    def __init__(self) -> None:
+        self._lock, self._running, self._before = threading.Lock(), 0, None
+
+    @contextmanager
+    def told(self, rows: DataFrame) -> Iterator[None]:
+        session: Any = rows.sparkSession
+        session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+        self._count(1)
+        try:
+            yield
+        finally:
+            self._count(-1)
+
+    def _count(self, more: int) -> None:
+        switch: Any = pyspark_errors
+        with self._lock:
+            if not self._running:
+                self._before = switch._enable_debugging_cache
+            self._running += more
+            switch._enable_debugging_cache = True if self._running else self._before
+
+
+_CALL_SITES = _CallSites()
 
 
 def _function(file: Path, name: str, table: str) -> object:

@@ -81,6 +81,7 @@ public final class Refill {
 
     /** The version. What was written takes the place of all that the table holds now. */
     public long commit() {
+        SparkSession.setActiveSession(spark); // Delta takes what goes with a commit from the session that is active
         var now = log.startTransaction(Option.empty(), Option.empty());
         if (!now.metadata().id().equals(writing.snapshot().metadata().id())
                 || !now.metadata().schemaString().equals(writing.snapshot().metadata().schemaString())) {

@@ -73,6 +73,7 @@ public final class Rewind {
 
     /** The version. */
     public long commit() {
+        SparkSession.setActiveSession(spark); // Delta takes what goes with a commit from the session that is active
         now.readWholeTable();
         var actions = new ArrayList<Action>();
         var mark = DMLWithDeletionVectorsHelper$.MODULE$.createSetTransaction(spark, log, Option.empty());
