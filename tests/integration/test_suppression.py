@@ -207,7 +207,11 @@ def test_an_order_that_comes_during_a_replay_is_in_it(
     bronze = rows_at(of(plan, "bronze.t").uri)
     assert len(bronze) == 6 and sum(row["value"] is None for row in bronze) == 2
     assert customers(plan, "silver.t") == {"0", "2"}
-    complete(plan)
+    landed, stale = verify([of(plan, "bronze.t"), of(plan, "silver.t")], LocalStore())
+    assert (landed.verdict, stale.verdict, stale.problems) == ("complete", "partial", [])
+    assert [doubt.partition(":")[0] for doubt in stale.doubts] == ["stale"], (
+        "bronze was rebuilt after silver had read it"
+    )
 
 
 def test_an_empty_list_adds_nothing_to_a_plan_and_a_delete_always_passes(
