@@ -197,7 +197,9 @@ def test_a_replay_sets_the_same_records_aside_and_lands_those_that_a_corrected_d
         replayed(spark, plan, name)
         once_each(plan, name, BAD[name] & (ZERO if name == "silver.expect" else ZERO | TEXT))
         (last,) = [one.entry for one in commits(plan, name) if one.entry is not None and one.entry.kind == "fill"]
-        assert len(last.pins.aside) == len(ids(plan, name, "__quarantine"))
+        # Of a merge a sequence that raises is found as the row is judged; only what else raises is searched for.
+        searched = ZERO if name == "silver.expect" else ZERO - TEXT
+        assert len(last.pins.aside) == len(searched)
     verified(plan)
     work = work_on(spark, plan, "silver.expect")
     try:

@@ -97,7 +97,6 @@ WITHOUT_A_JVM = [
     ["checkpoints", "list"],
     ["checkpoints", "show", "silver.t"],
     ["optimize", "--dry-run"],
-    ["rewind", "silver.t", "--version", "1", "--dry-run"],
 ]
 
 
