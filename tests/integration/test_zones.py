@@ -285,7 +285,7 @@ def test_a_batch_within_the_hour_that_comes_twice_finds_its_rows(
 ) -> None:
     """What dedupe and aggregates read of a table, by bounds that lie in that hour."""
     from penstock.engine.aggregate.groups import computed, touched
-    from penstock.engine.aggregate.recomputed import _bounds, _within
+    from penstock.engine.aggregate.recomputed import _bounds, within
     from penstock.engine.stages.dedupe import numbered, without_duplicates
     from penstock.plan.stages import AggregatePlan, DedupePlan
 
@@ -307,7 +307,7 @@ def test_a_batch_within_the_hour_that_comes_twice_finds_its_rows(
             assert without_duplicates(batch, dedupe, there).count() == 0, time_column
             plan = aggregate_of(AggregatePlan, time_column)
             groups = touched(batch, plan).persist()
-            found = computed(_within(there, groups, plan, _bounds(groups, plan)), plan)
+            found = computed(within(there, groups, plan, _bounds(groups, plan)), plan)
             wanted = computed(there, plan).join(groups, ["window_start", "window_end"], "left_semi")
             assert multiset(found) == multiset(wanted), time_column
             assert sum(row["n"] for row in found.collect()) >= len(twice)
