@@ -15,7 +15,7 @@ from penstock.engine.protocol.entry import Entry
 
 
 class Refill:
-    anew = True
+    anew, lazy = True, False
 
     def __init__(self, session: SparkSession, uri: str, *, idempotent: bool, kept: DataFrame | None = None) -> None:
         """`kept`: rows of the table that stay as they are. The session is used by nobody else: what goes with its

@@ -61,6 +61,7 @@ def _session(
         unique=_named(project, _UNIQUE),
         opaque=_named(project, _OPAQUE),
         memory=users.get("spark.driver.memory"),
+        zone=users.get("spark.sql.session.timeZone"),
     )
     kept = [setting for setting in chosen if setting.name not in project.spark.conf]
     conf = {setting.name: setting.value for setting in kept} | users

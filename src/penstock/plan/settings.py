@@ -17,6 +17,8 @@ _LATE_COMPILATION = (
 )
 _LEAST_COMPILED = 200
 _COMPILED_PER_TABLE = 20
+EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
+UNWRAP_CASTS = "org.apache.spark.sql.catalyst.optimizer.UnwrapCastInBinaryComparison"
 _SECRETS = (
     r"(?i)secret|password|passphrase|token|access[.]?key|account[.]key|api[.]?key|credential|jaas|"
     r"keystore[.](key|certificate[.]chain)|truststore[.]certificates"
@@ -32,9 +34,11 @@ def session_settings(
     unique: Iterable[str],
     opaque: Iterable[str],
     memory: str | None,
+    zone: str | None,
 ) -> tuple[Setting, ...]:
     """Session-wide choices. `parallelism` is the number of tasks that run at once, `unique` the columns whose values
-    hardly repeat, `opaque` those by whose order nobody searches, `memory` what the user gave to the driver."""
+    hardly repeat, `opaque` those by whose order nobody searches, `memory` what the user gave to the driver, `zone` the
+    user's time zone."""
     return (
         *_delta(parallelism),
         *_tasks(parallelism, tables),
@@ -42,6 +46,7 @@ def session_settings(
         *(_local_files() if local_lake else ()),
         *(_one_process() if local_lake and master.startswith("local") else ()),
         *_files(unique, opaque),
+        *_times(zone),
         *_safety(),
         *(_loopback() if master.startswith("local") else ()),
     )
@@ -174,7 +179,17 @@ def _files(unique: Iterable[str], opaque: Iterable[str]) -> Iterator[Setting]:
         "snappy",
         "fast: zstd halves the size of raw JSON but takes 1.7 times as long to write",
     )
+
+
+def _times(zone: str | None) -> Iterator[Setting]:
     yield Setting("spark.sql.session.timeZone", "UTC", "times mean the same on every machine")
+    if zone is not None and zone.upper() not in ("UTC", "GMT", "Z", "ETC/UTC"):
+        yield Setting(
+            EXCLUDED_RULES,
+            UNWRAP_CASTS,
+            "Spark takes CAST(a TIMESTAMP AS TIMESTAMP_NTZ) in a comparison for reversible: in a zone with daylight "
+            "saving, rows of the hour that comes twice would be lost",
+        )
 
 
 def _safety() -> Iterator[Setting]:

@@ -75,13 +75,13 @@ class Isolating:
             self._begin(batch, entry)
             try:
                 rest = self._without(batch)
-                if getattr(into, "lazy", False) and self._raises:  # its rows are computed later, by somebody else
+                if into.lazy and self._raises:
                     self._inner.probe(rest, entry)
                 self._inner.write(rest, entry, into, files=files)
                 return
             except Exception as error:
                 found = self._blamed(batch, entry, error)
-                if not found or self._is_committed(entry):
+                if not found or (not into.lazy and self._is_committed(entry)):
                     raise
                 entry = self._pinned(entry, (*self._aside, *found))
                 into.repin(entry)

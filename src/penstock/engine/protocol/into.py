@@ -25,6 +25,10 @@ class Into(Protocol):
     def anew(self) -> bool:
         """The rows are those of the whole table: what it holds now does not count."""
 
+    @property
+    def lazy(self) -> bool:
+        """Nothing is committed: whoever takes the rows computes them later."""
+
     def there(self, session: SparkSession) -> DataFrame | None:
         """The rows that stay beside those of the batch; None if there are none."""
 
@@ -41,6 +45,7 @@ class Table:
     uri: str
     idempotent: bool = False
     anew: bool = False
+    lazy: bool = False
     store: Callable[[Pins], None] | None = None
     """Keeps the pins beside the offsets of the batch."""
     entry: Entry | None = field(default=None, init=False)
