@@ -94,12 +94,15 @@ def search() -> Iterator[Search]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with exactly the settings that a project gets."""
+def spark(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """A session with the settings that a project gets: in `make deep`, as in tests of the command, exactly these.
+    Otherwise projections are not compiled: for a few rows that takes longer than all the rest of a task."""
     from penstock.engine.session import spark_session
 
     folder = tmp_path_factory.mktemp("session")
-    with spark_session(make_plan(folder, "127.0.0.1:1", {"bronze.none": {"from": {"kafka": "none"}}})) as session:
+    conf = {} if request.config.option.markexpr == "deep" else {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    tables = {"bronze.none": {"from": {"kafka": "none"}}}
+    with spark_session(make_plan(folder, "127.0.0.1:1", tables, spark={"master": "local[2]", "conf": conf})) as session:
         yield session
 
 

@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.batch_query import Lake, moment
 from tests.e2e.demonstrated import demonstrate
 
@@ -18,6 +20,7 @@ Image = tuple[Any, ...]
 _COLUMNS = ("name", "city", "credit", "updated_by", "updated_at")
 
 
+@pytest.mark.deep
 def test_the_customers_are_as_they_are_and_were_and_every_change_is_audited(tmp_path: Path) -> None:
     lake = demonstrate("customers", tmp_path, count=600, proof="the copy equals the source, row by row")
     events = _events(lake)

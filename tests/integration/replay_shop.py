@@ -64,6 +64,8 @@ class Shop:
     def __init__(self, spark: SparkSession, broker: Broker, topic: str, folder: Path) -> None:
         self.spark, self.topic, self._bootstrap, self._folder = spark, topic, broker.bootstrap, folder
         self._sent: list[dict[str, Any] | None] = []
+        self.names: tuple[str, ...] = ()
+        """Its tables; all if none is named."""
 
     def send(self, count: int) -> None:
         from confluent_kafka import Producer
@@ -97,7 +99,9 @@ class Shop:
 
     def plan(self, lake: str = "a", **definition: str) -> Plan:
         (self._folder / lake).mkdir(exist_ok=True)
-        return make_plan(self._folder / lake, self._bootstrap, tables(self.topic, **definition))
+        made = tables(self.topic, **definition)
+        chosen = {name: made[name] for name in self.names or made}
+        return make_plan(self._folder / lake, self._bootstrap, chosen)
 
     def made_at_once(self, **definition: str) -> Plan:
         """Another lake, in which no table has ever been anything else."""

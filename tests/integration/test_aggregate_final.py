@@ -99,6 +99,7 @@ def test_a_crash_or_a_lost_checkpoint_closes_no_window_twice(clock: Clock, monke
     assert clock.aside == Counter({"late": 2})
 
 
+@pytest.mark.deep
 def test_a_table_that_is_there_already_is_read_whole_before_windows_close(
     spark: SparkSession, broker: Any, topic: Any, project: Any, tmp_path: Any
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_replay_settles_its_quarantine_though_the_clock_of_the_last_one_was_ah
     assert_split(shop(20), "silver.k", 20)
 
 
+@pytest.mark.deep
 def test_of_two_redrives_at_once_one_lands_the_rows_and_the_other_one_says_so(
     spark: SparkSession, shop: Callable[[int], Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:

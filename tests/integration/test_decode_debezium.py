@@ -155,7 +155,13 @@ def test_positions_order_the_changes_of_a_database(spark: SparkSession) -> None:
             {"scn": "997", "commit_scn": "1001"},
         ],
         "mongodb": [{"ts_ms": 1000, "ord": 9}, {"ts_ms": 1000, "ord": 10}, {"ts_ms": 2000, "ord": 1}],
-        "vitess": [{"op": "r", "ts_us": 5_000_000}, {"ts_us": 5_000_000}, {"ts_us": 5_000_001}],
+        "vitess": [
+            {"ts_us": -2},
+            {"ts_us": -1},
+            {"op": "r", "ts_us": 5_000_000},
+            {"ts_us": 5_000_000},
+            {"ts_us": 5_000_001},
+        ],
     }
     for connector, sources in ordered.items():
         found = positions(connector, *sources)

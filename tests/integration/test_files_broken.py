@@ -22,6 +22,7 @@ def truncated(text: str) -> bytes:
     return whole[: len(whole) // 2]
 
 
+@pytest.mark.deep
 def test_json_a_truncated_file_among_good_ones(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path)
     folder.put("a.json.gz", 5)

@@ -50,6 +50,7 @@ def test_on_an_object_store(spark: SparkSession, tmp_path: Path) -> None:
     assert folder.unreadable() == Counter(["in/4.json.gz"])
 
 
+@pytest.mark.deep
 def test_two_that_list_at_once_list_a_file_once(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path, {"max_files": 3})
     for number in range(7):

@@ -65,6 +65,7 @@ def test_new_fields_become_columns(kind: str, spark: SparkSession, tmp_path: Pat
 
 
 @EVERY_KIND
+@pytest.mark.deep
 def test_new_fields_are_rescued(kind: str, spark: SparkSession, tmp_path: Path) -> None:
     folder = inferred(spark, tmp_path, kind, new_fields="rescue")
     put(folder, kind, "a", id=1, name="x")

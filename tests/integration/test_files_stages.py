@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.deep
 def test_files_through_silver_to_gold(spark: SparkSession, tmp_path: Path) -> None:
     tables = {
         "silver.orders": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.integration.runs import rows, rows_at, run, run_well
 
 from penstock.engine.store import LocalStore
@@ -34,6 +35,7 @@ def add(spark: SparkSession, place: Path, first: int, last: int) -> None:
     made.coalesce(2).write.format("delta").mode("append").save(str(place))
 
 
+@pytest.mark.deep
 def test_it_is_copied_and_judged_row_by_row(spark: SparkSession, broker: Any, project: Any, tmp_path: Path) -> None:
     place = tmp_path / "foreign"
     add(spark, place, 0, 30)

@@ -113,6 +113,7 @@ def test_somebody_forgotten_is_nowhere_and_all_tables_are_as_without_him(
     assert_without(plan, shop, ANN)
 
 
+@pytest.mark.deep
 def test_names_in_the_log_of_a_table_that_had_statistics_go_too(spark: SparkSession, shop: Shop) -> None:
     from penstock.engine.forget.rewrite import checkpoint
 

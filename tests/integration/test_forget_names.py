@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,6 +107,9 @@ def test_names_of_every_shape_leave_no_byte_behind_and_those_that_begin_alike_st
     canary.send(65)
     run_well(spark, plan)
     checkpoint(spark, f"{canary.folder}/lake/silver/o")  # has the statistics of files that will be gone
+    log = canary.folder / "lake/silver/o/_delta_log"
+    attempt = f".{1:020d}.json.5e1f-killed.tmp"  # what a process leaves that is killed as it commits
+    shutil.copyfile(log / f"{1:020d}.json", log / attempt)
     assert all(any(line.endswith(f": {name}") for line in named(canary.folder, [name], STAY)) for name in GONE)
 
     done = forget(spark, plan, *GONE)

@@ -171,18 +171,25 @@ def test_each_poison_record_is_in_quarantine_with_its_error_and_all_others_land_
     assert found[7][0] == found[10][0] == "transform_failed" and "CAST(t AS INT)" in found[10][1]
     assert heard.heard("2 records set aside: transform_failed (") and heard.heard("-1@3: ZeroDivisionError")
 
-    plan = shop(fixed=True)
-    for name in BAD:
-        if name != "silver.after":
-            (done,) = again(spark, plan, name)
-            assert done.landed == len(BAD[name] - {3}), name
-            once_each(plan, name, BAD[name] & {3})
-    (still,) = again(spark, plan, "silver.after")
-    assert still.landed == 0 and still.reasons == {"transform_failed": 1}
+
+@pytest.mark.parametrize("names", [("silver.sql",), pytest.param((*BAD,), marks=pytest.mark.deep, id="all")])
+def test_a_redrive_brings_them_back_when_the_definition_is_corrected(
+    spark: SparkSession, shop: Callable[..., Plan], names: tuple[str, ...]
+) -> None:
+    run_well(spark, shop("bronze.t", *names))
+    plan = shop("bronze.t", *names, fixed=True)
+    for name in names:
+        (done,) = again(spark, plan, name)
+        if name == "silver.after":
+            assert done.landed == 0 and done.reasons == {"transform_failed": 1}
+            continue
+        assert done.landed == len(BAD[name] - {3}), name
+        once_each(plan, name, BAD[name] & {3})
     run_well(spark, plan)
     verified(plan)
 
 
+@pytest.mark.deep
 def test_a_replay_sets_the_same_records_aside_and_lands_those_that_a_corrected_definition_makes(
     spark: SparkSession, shop: Callable[..., Plan]
 ) -> None:
@@ -223,8 +230,15 @@ STEPS = {
 }
 
 
+@pytest.mark.parametrize(
+    "chosen", [("repin", "after_append"), pytest.param((*STEPS,), marks=pytest.mark.deep, id="all")]
+)
 def test_killed_at_any_step_each_record_is_in_the_table_or_in_quarantine_once(
-    spark: SparkSession, shop: Callable[..., Plan], project: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    shop: Callable[..., Plan],
+    project: Callable[..., Plan],
+    monkeypatch: pytest.MonkeyPatch,
+    chosen: tuple[str, ...],
 ) -> None:
     """Tables that differ in nothing but where their first batch dies."""
     from importlib import import_module
@@ -246,7 +260,8 @@ def test_killed_at_any_step_each_record_is_in_the_table_or_in_quarantine_once(
 
         return dies
 
-    for step, (owner, name, after) in STEPS.items():
+    for step in chosen:
+        owner, name, after = STEPS[step]
         module, kind = owner.rsplit(".", 1)
         found = getattr(import_module(module), kind)
         monkeypatch.setattr(found, name, dying(step, getattr(found, name), after=after))
@@ -254,12 +269,12 @@ def test_killed_at_any_step_each_record_is_in_the_table_or_in_quarantine_once(
     plan = project(
         {
             f"silver.{step}": {"from": {"kafka": kafka.topics[0]}, "decode": decode, "sql": sql, "expect": expect}
-            for step in STEPS
+            for step in chosen
         }
     )
     run_well(spark, plan)
-    assert died == set(STEPS)
-    for step in STEPS:
+    assert died == set(chosen)
+    for step in chosen:
         once_each(plan, f"silver.{step}", ZERO | {3})
         found = rejected(plan, f"silver.{step}")
         assert all(found[number][0] == "transform_failed" and "10 / h" in found[number][1] for number in ZERO)

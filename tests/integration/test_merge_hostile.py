@@ -59,7 +59,7 @@ def _deep_but(names: Iterable[str], *always: str) -> list[Any]:
     return [name if name in always else pytest.param(name, marks=pytest.mark.deep) for name in names]
 
 
-@pytest.mark.parametrize("kind", _deep_but(KEYS, "decimal", "close times", "long text"))
+@pytest.mark.parametrize("kind", _deep_but(KEYS, "close times", "long text"))
 def test_a_key_of_any_type_is_found_again(
     kind: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +69,7 @@ def test_a_key_of_any_type_is_found_again(
     assert table.living() == latest(table.sent)
 
 
+@pytest.mark.deep
 def test_a_change_that_came_again_from_a_later_place_keeps_its_rank(spark: SparkSession, tmp_path: Path) -> None:
     """Of one key and sequence, in three batches: what the latest place says stands, whichever batch brings it last."""
     said = [
@@ -95,7 +96,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 _PARTS = "element_at(array('a b/ü%41', 'x=y', '#?*:'), CAST(id % 3 AS INT) + 1)"
 
 
-@pytest.mark.parametrize("layout", _deep_but(LAYOUTS, "partitioned by a key", "compacted"))
+@pytest.mark.parametrize("layout", _deep_but(LAYOUTS, "partitioned by a key"))
 def test_a_table_of_any_layout_is_merged_exactly(layout: str, spark: SparkSession, tmp_path: Path) -> None:
     spark.conf.set("spark.databricks.delta.autoCompact.minNumFiles", "2")
     keys = ["k", "id"] if layout == "partitioned by a key" else ["id", "part"]
@@ -137,6 +138,7 @@ def test_files_that_others_rewrite_between_batches_are_seen(spark: SparkSession,
     batch(two)
 
 
+@pytest.mark.deep
 def test_more_changes_than_a_task_holds_and_many_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

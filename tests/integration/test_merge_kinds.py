@@ -197,6 +197,7 @@ def test_what_an_extract_lacks_is_deleted_and_what_it_repeats_is_no_change(
     assert state() == {1: "a", 2: "b", 3: "c"}
 
 
+@pytest.mark.deep
 def test_a_row_that_was_rejected_is_not_one_that_is_missing(
     spark: SparkSession, tmp_path: Path, project: Callable[..., Plan]
 ) -> None:
@@ -220,6 +221,7 @@ def test_a_row_that_was_rejected_is_not_one_that_is_missing(
     assert {row["id"]: row["name"] for row in rows(plan, "silver.c") if not row["_deleted"]} == {1: "A", 2: "b"}
 
 
+@pytest.mark.deep
 def test_numbers_follow_updates_and_deletes(
     spark: SparkSession, broker: Broker, topic: Callable[..., str], project: Callable[..., Plan]
 ) -> None:

@@ -9,6 +9,10 @@ import pytest
 from tests.integration.histories import KEYS, SCHEMA, Change, latest, random_changes, send, versions
 from tests.integration.runs import rows, run_well
 
+from penstock.engine.store import LocalStore
+from penstock.ops.verify.again.run import check_in, to_check
+from penstock.ops.verify.table import verify
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -86,3 +90,8 @@ def test_random_histories_give_what_a_reference_says(
             assert fates["read"] + fates["reshaped"] == batch.rows + sum(
                 fates[fate] for fate in ("rejected", "dropped", "duplicates", "superseded") if fate in fates
             )
+    reports = verify(plan.tables, LocalStore(), known=plan.tables)
+    check_in(spark, plan, to_check(plan.tables, reports, deep=True), LocalStore(), deep=True)
+    checks = {one.table: [(check.name, check.outcome, check.said) for check in one.checks] for one in reports}
+    assert all(one.verdict == "complete" for one in reports), checks
+    assert [name for name, *_ in checks["silver.h"][:2]] == ["merge", "tombstones"]

@@ -53,6 +53,7 @@ def _tombstones(plan: Plan, name: str) -> list[tuple[int, int]]:
     return sorted((row["id"], row["_sequence"]) for row in rows_at(tombstones_of(table.name, table.uri).uri))
 
 
+@pytest.mark.deep
 def test_old_tombstones_go_at_the_next_start_and_the_tables_stay_as_they_are(
     spark: SparkSession, broker: Any, tmp_path: Path
 ) -> None:
@@ -135,7 +136,7 @@ def _dies(*_: Any) -> None:
     raise RuntimeError("the process ends here")
 
 
-@pytest.mark.parametrize("history", ["scd1", "scd2"])
+@pytest.mark.parametrize("history", ["scd1", pytest.param("scd2", marks=pytest.mark.deep)])
 def test_a_table_made_before_is_migrated_at_its_next_start(
     spark: SparkSession, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: str
 ) -> None:
@@ -185,6 +186,7 @@ def _as_before(spark: SparkSession, table: TablePlan) -> None:
     shutil.rmtree(place.uri.removeprefix("file://"))
 
 
+@pytest.mark.deep
 def test_a_table_that_goes_back_has_the_tombstones_of_then(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     chance = random.Random(4)
     broker.create_topic("back", 2)
@@ -206,6 +208,7 @@ def test_a_table_that_goes_back_has_the_tombstones_of_then(spark: SparkSession, 
     assert len(_tombstones(plan, "silver.c")) == len(GONE)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("history", ["scd1", "scd2"])
 def test_batches_of_changes_in_any_order_give_the_same_whatever_was_deleted_between(
     spark: SparkSession, tmp_path: Path, history: str

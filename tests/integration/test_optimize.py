@@ -83,6 +83,7 @@ def test_a_clustered_table_is_clustered_once(spark: SparkSession, project: Any) 
     assert not optimize(spark, plan, "bronze.t").done and not _looked(plan, "bronze.t").steps
 
 
+@pytest.mark.deep
 def test_files_are_looked_after_on_a_lake_without_locks(spark: SparkSession, project: Any, tmp_path: Path) -> None:
     """As on an object store: by Hadoop's file systems."""
     plan = by_uri(project({"bronze.t": {"from": {"kafka": "none"}}}))

@@ -108,6 +108,7 @@ def test_rows_that_pass_now_land_once_and_the_others_stay_with_their_new_reason(
     assert all(report.ok() for report in reports), [report for report in reports if not report.ok()]
 
 
+@pytest.mark.deep
 def test_records_of_a_topic_that_was_made_again_are_not_taken_for_those_with_the_same_offsets(
     spark: SparkSession, broker: Broker, topic: Callable[..., str], project: Callable[..., Plan]
 ) -> None:

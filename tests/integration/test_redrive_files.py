@@ -33,6 +33,7 @@ def places(rows: list[dict[str, Any]]) -> set[tuple[str, int | None]]:
     return set(found)
 
 
+@pytest.mark.deep
 def test_lines_that_pass_now_land_once_and_what_cannot_be_read_as_it_was_stays(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def test_the_stream_waits_for_the_replay_and_goes_on_where_it_was(spark: SparkSe
     assert not heard.errors
 
 
+@pytest.mark.deep
 def test_a_runner_with_an_outdated_definition_writes_nothing_after_a_replay(spark: SparkSession, shop: Shop) -> None:
     plan = shop.plan()
     shop.send(60)
@@ -119,6 +120,7 @@ def test_a_table_over_kafka_keeps_the_rows_whose_records_are_gone(
     assert report.ok(allow_partial=True), report
 
 
+@pytest.mark.deep
 def test_a_position_within_a_version_is_read_up_to_there_and_no_further(spark: SparkSession, shop: Shop) -> None:
 
     from penstock.runtime.runner import choose, run_in

@@ -115,6 +115,7 @@ def living(plan: Plan, name: str) -> dict[int, tuple[object, ...]]:
     return {row["id"]: (row["amount"], row["kind"], row["seq"]) for row in found}
 
 
+@pytest.mark.deep
 def test_a_reader_that_is_not_past_the_version_steps_over_what_is_undone(spark: SparkSession, shop: Shop) -> None:
     plan = shop.plan()
     shop.send(50)
@@ -184,6 +185,7 @@ def test_one_that_was_cut_off_anywhere_is_finished_by_the_next_start(
     assert_verified(plan)
 
 
+@pytest.mark.deep
 def test_it_goes_back_beside_a_running_stream_which_reads_on(spark: SparkSession, shop: Shop) -> None:
     shop.send(60)
     plan = shop.plan()
@@ -205,6 +207,7 @@ def _is_batch_after_rewind(plan: Plan) -> bool:
     return "rewind" in kinds and kinds[-1] == "batch"
 
 
+@pytest.mark.deep
 def test_rows_that_somebody_deleted_by_hand_come_back(spark: SparkSession, shop: Shop) -> None:
     from delta.tables import DeltaTable
 

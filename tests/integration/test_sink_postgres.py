@@ -179,6 +179,7 @@ def test_a_batch_that_is_in_the_database_is_not_sent_again(
     assert agree(followed, database)
 
 
+@pytest.mark.deep
 def test_a_batch_that_is_planned_anew_after_its_checkpoint_was_lost_comes_out_right(
     followed: Followed, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +203,7 @@ def test_a_batch_that_is_planned_anew_after_its_checkpoint_was_lost_comes_out_ri
     assert sorted(row["value"] for row in quarantined(plan)) == ['{"name":"first","n":1}', '{"name":"second","n":1}']
 
 
+@pytest.mark.deep
 def test_a_database_that_was_put_back_or_belongs_to_another_is_refused(
     followed: Followed, database: Database, project: Any, spark: SparkSession
 ) -> None:
@@ -249,6 +251,7 @@ def test_a_table_that_does_not_serve_is_refused_with_what_to_do(followed: Follow
     assert "no column nam" in error.message and error.hint == "did you mean 'name'?"
 
 
+@pytest.mark.deep
 def test_a_merged_table_arrives_under_its_own_keys_and_without_its_tombstones(
     spark: SparkSession, project: Any, broker: Any, topic: Any, database: Database
 ) -> None:

@@ -64,6 +64,7 @@ def test_an_index_holds_what_the_table_holds(
     assert [entry.sent for entry in whole_chain(plan, SINK)[1:]] == [2000, 1999]
 
 
+@pytest.mark.deep
 def test_what_is_newer_stays_and_what_no_version_of_the_table_was_is_refused(
     followed: Followed, search: Search
 ) -> None:

@@ -121,9 +121,10 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "damage",
-    [pytest.param(how, id=name, marks=[] if name == "deleted" else pytest.mark.deep) for name, how in DAMAGE.items()],
+    [pytest.param(how, id=name) for name, how in DAMAGE.items()],
 )
 def test_a_lost_checkpoint_is_refused_and_a_reset_begins_anew(site: Site, damage: Callable[[Path], None]) -> None:
     plan = site.plan("kinds", output="complete")

@@ -54,6 +54,7 @@ def test_windows_with_a_watermark_are_those_of_a_batch_query_once_they_are_close
     assert (checkpoint(plan, name=GOLD) / "state").is_dir()
 
 
+@pytest.mark.deep
 def test_the_whole_result_anew_in_every_batch(site: Site) -> None:
     plan = site.plan("kinds", output="complete")
     expected = {"a": (2, 3), "b": (1, 2)}
@@ -80,6 +81,7 @@ def test_duplicates_within_the_watermark_are_left_out(site: Site) -> None:
     assert Counter(row["id"] for row in rows(plan, GOLD)) == Counter([1, 2, 3, 4])
 
 
+@pytest.mark.deep
 def test_two_streams_are_joined_each_with_its_position(site: Site) -> None:
     plan = site.two("joined")
     site.add((1, "click", 1), (2, "click", 2))

@@ -98,6 +98,7 @@ def complete(plan: Plan) -> None:
     }
 
 
+@pytest.mark.deep
 def test_who_is_on_the_list_comes_back_by_no_way(spark: SparkSession, broker: Any, topic: Any, project: Any) -> None:
     name = topic(partitions=1)
     also = ("silver.direct", "gold.t")

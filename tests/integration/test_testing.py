@@ -68,6 +68,7 @@ def test_rows_in_rows_out(spark: SparkSession, folder: Path) -> None:
     assert again.duplicates == 1
 
 
+@pytest.mark.deep
 def test_an_aggregate_says_what_the_table_has_now(spark: SparkSession, folder: Path) -> None:
     with table_under_test(folder, "gold.sales", spark=spark) as sales:
         sales.run([{"name": "Ada", "amount": Decimal(3)}, {"name": "Bob", "amount": Decimal(4)}])

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.integration.aged import age
 from tests.integration.histories import SCHEMA, Change, latest, send
 from tests.integration.looked_after import optimize, table_of, vacuum, would_be_lost
@@ -37,6 +38,7 @@ def _lost(spark: SparkSession, plan: Plan, name: str) -> set[str]:
     return would_be_lost(spark, plan, name, time.time_ns() // 1_000_000)
 
 
+@pytest.mark.deep
 def test_tables_that_were_stopped_go_on_after_a_vacuum_that_asked_for_no_retention(
     spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:
@@ -118,6 +120,7 @@ def test_without_any_retention_all_goes_at_once_that_nobody_needs_while_a_batch_
     assert all(report.ok() for report in verify(plan.tables, LocalStore()))
 
 
+@pytest.mark.deep
 def test_a_follower_of_changes_that_lags_keeps_the_feed_and_the_deleted_rows(
     spark: SparkSession, broker: Any, tmp_path: Path
 ) -> None:

@@ -168,6 +168,7 @@ def test_a_sample_finds_what_is_wrong_in_it_on_either_side(shop: Shop, monkeypat
     assert {one.kind for one in second.differences} <= {"missing", "extra"}
 
 
+@pytest.mark.deep
 def test_a_closed_window_is_not_what_the_source_is_now(shop: Shop) -> None:
     shop.tamper(
         "gold.closed",
@@ -180,6 +181,7 @@ def test_a_closed_window_is_not_what_the_source_is_now(shop: Shop) -> None:
     ]
 
 
+@pytest.mark.deep
 def test_a_copy_is_held_against_what_it_follows(shop: Shop) -> None:
     shop.tamper("silver.copy", "UPDATE G SET weight = 7.25 WHERE id = 1", "DELETE FROM G WHERE id = 3")
     assert shop.reports(["silver.copy"])["silver.copy"].verdict == "wrong"

@@ -48,7 +48,7 @@ def found(lake: Lake, folder: Path, name: str, forgery: Forgery, *, deep: bool) 
     """What `verify` says of the table after it was forged, and all its words."""
     copy = lake.copy(folder)
     forgery(Forger(copy, name))
-    table = name.removesuffix("__quarantine")
+    table = name.removesuffix("__quarantine").removesuffix("__tombstones")
     report = copy.reports(table, deep=deep)[table]
     checks = [
         f"{one.name}: {one.said} {'; '.join(map(str, one.differences))}"
@@ -79,7 +79,7 @@ def test_an_honest_lake_is_complete_by_all_that_is_compared(honest: Lake) -> Non
     assert checks["bronze.t"] == [("contents", "same"), ("pages", "same")]
     pages = [("pages", "same"), ("pages", "same")]
     assert checks["silver.t"] == [("contents", "same"), ("duplicates", "same"), *pages]
-    assert checks["silver.m"] == [("merge", "same"), *pages]
+    assert checks["silver.m"] == [("merge", "same"), ("tombstones", "same"), ("pages", "same"), *pages]
     assert checks["gold.t"] == [("numbers", "same"), ("pages", "same")]
     assert reports["silver.h"].checks[0].compared > 25, "every version of a key, not the last alone"
 
@@ -87,6 +87,7 @@ def test_an_honest_lake_is_complete_by_all_that_is_compared(honest: Lake) -> Non
 FEW: list[tuple[str, Forgery, bool, str]] = [
     ("silver.m", lambda f: f.exchange(without("id = 7")), ALWAYS, "id 7: is missing"),
     ("silver.h", lambda f: f.exchange(twice), ALWAYS, "is there more than once"),
+    ("silver.m__tombstones", lambda f: f.as_compaction(without("id = 16")), ALWAYS, "id 16, _sequence 66: is missing"),
     ("silver.t", lambda f: swap_duplicate(f), DEEP, "id 7, record"),
     ("bronze.t", lambda f: f.spoil_a_page(), DEEP, "batch 1."),
     ("gold.t", lambda f: f.lose_a_file(), ALWAYS, ".parquet ("),
@@ -130,7 +131,8 @@ def _all() -> list[tuple[str, Forgery, bool]]:
     """Every kind of table by every kind of forgery that it knows."""
     made: list[tuple[str, Forgery, bool]] = []
     every = ("bronze.t", "silver.t", "silver.sql", *MERGED, "audit.m", "gold.t", "files.t")
-    for name in (*every, "silver.t__quarantine"):
+    dead = [f"{name}__tombstones" for name in ("silver.m", "silver.h", "silver.p")]
+    for name in (*every, "silver.t__quarantine", *dead):
         made += [(name, lambda f: f.lose_a_file(), ALWAYS), (name, lambda f: f.cut_a_file(), ALWAYS)]
         made += [(name, lambda f: f.spoil_a_page(), DEEP)]
     key = {"gold.t": "city = 'city-1'", "silver.t__quarantine": "_source.offset = 31"}
@@ -165,6 +167,14 @@ def _all() -> list[tuple[str, Forgery, bool]]:
         deep = DEEP if name in ("bronze.t", "silver.t", "silver.sql", "files.t") else ALWAYS
         made += [(name, lambda f, c=change: f.exchange(c), deep)]  # type: ignore[misc]
         made += [(name, lambda f, c=change: f.as_compaction(c), deep)]  # type: ignore[misc]
+    for name in dead:
+        made += [
+            (name, lambda f: f.as_compaction(without("id = 16")), ALWAYS),
+            (name, lambda f: f.as_compaction(changed("_sequence", "999")), ALWAYS),
+            (name, lambda f: f.exchange(changed("_sequence", "999")), ALWAYS),
+            (name, lambda f: f.exchange(changed("id", "-1")), ALWAYS),
+        ]
+    made += [("silver.h__tombstones", lambda f: f.exchange(without("_sequence IN (0, 44)")), ALWAYS)]
     made += [(name, lambda f: f.miscount(), ALWAYS) for name in ("bronze.t", "silver.t", "files.t")]
     return made
 

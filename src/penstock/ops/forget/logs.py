@@ -26,6 +26,7 @@ from penstock.ops.forget.search import Known, LakeSearch
 _COMMIT = re.compile(r"\d{20}\.json")
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint.*|_sidecars/.*\.parquet")
 _CLASSIC = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.\d{10})?\.parquet")
+_ATTEMPT = re.compile(r"\.+(\d{20})\.(?:json|crc|checkpoint.*?)\..+\.tmp(?:\.crc)?")
 _TEMPORARY = ".forget-"
 
 
@@ -80,9 +81,7 @@ def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, known: Know
     """Beside the table's batches: they add to the log, and read only its end. Killed anywhere, it is done again: each
     file is whole at every moment."""
     folder = f"{known.uri}/_delta_log"
-    for name in store.names(folder):
-        if name.startswith(_TEMPORARY):
-            store.delete(f"{folder}/{name}")
+    _without_attempts(store, folder)
     looked = look_into_log(search, store, known, sought, outdated=True)
     rewritten = removed = 0
     kept: Collection[str] = ()
@@ -101,6 +100,16 @@ def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, known: Know
                 _replace(store, f"{folder}/{name}", made)
                 rewritten += 1
     return LogLooked(known.name, looked.files, looked.held, rewritten, removed)
+
+
+def _without_attempts(store: Store, folder: str) -> None:
+    """What is left of processes that were killed as they wrote: of a version that is there nobody writes any more."""
+    names = store.names(folder)
+    newest = max((int(name[:20]) for name in names if _COMMIT.fullmatch(name)), default=-1)
+    for name in names:
+        attempt = _ATTEMPT.fullmatch(name)
+        if name.startswith(_TEMPORARY) or (attempt is not None and int(attempt[1]) <= newest):
+            store.delete(f"{folder}/{name}")
 
 
 def _checkpoint_without(

@@ -122,7 +122,7 @@ def name_in(files: Sequence[DataFile], text: str) -> DataFile | None:
     return next((one for one in files if one.name in plain), None)
 
 
-def own_file(uri: str, version: int, text: str) -> str | None:
+def own_file(uri: str, version: int | None, text: str) -> str | None:
     try:
         found = name_in(data_files(uri, version), text)
     except Exception:  # the log itself may be what cannot be read

@@ -28,7 +28,7 @@ from penstock.ops.verify.rows import Rows, count_at, read_at, rows_at
 from penstock.ops.verify.spans import Spans
 from penstock.ops.verify.upstream import changed_upstream, columns_upstream, read_upstream, stand_upstream
 from penstock.plan.model import DeltaSource, TablePlan
-from penstock.plan.quarantine import quarantine_of
+from penstock.plan.quarantine import quarantine_of, tombstones_of
 from penstock.plan.target import ChangeSink
 
 
@@ -73,6 +73,9 @@ def _verify(look: Look, held: Held | None) -> None:
         return
     if table.write.merge is not None:
         report.rows = count_at(table.uri, look.tail.version, ALIVE)
+        beside = tombstones_of(table.name, table.uri)
+        if look.store.names(f"{beside.uri}/_delta_log"):
+            report.problems += [f"tombstones: {one}" for one in look.damaged_files(beside.uri, None)]
         _balance(look, chain, _quarantined(look, None).rows)
         return
     if rows is None:

@@ -23,7 +23,8 @@ from penstock.ops.verify.again.content import Content
 from penstock.ops.verify.again.held import Held, Sides, hold
 from penstock.ops.verify.again.kinds import unsteady
 from penstock.ops.verify.again.living import living_rows, own_values
-from penstock.ops.verify.again.source_rows import SourceRows, source_rows
+from penstock.ops.verify.again.source_rows import source_rows
+from penstock.ops.verify.again.tombstones import check_tombstones
 from penstock.ops.verify.check import COLLECTED, Check, Differing
 from penstock.ops.verify.queries import rows_query
 from penstock.plan.model import KafkaSource
@@ -47,7 +48,7 @@ class Folded:
     remarks: tuple[str, ...] = ()
 
 
-def check_merged(around: Around, content: Content) -> Check:
+def check_merged(around: Around, content: Content) -> list[Check]:
     merge, entry = around.table.write.merge, content.entry
     assert merge is not None
     check = around.begun("merge", f"the changes of {_upstream(around)}", "rows")
@@ -59,14 +60,16 @@ def check_merged(around: Around, content: Content) -> Check:
         doubled = doubled_keys(there, merge)
         if nothing:
             check.outcome, check.said = ("not made" if around.report.rows else "same"), "nothing was read yet"
-            return check
+            return [check]
         try:
             made = source_rows(around, content)
             if not made.covered.whole:
                 raise Terminal("its source no longer has everything that the table was made of", where="")
         except Terminal as error:
-            return _unproven(check, doubled, error.message)
-        folded = _fold(around, there, made, merge)
+            return [_unproven(check, doubled, error.message)]
+        values = [name for name in own_values(there.columns, merge) if _has(made.rows, name)]
+        changes = _changes(made.rows, merge, values)
+        folded = _fold(around, there, changes, merge, values)
         check.remarks += folded.remarks
         loose = [name for name in folded.values if unsteady(there.schema[name].dataType)]
         sides = Sides(folded.there, [folded.rows], folded.keys, folded.values, loose, merge.keys)
@@ -77,7 +80,11 @@ def check_merged(around: Around, content: Content) -> Check:
         content.excuses += made.excuses
         if merge.keep_deleted_ms is not None and _only_extra(held):
             content.excuses.append("rows came back after `keep_deleted` had removed what remembered their delete")
-        return answer(around, check, Comparison(with_doubled(held, doubled), sample), content, loose)
+        rows = answer(around, check, Comparison(with_doubled(held, doubled), sample), content, loose)
+        marks = [f"{mine} AS {name}" for mine, name in ((_S, "s"), (_P, "p"), (_DEAD, "dead"), (_ALL, "all"))]
+        deletes = changes.selectExpr(*(f"{quote(key)} AS {quote(key)}" for key in merge.keys), *marks)
+        tombstones = check_tombstones(around, content, deletes, sample)
+        return [rows, *([tombstones] if tombstones is not None else [])]
 
 
 def _upstream(around: Around) -> str:
@@ -137,11 +144,9 @@ def with_doubled(held: Held, doubled: list[Differing]) -> Held:
     return Held(held.compared, held.differing + len(more), held.unsteady, held.ambiguous, told)
 
 
-def _fold(around: Around, there: DataFrame, made: SourceRows, merge: MergePlan) -> Folded:
-    values = [name for name in own_values(there.columns, merge) if _has(made.rows, name)]
-    lacking = [name for name in own_values(there.columns, merge) if not _has(made.rows, name)]
+def _fold(around: Around, there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:
+    lacking = [name for name in own_values(there.columns, merge) if name not in values]
     remarks = (f"not compared, the changes have no such column: {', '.join(lacking)}",) if lacking else ()
-    changes = _changes(made.rows, merge, values)
     if merge.snapshot is not None:
         found = _newest_extract(around, there, changes, merge, values)
     elif merge.ignore_nulls:

@@ -1,4 +1,4 @@
-"""Every page of every file that a table and its quarantine are made of: read, and held against its own checksum."""
+"""Every page of every file of a table, its quarantine and its tombstones: read, and held against its own checksum."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, VariantType
 
 from penstock.engine.identifiers import quote
+from penstock.engine.upkeep.places import places
 from penstock.errors import PenstockError
 from penstock.ops.verify.again.around import Around
 from penstock.ops.verify.again.kinds import holds
 from penstock.ops.verify.check import Check
 from penstock.ops.verify.data_files import DataFile, data_files, living_in, name_in, origin_of
-from penstock.plan.quarantine import quarantine_of
 
 _FILE, _ROWS, _HASH = "__file", "__rows", "__hash"
 
@@ -20,9 +20,9 @@ _FILE, _ROWS, _HASH = "__file", "__rows", "__hash"
 def check_pages(around: Around) -> list[Check]:
     table = around.table
     found = [_read(around, table.name, table.uri, around.version)]
-    beside = quarantine_of(table.name, table.uri)
-    if table.may_reject and around.store.names(f"{beside.uri}/_delta_log"):
-        found.append(_read(around, beside.table, beside.uri, None))
+    for place in places(table):
+        if place.kind in ("quarantine", "tombstones") and around.store.names(f"{place.uri}/_delta_log"):
+            found.append(_read(around, place.name, place.uri, None))
     return found
 
 

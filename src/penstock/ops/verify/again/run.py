@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import Store
+from penstock.engine.upkeep.places import places
 from penstock.errors import PenstockError, SetupError, Terminal
 from penstock.ops.verify.again.content import Content, content_at
 from penstock.ops.verify.again.due import due
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.ops.verify.again.around import Around
 
+Judge = Callable[["Around", Content], Sequence[Check]]
 SPARK = "starting Spark to compute again"
 
 
@@ -94,44 +96,37 @@ CHECKSUMS = "parquet.page.verify-checksum.enabled"
 
 def _checked(around: Around) -> list[Check]:
     table = around.table
-    found = [_one(around, due(table) or "numbers", _judge(table))] if due(table) is not None else []
+    found = _made(around, due(table) or "numbers", _judge(table)) if due(table) is not None else []
     if not around.deep:
         return found
     if _has_contents(table):
-        found += _some(around)
+        from penstock.ops.verify.again.contents import check_contents
+
+        found += _made(around, "contents", check_contents)
     from penstock.ops.verify.again.pages import check_pages
 
     return [*found, *check_pages(around)]
 
 
-def _one(around: Around, name: str, judge: Callable[[Around, Content], Check]) -> Check:
+def _made(around: Around, name: str, judge: Judge) -> list[Check]:
     table = around.table
     against = around.upstream if isinstance(table.source, DeltaSource) else "its topics"
     begun = around.begun(name, against, "groups" if table.aggregate else "rows")
     try:
-        return judge(around, _content(around))
-    except PenstockError as error:
-        return _refused(around, begun, error)
-
-
-def _some(around: Around) -> list[Check]:
-    from penstock.ops.verify.again.contents import check_contents
-
-    begun = around.begun("contents", "its source", "rows")
-    try:
-        return check_contents(around, _content(around))
+        return list(judge(around, _content(around)))
     except PenstockError as error:
         return [_refused(around, begun, error)]
 
 
 def _refused(around: Around, begun: Check, error: PenstockError) -> Check:
-    """A file of the table itself that cannot be read is no matter of what its source still has."""
+    """A file of the table, or of what lies beside it, that cannot be read is no matter of what its source still has."""
     from penstock.ops.verify.again.around import refused
 
-    own = own_file(around.table.uri, around.version, error.message)
-    if own is not None:
-        begun.outcome, begun.said = "differs", f"its file {own} cannot be read: {error.message}"
-        return begun
+    for place in places(around.table):
+        version = around.version if place.kind == "table" else None
+        if (own := own_file(place.uri, version, error.message)) is not None:
+            begun.outcome, begun.said = "differs", f"its file {own} cannot be read: {error.message}"
+            return begun
     return refused(begun, error)
 
 
@@ -152,14 +147,16 @@ def _content(around: Around) -> Content:
     return found
 
 
-def _judge(table: TablePlan) -> Callable[[Around, Content], Check]:
+def _judge(table: TablePlan) -> Judge:
     from penstock.ops.verify.again.audited import check_changes
     from penstock.ops.verify.again.groups import check_numbers
     from penstock.ops.verify.again.merged import check_merged
     from penstock.ops.verify.again.replica import check_copy
 
-    if table.aggregate is not None:
-        return check_numbers
     if due(table) == "merge":
         return check_merged
-    return check_copy if table.write.merge is not None else check_changes
+    if table.aggregate is not None:
+        check = check_numbers
+    else:
+        check = check_copy if table.write.merge is not None else check_changes
+    return lambda around, content: [check(around, content)]

@@ -1,5 +1,6 @@
 package penstock.json;
 
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.regex.Matcher;
@@ -82,12 +83,13 @@ final class Position {
   /** Digits in the length that all have; other texts have it already. */
   private static String text(String found) {
     boolean digits = !found.isEmpty() && found.chars().allMatch(one -> one >= '0' && one <= '9');
-    return digits ? "0".repeat(Math.max(0, 20 - found.length())) + found : found.toLowerCase();
+    return digits ? "0".repeat(Math.max(0, 20 - found.length())) + found : found.toLowerCase(Locale.ROOT);
   }
 
+  /** A minus sign stands before all digits, and the digits of negative numbers are in their order. */
   private static String hex(long value) {
     String found = Long.toHexString(value);
-    return "0".repeat(16 - found.length()) + found;
+    return value < 0 ? "-" + found : "0".repeat(16 - found.length()) + found;
   }
 
   private static Fault missing(String name) {
