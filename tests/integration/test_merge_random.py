@@ -68,9 +68,16 @@ def replayed(plan: Plan) -> dict[tuple[int, str], Any]:
     }
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.deep), pytest.param(3, marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    ("seed", "proven"), [(1, False), *(pytest.param(seed, True, marks=pytest.mark.deep) for seed in (1, 2, 3))]
+)
 def test_random_histories_give_what_a_reference_says(
-    seed: int, spark: SparkSession, broker: Broker, topic: Callable[..., str], project: Callable[..., Plan]
+    seed: int,
+    proven: bool,
+    spark: SparkSession,
+    broker: Broker,
+    topic: Callable[..., str],
+    project: Callable[..., Plan],
 ) -> None:
     chance = random.Random(seed)
     partitions = chance.choice((1, 3, 5))
@@ -90,6 +97,8 @@ def test_random_histories_give_what_a_reference_says(
             assert fates["read"] + fates["reshaped"] == batch.rows + sum(
                 fates[fate] for fate in ("rejected", "dropped", "duplicates", "superseded") if fate in fates
             )
+    if not proven:
+        return
     reports = verify(plan.tables, LocalStore(), known=plan.tables)
     check_in(spark, plan, to_check(plan.tables, reports, deep=True), LocalStore(), deep=True)
     checks = {one.table: [(check.name, check.outcome, check.said) for check in one.checks] for one in reports}
