@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent
 FOLDERS = ("unit", "e2e", "integration")
+ZONED = "spark.sql.session.timeZone"
+ZONE = os.environ.get("PENSTOCK_TEST_ZONE", "UTC")
+"""The time zone of projects and sessions: what a table holds does not depend on it."""
 
 
 def started(server: Any) -> Any:
@@ -136,6 +139,8 @@ def make_plan(folder: Path, bootstrap: str, tables: dict[str, Any], **top: Any) 
 
     document = {"name": "test", "lake": "./lake", "kafka": {"bootstrap": bootstrap}, "tables": tables, **top}
     document.setdefault("spark", {"master": "local[2]"})
+    if ZONE != "UTC":
+        document["spark"] = {**document["spark"], "conf": {ZONED: ZONE, **document["spark"].get("conf", {})}}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "penstock.yml").write_text(yaml.safe_dump(document, sort_keys=False))
     return build_plan(load_project(folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 from collections import Counter
 from pathlib import Path
@@ -208,3 +209,32 @@ def test_what_is_wrong_with_the_definition_is_not_blamed_on_the_files(spark: Spa
     assert "DIVIDE_BY_ZERO" in error.message
     assert folder.rows() == []
     assert folder.quarantine == []
+
+
+NANOS = (
+    "UEFSMRUEFTAVLkwVBhUAEgAAGAQBAAkBPAIAAAAAAAAAAwAAAAAAAAAVABUUFRgsFQYVEBUGFQYcGAgDAAAAAAAAABgIAQAAAAAAAAAWACgIAw"
+    "AAAAAAAAAYCAEAAAAAAAAAEREAAAAKJAIAAAAGAQIDJAAVBBUwFTRMFQYVABIAABhcAAAqNv6clxfoAyo2/pyXFwEAKjb+nJcXFQAVFBUYLBUG"
+    "FRAVBhUGHBgI6AMqNv6clxcYCAAAKjb+nJcXFgAoCOgDKjb+nJcXGAgAACo2/pyXFxERAAAACiQCAAAABgECAyQAFQQZPDUAGAZzY2hlbWEVBA"
+    "AVBCUCGAJpZAAVBCUCGAJhdGyMERw8AAAAAAAWBhkcGSwmABwVBBk1AAYQGRgCaWQVAhYGFt4BFuABJlImCBwYCAMAAAAAAAAAGAgBAAAAAAAA"
+    "ABYAKAgDAAAAAAAAABgIAQAAAAAAAAAREQAZLBUEFQAVAgAVABUQFQIAPCkGGSYABgAAACYAHBUEGTUABhAZGAJhdBUCFgYW3gEW5gEmuAIm6A"
+    "EcGAjoAyo2/pyXFxgIAAAqNv6clxcWACgI6AMqNv6clxcYCAAAKjb+nJcXEREAGSwVBBUAFQIAFQAVEBUCADwpBhkmAAYAAAAWvAMWBiYIFsYD"
+    "ABkcGAxBUlJPVzpzY2hlbWEYgAIvLy8vLzdnQUFBQVFBQUFBQUFBS0FBd0FCZ0FGQUFnQUNnQUFBQUFCQkFBTUFBQUFDQUFJQUFBQUJBQUlBQU"
+    "FBQkFBQUFBSUFBQUJVQUFBQUJBQUFBTVQvLy84QUFBRUtFQUFBQUJ3QUFBQUVBQUFBQUFBQUFBSUFBQUJoZEFBQUNBQU1BQVlBQ0FBSUFBQUFB"
+    "QUFEQUFRQUFBQURBQUFBVlZSREFCQUFGQUFJQUFZQUJ3QU1BQUFBRUFBUUFBQUFBQUFCQWhBQUFBQWNBQUFBQkFBQUFBQUFBQUFDQUFBQWFXUU"
+    "FBQWdBREFBSUFBY0FDQUFBQUFBQUFBRkFBQUFBABggcGFycXVldC1jcHAtYXJyb3cgdmVyc2lvbiAyNi4wLjEZLBwAABwAAABIAgAAUEFSMQ=="
+)
+"""Three rows, id BIGINT and at TIMESTAMP(NANOS): 1700000000 s, 1 µs later, and 1 ns later. Written by pyarrow."""
+
+
+def test_nanoseconds_of_parquet_are_whole_numbers_and_stop_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    second = 1_700_000_000_000_000_000
+    for schema in (None, "id BIGINT, at BIGINT", "id BIGINT, at TIMESTAMP"):
+        folder = Folder(spark, tmp_path / str(schema).replace(" ", ""), {"format": "parquet", "schema": schema})
+        (folder.path / "a.parquet").write_bytes(base64.b64decode(NANOS))
+        folder.run()
+        if schema is not None and "TIMESTAMP" in schema:
+            assert folder.unreadable() == Counter(["in/a.parquet"])
+            detail = folder.quarantine[0]["error_detail"]
+            assert detail == "its column at is stored as INT64 and cannot be read as TIMESTAMP"
+            continue
+        assert Counter(row["at"] for row in folder.rows()) == Counter([second, second + 1000, second + 1])

@@ -76,7 +76,7 @@ def test_each_option_does_what_delta_says_and_the_error_offers_those_that_help(
     assert "version 2 of" in refused.message and "(DELETE) deleted 5 rows" in refused.message
     assert refused.hint is not None
     assert all(f"{option}: true" in refused.hint for option in ("ignore_deletes", "skip_change_commits"))
-    assert f"checkpoints reset {COPY} --to version:3" in refused.hint
+    assert f"checkpoints reset {COPY} --to source:3" in refused.hint
     run_well(spark, table.plan(ignore_deletes=True))
     assert table.landed(table.plan()).total() == 10, "the deleted rows stay"
 

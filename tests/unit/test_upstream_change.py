@@ -77,7 +77,7 @@ def test_an_error_offers_what_helps_and_never_what_is_set() -> None:
         assert {line.split(":")[0].strip() for line in error.hint.splitlines() if ": true" in line} == offered
         assert f"version {found.version} of /data/t ({found.operation})" in error.message
         assert ("is set, but" in error.message) == bool(options)
-        assert f"--to version:{found.version + 1}" in error.hint
+        assert f"--to source:{found.version + 1}" in error.hint
 
 
 def test_each_option_says_what_it_loses_or_doubles() -> None:

@@ -259,7 +259,8 @@ class TableRun:
             if change is not None:
                 recomputed = table.aggregate is not None and table.aggregate.emit != "final"
                 name = source.table or source.uri
-                return refusal(table.name, name, change, source.options, recomputed=recomputed)
+                stateful = table.stream is not None
+                return refusal(table.name, name, change, source.options, recomputed=recomputed, stateful=stateful)
         return cause
 
     def _once_through(self, commit_lock: Lock) -> None:

@@ -137,9 +137,10 @@ def _not_read(change: UpstreamChange) -> str:
 
 
 def refusal(
-    table: str, upstream: str, change: UpstreamChange, options: Mapping[str, str], *, recomputed: bool
+    table: str, upstream: str, change: UpstreamChange, options: Mapping[str, str], *, recomputed: bool, stateful: bool
 ) -> Terminal:
-    """Why a change stops a reader, and what each of the options that it does not have would do with this one."""
+    """Why a change stops a reader, and what each of the options that it does not have would do with this one.
+    `stateful`: it is a stream with a state, which cannot be moved past a version."""
     offered: list[Option] = ["skip_change_commits", "ignore_changes"]
     if change.only_removes:
         offered.insert(0, "ignore_deletes")
@@ -152,8 +153,11 @@ def refusal(
             "ignore_changes": "rewritten files are read again",
         }[option]
         lines.append(f"     {option}: true — {scope}; here {effect(option, change, recomputed=recomputed)}")
-    after = change.version + 1
-    lines.append(f"     or pass over this version only: `penstock checkpoints reset {table} --to version:{after}`")
+    if not stateful:
+        lines.append(
+            f"     or go on after this version: `penstock checkpoints reset {table} --to source:{change.version + 1}`, "
+            "which first shows every version that is not read then"
+        )
     set_already = (
         "; `ignore_deletes` is set, but covers only commits that remove whole files"
         if chosen == "ignore_deletes" and not change.only_removes

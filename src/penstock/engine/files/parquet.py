@@ -25,6 +25,8 @@ class ParquetFiles:
 
     def __init__(self, spark: SparkSession, source: FilesSource) -> None:
         self._session, self._source, self._name = spark.newSession(), source, name_column(spark, source)
+        # No type of Spark holds nanoseconds: as a TIMESTAMP they could not be read at all.
+        self._session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
 
     def survey(self, names: Sequence[str], schema: StructType) -> Survey:
         """By the footers, which are read anyway; if nobody asks for new fields, by the rows' own read."""

@@ -17,7 +17,8 @@ from penstock.plan.files import FilesSource
 _ABOUT_FILES = re.compile(
     r"FAILED_READ_FILE|PATH_NOT_FOUND|FILE_NOT_EXIST|FileNotFoundException|CANNOT_READ_FILE_FOOTER|"
     r"Could not read footer|MERGE_SCHEMA|UNABLE_TO_INFER_SCHEMA|AccessControlException|AccessDenied|"
-    r"java[.]io[.]\w*Exception|java[.]util[.]zip|Permission denied|Encountered error while reading|URISyntaxException"
+    r"java[.]io[.]\w*Exception|java[.]util[.]zip|Permission denied|Encountered error while reading|URISyntaxException|"
+    r"PARQUET_TYPE"
 )
 _GONE = re.compile(r"FileNotFoundException|PATH_NOT_FOUND|FILE_NOT_EXIST|NoSuchKey")
 _DENIED = re.compile(r"AccessControlException|AccessDenied|Permission denied|Forbidden")
@@ -25,8 +26,9 @@ _BROKEN = re.compile(
     r"EOFException|Unexpected end of|ZipException|ZStandardException|DataFormatException|InvalidInput|not in gzip|"
     r"incorrect (?:header|data) check|invalid (?:block|stored|distance|code|bit)|is not a Parquet file|Parquet|"
     r"CANNOT_READ_FILE_FOOTER|CANNOT_MERGE|FAILED_MERGE|Checksum|CORRUPT|[Cc]orrupt|bad magic|Malformed|"
-    r"URISyntaxException"
+    r"URISyntaxException|PARQUET_TYPE"
 )
+_OTHER_TYPE = re.compile(r"column: \[(.+)\], physicalType: (\w+), logicalType: (\w+)")
 _AWAY = re.compile(
     r"SocketTimeout|ConnectException|ConnectTimeout|UnknownHost|Connection (?:reset|refused)|SlowDown|[Tt]hrottl|"
     r"ServiceUnavailable|InterruptedIOException|Too many open files"
@@ -128,6 +130,8 @@ def _cause(error: BaseException) -> str:
     while cause is not None and cause.getCause() is not None:
         cause = cause.getCause()
     text = str(cause.toString()) if cause is not None else str(error)
+    if other := _OTHER_TYPE.search(text):
+        return f"its column {other[1]} is stored as {other[2]} and cannot be read as {other[3].upper()}"
     line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     return re.sub(r"^(?:[a-z][\w$]*[.])+", "", line)[:_LONGEST]
 

@@ -42,8 +42,9 @@ def conserved(look: Look, chain: Chain) -> Conserved:
     )
 
 
-def unbalanced(look: Look, one: Conserved, rows: int, quarantined: int) -> Iterator[str]:
-    """What does not add up. `rows` and `quarantined` are what the two tables hold."""
+def unbalanced(look: Look, one: Conserved, rows: int, quarantined: int, earlier: int) -> Iterator[str]:
+    """What does not add up. `rows` and `quarantined` are what the two tables hold, `earlier` the rows that were there
+    before the ledger."""
     stages = look.table.stages
     if stages is None or one.uncounted:
         return
@@ -53,5 +54,5 @@ def unbalanced(look: Look, one: Conserved, rows: int, quarantined: int) -> Itera
         yield f"{-min(one.duplicates, one.superseded):,} rows more were written than had passed"
     if quarantined > one.rejected or (stages.transform is None and quarantined < one.rejected):
         yield f"{one.rejected:,} rows were rejected, the quarantine holds {quarantined:,}"
-    if rows < one.written and look.table.write.merge is None:
-        yield f"{one.written:,} rows were written, the table holds {rows:,}"
+    if rows != one.written + earlier and look.table.write.merge is None:
+        yield f"{one.written:,} rows were written, the table holds {rows - earlier:,}"

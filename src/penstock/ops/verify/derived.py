@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from penstock.engine.delta.version import parse
+from penstock.engine.protocol import position
+from penstock.engine.protocol.checkpoint import folder_of
+from penstock.engine.protocol.fates import read_fates
 from penstock.engine.protocol.log import DeltaLog
 from penstock.errors import PenstockError
 from penstock.ops.broker import Held
@@ -26,7 +29,7 @@ from penstock.ops.verify.redacted import redacted
 from penstock.ops.verify.report import Partition
 from penstock.ops.verify.rows import Rows, count_at, read_at, rows_at
 from penstock.ops.verify.spans import Spans
-from penstock.ops.verify.upstream import changed_upstream, columns_upstream, read_upstream, stand_upstream
+from penstock.ops.verify.upstream import changed_upstream, columns_upstream, of_last_batch, read_upstream, stand_upstream
 from penstock.plan.model import DeltaSource, TablePlan
 from penstock.plan.quarantine import quarantine_of, tombstones_of
 from penstock.plan.target import ChangeSink
@@ -171,7 +174,7 @@ def _balance(look: Look, chain: Chain, quarantined: int) -> None:
             f"what became of the rows of {report.conserved.uncounted} batches is not counted: a crash took the numbers"
         )
     if not chain.foreign:
-        report.unbalanced = list(unbalanced(look, report.conserved, report.rows, quarantined))
+        report.unbalanced = list(unbalanced(look, report.conserved, report.rows, quarantined, chain.earlier_rows))
         report.problems += report.unbalanced
         if not report.conserved.uncounted and look.table.may_reject:
             report.problems += wrong_rejects(look)
@@ -191,12 +194,53 @@ def _compare(look: Look, chain: Chain, held: Held | None, found: Coordinates) ->
         one.difference.gaps = at_least.once(one.key) - found.present.get(one.key, Spans())
         if table.stages is not None and table.stages.transform is not None:  # it may make many rows of one
             one.difference.doubled, one.difference.short = [], []
+    if any(one.difference.gaps for one in report.partitions) and _was_cut_off(look):
+        _without_last_batch(look, held)
     if held is None and any(one.unexpected for one in report.partitions) and changed_upstream(look):
         gone = sum(one.unexpected.size for one in report.partitions)
         report.notes.append(f"{gone:,} rows are of records that the table upstream no longer holds")
         for one in report.partitions:
             one.difference.unexpected = Spans()
     _gaps(look, chain, held, at_least)
+
+
+def _was_cut_off(look: Look) -> bool:
+    """Nothing says that the rejected rows of the last batch were written: a crash came before them, and the next run
+    writes them."""
+    table, entry = look.table, look.tail.entry
+    if not table.may_reject or entry.kind not in ("batch", "carry") or entry.batch == 0:
+        return False
+    folder = folder_of(table.checkpoints, entry)
+    if read_fates(look.store, folder, entry.batch) or look.store.read(f"{folder}/commits/{entry.batch}") is not None:
+        return False
+    place = quarantine_of(table.name, table.uri)
+    log = DeltaLog(look.store, place.uri, place.table)
+    entries = (commit.entry for version in reversed(log.versions()) if (commit := log.commit(version)) is not None)
+    last = next((one for one in entries if one is not None), None)
+    return last is None or last.key < entry.key
+
+
+def _without_last_batch(look: Look, held: Held | None) -> None:
+    """What its last batch has read is left out of what is missing."""
+    entry, left = look.tail.entry, 0
+    if held is None:
+        columns = columns_upstream(look.table)
+        assert columns is not None
+        read = of_last_batch(look, columns)
+    else:
+        read = {}
+        for before, after in zip(entry.before, entry.after, strict=True):
+            for span in position.ranges(before, after):
+                read.setdefault((span.topic, span.partition), Spans()).add(span.start, span.end)
+    for one in look.report.partitions:
+        of_it = one.difference.gaps & read.get(one.key, Spans())
+        one.difference.gaps = one.difference.gaps - of_it
+        left += of_it.size
+    if left:
+        look.report.doubts.append(
+            f"batch {entry.generation}.{entry.batch} was cut off before its rejected rows were written: {left:,} of its "
+            "records are not in the table, and `penstock run` writes those that it rejects"
+        )
 
 
 def _gaps(look: Look, chain: Chain, held: Held | None, at_least: Expected) -> None:

@@ -15,7 +15,7 @@ from penstock.ops.place import Place
 from penstock.ops.recent import RecentLog
 from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.coordinates import IN_SOURCE, Columns, Coordinates, landed
-from penstock.ops.verify.expected import Expected
+from penstock.ops.verify.expected import Expected, Key
 from penstock.ops.verify.look import Look
 from penstock.ops.verify.redacted import readable
 from penstock.ops.verify.rows import Rows, open_table, read_at
@@ -69,6 +69,16 @@ def read_upstream(look: Look, chain: Chain, columns: Columns) -> Upstream:
     if began is not None:
         _take(sure, began)
     return Upstream(sure, whole)
+
+
+def of_last_batch(look: Look, columns: Columns) -> dict[Key, Spans]:
+    """The coordinates that the last batch has read; Terminal if a version can no longer be read."""
+    source, entry = look.table.source, look.tail.entry
+    assert isinstance(source, DeltaSource)
+    rows = Rows(source.table or source.uri, source.uri, columns, readable(source))
+    before, after = parse(entry.before[0]).read_up_to, parse(entry.after[0]).read_up_to
+    earlier = read_at(rows, before, {}).present if before >= 0 else {}
+    return {key: one - earlier.get(key, Spans()) for key, one in read_at(rows, after, {}).present.items()}
 
 
 def _earlier(look: Look, rows: Rows, version: int) -> Coordinates | None:
