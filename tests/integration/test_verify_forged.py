@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.functions import lit
 from tests.integration.forging import Forger, Lake, changed, twice, without
 
 from penstock.ops.verify.report import Report
@@ -78,8 +79,9 @@ def test_an_honest_lake_is_complete_by_all_that_is_compared(honest: Lake) -> Non
     checks = {name: [(one.name, one.outcome) for one in report.checks] for name, report in reports.items()}
     assert checks["bronze.t"] == [("contents", "same"), ("pages", "same")]
     pages = [("pages", "same"), ("pages", "same")]
-    assert checks["silver.t"] == [("contents", "same"), ("duplicates", "same"), *pages]
-    assert checks["silver.m"] == [("merge", "same"), ("tombstones", "same"), ("pages", "same"), *pages]
+    rejected = ("quarantine", "same")
+    assert checks["silver.t"] == [("contents", "same"), ("duplicates", "same"), rejected, *pages]
+    assert checks["silver.m"] == [("merge", "same"), ("tombstones", "same"), rejected, ("pages", "same"), *pages]
     assert checks["gold.t"] == [("numbers", "same"), ("pages", "same")]
     assert reports["silver.h"].checks[0].compared > 25, "every version of a key, not the last alone"
 
@@ -94,6 +96,8 @@ FEW: list[tuple[str, Forgery, bool, str]] = [
     ("silver.t", lambda f: f.exchange(without("id = 7")), ALWAYS, "(version "),
     ("silver.t__quarantine", lambda f: f.exchange(lambda rows: rows.where("_source.offset <> 31")), ALWAYS, "batch 1."),
     ("silver.t", lambda f: f.as_compaction(without("id = 7")), ALWAYS, "changes no row"),
+    ("silver.t__quarantine", lambda f: f.exchange(changed("value", "'{}'")), DEEP, "is not as its source has it"),
+    ("silver.m", lambda f: f.exchange(invented), ALWAYS, "id 4711: should not be there"),
 ]
 
 
@@ -105,6 +109,11 @@ def test_what_was_forged_is_found_and_named(
     assert report.verdict == "wrong", (report.verdict, said)
     assert named in said, said
     assert not report.ok(allow_behind=True, allow_partial=True)
+
+
+def invented(rows: Any) -> Any:
+    """A row that no change has made."""
+    return rows.union(rows.limit(1).withColumn("id", lit(4711).cast("bigint")))
 
 
 def swap_duplicate(forger: Forger) -> None:

@@ -58,7 +58,7 @@ def test_what_adds_or_compacts_changes_nothing(tmp_path: Path, made: dict[str, A
 
 
 def told(found: UpstreamChange, **options: str) -> Any:
-    return refusal("silver.t", "/data/t", found, options, recomputed=False)
+    return refusal("silver.t", "/data/t", found, options, recomputed=False, stateful=False)
 
 
 ROWS = UpstreamChange(3, "DELETE", 2, None, None, 1, 1, 8)

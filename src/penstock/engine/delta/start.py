@@ -67,7 +67,10 @@ def refuse_lost(at: Version, identity: str | None, versions: Sequence[int], tabl
     """Raises DataLoss where what comes after a position can no longer be read."""
     if not versions:
         raise Transient(f"the table {upstream} is not there", where=table, hint="it is made when its own run begins")
-    decide = f"`penstock checkpoints reset {table} --to earliest|latest|source:N` decides where to go on (N: a version of {upstream})"
+    decide = (
+        f"`penstock checkpoints reset {table} --to earliest|latest|source:N` decides where to go on (N: a version of "
+        f"{upstream})"
+    )
     if identity is not None and identity != at.table_id:
         raise DataLoss(
             f"the table {upstream} was made again: its id was {at.table_id} and is {identity}", where=table, hint=decide

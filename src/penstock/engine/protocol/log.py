@@ -17,6 +17,7 @@ from penstock.engine.protocol.entry import parse as parse_entry
 from penstock.engine.protocol.upkeep import Upkeep
 from penstock.engine.protocol.upkeep import parse as parse_upkeep
 from penstock.engine.store import Store
+from penstock.errors import Terminal
 
 
 class Origin(Enum):
@@ -66,8 +67,16 @@ class DeltaLog:
         self.table = table
 
     def commit(self, version: int) -> Commit | None:
-        text = self.store.read(f"{self._folder}/{version:020d}.json")
-        return None if text is None else read_commit(version, text, self.table)
+        path = f"{self._folder}/{version:020d}.json"
+        text = self.store.read(path)
+        try:
+            return None if text is None else read_commit(version, text, self.table)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Terminal(
+                f"version {version} of its log cannot be read: {error}",
+                where=self.table,
+                hint=f"{path} is damaged: put it back from a copy; nothing is written until then",
+            ) from error
 
     def since(self, version: int) -> list[Commit]:
         """The commits after `version`, oldest first."""

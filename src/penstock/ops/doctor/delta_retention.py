@@ -18,7 +18,7 @@ def delta_retention(reader: str, upstream: Upstream, pause: Pause | None, now_ms
         first, last = upstream.lost
         return about.red(
             f"versions {first} to {last} of {name} were not read, and its log no longer has them",
-            f"`penstock checkpoints reset {reader} --to earliest|latest|version:N` decides where to go on",
+            f"`penstock checkpoints reset {reader} --to earliest|latest|source:N` decides where to go on",
         )
     if upstream.unknown:
         return about.unknown(upstream.unknown)

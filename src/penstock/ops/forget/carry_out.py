@@ -17,14 +17,16 @@ from pyspark.sql import SparkSession
 from penstock.engine.forget.erase import DELETED, REDACTED, erase, sought
 from penstock.engine.forget.matching import Wanted
 from penstock.engine.forget.needle import Needle
+from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.replay.fill import Work
 from penstock.engine.store import Store
 from penstock.engine.upkeep.places import places
 from penstock.errors import PenstockError, Transient
 from penstock.ops.forget.asked import Name
 from penstock.ops.forget.elsewhere import search
-from penstock.ops.forget.files import current, remove_files, remove_named
-from penstock.ops.forget.logs import look_into_log, scrub_log, sought_in
+from penstock.ops.forget.files import PATIENCE, current, remove_files, remove_named
+from penstock.ops.forget.logs import look_into_log, remove_attempts, scrub_log, sought_in
 from penstock.ops.forget.model import Commit, Done, PlaceDone
 from penstock.ops.forget.outdated import outdated
 from penstock.ops.forget.outside import in_definition, outside, undeclared
@@ -174,11 +176,22 @@ class Forgetting:
 
     def _log(self, table: TablePlan) -> None:
         with to_oneself(self._spark, self._plan, table) as work:
+            if self._plan.local:
+                self._attempts(work)
             for known in self._known(table):
                 within = sought_in(self._spark, self._search, work.store, known)
                 looked = scrub_log(self._spark, self._search, work.store, known, within)
                 self.done.places[known.name].log_rewritten += looked.rewritten
                 self.done.places[known.name].log_removed += looked.removed
+
+    def _attempts(self, work: Work) -> None:
+        acquire_commit(work.lock, work.table.name, patience=PATIENCE)
+        try:
+            for known in self._known(work.table):
+                if known.kind != "files":  # which is written to without the lock
+                    remove_attempts(work.store, known, alone=True)
+        finally:
+            work.lock.release()
 
     def _elsewhere(self) -> None:
         self._told("", "logs and states are searched")

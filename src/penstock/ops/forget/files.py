@@ -25,7 +25,7 @@ from penstock.ops.vacuum.needs import needs, still_needed
 from penstock.plan.model import Plan
 
 _END = b"PAR1"
-_PATIENCE = 600.0
+PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def remove_files(plan: Plan, work: Work, wanted: Wanted, *, delete: bool) -> lis
         if place.name in known and DeltaLog(work.store, place.uri, place.name).versions()
     ]
     seen = {place.name: _read(work, place, find, _Read()) for place, find in mine}
-    acquire_commit(work.lock, work.table.name, patience=_PATIENCE)
+    acquire_commit(work.lock, work.table.name, patience=PATIENCE)
     try:
         return [_remove(plan, work, place, _read(work, place, find, seen[place.name]), delete) for place, find in mine]
     finally:
@@ -72,7 +72,7 @@ def remove_named(plan: Plan, work: Work, known: Known, search: LakeSearch) -> Be
     _beside(work, known, search)
     if place.kind == "files":  # written to without a lock: a file that is in no version may be about to get into one
         return Beside(known.name)
-    acquire_commit(work.lock, work.table.name, patience=_PATIENCE)
+    acquire_commit(work.lock, work.table.name, patience=PATIENCE)
     try:
         found, sizes = _beside(work, known, search)
         goes = named(found)

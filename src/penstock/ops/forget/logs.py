@@ -81,7 +81,7 @@ def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, known: Know
     """Beside the table's batches: they add to the log, and read only its end. Killed anywhere, it is done again: each
     file is whole at every moment."""
     folder = f"{known.uri}/_delta_log"
-    _without_attempts(store, folder)
+    remove_attempts(store, known)
     looked = look_into_log(search, store, known, sought, outdated=True)
     rewritten = removed = 0
     kept: Collection[str] = ()
@@ -102,13 +102,15 @@ def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, known: Know
     return LogLooked(known.name, looked.files, looked.held, rewritten, removed)
 
 
-def _without_attempts(store: Store, folder: str) -> None:
-    """What is left of processes that were killed as they wrote: of a version that is there nobody writes any more."""
+def remove_attempts(store: Store, known: Known, *, alone: bool = False) -> None:
+    """What is left of processes that were killed as they wrote. Of a version that is there nobody writes any more; of
+    the next one somebody may, unless we are `alone`."""
+    folder = f"{known.uri}/_delta_log"
     names = store.names(folder)
     newest = max((int(name[:20]) for name in names if _COMMIT.fullmatch(name)), default=-1)
     for name in names:
         attempt = _ATTEMPT.fullmatch(name)
-        if name.startswith(_TEMPORARY) or (attempt is not None and int(attempt[1]) <= newest):
+        if name.startswith(_TEMPORARY) or (attempt is not None and (alone or int(attempt[1]) <= newest)):
             store.delete(f"{folder}/{name}")
 
 

@@ -9,6 +9,7 @@ the same digits is counted, told, and not taken for the name.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -238,7 +239,7 @@ class LakeSearch:
             store = self._store if "://" in root or "://" not in self._plan.lake else None
             listed = store.listing(root) if store is not None else _listing(root)
             parts += [(root, name, about) for name, about in listed.items()]
-            for name in {*listed, *_folders(root)}:
+            for name in {*listed, *_folders(root, left.unreadable)}:
                 if self._path_named(root, name):
                     self._note(left, root, name, "its own name, or that of its folder")
         heavy = {f"{root}/{name}": about for root, name, about in parts if self._is_heavy(f"{root}/{name}")}
@@ -326,7 +327,10 @@ class LakeSearch:
 
     def _text(self, path: str, about: Listed) -> FileSeen | None:
         """None if it is no text."""
-        content = self._content(path)
+        try:
+            content = self._content(path)
+        except OSError as error:
+            return FileSeen(path, about.size, trouble=error.strerror or type(error).__name__)
         if content is None:
             return FileSeen(path, trouble=GONE)
         if isinstance(content, bytes):
@@ -341,8 +345,11 @@ class LakeSearch:
     def _content(self, path: str) -> bytes | str | None:
         if "://" in path:
             return self._store.read(path)
+        file = Path(path)
+        if file.exists() and not file.is_file() and not file.is_dir():  # to read a pipe would wait for ever
+            raise OSError(errno.EINVAL, "it is no ordinary file")
         try:
-            return Path(path).read_bytes()
+            return file.read_bytes()
         except (FileNotFoundError, IsADirectoryError):
             return None
 
@@ -395,8 +402,13 @@ def _listing(root: str) -> dict[str, Listed]:
     return LocalStore().listing(root)
 
 
-def _folders(root: str) -> Iterator[str]:
-    """On this machine; elsewhere there are no folders without files."""
-    for folder, names, _ in os.walk(root) if "://" not in root else ():
+def _folders(root: str, unreadable: list[str]) -> Iterator[str]:
+    """On this machine; elsewhere there are no folders without files. Those that cannot be listed are told."""
+
+    def refused(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            unreadable.append(f"{error.filename} ({error.strerror})")
+
+    for folder, names, _ in os.walk(root, onerror=refused) if "://" not in root else ():
         for name in names:
             yield str((Path(folder) / name).relative_to(root))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 Outcome = Literal["same", "differs", "stale", "unverifiable", "not made"]
 """stale: it differs, and there is a reason for it that is no mistake. not made: nobody looked."""
-Kind = Literal["changed", "missing", "extra", "doubled"]
+Kind = Literal["changed", "missing", "extra", "doubled", "altered"]
 COLLECTED = 10_000
 """Differences that are named one by one at most; beyond that they are counted."""
 
@@ -24,7 +24,7 @@ class Value:
 @dataclass(frozen=True)
 class Differing:
     """A group, or a row of a copy. missing: it should be there. extra: it should not. doubled: it is there more than
-    once."""
+    once. altered: it is another one, as a whole."""
 
     kind: Kind
     keys: dict[str, str | None]
@@ -39,7 +39,12 @@ class Differing:
         )
 
 
-_KINDS = {"missing": "is missing", "extra": "should not be there", "doubled": "is there more than once"}
+_KINDS = {
+    "missing": "is missing",
+    "extra": "should not be there",
+    "doubled": "is there more than once",
+    "altered": "is not as its source has it",
+}
 
 
 def _text(value: str | None) -> str:

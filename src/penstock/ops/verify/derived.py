@@ -29,7 +29,13 @@ from penstock.ops.verify.redacted import redacted
 from penstock.ops.verify.report import Partition
 from penstock.ops.verify.rows import Rows, count_at, read_at, rows_at
 from penstock.ops.verify.spans import Spans
-from penstock.ops.verify.upstream import changed_upstream, columns_upstream, of_last_batch, read_upstream, stand_upstream
+from penstock.ops.verify.upstream import (
+    changed_upstream,
+    columns_upstream,
+    of_last_batch,
+    read_upstream,
+    stand_upstream,
+)
 from penstock.plan.model import DeltaSource, TablePlan
 from penstock.plan.quarantine import quarantine_of, tombstones_of
 from penstock.plan.target import ChangeSink
@@ -238,8 +244,8 @@ def _without_last_batch(look: Look, held: Held | None) -> None:
         left += of_it.size
     if left:
         look.report.doubts.append(
-            f"batch {entry.generation}.{entry.batch} was cut off before its rejected rows were written: {left:,} of its "
-            "records are not in the table, and `penstock run` writes those that it rejects"
+            f"batch {entry.generation}.{entry.batch} was cut off before its rejected rows were written: {left:,} of "
+            "its records are not in the table, and `penstock run` writes those that it rejects"
         )
 
 

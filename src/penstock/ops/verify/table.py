@@ -52,10 +52,16 @@ def verify(
             look = Look(table, store, tails[table.name], reports[table.name], progress, named)
             source = table.source
             at = held[question(source)] if isinstance(source, KafkaSource) else None
-            if at is not None and table.stages is None:
-                verify_landed(look, Rows(table.name, table.uri, landed(table.columns)), at)
-            else:
-                verify_derived(look, at)
+            try:
+                if at is not None and table.stages is None:
+                    verify_landed(look, Rows(table.name, table.uri, landed(table.columns)), at)
+                else:
+                    verify_derived(look, at)
+            except PenstockError as error:
+                look.report.problems.append(error.message)
+                look.report.hint = look.report.hint or error.hint
+            except (ValueError, KeyError, TypeError) as error:  # a commit of its log, or of its source's, is damaged
+                look.report.problems.append(f"its log, or that of its source, cannot be read: {error!r}")
     return [reports[table.name] for table in tables]
 
 

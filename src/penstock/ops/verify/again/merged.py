@@ -21,10 +21,10 @@ from penstock.errors import Terminal
 from penstock.ops.verify.again.around import Around, Comparison, answer
 from penstock.ops.verify.again.content import Content
 from penstock.ops.verify.again.held import Held, Sides, hold
-from penstock.ops.verify.again.kinds import unsteady
+from penstock.ops.verify.again.kinds import shown, unsteady
 from penstock.ops.verify.again.living import living_rows, own_values
 from penstock.ops.verify.again.source_rows import source_rows
-from penstock.ops.verify.again.tombstones import check_tombstones
+from penstock.ops.verify.again.tombstones import check_tombstones, lacks_old_ones
 from penstock.ops.verify.check import COLLECTED, Check, Differing
 from penstock.ops.verify.queries import rows_query
 from penstock.plan.model import KafkaSource
@@ -78,7 +78,7 @@ def check_merged(around: Around, content: Content) -> list[Check]:
         if held.ambiguous:
             check.remarks.append(f"not compared: {held.ambiguous:,} keys of which two changes claim the same place")
         content.excuses += made.excuses
-        if merge.keep_deleted_ms is not None and _only_extra(held):
+        if _came_back(around, merge, held, changes):
             content.excuses.append("rows came back after `keep_deleted` had removed what remembered their delete")
         rows = answer(around, check, Comparison(with_doubled(held, doubled), sample), content, loose)
         marks = [f"{mine} AS {name}" for mine, name in ((_S, "s"), (_P, "p"), (_DEAD, "dead"), (_ALL, "all"))]
@@ -130,8 +130,21 @@ def _unproven(check: Check, doubled: list[Differing], why: str) -> Check:
     return check
 
 
-def _only_extra(held: Held) -> bool:
-    return held.differing > 0 and all(one.kind == "extra" for one in held.differences)
+def _came_back(around: Around, merge: MergePlan, held: Held, changes: DataFrame) -> bool:
+    """All that differs are rows too many, each of them was deleted once, and its tombstone may be gone by now."""
+    extra = [tuple(one.keys[key] for key in merge.keys) for one in held.differences if one.kind == "extra"]
+    if not held.differing or len(extra) < held.differing or not lacks_old_ones(around, merge):
+        return False
+    if not changes.where(_ALL).isEmpty():
+        return True
+    names = [f"k{n}" for n in range(len(merge.keys))]
+    rows = around.spark.createDataFrame(extra, ", ".join(f"{name} STRING" for name in names))
+    kinds = {field.name.casefold(): field.dataType for field in around.there().schema.fields}
+    texts = [
+        F.expr(shown(quote(key), kinds[key.casefold()])).alias(name)
+        for name, key in zip(names, merge.keys, strict=True)
+    ]
+    return rows.join(changes.where(_DEAD).select(*texts).distinct(), names, "left_anti").isEmpty()
 
 
 def with_doubled(held: Held, doubled: list[Differing]) -> Held:

@@ -99,11 +99,14 @@ def _checked(around: Around) -> list[Check]:
     found = _made(around, due(table) or "numbers", _judge(table)) if due(table) is not None else []
     if not around.deep:
         return found
-    if _has_contents(table):
-        from penstock.ops.verify.again.contents import check_contents
-
-        found += _made(around, "contents", check_contents)
+    from penstock.ops.verify.again.contents import check_contents
     from penstock.ops.verify.again.pages import check_pages
+    from penstock.ops.verify.again.rejected import check_rejected, has_records
+
+    if _has_contents(table):
+        found += _made(around, "contents", check_contents)
+    if has_records(table):
+        found += _made(around, "quarantine", check_rejected)
 
     return [*found, *check_pages(around)]
 

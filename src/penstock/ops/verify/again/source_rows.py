@@ -49,11 +49,11 @@ def source_rows(around: Around, content: Content) -> SourceRows:
     suppression = Suppression(table, around.store)
     if isinstance(table.source, FilesSource):
         return _of_files(around, content, table.source, suppression)
-    covered = _covered(around, entry)
+    covered = covered_rows(around, entry)
     rows = suppression.source(covered.rows)
     if table.stages is None:
         landed = bronze.rows(rows, table, entry.pins) if table.columns else rows
-        return SourceRows(suppression.own(landed), covered, _changed_upstream(around))
+        return SourceRows(suppression.own(landed), covered, changed_upstream(around))
     stages = StagedTable(table)
     lookups = Lookups(table, around.store).read(around.spark, entry.pins)
     made = stages.make(_without_failed(around, rows), entry.pins, lookups)
@@ -91,7 +91,7 @@ def _whole_files(around: Around) -> set[str]:
     return {row.file for row in rejected.selectExpr(f"{SOURCE}.file AS file").distinct().collect()}
 
 
-def _covered(around: Around, entry: Entry) -> Covered:
+def covered_rows(around: Around, entry: Entry) -> Covered:
     table = around.table
     began = began_of(DeltaLog(around.store, table.uri, table.name), entry)
     asked = Asked(entry.after, began, entry.topics)
@@ -122,7 +122,7 @@ def _without_failed(around: Around, rows: DataFrame) -> DataFrame:
     return rows.join(gone, same, "left_anti")
 
 
-def _changed_upstream(around: Around) -> list[str]:
+def changed_upstream(around: Around) -> list[str]:
     """Rows that were read may be gone there since, and rows of files that were rewritten may have come again."""
     source = around.table.source
     if not isinstance(source, DeltaSource) or source.changes or isinstance(source, FilesSource):
@@ -135,7 +135,7 @@ def _changed_upstream(around: Around) -> list[str]:
 def _excuses(around: Around, content: Content, stages: StagedTable) -> list[str]:
     plan, merge = around.table.stages, around.table.write.merge
     assert plan is not None
-    found = _changed_upstream(around)
+    found = changed_upstream(around)
     if stages.depends_on_the_moment:
         found.append("its Python function may give other rows each time")
     texts = [one.check for one in plan.expect] + ([plan.transform.sql or ""] if plan.transform is not None else [])

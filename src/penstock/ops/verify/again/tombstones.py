@@ -25,7 +25,7 @@ from penstock.plan.quarantine import tombstones_of
 from penstock.plan.stages import MergePlan
 from penstock.spec.merge import OWN
 
-_SEQUENCE = OWN[0]
+_SEQUENCE, _DELETED = OWN[:2]
 
 
 def check_tombstones(around: Around, content: Content, changes: DataFrame, sample: Sample) -> Check | None:
@@ -44,7 +44,7 @@ def check_tombstones(around: Around, content: Content, changes: DataFrame, sampl
     changes = _sampled(changes.select(*columns, "dead", "all"), merge, sample)
     tombstones = _sampled(tombstones, merge, sample)
     found = _named("extra", _strays(tombstones, changes, merge), merge)
-    if _some_are_old(around, merge):
+    if lacks_old_ones(around, merge):
         check.remarks.append("deletes whose tombstone `keep_deleted` may have removed were not looked for")
     else:
         found += _named("missing", _missing(tombstones, changes, merge), merge)
@@ -58,10 +58,12 @@ def _tombstones(around: Around, entry: Entry, merge: MergePlan) -> DataFrame:
     """Of the batches up to the entry: those of a batch that is being written are there before its rows."""
     uri = tombstones_of(around.table.name, around.table.uri).uri
     columns = [*(f"{quote(key)} AS {quote(key)}" for key in merge.keys), f"{_SEQUENCE} AS s", f"{SOURCE} AS p"]
+    among_rows = around.there().where(_DELETED).selectExpr(*columns)  # as tables made before have them
     if not around.store.names(f"{uri}/_delta_log"):
-        return around.there().selectExpr(*columns).limit(0)
+        return among_rows.distinct()
     until = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
-    return around.spark.read.format("delta").load(uri).where(until).selectExpr(*columns).distinct()
+    beside = around.spark.read.format("delta").load(uri).where(until).selectExpr(*columns)
+    return beside.unionByName(among_rows).distinct()
 
 
 def _sampled(rows: DataFrame, merge: MergePlan, sample: Sample) -> DataFrame:
@@ -71,9 +73,9 @@ def _sampled(rows: DataFrame, merge: MergePlan, sample: Sample) -> DataFrame:
     return rows.where(f"{sample.condition(hashed)}{' OR all' if 'all' in rows.columns else ''}")
 
 
-def _some_are_old(around: Around, merge: MergePlan) -> bool:
+def lacks_old_ones(around: Around, merge: MergePlan) -> bool:
     """The table is there for longer than a tombstone is kept."""
-    if merge.keep_deleted_ms is None:
+    if merge.keep_deleted_ms is None or not merge.deletes:
         return False
     detail = around.spark.sql(f"DESCRIBE DETAIL delta.{quote(around.table.uri)}")
     made = detail.selectExpr("unix_millis(createdAt) AS at").first()

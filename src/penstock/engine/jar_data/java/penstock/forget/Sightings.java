@@ -192,7 +192,11 @@ final class Sightings {
     }
     for (String[] leaf : leaves) {
       if (leaf[2] != null) {
-        number(new BigDecimal(leaf[1]), leaf[0]);
+        try {
+          number(new BigDecimal(leaf[1]), leaf[0]);
+        } catch (NumberFormatException beyond) { // JSON allows any exponent: what no number can be is text
+          flat(leaf[1], leaf[0]);
+        }
       } else if (!json(leaf[1], leaf[0])) {
         flat(leaf[1], leaf[0]);
       }
