@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent
 FOLDERS = ("unit", "e2e", "integration")
+QUICK = {
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # A filter that is interpreted does not wait for what it is pruned by.
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+}
 ZONED = "spark.sql.session.timeZone"
 ZONE = os.environ.get("PENSTOCK_TEST_ZONE", "UTC")
 """The time zone of projects and sessions: what a table holds does not depend on it."""
@@ -103,7 +108,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     from penstock.engine.session import spark_session
 
     folder = tmp_path_factory.mktemp("session")
-    conf = {} if request.config.option.markexpr == "deep" else {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    conf = {} if request.config.option.markexpr == "deep" else QUICK
     tables = {"bronze.none": {"from": {"kafka": "none"}}}
     with spark_session(make_plan(folder, "127.0.0.1:1", tables, spark={"master": "local[2]", "conf": conf})) as session:
         yield session

@@ -21,8 +21,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
 
 _POLL = 0.05
-_OUT_OF_MEMORY = 52
-"""Spark's exit code after an OutOfMemoryError."""
+_OUT_OF_MEMORY = (3, 52)
+"""The JVM's exit code after an OutOfMemoryError, and Spark's."""
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 
 
@@ -146,7 +146,7 @@ def jvm_end(gateway: Any, patience: float = 0.0) -> str | None:
             return None
         time.sleep(_POLL)
     code = int(process.returncode)
-    if code == _OUT_OF_MEMORY:
+    if code in _OUT_OF_MEMORY:
         return "out of memory"
     if code >= 0:
         return f"exit code {code}"

@@ -100,7 +100,7 @@ def _tasks(parallelism: int, tables: int) -> Iterator[Setting]:
 
 
 def _jvm(memory: str | None, tables: int) -> Iterator[Setting]:
-    options = "-XX:+UseParallelGC -XX:MetaspaceSize=256m"
+    options = "-XX:+UseParallelGC -XX:MetaspaceSize=256m -XX:+ExitOnOutOfMemoryError"
     why = (
         "the default collector's threads compete with the tasks; loading Spark's classes alone would cause a "
         "collection of the whole heap"
@@ -200,6 +200,12 @@ def _safety() -> Iterator[Setting]:
 
 
 def _loopback() -> Iterator[Setting]:
+    yield Setting(
+        "spark.executor.killOnFatalError.depth",
+        "0",
+        "a regular expression that a record drives into a StackOverflowError would end the process of all tables; "
+        "without memory the JVM ends by itself",
+    )
     why = "driver and executor are one process: no other machine needs to reach it"
     yield Setting("spark.driver.host", "127.0.0.1", why)
     yield Setting("spark.driver.bindAddress", "127.0.0.1", why)

@@ -4,6 +4,7 @@ Python's side of jar_data/java/penstock/isolation."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from py4j.java_gateway import JavaClass
@@ -14,14 +15,17 @@ from pyspark.sql.classic.column import Column as JvmColumn
 from penstock.errors import SetupError
 
 
+_MAKES_MAPS = re.compile(r"\b(map|map_from_arrays|map_from_entries|map_concat|str_to_map|transform_keys)\s*\(", re.I)
+
+
 def attempt(spark: SparkSession, expression: str) -> Column:
     """The value of an expression, NULL on a row on which it raises."""
-    return JvmColumn(own_class(spark, "Attempt").column(_jvm_column(expression)))
+    return JvmColumn(own_class(spark, "Attempt").column(_jvm_column(spark, expression)))
 
 
 def error_of(spark: SparkSession, expression: str) -> Column:
     """What an expression raises on a row, in one line; NULL if it has a value."""
-    return JvmColumn(own_class(spark, "ErrorOf").column(_jvm_column(expression)))
+    return JvmColumn(own_class(spark, "ErrorOf").column(_jvm_column(spark, expression)))
 
 
 def fenced(rows: DataFrame) -> DataFrame:
@@ -60,5 +64,6 @@ def own_class(spark: SparkSession, name: str) -> Any:
     return found
 
 
-def _jvm_column(expression: str) -> Any:
-    return F.expr(f"({expression})")._jc
+def _jvm_column(spark: SparkSession, expression: str) -> Any:
+    made = F.expr(f"({expression})")._jc
+    return own_class(spark, "Interpreted").column(made) if _MAKES_MAPS.search(expression) else made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
@@ -11,12 +12,15 @@ from pyspark.errors import PythonException
 
 from penstock.errors import Terminal
 
-EXPECTATION = re.compile(r"expectation [^\n]{1,200}? failed: [^\n]*?(?= SQLSTATE|\n|$)")
-"""What an expectation with the action `fail` raises."""
+_RAISED = "USER_RAISED_EXCEPTION"
+EXPECTATION = re.compile(rf"(?<=\[{_RAISED}\] )expectation [^\n]{{1,200}}? failed: [^\n]*?(?= SQLSTATE|\n|$)")
+"""What an expectation with the action `fail` raises. A record can hold the same text, but not Spark's word before it at
+the beginning of a message."""
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _NOT_THE_USERS = ("site-packages", "dist-packages", "pyspark.zip", "/pyspark/", "/lib/python", "/penstock/engine/")
-_OWN = "[USER_RAISED_EXCEPTION] penstock: "
-"""What Penstock raises in a query to be told of something: a field that is new, say."""
+_OWN = re.compile(rf"\[{_RAISED}\] (penstock: |expectation )")
+"""What Penstock raises in a query: to be told of something, a field that is new, say; or for an expectation."""
+_PACKAGE = str(Path(__file__).parents[2])
 _LONGEST = 500
 
 
@@ -50,7 +54,7 @@ def data_failure(error: BaseException) -> Failure | None:
     if isinstance(error, PythonException):
         return of_traceback(_text(error))
     found = _about(error)
-    if found is None or found[0] != "data" or EXPECTATION.search(found[2]) or _OWN in found[2]:
+    if found is None or found[0] != "data" or (found[1] == _RAISED and _OWN.match(found[2])):
         return None
     return Failure(found[1], found[2], tuple(found[3].splitlines()))
 
@@ -91,7 +95,7 @@ def of_exception(error: BaseException) -> Failure:
 
 
 def is_users(file: str) -> bool:
-    return not file.startswith("<") and not any(part in file for part in _NOT_THE_USERS) and "/penstock/" not in file
+    return not file.startswith(("<", _PACKAGE)) and not any(part in file for part in _NOT_THE_USERS)
 
 
 def _distinct(frames: list[str]) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ public final class Attempt extends Guarded {
   public Object eval(InternalRow row) {
     try {
       return inner.eval(row);
-    } catch (Exception raised) {
+    } catch (Exception | StackOverflowError raised) {
       return null;
     }
   }
@@ -48,10 +48,10 @@ public final class Attempt extends Guarded {
     String type = CodeGenerator.javaType(dataType()), nothing = CodeGenerator.defaultValue(dataType(), false);
     List<String> parts = List.of(
         "\nboolean ", " = true;\n" + type + " ", " = " + nothing + ";\ntry {\n", "\n", " = ", ";\n", " = ",
-        ";\n} catch (Exception raised) {\n", " = true;\n}\n");
+        ";\n} catch (Exception raised) {\n", " = true;\n} catch (StackOverflowError raised) {\n", " = true;\n}\n");
     List<JavaCode> inputs = List.of(
         made.isNull(), made.value(), value.code(), made.value(), value.value(), made.isNull(), value.isNull(),
-        made.isNull());
+        made.isNull(), made.isNull());
     var block = new CodeBlock(CollectionConverters.asScala(parts).toSeq(), CollectionConverters.asScala(inputs).toSeq());
     return made.copy(block, made.isNull(), made.value());
   }

@@ -24,7 +24,7 @@ public final class ErrorOf extends Guarded {
     return ExpressionUtils.column(new ErrorOf(ExpressionUtils.expression(given)));
   }
 
-  public static UTF8String message(Exception raised) {
+  public static UTF8String message(Throwable raised) {
     return UTF8String.fromString(Failures.message(raised));
   }
 
@@ -43,7 +43,7 @@ public final class ErrorOf extends Guarded {
     try {
       inner.eval(row);
       return null;
-    } catch (Exception raised) {
+    } catch (Exception | StackOverflowError raised) {
       return message(raised);
     }
   }
@@ -53,8 +53,10 @@ public final class ErrorOf extends Guarded {
     ExprCode value = inner.genCode(context);
     List<String> parts = List.of(
         "\nboolean ", " = true;\nUTF8String ", " = null;\ntry {\n", "\n} catch (Exception raised) {\n",
+        " = penstock.isolation.ErrorOf.message(raised);\n", " = false;\n} catch (StackOverflowError raised) {\n",
         " = penstock.isolation.ErrorOf.message(raised);\n", " = false;\n}\n");
-    List<JavaCode> inputs = List.of(made.isNull(), made.value(), value.code(), made.value(), made.isNull());
+    List<JavaCode> inputs = List.of(
+        made.isNull(), made.value(), value.code(), made.value(), made.isNull(), made.value(), made.isNull());
     var block = new CodeBlock(CollectionConverters.asScala(parts).toSeq(), CollectionConverters.asScala(inputs).toSeq());
     return made.copy(block, made.isNull(), made.value());
   }

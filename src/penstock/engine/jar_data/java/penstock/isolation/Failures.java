@@ -3,6 +3,7 @@ package penstock.isolation;
 import java.io.IOException;
 import java.nio.charset.CharacterCodingException;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.List;
@@ -21,18 +22,19 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** What made a job fail: the rows that it read, or something else; and the same in one line. */
 public final class Failures {
-  private static final int LONGEST = 500;
+  private static final int LONGEST = 500, QUOTED = 4000;
+  private static final String TASK = "org.apache.spark.executor.Executor$TaskRunner";
   private static final String PYTHON = "org.apache.spark.api.python.PythonException";
   private static final Pattern ADVICE = Pattern.compile(
-      "\\s*(If necessary set \"?[\\w.]+\"? to \"?false\"?[^.]*\\.|Use [`'][^`']+[`'][^.]* instead\\.|"
+      " ?(If necessary set \"?[\\w.]+\"? to \"?false\"?[^.]*\\.|Use [`'][^`']+[`'][^.]* instead\\.|"
           + "Correct the value as per the syntax, or change its target type\\.)");
-  private static final Pattern STATE = Pattern.compile("\\s*SQLSTATE: \\w{5}.*$", Pattern.DOTALL);
+  private static final Pattern STATE = Pattern.compile(" ?SQLSTATE: \\w{5}.*$");
   private static final Pattern FRAME = Pattern.compile("File \"([^\"]+)\", line (\\d+), in ([^\\n]+)");
 
   private static final Set<String> PLAIN = Set.of(
       "AttributeReference", "Literal", "EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan",
       "GreaterThanOrEqual", "And", "Or", "Not", "In", "InSet", "IsNull", "IsNotNull", "GetStructField", "StartsWith",
-      "EndsWith", "Contains", "Like", "Coalesce", "Lower", "Upper", "StringTrim", "Between");
+      "EndsWith", "Contains", "Coalesce", "Lower", "Upper", "StringTrim", "Between");
 
   private Failures() {}
 
@@ -50,8 +52,8 @@ public final class Failures {
       return shortened(lastLine(text));
     }
     int context = text.indexOf("\n== ");
-    text = STATE.matcher(context >= 0 ? text.substring(0, context) : text).replaceAll("");
-    text = ADVICE.matcher(text).replaceAll("").replaceAll("\\s+", " ").strip();
+    text = STATE.matcher(line(context >= 0 ? text.substring(0, context) : text)).replaceAll("");
+    text = ADVICE.matcher(text).replaceAll("").strip();
     if (!(raised instanceof SparkThrowable)) {
       String name = raised.getClass().getSimpleName();
       text = text.equals(name) ? "[" + name + "]" : "[" + name + "] " + text;
@@ -116,7 +118,7 @@ public final class Failures {
     if (raised instanceof SparkThrowable spark && spark.getQueryContext() != null) {
       for (QueryContext context : spark.getQueryContext()) {
         if (context.contextType() == QueryContextType.SQL && !context.fragment().isBlank()) {
-          return context.fragment().replaceAll("\\s+", " ").strip();
+          return line(context.fragment());
         }
       }
     }
@@ -149,8 +151,15 @@ public final class Failures {
   }
 
   private static String shortened(String text) {
-    String line = text.replaceAll("\\s+", " ").strip();
+    String line = line(text);
     return line.length() <= LONGEST ? line : line.substring(0, LONGEST) + "…";
+  }
+
+  /** One line, without its middle if it is long: an error quotes the value that it is about, of any length. */
+  private static String line(String text) {
+    int half = QUOTED / 2;
+    String some = text.length() <= QUOTED ? text : text.substring(0, half) + "…" + text.substring(text.length() - half);
+    return some.replaceAll("\\s+", " ").strip();
   }
 
   /** The cause that says that the data are at fault; null if something else is. */
@@ -160,26 +169,26 @@ public final class Failures {
         && String.valueOf(spark.getCondition()).startsWith("FAILED_READ_FILE"))) {
       return null;
     }
-    boolean inTask = chain.stream().anyMatch(one -> String.valueOf(one.getMessage()).contains("Job aborted due to stage"));
+    boolean inTask = chain.stream().anyMatch(Failures::isOfTask);
     for (int i = chain.size() - 1; i >= 0; i--) {
       Throwable one = chain.get(i);
       String name = one.getClass().getName();
       if (name.equals(PYTHON)) {
         return one;
       }
-      if (name.endsWith("AnalysisException") || name.endsWith("ParseException")) {
-        return null;
-      }
       if (name.startsWith("org.apache.spark.sql.kafka010.")) { // records that are gone: its SQL state is one of data, too
         return null;
       }
-      if (one instanceof SparkThrowable spark && isOfData(spark.getSqlState())) {
+      if (!inTask && (name.endsWith("AnalysisException") || name.endsWith("ParseException"))) {
+        return null;
+      }
+      if (one instanceof SparkThrowable spark && (isOfData(spark.getSqlState()) || (inTask && isRaisedByRow(spark)))) {
         return one;
       }
       if (one instanceof IOException && !name.startsWith("com.fasterxml.") && !(one instanceof CharacterCodingException)) {
         return null;
       }
-      if (one instanceof InterruptedException || one instanceof VirtualMachineError || name.startsWith("org.apache.kafka.")
+      if (one instanceof InterruptedException || one instanceof OutOfMemoryError || name.startsWith("org.apache.kafka.")
           || name.endsWith("TaskKilledException") || name.endsWith("TimeoutException")
           || name.endsWith("CancellationException") || name.contains("Concurrent")) {
         return null;
@@ -191,6 +200,20 @@ public final class Failures {
     return null;
   }
 
+  /** What a task raised comes as it is, or within what its job says. */
+  private static boolean isOfTask(Throwable one) {
+    return String.valueOf(one.getMessage()).contains("Job aborted due to stage")
+        || Arrays.stream(one.getStackTrace()).anyMatch(frame -> frame.getClassName().startsWith(TASK));
+  }
+
+  /** What Spark itself raises in a task is about a row, unless it is about its own working. The search finds out. */
+  private static boolean isRaisedByRow(SparkThrowable spark) {
+    String condition = spark.getCondition(), state = spark.getSqlState();
+    return condition != null && !condition.startsWith("INTERNAL_ERROR") && !condition.startsWith("FAILED_READ_FILE")
+        && !condition.startsWith("_LEGACY") && state != null && !state.startsWith("XX") && !state.startsWith("58")
+        && !state.startsWith("KD") && !state.startsWith("57") && !state.startsWith("53");
+  }
+
   /** Data exceptions, what a user raises, and functions that failed. */
   private static boolean isOfData(String state) {
     return state != null && (state.startsWith("22") || state.startsWith("P0") || state.startsWith("38")
@@ -198,7 +221,8 @@ public final class Failures {
   }
 
   private static boolean isOfExpression(Throwable one, String name) {
-    return one instanceof ArithmeticException || one instanceof IllegalArgumentException
+    return one instanceof StackOverflowError || one instanceof ArithmeticException
+        || one instanceof IllegalArgumentException
         || one instanceof java.time.DateTimeException || one instanceof IndexOutOfBoundsException
         || one instanceof NegativeArraySizeException || one instanceof ClassCastException
         || one instanceof NullPointerException || one instanceof UnsupportedOperationException
