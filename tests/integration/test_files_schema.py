@@ -215,6 +215,7 @@ def test_a_byte_order_mark_and_other_line_ends(spark: SparkSession, tmp_path: Pa
     assert (rejected["error_reason"], rejected["value_binary"]) == ("not_utf8", b"4,\xff\xfe")
 
 
+@pytest.mark.deep
 def test_depths_and_names_that_no_column_can_have_do_not_stop_a_table(spark: SparkSession, tmp_path: Path) -> None:
     folder = inferred(spark, tmp_path, "json")
     depths = (29, 30, 31, 200, 997)
@@ -239,6 +240,7 @@ def test_a_header_with_a_dotless_i_names_another_column(spark: SparkSession, tmp
     assert found(folder, "id", "ıd_2", "more") == [(1, 2, None), (4, None, 5)]
 
 
+@pytest.mark.deep
 def test_keys_that_are_values_do_not_make_a_table_without_end(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

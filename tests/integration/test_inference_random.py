@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-ROUNDS, RECORDS = 150, 6
+ROUNDS, RECORDS = 25, 6
 NUMBERS = [
     *("0", "-0", "1", "-1", "0.0", "1.50", "1e2", "1E-3", "2.5", "1e22", "1e23", "1e300", "1e308", "1e309", "-1e309"),
     *("5e-324", "1e-324", "1e-400", "0e999", "1e999999999999", "100e2147483647", "12345678901234567.89"),

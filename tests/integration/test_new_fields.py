@@ -290,6 +290,7 @@ def looked(spark: SparkSession, plan: Any) -> list[tuple[str, str]]:
     return [(check.name, check.outcome) for report in reports for check in report.checks]
 
 
+@pytest.mark.deep
 def test_names_and_depths_that_no_column_can_have_do_not_stop_a_table(
     spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:
