@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HEADER = {"header": True}
+NESTED = '{"a": '
 
 
 def inferred(spark: SparkSession, root: Path, kind: str, **source: Any) -> Folder:
@@ -212,3 +213,51 @@ def test_a_byte_order_mark_and_other_line_ends(spark: SparkSession, tmp_path: Pa
     assert places == {1: ("in/a.csv", 1), 2: ("in/a.csv", 3), 3: ("in/b.csv", 4)}
     (rejected,) = folder.quarantine
     assert (rejected["error_reason"], rejected["value_binary"]) == ("not_utf8", b"4,\xff\xfe")
+
+
+@pytest.mark.deep
+def test_depths_and_names_that_no_column_can_have_do_not_stop_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    folder = inferred(spark, tmp_path, "json")
+    depths = (29, 30, 31, 200, 997)
+    lines = [f'{{"id": {depth}, "x{depth}": {NESTED * depth}1{"}" * depth}}}\n' for depth in depths]
+    folder.write("a.json", "".join(lines))
+    folder.run()
+    folder.write(
+        "b.json", '{"id": 1, "ıd": 2, "_metadata": 3, "_change_type": 4, "y": ' + NESTED * 400 + "1" + "}" * 401
+    )
+    assert folder.run().heard("left out: _change_type, _metadata, ıd")
+    assert folder.ids() == Counter([*depths, 1])
+    assert folder.quarantine == []
+
+
+@pytest.mark.deep
+def test_a_header_with_a_dotless_i_names_another_column(spark: SparkSession, tmp_path: Path) -> None:
+    folder = inferred(spark, tmp_path, "csv")
+    folder.write("a.csv", "id,ıd,_metadata\n1,2,3\n")
+    folder.run()
+    folder.write("b.csv", "İd,more\n4,5\n")
+    folder.run()
+    assert found(folder, "id", "ıd_2", "more") == [(1, 2, None), (4, None, 5)]
+
+
+@pytest.mark.deep
+def test_keys_that_are_values_do_not_make_a_table_without_end(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("evolve", "schema"):
+        monkeypatch.setattr(f"penstock.engine.files.{module}.MOST_ADDED", 4)
+    folder = inferred(spark, tmp_path, "json")
+    folder.write("a.json", '{"id": 1, "o": {"a": 1}}\n')
+    folder.run()
+    folder.write("b.json", "".join(f'{{"id": {n}, "u{n}": 1, "o": {{"k{n}": 1}}}}\n' for n in range(2, 9)))
+    heard = folder.run()
+    assert heard.heard("WARNING: the files have brought more than 4 fields")
+    assert folder.ids() == Counter(range(1, 9))
+    wide = set(folder.rows()[0])
+    folder.write("c.json", '{"id": 9, "u9": 1, "o": {"k9": 1}}\n')
+    assert not folder.run().heard("WARNING")
+    assert (set(folder.rows()[0]), folder.ids()) == (wide, Counter(range(1, 10)))
+    other = inferred(spark, tmp_path / "other", "json")
+    other.write("a.json", "".join(f'{{"id": {n}, "u{n}": 1}}\n' for n in range(9)))
+    assert other.run().heard("WARNING: the files have brought more than 4 fields")
+    assert (other.ids(), len(other.rows()[0])) == (Counter(range(9)), 5)

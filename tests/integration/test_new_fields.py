@@ -8,16 +8,19 @@ import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.replays import content, replayed
-from tests.integration.runs import produce, rows, rows_at, run, run_well, whole_chain
+from tests.integration.runs import commits, produce, rows, rows_at, run, run_well, whole_chain
 
 from penstock.engine import grow
+from penstock.engine.protocol.entry import dump
 from penstock.engine.store import LocalStore
 from penstock.errors import Terminal
+from penstock.ops.verify.again.run import check_in, to_check
 from penstock.ops.verify.table import verify
 
 if TYPE_CHECKING:
@@ -274,3 +277,67 @@ def test_kill_9_at_every_step_of_new_columns(
     assert "never" not in rows(plan, TABLE)[0]
     assert len(rows_at(f"{plan.table(TABLE).uri}__quarantine")) == len(steps)
     assert [one.verdict for one in verify(plan.tables, LocalStore())] == ["complete"]
+
+
+def nested(depth: int, *, lists: bool = False) -> str:
+    return "[" * depth + "1" + "]" * depth if lists else '{"a":' * depth + "1" + "}" * depth
+
+
+def looked(spark: SparkSession, plan: Any) -> list[tuple[str, str]]:
+    """What a deep verification says of each table."""
+    reports = verify(plan.tables, LocalStore())
+    check_in(spark, plan, to_check(plan.tables, reports, deep=True), LocalStore(), deep=True)
+    return [(check.name, check.outcome) for report in reports for check in report.checks]
+
+
+@pytest.mark.deep
+def test_names_and_depths_that_no_column_can_have_do_not_stop_a_table(
+    spark: SparkSession, broker: Any, topic: Any, project: Any
+) -> None:
+    name = topic(partitions=1)
+    plan = project(tables(name, write={"change_feed": True}))
+    deep = [29, 30, 31, 32, 200, 997]
+    for number, depth in enumerate(deep):
+        send(broker, name, f'{{"id":{number},"x{depth}":{nested(depth)},"l{depth}":{nested(depth, lists=True)}}}')
+    odd = {"ıd": 2, "İD": 3, "_change_type": "x", "_commit_version": 1, "_Commit_Timestamp": 2, "_metadata": {"a": 1}}
+    send(broker, name, json.dumps({"id": 100, **odd, "fine": 1}, ensure_ascii=False))
+    heard = run_well(spark, plan)
+    assert heard.heard("nested deeper than 30 levels")
+    made = {row["id"]: row for row in rows(plan, TABLE)}
+    assert json.loads(made[100]["_rescued"]) == odd
+    assert made[100]["fine"] == 1
+    for number, depth in enumerate(deep):
+        value, where = made[number][f"x{depth}"], 0
+        while isinstance(value, dict):
+            value, where = value["a"], where + 1
+        assert (where, value) == ((depth, 1) if depth <= 30 else (30, nested(depth - 30)))
+        value = made[number][f"l{depth}"]
+        assert value == nested(depth, lists=True) if depth > 30 else isinstance(value, list)
+    send(broker, name, {"id": 101, "later": 1})
+    run_well(spark, plan)
+    assert found(plan, "later")[101] == 1
+    assert {outcome for _, outcome in looked(spark, plan)} == {"same"}
+
+
+@pytest.mark.parametrize("merged", [False, pytest.param(True, marks=pytest.mark.deep)])
+def test_verify_compares_the_columns_that_records_brought(
+    merged: bool, spark: SparkSession, broker: Any, topic: Any, project: Any
+) -> None:
+    name = topic(partitions=1)
+    merge = {"write": {"merge": {"keys": ["id"], "sequence": "_source.offset"}}} if merged else {}
+    plan = project(tables(name, **merge))
+    send(broker, name, {"id": 1, "n": 1, "in": {"a": 1, "b": None, "c": []}}, {"id": 2, "e": [], "o": {}, "z": None})
+    run_well(spark, plan)
+    send(
+        broker, name, {"id": 3, "n": 2, "in": {"b": 1.5, "c": [1]}, "e": [1], "o": {"x": 1}, "z": "z", "a b": {"c": 1}}
+    )
+    run_well(spark, plan)
+    assert {outcome for _, outcome in looked(spark, plan)} == {"same"}
+    uri = plan.table(TABLE).uri
+    last = [one.entry for one in commits(plan, TABLE) if one.entry is not None][-1]
+    spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", dump(replace(last, kind="carry")))
+    try:
+        spark.sql(f"UPDATE delta.`{uri}` SET n = 7 WHERE id = 3")
+    finally:
+        spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
+    assert "differs" in {outcome for _, outcome in looked(spark, plan)}

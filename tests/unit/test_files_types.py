@@ -19,10 +19,11 @@ from pyspark.sql.types import (
 
 from penstock.engine.files.head import Head
 from penstock.engine.files.header import establish, is_value, why_no_header
-from penstock.engine.files.types import added, decoder_schema, merged, mixed, usable
-from penstock.engine.grow import as_it_is, bounded, lacking
+from penstock.engine.files.types import added, bounded, decoder_schema, merged, mixed, usable
+from penstock.engine.grow import as_it_is, lacking
 from penstock.errors import Terminal
-from penstock.spec.ddl import parse_ddl
+from penstock.spec.ddl import BadSchema, parse_ddl
+from penstock.spec.schema import column_key
 
 
 def struct(**fields: object) -> StructType:
@@ -145,3 +146,24 @@ def test_a_column_of_any_json_tells_the_decoder() -> None:
     assert written.count("COMMENT 'penstock: any JSON'") == 2
     assert mixed(found) == {"v": "object, number", "in.v": "object, number"}
     assert StructType.fromJson(found.jsonValue()) == found
+
+
+def test_names_are_one_as_spark_and_delta_compare_them() -> None:
+    alike = ["id ıd İd i̇d ID", "ſ s S", "\u212a k K", "ß ẞ", "σ ς Σ", "𐐀 𐐨", "ᾳ ᾼ", "_metadata _METADATA _METADATA"]
+    keys = [{column_key(name) for name in names.split()} for names in alike]
+    assert [len(one) for one in keys] == [1] * len(alike)
+    assert len(set.union(*keys)) == len(alike)
+    assert usable(StructType([StructField(name, LongType()) for name in ("id", "ıd", "İd", "k", "\u212a")])).names == [
+        "id",
+        "k",
+    ]
+    assert Head("…", 0, ("id", "ıd")).names == ("id", "ıd_2")
+    assert merged(struct(id=LongType()), StructType([StructField("İD", StringType())])) == struct(id=LongType())
+    with pytest.raises(BadSchema, match="twice"):
+        parse_ddl("id BIGINT, ıd BIGINT")
+
+
+@pytest.mark.parametrize("name", ["_change_type", "_Commit_Version", "_commit_tımestamp", "_metadata", "_rescued"])
+def test_names_that_spark_and_delta_use_become_no_columns(name: str) -> None:
+    found = StructType([StructField(name, LongType()), StructField("o", struct(**{name: LongType()}))])
+    assert usable(found) == struct(o=struct(**{name: LongType()}))

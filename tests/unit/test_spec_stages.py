@@ -234,3 +234,13 @@ def test_a_definition_from_before_is_the_same(decode: str, definition: str, tmp_
     text = HEAD + "tables:\n  bronze.o: {from: {kafka: o}}\n  silver.j:\n    from: {table: bronze.o}\n"
     table = build_plan(load(tmp_path, f"{text}    decode: {decode}\n")).table("silver.j")
     assert table is not None and table.definition == definition
+
+
+@pytest.mark.parametrize("written", ["_metadata STRING", "_METADATA INT", "_change_type STRING", "_commıt_version INT"])
+def test_columns_that_spark_or_the_change_feed_uses_are_refused(written: str, tmp_path: Path) -> None:
+    lines = ("from: {table: bronze.orders}", f"decode: {{json: value, schema: 'id INT, {written}'}}")
+    problem = one(problems(tmp_path, silver(*lines, "write: {change_feed: true}")))
+    assert (problem.line, "keeps for itself" in problem.message) == (8, True)
+    if not written.casefold().startswith("_meta"):
+        assert load(tmp_path, silver(*lines))
+    assert load(tmp_path, silver(*lines, "sql: SELECT id FROM orders"))

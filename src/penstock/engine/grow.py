@@ -16,11 +16,25 @@ from typing import Any, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
 
 from penstock.engine.files.format import Look
 from penstock.engine.files.json_lines import NEW_FIELD, infer_json
-from penstock.engine.files.types import ANY_JSON, added, decoder_schema, merged, mixed, spark_schema, told, usable
+from penstock.engine.files.types import (
+    ANY_JSON,
+    MOST_ADDED,
+    MOST_LEFT_OUT,
+    added,
+    bounded,
+    decoder_schema,
+    merged,
+    mixed,
+    no_more_columns,
+    size_of,
+    spark_schema,
+    told,
+    usable,
+)
 from penstock.engine.files.unreadable import story
 from penstock.engine.forget.suppression import Suppression
 from penstock.engine.lookups import Lookups
@@ -40,15 +54,12 @@ from penstock.errors import Terminal
 from penstock.plan.model import TablePlan
 from penstock.plan.stages import DecodePlan
 from penstock.spec.merge import OWN, VALID
+from penstock.spec.schema import column_key
 
-MOST_ADDED = 1_000
-"""Fields, those within objects too, that become columns of one table by themselves. A producer that makes up names must
-not make a table without end."""
-MOST_LEFT_OUT = 1_000
 _DECISIONS = 20
 _SHOWN = 10
 _TRIED = 50
-"""New columns that are tried one by one if the transform fails with them."""
+"""New columns that are tried one by one if they do not fit."""
 
 
 def grows(table: TablePlan) -> bool:
@@ -251,17 +262,19 @@ class Growing:
     def _fitting(self, batch: DataFrame, entry: Entry, look: Look, found: StructType) -> tuple[Look, list[str]]:
         """With the fields that can be columns, and the paths of the others."""
         taken, schema, free, there = self._taken(), look.schema, StructType(), self._there(look)
-        room = MOST_ADDED - (_size(look.schema) - _size(self._schema.declared))
+        room = MOST_ADDED - (size_of(look.schema) - size_of(self._schema.declared))
         for _ in range(3):
-            fields = [field for field in usable(found).fields if field.name.casefold() not in taken]
-            free = StructType([as_it_is(field, there.get(field.name.casefold())) for field in fields])
+            fields = [field for field in usable(found).fields if column_key(field.name) not in taken]
+            free = StructType([as_it_is(field, there.get(column_key(field.name))) for field in fields])
             schema = bounded(look.schema, free, room)
             if (clash := self._clash(batch, entry, look, schema)) is None:
                 break
             taken |= clash
+        else:
+            schema, free = look.schema, StructType()
         strange = [path for path in lacking(found, schema) if path not in look.left_out]
         kept = (*look.left_out, *strange)
-        full = _size(bounded(look.schema, free, sys.maxsize)) > _size(schema) or len(kept) > MOST_LEFT_OUT
+        full = size_of(bounded(look.schema, free, sys.maxsize)) > size_of(schema) or len(kept) > MOST_LEFT_OUT
         return Look(schema, kept[:MOST_LEFT_OUT], not full), strange
 
     def _there(self, look: Look) -> dict[str, DataType]:
@@ -270,29 +283,27 @@ class Growing:
         if self._table.stages is None or self._table.stages.transform is not None:
             return {}
         columns = self._spark.read.format("delta").load(self._table.uri).schema
-        return {field.name.casefold(): field.dataType for field in added(look.schema, columns).fields}
+        return {column_key(field.name): field.dataType for field in added(look.schema, columns).fields}
 
     def _taken(self) -> set[str]:
         """Names of columns that the table has by other ways."""
         names = {*self._decode.keep, *((*OWN, *VALID) if self._table.write.merge else ())}
-        return {name.casefold() for name in names}
+        return {column_key(name) for name in names}
 
     def _clash(self, batch: DataFrame, entry: Entry, look: Look, schema: StructType) -> set[str] | None:
-        """New columns whose names the transform gives to others, or that it fails with; all of them if nobody can say
-        which: a producer must not stop the table by a name. None if they fit."""
+        """New columns whose names the transform gives to others, or that it or Spark fails with; all of them if nobody
+        can say which: a producer must not stop the table by a name. None if they fit."""
         new = added(look.schema, schema).fields
-        if not new or self._table.stages is None or self._table.stages.transform is None:
+        if not new or self._fits(batch, entry, replace(look, schema=schema)):
             return None
-        if self._fits(batch, entry, replace(look, schema=schema)):
-            return None
-        self._columns(batch, entry, look)  # raises what is wrong with the transform itself
+        self._columns(batch, entry, look)  # raises what is wrong without them
         alone = (replace(look, schema=StructType([*look.schema.fields, field])) for field in new[:_TRIED])
         wrong = {field.name for field, one in zip(new, alone, strict=False) if not self._fits(batch, entry, one)}
-        return {name.casefold() for name in wrong or {field.name for field in new}}
+        return {column_key(name) for name in wrong or {field.name for field in new}}
 
     def _fits(self, batch: DataFrame, entry: Entry, look: Look) -> bool:
         try:
-            names = [name.casefold() for name in self._columns(batch, entry, look).names]
+            names = [column_key(name) for name in self._columns(batch, entry, look).names]
         except PySparkException:
             return False
         return len(set(names)) == len(names)
@@ -307,11 +318,7 @@ class Growing:
             shown = ", ".join(name[:80] for name in strange[:_SHOWN])
             self._notes.append(f"fields that cannot be columns are kept in _rescued: {shown}{more}")
         if look.watchful and not made.watchful:
-            self._notes.append(
-                f"WARNING: the records have brought more than {MOST_ADDED:,} fields, or names that no column can have. "
-                "No more columns are added from now on: other new fields are kept in _rescued. "
-                "If the names are values, declare the object that has them as MAP<STRING, …>"
-            )
+            self._notes.append(no_more_columns("records", "kept in _rescued", MOST_ADDED))
 
     def _opened(self, look: Look, *, watch: bool) -> Function:
         self._let_go()
@@ -338,42 +345,6 @@ def as_it_is(field: StructField, there: DataType | None) -> StructField:
     return StructField(field.name, there, metadata=mark)
 
 
-def bounded(old: StructType, new: StructType, room: int) -> StructType:
-    """`old` with what only `new` has, at most `room` fields more, those of objects counted; by name, so that the same
-    records always give the same."""
-    left = [max(room, 0)]
-    return _grown_by(old, new, left)
-
-
-def _grown_by(old: StructType, new: StructType, left: list[int]) -> StructType:
-    theirs = {field.name.casefold(): field for field in new.fields}
-    fields = [
-        StructField(
-            field.name,
-            _wider(field.dataType, theirs[field.name.casefold()].dataType, left),
-            field.nullable,
-            field.metadata,
-        )
-        if field.name.casefold() in theirs
-        else field
-        for field in old.fields
-    ]
-    mine = {field.name.casefold() for field in old.fields}
-    for field in sorted(new.fields, key=lambda field: field.name):
-        if field.name.casefold() not in mine and _size(field.dataType) + 1 <= left[0]:
-            left[0] -= _size(field.dataType) + 1
-            fields.append(StructField(field.name, field.dataType, metadata=field.metadata))
-    return StructType(fields)
-
-
-def _wider(old: DataType, new: DataType, left: list[int]) -> DataType:
-    if isinstance(old, StructType) and isinstance(new, StructType):
-        return _grown_by(old, new, left)
-    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        return ArrayType(_wider(old.elementType, new.elementType, left), old.containsNull)
-    return old
-
-
 def lacking(found: StructType, schema: StructType, path: str = "") -> list[str]:
     """The paths of fields that the schema has no place for, by their exact names: to JSON, id and ID are two."""
     known = {field.name: field.dataType for field in schema.fields}
@@ -391,15 +362,6 @@ def lacking(found: StructType, schema: StructType, path: str = "") -> list[str]:
         if isinstance(theirs, StructType) and isinstance(mine, StructType):
             missing += lacking(theirs, mine, f"{here}.")
     return missing
-
-
-def _size(kind: DataType) -> int:
-    """How many fields there are within a type."""
-    if isinstance(kind, StructType):
-        return sum(1 + _size(field.dataType) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _size(kind.elementType)
-    return _size(kind.valueType) if isinstance(kind, MapType) else 0
 
 
 def _unwanted(table: str, names: Sequence[str]) -> Terminal:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.spec.finding import Finding, Wrong, did_you_mean, shown
 from penstock.spec.part import text_values
+from penstock.spec.schema import Struct, column_key
 
 ONLY_WITH_STRING_PAYLOAD = ("key_binary", "value_binary")
 CANONICAL = (
@@ -22,7 +23,11 @@ CANONICAL = (
     "ingestion_timestamp",
 )
 _REFUSED_BY_DELTA = " ,;{}()\n\t="
-_RESERVED = ("_change_type", "_commit_version", "_commit_timestamp", "_metadata")
+CHANGE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
+"""What Delta adds to the rows of a change feed: no table that has one can have such columns of its own."""
+METADATA = ("_metadata", "_tmp_metadata_row_index")
+"""How Spark calls the file of a row and its place in it: a column of that name hides them."""
+RESERVED_BY_SPARK = (*CHANGE_FEED, *METADATA)
 
 
 def renamed(value: Any) -> dict[str, str]:
@@ -38,13 +43,23 @@ def renamed(value: Any) -> dict[str, str]:
         elif refused := [sign for sign in name if sign in _REFUSED_BY_DELTA or sign == "`" or not sign.isprintable()]:
             message = f"{shown(name)} cannot name a column: Delta refuses {refused[0]!r}"
             findings.append(Finding((canonical,), message, "write letters, digits and underscores"))
-        elif name.casefold() in _RESERVED:
+        elif column_key(name) in RESERVED_BY_SPARK:
             findings.append(
                 Finding((canonical,), f"{shown(name)} is a name that Delta keeps for itself", "write another")
             )
     if findings:
         raise Wrong(findings)
     return {canonical: str(name) for canonical, name in names.items()}
+
+
+def reserved_findings(schema: Struct, *, change_feed: bool) -> Iterator[Finding]:
+    """Columns that a table cannot be read with. Those of a change feed are in the way where there is one."""
+    taken = RESERVED_BY_SPARK if change_feed else METADATA
+    for column in schema.fields:
+        if column_key(column.name) in taken:
+            whose = "Delta's change feed" if column_key(column.name) in CHANGE_FEED else "Spark"
+            message = f"the column '{column.name}' has a name that {whose} keeps for itself"
+            yield Finding((), message, "leave it out, or keep it under another name: `sql: SELECT …, x AS …`")
 
 
 def table_columns(renames: Mapping[str, str], payload: str) -> dict[str, str]:
@@ -63,7 +78,7 @@ def clashes(renames: Mapping[str, str], payload: str) -> list[Finding]:
             findings.append(Finding((canonical,), f"payload: binary has no column '{canonical}'", hint, at_key=True))
     taken: dict[str, str] = {}
     for canonical, name in sorted(columns.items(), key=lambda pair: pair[0] in renames):
-        other = taken.setdefault(name.casefold(), canonical)
+        other = taken.setdefault(column_key(name), canonical)
         if other != canonical:
             message = f"'{name}' would be the name of two columns: {other} and {canonical}"
             findings.append(Finding((canonical,), message, "give each its own; capitals do not make a difference"))

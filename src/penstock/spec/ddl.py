@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from penstock.spec.schema import Array, BadType, Column, Map, Scalar, Struct, Type, scalar
+from penstock.spec.schema import Array, BadType, Column, Map, Scalar, Struct, Type, column_key, scalar
 
 _TOKEN = re.compile(
     r"""\s+|--[^\n]*|/\*.*?\*/|(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
@@ -59,10 +59,10 @@ class _Reader:
             if token is None and not columns:
                 raise self._bad("there are no columns", _EXAMPLE)
             column = self._column(nested=nested)
-            if column.name.casefold() in taken:
+            if column_key(column.name) in taken:
                 message = f"the column '{column.name}' is there twice"
                 raise self._bad(message, "give each its own name; capitals make no difference", token)
-            taken[column.name.casefold()] = column.name
+            taken[column_key(column.name)] = column.name
             columns.append(column)
             following = self._peek()
             if following is not None and following.text == ",":

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock.spec.cluster import KafkaCluster, security_files
+from penstock.spec.columns import reserved_findings
 from penstock.spec.finding import Finding, Wrong, shown
 from penstock.spec.finding import Path as TreePath
 from penstock.spec.folder import FilesFrom, schema_findings
 from penstock.spec.routine import find_routine
+from penstock.spec.schema import Struct
 from penstock.spec.schema_file import load_schema
 from penstock.spec.stages import Decode, decode_schema_findings
 from penstock.spec.table import Table
@@ -34,25 +36,33 @@ def jar_findings(jars: tuple[str, ...], root: Path) -> Iterator[Finding]:
 def table_file_findings(name: str, table: Table, root: Path) -> Iterator[Finding]:
     path = ("tables", name)
     if table.decode is not None and table.decode.schema_ is not None:
-        yield from _tried((*path, "decode", "schema"), _checked_columns, table.decode, root)
+        yield from _tried((*path, "decode", "schema"), _checked_columns, table, table.decode, root)
     if isinstance(table.source, FilesFrom) and table.source.schema_ is not None:
-        yield from _tried((*path, "from", "schema"), _checked_schema, table.source, root)
+        yield from _tried((*path, "from", "schema"), _checked_schema, table, table.source, root)
     if table.transform is not None:
         yield from _tried((*path, "transform"), _checked_function, table.transform, root, table, "lookup")
     if table.stream is not None:
         yield from _tried((*path, "stream"), _checked_function, table.stream, root, table, "stream")
 
 
-def _checked_columns(decode: Decode, root: Path) -> None:
-    found = decode_schema_findings(decode, load_schema(decode.schema_ or "", root))
+def _checked_columns(table: Table, decode: Decode, root: Path) -> None:
+    schema = load_schema(decode.schema_ or "", root)
+    found = [*decode_schema_findings(decode, schema), *_reserved(table, schema)]
     if found:
         raise Wrong(found)
 
 
-def _checked_schema(source: FilesFrom, root: Path) -> None:
-    found = list(schema_findings(source, load_schema(source.schema_ or "", root)))
+def _checked_schema(table: Table, source: FilesFrom, root: Path) -> None:
+    schema = load_schema(source.schema_ or "", root)
+    found = [*schema_findings(source, schema), *_reserved(table, schema)]
     if found:
         raise Wrong(found)
+
+
+def _reserved(table: Table, schema: Struct) -> Iterator[Finding]:
+    """Of columns that a transform makes nothing is known here."""
+    if table.transform is None and table.sql is None:
+        yield from reserved_findings(schema, change_feed=table.write.has_change_feed or table.write.merge is not None)
 
 
 def _checked_function(written: str, root: Path, table: Table, others: str) -> None:

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 from penstock.spec.finding import Finding, Wrong, did_you_mean, shown, wrong
 from penstock.spec.lake import lake_uri
 from penstock.spec.part import Part, one_of, text_values
-from penstock.spec.schema import Scalar, Struct
+from penstock.spec.schema import Scalar, Struct, column_key
 
 FORMATS = ("json", "csv", "parquet")
 _ENDINGS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
@@ -117,7 +117,7 @@ class FilesFrom(Part):
 def schema_findings(source: FilesFrom, schema: Struct) -> Iterator[Finding]:
     """What is wrong with a schema that was given for such files."""
     for column in schema.fields:
-        if column.name.casefold() in RESERVED or column.name.startswith("__"):
+        if column_key(column.name) in RESERVED or column.name.startswith("__"):
             yield Finding((), f"the column '{column.name}' is Penstock's own", "give it another name")
         elif source.format == "csv" and not isinstance(column.type, Scalar):
             yield Finding((), f"'{column.name}': a field of a CSV file cannot be {column.type}", "write STRING")

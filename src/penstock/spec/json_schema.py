@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.spec.ddl import BadSchema
-from penstock.spec.schema import Array, BadType, Column, Map, Scalar, Struct, Type, scalar
+from penstock.spec.schema import Array, BadType, Column, Map, Scalar, Struct, Type, column_key, scalar
 
 _PLAIN = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "STRING"}
 _FORMATS = {"date-time": "TIMESTAMP", "date": "DATE"}
@@ -58,9 +58,9 @@ class _Reader:
         columns: list[Column] = []
         taken: set[str] = set()
         for name, below in properties.items():
-            if name.casefold() in taken:
+            if column_key(name) in taken:
                 raise BadSchema(f"{path}.{name}: two names that differ only in capitals", "a table holds one of them")
-            taken.add(name.casefold())
+            taken.add(column_key(name))
             kind = self.type(below, f"{path}.{name}", depth + 1)
             columns.append(Column(name, kind, name in required and not self._may_be_null(below)))
         return Struct(tuple(columns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -123,6 +124,15 @@ def _within(kind: Type) -> Iterator[Column]:
             yield from _within(element)
         case Map(_, value):
             yield from _within(value)
+
+
+_DOTTED_I = re.compile("i\u0307+")
+
+
+def column_key(name: str) -> str:
+    """Two columns are one if these are equal. Spark compares names by Java's `equalsIgnoreCase`, Delta by their lower
+    case: to the one `id`, `\u0131d` and `\u0130d` are the same name, to the other `\u0130d` and `i\u0307d`."""
+    return _DOTTED_I.sub("i", name.upper().casefold())
 
 
 def _quoted(name: str) -> str:

@@ -41,6 +41,10 @@ class Write(Part):
         return data
 
     @property
+    def has_change_feed(self) -> bool:
+        return self.change_feed or self.properties.get("delta.enableChangeDataFeed", "").casefold() == "true"
+
+    @property
     def append_only(self) -> bool:
         return self.properties.get("delta.appendOnly", "").casefold() == "true"
 

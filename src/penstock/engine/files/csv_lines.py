@@ -35,7 +35,7 @@ from penstock.engine.stages.decode import PARSED, Decoded
 from penstock.engine.stages.json import RESCUED
 from penstock.plan.files import FilesSource
 from penstock.plan.stages import DecodePlan
-from penstock.spec.schema import Struct
+from penstock.spec.schema import Struct, column_key
 
 _FIELDS, _OTHERS = "__fields", "__others"
 _INFERENCE = {
@@ -191,15 +191,16 @@ def _ordered(fields: Column, head: Head, names: Sequence[str]) -> Column:
     """The fields of a line as the decoder wants them; those that it does not ask for as JSON."""
     places: dict[str, int] = {}
     others: list[Column] = []
-    wanted = {name.casefold() for name in names}
+    wanted = {column_key(name) for name in names}
     for place, name in enumerate(head.names):
-        if name.casefold() in wanted and name.casefold() not in places:
-            places[name.casefold()] = place
+        if column_key(name) in wanted and column_key(name) not in places:
+            places[column_key(name)] = place
         else:
             others.append(fields[f"_{place}"].alias(name))
     nothing = F.lit(None).cast("string")
     parts = [
-        (fields[f"_{places[name.casefold()]}"] if name.casefold() in places else nothing).alias(name) for name in names
+        (fields[f"_{places[column_key(name)]}"] if column_key(name) in places else nothing).alias(name)
+        for name in names
     ]
     rest = F.nullif(F.to_json(F.struct(*others)), F.lit("{}")) if others else nothing
     ordered = F.struct(*parts, fields[CORRUPT].alias(CORRUPT), rest.alias(_OTHERS))
@@ -220,13 +221,13 @@ def _roomy(kind: DataType) -> DataType:
 
 def _united(one: StructType, other: StructType) -> StructType:
     """The columns of both, each with a type that holds the values of both: what is neither is text."""
-    theirs = {field.name.casefold(): field.dataType for field in other.fields}
+    theirs = {column_key(field.name): field.dataType for field in other.fields}
     fields = [
-        StructField(field.name, _wider(field.dataType, theirs.get(field.name.casefold(), NullType())))
+        StructField(field.name, _wider(field.dataType, theirs.get(column_key(field.name), NullType())))
         for field in one.fields
     ]
     mine = folded(one.names)
-    return StructType([*fields, *(field for field in other.fields if field.name.casefold() not in mine)])
+    return StructType([*fields, *(field for field in other.fields if column_key(field.name) not in mine)])
 
 
 def _wider(one: DataType, other: DataType) -> DataType:

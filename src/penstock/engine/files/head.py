@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from penstock.engine.files.names import location_of
 from penstock.engine.stages.json import own_class
 from penstock.plan.files import FilesSource
+from penstock.spec.schema import column_key
 
 BOM = "\ufeff"
 _AT_ONCE = 8
@@ -40,14 +41,14 @@ class Head:
     @property
     def names(self) -> tuple[str, ...]:
         """The same, each once: a name that is there before has its number behind it."""
-        taken = {name.casefold() for name in self.plain}
+        taken = {column_key(name) for name in self.plain}
         found: dict[str, str] = {}
         for name in self.plain:
             unique, number = name, 1
-            while unique.casefold() in found or (number > 1 and unique.casefold() in taken):
+            while column_key(unique) in found or (number > 1 and column_key(unique) in taken):
                 number += 1
                 unique = f"{name}_{number}"
-            found[unique.casefold()] = unique
+            found[column_key(unique)] = unique
         return tuple(found.values())
 
 

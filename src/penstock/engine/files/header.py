@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from penstock.engine.files.head import Head
 from penstock.errors import Terminal
+from penstock.spec.schema import column_key
 
 _VALUE = re.compile(
     r"""[-+]?[$€£]?\s*(?:\d[\d\s,._']*|\.\d+)(?:[eE][-+]?\d+)?\s*[%$€£]?   # a number
@@ -40,7 +41,7 @@ def why_no_header(head: Head, known: Collection[str]) -> str | None:
     """`known`: the columns of the table, without capitals. None if the line is a header."""
     if (fault := _fault(head)) is not None:
         return fault
-    unknown = [cell for cell, name in zip(head.cells, head.names, strict=True) if name.casefold() not in known]
+    unknown = [cell for cell, name in zip(head.cells, head.names, strict=True) if column_key(name) not in known]
     if len(unknown) == len(head.cells):
         return f"its first line names none of the table's columns: {_shown(head)}"
     values = [cell for cell in unknown if is_value(cell)]
@@ -53,9 +54,9 @@ def doubled(head: Head, known: Collection[str]) -> str | None:
     """A column of the table that a header names twice."""
     seen: set[str] = set()
     for name in head.plain:
-        if name.casefold() in seen and name.casefold() in known:
+        if column_key(name) in seen and column_key(name) in known:
             return name
-        seen.add(name.casefold())
+        seen.add(column_key(name))
     return None
 
 
@@ -106,7 +107,7 @@ def establish(heads: Mapping[str, Head], folder: str, table: str) -> Established
 
 def _looks_like_names(head: Head) -> bool:
     cells = [cell for cell in head.cells if cell.strip()]
-    same = len(cells) > 1 and len({cell.casefold() for cell in cells}) == 1
+    same = len(cells) > 1 and len({column_key(cell) for cell in cells}) == 1
     return _fault(head) is None and bool(cells) and not same and not any(map(is_value, cells))
 
 
@@ -114,7 +115,7 @@ def _alike(heads: Mapping[str, Head]) -> list[list[str]]:
     """Files whose headers have a name in common, directly or through others; the oldest first."""
     groups: list[tuple[set[str], list[str]]] = []
     for file, head in heads.items():
-        names, files = {name.casefold() for name in head.plain if name}, [file]
+        names, files = {column_key(name) for name in head.plain if name}, [file]
         apart = []
         for theirs, others in groups:
             if theirs & names:
@@ -137,4 +138,4 @@ def _shown(head: Head) -> str:
 
 
 def folded(names: Sequence[str]) -> set[str]:
-    return {name.casefold() for name in names}
+    return {column_key(name) for name in names}

@@ -13,7 +13,18 @@ from pyspark.sql.types import StructType
 from penstock.engine.files.format import Format, Look
 from penstock.engine.files.formats import open_format
 from penstock.engine.files.listing import File, list_files
-from penstock.engine.files.types import any_for_nothing, merged, mixed, spark_schema, told, usable
+from penstock.engine.files.types import (
+    MOST_ADDED,
+    any_for_nothing,
+    bounded,
+    merged,
+    mixed,
+    no_more_columns,
+    size_of,
+    spark_schema,
+    told,
+    usable,
+)
 from penstock.engine.files.unreadable import find_unreadable, is_about_files
 from penstock.engine.store import Store
 from penstock.errors import PenstockError, Transient
@@ -34,11 +45,19 @@ class FileSchema:
         document = self._document()
         kept = StructType.fromJson(document["schema"]) if document else StructType()
         if self._source.schema is not None:
-            return Look(merged(spark_schema(self._source.schema), kept), self._left_out(document))
+            return self._look(merged(spark_schema(self._source.schema), kept), document)
         if document is None:
-            kept = self._infer()
-            self.keep(Look(kept))
-        return Look(kept, self._left_out(document))
+            self.keep(self._infer())
+            document = self._document() or {}
+            kept = StructType.fromJson(document["schema"])
+        return self._look(kept, document)
+
+    def declared_fields(self, schema: StructType) -> int:
+        """How many fields of the schema, those of objects counted, were given or inferred at first; the others were
+        added."""
+        if self._source.schema is not None:
+            return size_of(spark_schema(self._source.schema))
+        return int((self._document() or {}).get("first", size_of(schema)))
 
     def story(self) -> list[str]:
         """Of a schema that was inferred: what it is and where it comes from, for a person."""
@@ -63,9 +82,14 @@ class FileSchema:
         document = {
             "columns": told(look.schema),
             "left_out": list(look.left_out),
+            "full": not look.watchful,
             "schema": look.schema.jsonValue(),
         }
-        inferred = self._inferred_from or (self._document() or {}).get("inferred")
+        before = self._document() or {}
+        if self._source.schema is None:
+            first = StructType.fromJson(before["schema"]) if before else look.schema
+            document["first"] = before.get("first", size_of(first))
+        inferred = self._inferred_from or before.get("inferred")
         if inferred is not None:
             document["inferred"] = inferred
         self._store.write(self._source.stored, json.dumps(document, indent=1, ensure_ascii=False))
@@ -74,10 +98,12 @@ class FileSchema:
         document = json.loads(self._store.read(self._source.stored) or "null")
         return document if isinstance(document, dict) else None
 
-    def _left_out(self, document: dict[str, Any] | None) -> tuple[str, ...]:
-        return tuple(document["left_out"]) if document else ()
+    def _look(self, schema: StructType, document: dict[str, Any] | None) -> Look:
+        kept = document or {}
+        full = self._source.new_fields == "add" and kept.get("full", False)
+        return Look(schema, tuple(kept.get("left_out", ())), not full)
 
-    def _infer(self) -> StructType:
+    def _infer(self) -> Look:
         files = {file.name: file for file in _sample(list_files(self._spark, self._source, self._table).files)}
         names = list(files)
         try:
@@ -92,7 +118,7 @@ class FileSchema:
             if not broken:
                 raise
             found = self._inferred(files, [name for name in names if name not in broken])
-        if not found.fields:
+        if not found.schema.fields:
             raise Transient(
                 f"there are no files in {self._source.folder} yet to infer a schema from",
                 where=self._table,
@@ -100,21 +126,26 @@ class FileSchema:
             )
         return found
 
-    def _inferred(self, files: Mapping[str, File], names: Sequence[str]) -> StructType:
+    def _inferred(self, files: Mapping[str, File], names: Sequence[str]) -> Look:
         if not names:
-            return StructType()
+            return Look(StructType())
         established = self.format.establish(names, self._table)
         found = self.format.infer(established.names)
-        schema = usable(found if self._source.new_fields == "add" else any_for_nothing(found))
+        schema = whole = usable(found if self._source.new_fields == "add" else any_for_nothing(found))
+        remarks = list(established.remarks)
+        if self._source.format == "json" and size_of(whole) > MOST_ADDED:  # others name their columns themselves
+            schema = bounded(StructType(), whole, MOST_ADDED)
+            others = "kept in _rescued" if self._source.new_fields == "rescue" else "left out"
+            remarks.append(no_more_columns("files", others, MOST_ADDED))
         self._inferred_from = {
             "files": len(established.names),
             "first": established.names[0] if established.names else None,
             "records": self.format.sampled,
             "bytes": sum(files[name].size for name in established.names),
             "mixed": mixed(schema),
-            "remarks": established.remarks,
+            "remarks": remarks,
         }
-        return schema
+        return Look(schema, watchful=schema == whole)
 
 
 def _sample(files: Sequence[File]) -> list[File]:

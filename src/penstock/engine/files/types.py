@@ -7,11 +7,16 @@ from typing import cast
 
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, NullType, StringType, StructField, StructType
 
+from penstock.spec.columns import RESERVED_BY_SPARK
 from penstock.spec.folder import RESERVED
-from penstock.spec.schema import AnyJson, Array, Column, Map, Scalar, Struct, Type, scalar
+from penstock.spec.schema import AnyJson, Array, Column, Map, Scalar, Struct, Type, column_key, scalar
 
 ANY_JSON = "json_text"
 """In the metadata of a STRING: it takes any JSON value, as its text. Its value says which kinds were found."""
+MOST_ADDED = 1_000
+"""Fields, those within objects too, that become columns of one table by themselves. A producer that makes up names must
+not make a table without end."""
+MOST_LEFT_OUT = 1_000
 _REFUSED_BY_DELTA = frozenset(" ,;{}()\n\t=")
 
 
@@ -43,7 +48,7 @@ def _type(kind: DataType) -> Type:
 
 
 def can_be_column(name: str, *, nested: bool = False) -> bool:
-    own = not nested and (name.casefold() in RESERVED or name.startswith("__"))
+    own = not nested and (column_key(name) in (*RESERVED, *RESERVED_BY_SPARK) or name.startswith("__"))
     return bool(name) and not own and not any(sign in _REFUSED_BY_DELTA for sign in name)
 
 
@@ -52,7 +57,7 @@ def usable(schema: StructType, *, nested: bool = False) -> StructType:
     fields: dict[str, StructField] = {}
     for field in schema.fields:
         if can_be_column(field.name, nested=nested) and (kind := _usable(field.dataType)) is not None:
-            fields.setdefault(field.name.casefold(), StructField(field.name, kind, field.nullable, field.metadata))
+            fields.setdefault(column_key(field.name), StructField(field.name, kind, field.nullable, field.metadata))
     return StructType(list(fields.values()))
 
 
@@ -76,23 +81,23 @@ def _usable(kind: DataType) -> DataType | None:
 def merged(old: StructType, new: StructType) -> StructType:
     """`old` with the fields that only `new` has, also within objects; a type that is there stays. Capitals make no
     difference, and what is new may be missing."""
-    theirs = {field.name.casefold(): field for field in new.fields}
+    theirs = {column_key(field.name): field for field in new.fields}
     fields = [
         StructField(
             field.name,
-            _merged(field.dataType, theirs[field.name.casefold()].dataType)
-            if field.name.casefold() in theirs
+            _merged(field.dataType, theirs[column_key(field.name)].dataType)
+            if column_key(field.name) in theirs
             else field.dataType,
             field.nullable,
             field.metadata,
         )
         for field in old.fields
     ]
-    mine = {field.name.casefold() for field in old.fields}
+    mine = {column_key(field.name) for field in old.fields}
     fields += [
         StructField(field.name, field.dataType, metadata=field.metadata)
         for field in new.fields
-        if field.name.casefold() not in mine
+        if column_key(field.name) not in mine
     ]
     return StructType(fields)
 
@@ -109,8 +114,64 @@ def _merged(old: DataType, new: DataType) -> DataType:
 
 def added(old: StructType, new: StructType) -> StructType:
     """The columns that only `new` has."""
-    mine = {field.name.casefold() for field in old.fields}
-    return StructType([field for field in new.fields if field.name.casefold() not in mine])
+    mine = {column_key(field.name) for field in old.fields}
+    return StructType([field for field in new.fields if column_key(field.name) not in mine])
+
+
+def bounded(old: StructType, new: StructType, room: int) -> StructType:
+    """`old` with what only `new` has, at most `room` fields more, those of objects counted; by name, so that the same
+    records always give the same."""
+    left = [max(room, 0)]
+    return _grown_by(old, new, left)
+
+
+def _grown_by(old: StructType, new: StructType, left: list[int]) -> StructType:
+    theirs = {column_key(field.name): field for field in new.fields}
+    fields = [
+        StructField(
+            field.name,
+            _wider(field.dataType, theirs[column_key(field.name)].dataType, left),
+            field.nullable,
+            field.metadata,
+        )
+        if column_key(field.name) in theirs
+        else field
+        for field in old.fields
+    ]
+    mine = {column_key(field.name) for field in old.fields}
+    for field in sorted(new.fields, key=lambda field: field.name):
+        if column_key(field.name) not in mine and size_of(field.dataType) + 1 <= left[0]:
+            left[0] -= size_of(field.dataType) + 1
+            fields.append(StructField(field.name, field.dataType, metadata=field.metadata))
+    return StructType(fields)
+
+
+def _wider(old: DataType, new: DataType, left: list[int]) -> DataType:
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        return _grown_by(old, new, left)
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        return ArrayType(_wider(old.elementType, new.elementType, left), old.containsNull)
+    if isinstance(old, MapType) and isinstance(new, MapType):
+        return MapType(old.keyType, _wider(old.valueType, new.valueType, left), old.valueContainsNull)
+    return old
+
+
+def size_of(kind: DataType) -> int:
+    """How many fields there are within a type."""
+    if isinstance(kind, StructType):
+        return sum(1 + size_of(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return size_of(kind.elementType)
+    return size_of(kind.valueType) if isinstance(kind, MapType) else 0
+
+
+def no_more_columns(source: str, others: str, most: int) -> str:
+    """What a person is told when the bound is reached. `others`: what becomes of other new fields."""
+    return (
+        f"WARNING: the {source} have brought more than {most:,} fields, or names that no column can have. "
+        f"No more columns are added from now on: other new fields are {others}. "
+        "If the names are values, declare the object that has them as MAP<STRING, …>"
+    )
 
 
 def without(schema: StructType, names: Collection[str]) -> StructType:

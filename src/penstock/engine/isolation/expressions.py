@@ -14,7 +14,6 @@ from pyspark.sql.classic.column import Column as JvmColumn
 
 from penstock.errors import SetupError
 
-
 _MAKES_MAPS = re.compile(r"\b(map|map_from_arrays|map_from_entries|map_concat|str_to_map|transform_keys)\s*\(", re.I)
 
 

@@ -20,6 +20,7 @@ from penstock.errors import PenstockError
 from penstock.ops.verify.again.around import Around, Comparison, answer
 from penstock.ops.verify.again.arrivals import NUMBER, numbered_arrivals
 from penstock.ops.verify.again.content import Content
+from penstock.ops.verify.again.grown import FIELDS, grown_columns
 from penstock.ops.verify.again.held import Held, Sides, hold
 from penstock.ops.verify.again.kinds import holds as holds_kind
 from penstock.ops.verify.again.kinds import unsteady
@@ -76,16 +77,19 @@ def _coordinates(table: TablePlan, there: DataFrame) -> list[str] | None:
 def _sides(around: Around, there: DataFrame, made: SourceRows) -> Sides:
     """What both sides are compared by, under names that are the same on both."""
     table = around.table
-    taken = {name.casefold() for name in made.rows.columns}
+    grown = grown_columns(around, there)
+    there, rows = grown.of(there), grown.of(made.rows)
+    taken = {name.casefold() for name in rows.columns}
     unlike = {SOURCE, *([table.columns["ingestion_timestamp"]] if _stamps(table) else [])}
-    values = [name for name in there.columns if name.casefold() in taken and name not in unlike]
+    same = [name for name in there.columns if name.casefold() in taken and name not in unlike and name != FIELDS]
+    values = grown.values(same)
     places = _coordinates(table, there)
     dedupe = table.stages is not None and table.stages.dedupe is not None
     if places is None or (table.stages is not None and table.stages.transform is not None):
-        return _counted(there, made.rows, values, places or [], dedupe)
+        return _counted(there, rows, values, places or [], dedupe)
     keys = [f"place_{n}" for n in range(len(places))]
     names = [*(f"{place} AS {key}" for place, key in zip(places, keys, strict=True)), *map(quote, values)]
-    should = made.rows.selectExpr(*names)
+    should = rows.selectExpr(*names)
     here = there.selectExpr(*names)
     if dedupe:
         should = should.join(here.select(*keys), keys, "left_semi")

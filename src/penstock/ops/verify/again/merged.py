@@ -20,6 +20,7 @@ from penstock.engine.stages.coordinates import SOURCE
 from penstock.errors import Terminal
 from penstock.ops.verify.again.around import Around, Comparison, answer
 from penstock.ops.verify.again.content import Content
+from penstock.ops.verify.again.grown import FIELDS, grown_columns
 from penstock.ops.verify.again.held import Held, Sides, hold
 from penstock.ops.verify.again.kinds import shown, unsteady
 from penstock.ops.verify.again.living import living_rows, own_values
@@ -31,6 +32,7 @@ from penstock.plan.model import KafkaSource
 from penstock.plan.quarantine import quarantine_of
 from penstock.plan.stages import MergePlan
 from penstock.spec.merge import OWN, VALID
+from penstock.spec.schema import column_key
 
 SEQUENCE = OWN[0]
 FROM, TO, CURRENT = VALID
@@ -68,7 +70,11 @@ def check_merged(around: Around, content: Content) -> list[Check]:
         except Terminal as error:
             return [_unproven(check, doubled, error.message)]
         values = [name for name in own_values(there.columns, merge) if _has(made.rows, name)]
-        changes = _changes(made.rows, merge, values)
+        rows = made.rows
+        if not merge.ignore_nulls:  # there a value may be older than the rest of its row
+            grown = grown_columns(around, there)
+            rows, there, values = grown.of(rows), grown.of(there), grown.values(values)
+        changes = _changes(rows, merge, values)
         folded = _fold(around, there, changes, merge, values)
         check.remarks += folded.remarks
         loose = [name for name in folded.values if unsteady(there.schema[name].dataType)]
@@ -80,11 +86,11 @@ def check_merged(around: Around, content: Content) -> list[Check]:
         content.excuses += made.excuses
         if _came_back(around, merge, held, changes):
             content.excuses.append("rows came back after `keep_deleted` had removed what remembered their delete")
-        rows = answer(around, check, Comparison(with_doubled(held, doubled), sample), content, loose)
+        told = answer(around, check, Comparison(with_doubled(held, doubled), sample), content, loose)
         marks = [f"{mine} AS {name}" for mine, name in ((_S, "s"), (_P, "p"), (_DEAD, "dead"), (_ALL, "all"))]
         deletes = changes.selectExpr(*(f"{quote(key)} AS {quote(key)}" for key in merge.keys), *marks)
         tombstones = check_tombstones(around, content, deletes, sample)
-        return [rows, *([tombstones] if tombstones is not None else [])]
+        return [told, *([tombstones] if tombstones is not None else [])]
 
 
 def _upstream(around: Around) -> str:
@@ -158,7 +164,9 @@ def with_doubled(held: Held, doubled: list[Differing]) -> Held:
 
 
 def _fold(around: Around, there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:
-    lacking = [name for name in own_values(there.columns, merge) if name not in values]
+    instead = grown_columns(around, there).names if FIELDS in values else frozenset()
+    others = [name for name in own_values(there.columns, merge) if column_key(name) not in instead]
+    lacking = [name for name in others if name not in values]
     remarks = (f"not compared, the changes have no such column: {', '.join(lacking)}",) if lacking else ()
     if merge.snapshot is not None:
         found = _newest_extract(around, there, changes, merge, values)

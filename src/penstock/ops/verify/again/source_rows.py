@@ -14,6 +14,7 @@ from penstock.engine.files.function import staged_table
 from penstock.engine.files.listing import list_files
 from penstock.engine.files.reader import FilesReader
 from penstock.engine.forget.suppression import Suppression
+from penstock.engine.grow import GrownSchema, grows, stages_for
 from penstock.engine.kafka.admin import Admin
 from penstock.engine.kafka.reader import KafkaReader
 from penstock.engine.lookups import Lookups
@@ -54,7 +55,8 @@ def source_rows(around: Around, content: Content) -> SourceRows:
     if table.stages is None:
         landed = bronze.rows(rows, table, entry.pins) if table.columns else rows
         return SourceRows(suppression.own(landed), covered, changed_upstream(around))
-    stages = StagedTable(table)
+    grown = grows(table)
+    stages = stages_for(table, GrownSchema(table, around.store).require(), "look") if grown else StagedTable(table)
     lookups = Lookups(table, around.store).read(around.spark, entry.pins)
     made = stages.make(_without_failed(around, rows), entry.pins, lookups)
     return SourceRows(suppression.own(made.rows), covered, list(_excuses(around, content, stages)))
@@ -136,6 +138,8 @@ def _excuses(around: Around, content: Content, stages: StagedTable) -> list[str]
     plan, merge = around.table.stages, around.table.write.merge
     assert plan is not None
     found = changed_upstream(around)
+    if plan.transform is not None and plan.decode is not None and plan.decode.new_fields == "add":
+        found.append("its records may have brought columns since they were read, and its transform depends on them")
     if stages.depends_on_the_moment:
         found.append("its Python function may give other rows each time")
     texts = [one.check for one in plan.expect] + ([plan.transform.sql or ""] if plan.transform is not None else [])

@@ -33,18 +33,21 @@ import org.apache.spark.sql.types.StructType;
  * of records, however they are divided, give the same: nothing depends on their order.
  *
  * Values of different kinds, an object and a number say, have no common type but their text: such a field is a STRING
- * with the mark TEXT, which says the kinds. So are numbers that neither a DOUBLE nor a DECIMAL holds. A list whose
- * elements are of different kinds is such a field as a whole.
+ * with the mark TEXT, which says the kinds. So are numbers that neither a DOUBLE nor a DECIMAL holds, and objects and
+ * lists at the deepest level that a column may have. A list whose elements are such is such a field as a whole.
  */
 public final class Inference implements Serializable {
   /** In the metadata of a field: it takes any value, as its JSON text. */
   public static final String TEXT = "json_text";
   private static final int MOST_FIELDS = 10_000; // of one object: more of them are no columns
+  /** Levels of objects and lists within a record: Spark, Delta and Python walk through types by recursion. */
+  private static final int DEEPEST = 30;
   private static final int MOST_DIGITS = 38;
   private static final long EXACT = 1L << 53;
   private static final long MOST_EXPONENT = 400;
 
   private boolean text, truth, whole, fraction, object, list;
+  private boolean tooDeep;
   private boolean beyondLong, beyondExact, beyondDouble;
   private int digits, scale;
   private final TreeMap<String, Inference> fields = new TreeMap<>();
@@ -77,7 +80,7 @@ public final class Inference implements Serializable {
       Record record = new Record(parser, bytes, false, Set.of());
       record.openObject();
       Inference one = new Inference();
-      one.read(parser);
+      one.read(record, 0);
       record.refuseMore("object");
       merge(one);
       records++;
@@ -96,32 +99,44 @@ public final class Inference implements Serializable {
     return struct().json();
   }
 
-  private void read(JsonParser parser) throws IOException {
+  private void read(Record record, int depth) throws IOException {
+    JsonParser parser = record.parser;
     switch (parser.currentToken()) {
       case VALUE_NULL -> { }
       case VALUE_STRING -> text = true;
       case VALUE_TRUE, VALUE_FALSE -> truth = true;
-      case START_OBJECT -> object(parser);
-      case START_ARRAY -> {
-        list = true;
-        element = new Inference();
-        while (parser.nextToken() != JsonToken.END_ARRAY) {
-          element.read(parser);
+      case START_OBJECT, START_ARRAY -> {
+        boolean isObject = parser.currentToken() == JsonToken.START_OBJECT;
+        object |= isObject;
+        list |= !isObject;
+        if (depth > DEEPEST) {
+          tooDeep |= record.skip();
+        } else if (isObject) {
+          object(record, depth);
+        } else {
+          element = element == null ? new Inference() : element;
+          while (parser.nextToken() != JsonToken.END_ARRAY) {
+            element.read(record, depth + 1);
+          }
         }
       }
       default -> number(parser.getText());
     }
   }
 
-  private void object(JsonParser parser) throws IOException {
-    object = true;
+  private void object(Record record, int depth) throws IOException {
+    JsonParser parser = record.parser;
     Set<String> names = new HashSet<>();
     for (String name; (name = parser.nextFieldName()) != null; ) {
       if (!names.add(name)) {
         throw new Fault("duplicate_field", name);
       }
       parser.nextToken();
-      fields.computeIfAbsent(name, missing -> new Inference()).read(parser);
+      if (Record.hasHalves(name)) {
+        record.skip();
+      } else {
+        fields.computeIfAbsent(name, missing -> new Inference()).read(record, depth + 1);
+      }
     }
     bound();
   }
@@ -130,9 +145,7 @@ public final class Inference implements Serializable {
     boolean isWhole = written.indexOf('.') < 0 && written.indexOf('e') < 0 && written.indexOf('E') < 0;
     whole |= isWhole;
     fraction |= !isWhole;
-    double near = Double.parseDouble(written);
-    boolean zero = written.chars().takeWhile(one -> one != 'e' && one != 'E').noneMatch(one -> one >= '1' && one <= '9');
-    beyondDouble |= Double.isInfinite(near) || (near == 0 && !zero);
+    beyondDouble |= Numbers.real(written.toCharArray(), 0, written.length()) == Texts.UNFIT;
     if (written.length() > MOST_EXPONENT || exponent(written) > MOST_EXPONENT) {
       digits = MOST_DIGITS + 1;
       beyondLong |= isWhole;
@@ -162,6 +175,7 @@ public final class Inference implements Serializable {
     fraction |= other.fraction;
     object |= other.object;
     list |= other.list;
+    tooDeep |= other.tooDeep;
     beyondLong |= other.beyondLong;
     beyondExact |= other.beyondExact;
     beyondDouble |= other.beyondDouble;
@@ -221,6 +235,9 @@ public final class Inference implements Serializable {
     if (kinds().size() != 1) {
       return kinds().isEmpty() ? DataTypes.NullType : null;
     }
+    if (tooDeep) {
+      return null;
+    }
     if (object) {
       StructType made = struct();
       for (var field : made.fields()) {
@@ -241,12 +258,11 @@ public final class Inference implements Serializable {
     if (!fraction && !beyondLong) {
       return DataTypes.LongType;
     }
-    boolean exact = !fraction || (whole && beyondExact);
-    if (!exact && !beyondDouble) {
+    if (fraction && !beyondDouble && !(whole && beyondExact)) {
       return DataTypes.DoubleType;
     }
     int behind = Math.max(scale, 0);
-    return digits + behind <= MOST_DIGITS && exact ? new DecimalType(MOST_DIGITS, behind) : null;
+    return digits + behind <= MOST_DIGITS ? new DecimalType(MOST_DIGITS, behind) : null;
   }
 
   /** The kinds that were seen, for a person. */
@@ -254,6 +270,13 @@ public final class Inference implements Serializable {
     List<String> kinds = kinds();
     if (kinds.size() > 1) {
       return kinds;
+    }
+    Inference inner = this;
+    while (inner.list && !inner.tooDeep && inner.kinds().size() == 1) {
+      inner = inner.element;
+    }
+    if (inner.tooDeep) {
+      return List.of(kinds.get(0) + " nested deeper than " + DEEPEST + " levels");
     }
     return list ? List.of("array of " + String.join(", ", element.mixed())) : List.of("number of any size");
   }

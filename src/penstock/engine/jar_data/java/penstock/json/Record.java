@@ -209,15 +209,28 @@ final class Record {
   }
 
   void refuseHalves(String text) {
+    int half = half(text);
+    if (half >= 0) {
+      throw new Fault("malformed_json", path(parser.getParsingContext()) + ": half of a character, \\u"
+          + Integer.toHexString(text.charAt(half)));
+    }
+  }
+
+  static boolean hasHalves(String text) {
+    return half(text) >= 0;
+  }
+
+  /** Where half of a character stands, or -1. */
+  private static int half(String text) {
     for (int i = 0; i < text.length(); i++) {
       if (Character.isSurrogate(text.charAt(i))) {
         if (i + 1 == text.length() || !Character.isSurrogatePair(text.charAt(i), text.charAt(i + 1))) {
-          throw new Fault("malformed_json", path(parser.getParsingContext()) + ": half of a character, \\u"
-              + Integer.toHexString(text.charAt(i)));
+          return i;
         }
         i++;
       }
     }
+    return -1;
   }
 
   private int endOfValue() throws IOException {
