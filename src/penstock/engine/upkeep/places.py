@@ -25,7 +25,7 @@ def places(table: TablePlan) -> list[Place]:
     if table.may_reject:
         aside = quarantine_of(table.name, table.uri)
         found.append(Place(aside.table, aside.uri, "quarantine"))
-    if table.write.merge is not None and table.write.merge.deletes:
+    if table.write.merge is not None:  # tombstones stay when its definition no longer deletes
         dead = tombstones_of(table.name, table.uri)
         found.append(Place(dead.table, dead.uri, "tombstones"))
     if isinstance(table.source, FilesSource):
