@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.histories import SCHEMA, Change, latest, random_changes, send, versions
 from tests.integration.merged import Merged, merged_plan
+from tests.integration.replays import replayed
 from tests.integration.runs import log, make_plan, rows, rows_at, run, run_well, whole_chain
 from tests.integration.test_rewind import rewound
+from tests.integration.test_without_locks import by_uri
 
+from penstock.engine import table as table_module
 from penstock.engine.merge.exchange import Exchange
 from penstock.engine.merge.tombstone_table import TombstoneTable
 from penstock.engine.protocol.ledger import read_tail
 from penstock.engine.store import LocalStore
+from penstock.errors import Fenced, Terminal
 from penstock.ops.status import status
 from penstock.plan.merge import TOMBSTONES_PROPERTY
 from penstock.plan.quarantine import tombstones_of
@@ -132,8 +138,11 @@ def _then_die(add: Any) -> Any:
     return added
 
 
-def _dies(*_: Any) -> None:
-    raise RuntimeError("the process ends here")
+def _dies_after_removal(self: Exchange, *given: Any, does: Any = Exchange.commit, seen: bool = True) -> int:
+    version = does(self, *given, seen=seen)
+    if not seen:
+        raise RuntimeError("the process ends here")
+    return int(version)
 
 
 @pytest.mark.parametrize("history", ["scd1", pytest.param("scd2", marks=pytest.mark.deep)])
@@ -153,7 +162,7 @@ def test_a_table_made_before_is_migrated_at_its_next_start(
         assert run(spark, plan).errors
     assert sum(row["_deleted"] for row in rows(plan, "silver.c")) == len(GONE), "they are still where they were"
     with monkeypatch.context() as patched:  # and when they are gone from the table
-        patched.setattr("penstock.engine.merge.tombstone_table.advance", _dies)
+        patched.setattr(Exchange, "commit", _dies_after_removal)
         run(spark, plan)
     heard = run_well(spark, plan)
     assert not any(row["_deleted"] for row in rows(plan, "silver.c"))
@@ -207,6 +216,16 @@ def test_a_table_that_goes_back_has_the_tombstones_of_then(spark: SparkSession, 
     assert _state(plan, "silver.c") == latest(sent)
     assert len(_tombstones(plan, "silver.c")) == len(GONE)
 
+    beside = tombstones_of("silver.c", plan.tables[0].uri).uri
+    spark.sql(f"OPTIMIZE delta.`{beside}`")
+    kept = {Path(one).name for one in spark.read.format("delta").load(beside).inputFiles()}
+    for file in Path(beside).glob("*.parquet"):
+        if file.name not in kept:
+            file.unlink()
+    with pytest.raises(Terminal, match="c__tombstones are no longer there"):
+        rewound(spark, plan, "silver.c", version)
+    assert len(_tombstones(plan, "silver.c")) == len(GONE)
+
 
 @pytest.mark.deep
 @pytest.mark.parametrize("history", ["scd1", "scd2"])
@@ -239,3 +258,113 @@ def test_only_files_that_can_hold_the_keys_are_looked_at(spark: SparkSession, tm
     assert tail is not None
     table.tombstones.drop_old(tail.entry)
     assert len(rows_at(place.uri)) == 10, "none is old enough"
+
+
+@pytest.mark.deep
+def test_tombstones_follow_keys_and_sequences_that_are_widened(spark: SparkSession, tmp_path: Path) -> None:
+    plan = merged_plan(tmp_path, ["id", "part"], schema="evolve")
+    narrow = ["CAST(id AS INT) AS id", "part", "name", "city", "CAST(seq AS INT) AS seq", "op"]
+    table = Merged(spark, plan, narrow)
+    table.write(FIRST)
+    table.write(GONE)
+    table.evolved(plan, ["id", "part", "name", "city", "seq", "op"])
+    more = Change(2**40, "p", "large", None, 2**40, "c")
+    table.write([*LATE, more])
+    table.write([Change(2**40, "p", None, None, 2**41, "d"), Change(0, "p", "late", None, 4, "u")])
+    table.write([Change(2**40, "p", "late", None, 2**40 + 1, "u")])
+    living = spark.read.format("delta").load(plan.uri).collect()  # delta-rs reads no table that was widened
+    made = {(row["id"], row["part"]): {key: row[key] for key in ("name", "city", "seq")} for row in living}
+    assert (made, len(living)) == (latest(table.sent), len(made))
+    dead = spark.read.format("delta").load(tombstones_of(plan.name, plan.uri).uri).collect()
+    assert {row["id"]: row["_sequence"] for row in dead} == {**{one.id: 5 for one in GONE}, 2**40: 2**41}
+
+
+@pytest.mark.deep
+def test_on_an_object_store_tombstones_are_written_also_where_no_batch_was(
+    spark: SparkSession, broker: Any, tmp_path: Path
+) -> None:
+    """By a start after one that read nothing, for a table made before; and by a replay before the first run."""
+    chance = random.Random(6)
+    broker.create_topic("remote", 2)
+    whole = make_plan(tmp_path, broker.bootstrap, {"silver.c": _table("remote")})
+    never = make_plan(tmp_path, broker.bootstrap, {"silver.c": _table("remote", delete_when=None)})
+    sent = send(broker.bootstrap, "remote", [*FIRST, *GONE], 2, chance)
+    run_well(spark, by_uri(never))
+    assert len(_state(never, "silver.c")) == len(FIRST)
+    replayed(spark, whole, "silver.c", remote=True)
+    assert _tombstones(whole, "silver.c") == [(one.id, 5) for one in GONE]
+
+    run_well(spark, by_uri(whole))
+    _as_before(spark, whole.tables[0])
+    assert run_well(spark, by_uri(whole)).heard("tombstones moved")
+    assert _tombstones(whole, "silver.c") == [(one.id, 5) for one in GONE]
+    sent += send(broker.bootstrap, "remote", LATE, 2, chance)
+    run_well(spark, by_uri(whole))
+    assert _state(whole, "silver.c") == latest(sent)
+
+
+@pytest.mark.deep
+def test_a_process_that_takes_over_leaves_the_tombstones_of_a_batch_that_is_committed_meanwhile(
+    spark: SparkSession, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has read the end of the ledger when this one has written its tombstones and not yet its batch."""
+    chance = random.Random(7)
+    broker.create_topic("live", 2)
+    plan = make_plan(tmp_path, broker.bootstrap, {"silver.c": _table("live")})
+    sent = send(broker.bootstrap, "live", FIRST, 2, chance)
+    run_well(spark, by_uri(plan))
+    sent += send(broker.bootstrap, "live", GONE, 2, chance)
+    added, goes_on, first = threading.Event(), threading.Event(), []
+
+    def add(self: TombstoneTable, *given: Any, does: Any = TombstoneTable.add, **more: Any) -> None:
+        does(self, *given, **more)
+        added.set()
+        assert goes_on.wait(60)
+
+    monkeypatch.setattr(TombstoneTable, "add", add)
+    runner = threading.Thread(target=lambda: first.append(run(spark, by_uri(plan))))
+    runner.start()
+    assert added.wait(60)
+
+    def opened(*given: Any, does: Any = table_module.open_generation, **more: Any) -> Any:
+        goes_on.set()
+        runner.join(60)
+        return does(*given, **more)
+
+    monkeypatch.setattr(table_module, "open_generation", opened)
+    run(spark, by_uri(plan))
+    monkeypatch.undo()
+    run_well(spark, by_uri(plan))
+    assert not first[0].errors
+    assert _tombstones(plan, "silver.c") == [(one.id, 5) for one in GONE]
+    sent += send(broker.bootstrap, "live", LATE, 2, chance)
+    run_well(spark, by_uri(plan))
+    assert _state(plan, "silver.c") == latest(sent)
+    whole_chain(plan, "silver.c")
+
+
+@pytest.mark.deep
+def test_without_locks_a_runner_that_was_replaced_writes_no_tombstone(
+    spark: SparkSession, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those that it had written, of a batch that another process has written since, are there once."""
+    chance = random.Random(8)
+    broker.create_topic("replaced", 2)
+    plan = make_plan(tmp_path, broker.bootstrap, {"silver.c": _table("replaced")})
+    sent = send(broker.bootstrap, "replaced", FIRST, 2, chance)
+    run_well(spark, by_uri(plan))
+    sent += send(broker.bootstrap, "replaced", GONE, 2, chance)
+    with monkeypatch.context() as patched:
+        patched.setattr(TombstoneTable, "add", _then_die(TombstoneTable.add))
+        assert run(spark, by_uri(plan)).errors
+    assert len(_tombstones(plan, "silver.c")) == len(GONE)
+    tail = read_tail(log(plan.tables[0]))
+    assert tail is not None
+    old = TombstoneTable(spark, LocalStore(), plan.tables[0], idempotent=True)
+    changed = make_plan(tmp_path, broker.bootstrap, {"silver.c": _table("replaced", delete_when="op = 'x'")})
+    run_well(spark, by_uri(changed))
+    assert _tombstones(plan, "silver.c") == []
+    dead = spark.read.format("delta").option("versionAsOf", old.log.versions()[1]).load(old.uri)
+    with pytest.raises(Fenced):
+        old.add(dead, replace(tail.entry, kind="batch", batch=tail.entry.batch + 1))
+    assert _tombstones(plan, "silver.c") == []

@@ -20,12 +20,14 @@ from penstock.engine.protocol.locks import ProcessLock, lock_path
 from penstock.engine.store import HadoopStore, LocalStore
 from penstock.engine.upkeep import worth
 from penstock.engine.upkeep.memory import read_memory, write_memory
+from penstock.engine.upkeep.session import shared_log
 from penstock.engine.upkeep.turns import alone, held_still
 from penstock.errors import LockHeld, Terminal
 from penstock.ops.care import look_after
 from penstock.ops.optimize.look import look
 from penstock.ops.verify.table import verify
 from penstock.plan.maintenance import MaintenancePlan
+from penstock.plan.quarantine import COMPANIONS
 from penstock.runtime import upkeep
 from penstock.runtime.runner import run_in
 
@@ -105,15 +107,19 @@ def test_files_are_looked_after_on_a_lake_without_locks(spark: SparkSession, pro
     assert spark.read.format("delta").load(table.uri).count() == 5
 
 
-def test_a_commit_beside_a_runner_waits_for_the_lock_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["t", *(f"t{suffix}" for suffix in COMPANIONS)])
+def test_a_commit_beside_a_runner_waits_for_the_lock_of_the_table(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
     """This process holds it as a runner would; the JVM, another process, commits."""
     lake = str(tmp_path)
-    log = tmp_path / "bronze" / "t__quarantine" / "_delta_log"
+    log = tmp_path / "bronze" / name / "_delta_log"
     log.mkdir(parents=True)
     jvm, context = spark.sparkContext._jvm, spark.sparkContext._jsc
     assert jvm is not None
     conf = jvm.org.apache.hadoop.conf.Configuration(context.hadoopConfiguration())
-    conf.set("penstock.lake", lake)
+    for setting, value in shared_log(lake).items():
+        conf.set(setting, value)
     store = jvm.penstock.delta.SharedLog(conf)
 
     def commit(version: int) -> None:

@@ -64,10 +64,11 @@ class HandLog:
         change: bool = True,
         parameters: dict[str, Any] | None = None,
         metrics: dict[str, str] | None = None,
+        time_ms: int | None = None,
     ) -> int:
         """`rows` is the number of rows in each added file."""
         info: dict[str, Any] = {"timestamp": 1_700_000_000_000, "operation": operation}
-        info["inCommitTimestamp"] = 1_700_000_000_000 + self._next
+        info["inCommitTimestamp"] = 1_700_000_000_000 + self._next if time_ms is None else time_ms
         if note is not None:
             info["userMetadata"] = dump(note) if isinstance(note, Entry) else note
         if parameters is not None:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ledgers import HandLog, at, genesis
 from project_file import AWAY
 from tests.integration.unfinished import DONE, STEPS
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
+from penstock.engine.comparison import move_leftovers
+from penstock.engine.protocol.ledger import read_tail
 from penstock.engine.protocol.making import remove_unfinished
 from penstock.engine.store import LocalStore
-from penstock.errors import PenstockError
+from penstock.engine.upkeep.places import places
+from penstock.errors import Conflict, PenstockError
 from penstock.ops import status as status_ops
 from penstock.ops.verify import table as verify_ops
 from penstock.plan.build import build_plan
@@ -123,3 +130,44 @@ def test_what_was_left_behind_is_removed_and_only_that(plan: Plan, step: str) ->
     STEPS[step](folder, b"{}")
     remove_unfinished(LocalStore(), str(folder), "bronze.k")
     assert not list(folder.iterdir())
+
+
+def test_without_locks_what_another_process_may_be_creating_stays_until_it_is_old(plan: Plan) -> None:
+    class WithoutLocks:
+        def __getattr__(self, name: str) -> object:
+            return getattr(LocalStore(), name)
+
+    folder = Path(plan.tables[0].uri)
+    STEPS["half of it"](folder, b"{}")
+    there = sorted(folder.rglob("*"))
+    with pytest.raises(Conflict, match="another process is creating it"):
+        remove_unfinished(WithoutLocks(), str(folder), "bronze.k")  # type: ignore[arg-type]
+    assert sorted(folder.rglob("*")) == there
+    for file in there:
+        os.utime(file, (time.time() - 60, time.time() - 60))
+    remove_unfinished(WithoutLocks(), str(folder), "bronze.k")  # type: ignore[arg-type]
+    assert not list(folder.iterdir())
+
+
+def test_what_lies_beside_a_new_table_and_is_older_is_moved_aside(plan: Plan) -> None:
+    table = plan.table("silver.m")
+    assert table is not None
+    uri = Path(table.uri)
+    old, young = (HandLog(Path(f"{uri}{end}"), f"silver.m{end}") for end in ("__tombstones", "__quarantine"))
+    made = HandLog(uri, "silver.m")
+    old.commit("CREATE TABLE", time_ms=1_000)
+    made.commit("CREATE TABLE", note=replace(genesis(at(0)), table="silver.m"), time_ms=1_700_000_000_000)
+    young.commit("CREATE TABLE", time_ms=1_700_000_000_001)
+    tail = read_tail(made.log)
+    assert tail is not None
+    (said,) = move_leftovers(LocalStore(), table, tail)
+    assert "silver.m__tombstones" in said and "20231114T221320Z" in said
+    names = sorted(path.name for path in uri.parent.iterdir())
+    assert names == ["m", "m__quarantine", "m__tombstones.before-20231114T221320Z"]
+    assert move_leftovers(LocalStore(), table, tail) == []
+
+
+def test_a_merged_table_that_no_longer_deletes_may_still_have_tombstones(plan: Plan) -> None:
+    table = plan.table("silver.m")
+    assert table is not None and table.write.merge is not None and not table.write.merge.deletes
+    assert [place.kind for place in places(table)] == ["table", "quarantine", "tombstones"]

@@ -3,6 +3,8 @@ JVM, so that `checkpoints` can say beforehand what a start will do."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from penstock.engine.protocol.checkpoint import MARKER, Checkpoint, read_checkpoint, why_rebuild
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_changes, refuse_gap
@@ -11,6 +13,7 @@ from penstock.engine.state import state_lost
 from penstock.engine.store import Store
 from penstock.errors import TableChanged
 from penstock.plan.model import TablePlan
+from penstock.plan.quarantine import quarantine_of, tombstones_of
 
 
 def read_ledger(log: DeltaLog, store: Store, table: TablePlan) -> Tail | None:
@@ -49,6 +52,27 @@ def refuse_gone(store: Store, table: TablePlan) -> None:
             hint="put the table back; or make it anew from `starting`: "
             f"`penstock checkpoints reset {table.name} --to starting`",
         )
+
+
+def move_leftovers(store: Store, table: TablePlan, tail: Tail) -> list[str]:
+    """Of a table that was just created: a quarantine or tombstones that are older are of another table of its name,
+    whose folder was removed. They are moved aside, under another name; what was done."""
+    if tail.entry.kind != "genesis" or tail.commit.version != 0:
+        return []
+    said, at = [], tail.commit.timestamp_ms
+    for place in (quarantine_of(table.name, table.uri), tombstones_of(table.name, table.uri)):
+        log = DeltaLog(store, place.uri, place.table)
+        versions = log.versions()
+        oldest = log.commit(versions[0]) if versions else None
+        if oldest is None or oldest.timestamp_ms >= at:
+            continue
+        aside = f"{place.uri}.before-{datetime.fromtimestamp(at / 1000, UTC):%Y%m%dT%H%M%SZ}"
+        store.move(place.uri, aside)
+        said.append(
+            f"{place.table} is of an earlier {table.name}, which is gone: moved to {aside}. Nothing reads it there; "
+            "delete it when you do not need it"
+        )
+    return said
 
 
 def refuse_ahead(store: Store, table: TablePlan, entry: Entry) -> None:

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from penstock.engine.merge.tombstone_table import tombstone_table
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.fates import store_fates
@@ -34,9 +33,6 @@ def complete_last(work: Work, tail: Tail) -> Tail:
     """Under the table's commit lock. Nothing happens if it is complete, or if the table rejects nothing; sinks put
     aside what they reject before they commit, and state has to be run by its own query."""
     table, entry = work.table, tail.entry
-    tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
-    if tombstones is not None:  # of a batch that was cut off: in another generation nobody would know them
-        tombstones.drop_unfinished(entry)
     tail = work.counted(tail)
     if not table.may_reject or table.sink is not None or table.stream is not None or is_complete(work, tail):
         return tail

@@ -67,6 +67,10 @@ class Companion:
             )
 
     @property
+    def uri(self) -> str:
+        return self._place.uri
+
+    @property
     def exists(self) -> bool:
         return self._tail is not None
 

@@ -64,14 +64,19 @@ def settle_columns(spark: SparkSession, table: TablePlan, wanted: StructType) ->
         raise _refused(table, there, wanted, found)
     if not (found.new or found.wider):
         return None
-    if found.wider:
-        widening = "SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
-        spark.sql(f"ALTER TABLE delta.{quote(table.uri)} {widening}")
-    nothing = spark.createDataFrame([], wanted)
-    nothing.write.format("delta").mode("append").option("mergeSchema", "true").save(table.uri)
+    evolve_columns(spark, table.uri, wanted, found)
     said = [f"new {name} {kind}" for name, kind in found.new.items()]
     said += [f"{name} {old} is {new} now" for name, (old, new) in found.wider.items()]
     return f"columns evolved: {', '.join(said)}"
+
+
+def evolve_columns(spark: SparkSession, uri: str, wanted: StructType, found: Differences) -> None:
+    """Adds the columns that are new and widens those that are wider, in place: no file is written."""
+    if found.wider:
+        widening = "SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+        spark.sql(f"ALTER TABLE delta.{quote(uri)} {widening}")
+    nothing = spark.createDataFrame([], wanted)
+    nothing.write.format("delta").mode("append").option("mergeSchema", "true").save(uri)
 
 
 def _of_another_kind(table: TablePlan, found: Differences) -> bool:

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from penstock.engine.comparison import compare, read_ledger, refuse_gone
+from penstock.engine.comparison import compare, move_leftovers, read_ledger, refuse_gone
 from penstock.engine.completing import complete_last
 from penstock.engine.delta.version import base_of
 from penstock.engine.forget.statistics import settle_statistics, with_statistics
-from penstock.engine.merge.tombstone_table import TombstoneTable, separate, tombstone_table
+from penstock.engine.merge.tombstone_table import TombstoneTable, next_generation, separate, tombstone_table
 from penstock.engine.protocol.checkpoint import folder_of, read_checkpoint
 from penstock.engine.protocol.entry import WHOLE, Entry
 from penstock.engine.protocol.fates import read_fates
 from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.genesis import genesis
-from penstock.engine.protocol.ledger import Tail, advance
+from penstock.engine.protocol.ledger import Tail, advance, last_rows
 from penstock.engine.protocol.locks import Lock, acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.protocol.open import carry_forward, open_generation
@@ -27,7 +27,7 @@ from penstock.engine.protocol.position import dump, parse, said
 from penstock.engine.protocol.write import Target
 from penstock.engine.replay.fill import Work
 from penstock.engine.replay.pending import pending_replay
-from penstock.engine.replay.settle import settle_quarantine
+from penstock.engine.replay.settle import drop_rejects_since, settle_quarantine
 from penstock.engine.rewind.jump import settle
 from penstock.engine.rewind.pending import owes_jump, pending_rewind
 from penstock.engine.rewind.rewinding import finish
@@ -71,8 +71,11 @@ def prepare(
     try:
         tail = read_ledger(log, store, table)
         made: TableFunction | None = None
+        created = tail is None
         if tail is None:
             made, tail = _create(spark, table, store, source, log, say)
+        for moved in move_leftovers(store, table, tail):
+            say(moved)
         if pending_replay(tail.entry) is not None:
             raise Transient("a replay of it is not done yet", where=table.name)
         work = Work(spark, table, store, source, lock, idempotent)
@@ -99,14 +102,16 @@ def prepare(
             if hidden := settle_statistics(spark, table, made.schema):
                 say(hidden)
                 tail = advance(tail, log)
+        if idempotent and not created:  # from here on nobody else writes to it, nor to what lies beside it
+            tail = _take_over(spark, table, store, log, tail, own)
+        if last_rows(tail, log).abandoned:
+            drop_rejects_since(spark, table, store, last_rows(tail, log).entry.generation, tail, idempotent=idempotent)
         tail = _separate_tombstones(spark, table, store, made, tail, say, idempotent=idempotent)
         function = made.ready(spark, table, store, tail.entry, idempotent=idempotent)
         tail = carry_forward(spark, log, tail, table.uri)
         forget_old_tombstones = _forget_old_tombstones(spark, table, store, idempotent=idempotent)
         if forget_old_tombstones is not None:
             forget_old_tombstones(tail)
-        if idempotent:
-            tail = _take_over(spark, table, log, tail, own)
         folder = folder_of(table.checkpoints, tail.entry)
         if reason is None and distrust and table.stream is None:
             reason = "Spark could not go on from it"
@@ -145,7 +150,7 @@ def _separate_tombstones(
     if table.write.merge is None:
         return tail
     tombstones = TombstoneTable(spark, store, table, idempotent=idempotent)
-    tombstones.drop_unfinished(tail.entry)
+    tombstones.settle(tail)
     tail, moved = separate(spark, tombstones, table, made.schema, tail)
     if moved:
         say(moved)
@@ -209,6 +214,7 @@ def _follow(
         note=move.note,
         parked=move.parked,
         began=_began(tail.entry, move),
+        at_least=next_generation(log.store, table),
     )
     say(f"generation {tail.entry.generation} opened: {move.note}")
     return tail
@@ -248,7 +254,7 @@ def _began(entry: Entry, move: Move) -> tuple[str, ...]:
     return (dump({**{topic: parts for topic, parts in now.items() if topic not in known}, **known}),)
 
 
-def _take_over(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail, own: int | None) -> Tail:
+def _take_over(spark: SparkSession, table: TablePlan, store: Store, log: DeltaLog, tail: Tail, own: int | None) -> Tail:
     """Without our locks each runner opens a generation of its own, with a checkpoint of its own: two that shared one
     could each commit its rows under the other's offsets. The newest goes on, at its next batch the other one ends."""
     entry = tail.entry
@@ -258,7 +264,8 @@ def _take_over(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail,
             where=table.name,
             hint="nothing was lost or doubled. If it is a runner, it goes on: stop it before you start this one again",
         )
-    if own == entry.generation or (entry.kind == "genesis" and own is None):
+    at_least = next_generation(store, table)
+    if own == entry.generation and at_least <= own + 1:
         return tail
     return open_generation(
         spark,
@@ -271,4 +278,5 @@ def _take_over(spark: SparkSession, table: TablePlan, log: DeltaLog, tail: Tail,
         definition=table.definition,
         note=f"a runner started on {socket.gethostname()}, process {os.getpid()}",
         pending=entry.pending if entry.stops_at is not None else None,
+        at_least=at_least,
     )

@@ -70,7 +70,8 @@ class TableFunction:
         return self._function(table, store, None, Suppression(table, store))
 
     def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
-        """Under the table's commit lock: the quarantine and the table of tombstones are made if they are not there."""
+        """Under the table's commit lock: the quarantine and the table of tombstones are made if they are not there.
+        Tombstones that are there count also if the definition no longer deletes."""
         suppression = Suppression(table, store)
         if table.stream is not None:
             return _forgetting(Streamed(table.stream, suppression), suppression)
@@ -86,9 +87,11 @@ class TableFunction:
             target.ready(entry)
             return _forgetting(Following(table.sink, self.shape, target, SetAside(refused, self.shape)), suppression)
         quarantine: Quarantine | None = None
-        if table.write.merge is not None and table.write.merge.deletes:
-            TombstoneTable(spark, store, table, idempotent=idempotent).create(entry, self.schema)
         tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
+        if table.write.merge is not None and table.write.merge.deletes and tombstones is None:
+            tombstones = TombstoneTable(spark, store, table, idempotent=idempotent)
+        if tombstones is not None:
+            tombstones.create(entry, self.schema)
         if self.files is not None:
             place = quarantine_of(table.name, table.uri)
             beside = FileQuarantine(spark, store, place, self.source_type, suppression, idempotent=idempotent)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 SUFFIX = "__quarantine"
 TOMBSTONES = "__tombstones"
+COMPANIONS = (SUFFIX, TOMBSTONES)
+"""How the names of the tables beside a table end: they are written under its locks."""
 
 REASONS = {
     # The record itself.

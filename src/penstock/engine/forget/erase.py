@@ -64,7 +64,7 @@ def sought(table: TablePlan, wanted: Wanted) -> dict[str, Subjects]:
     known = {table.name: table.subjects}
     if table.may_reject:
         known[quarantine_of(table.name, table.uri).table] = in_quarantine(table)
-    if table.write.merge is not None and table.write.merge.deletes:
+    if table.write.merge is not None:
         known[tombstones_of(table.name, table.uri).table] = table.subjects
     asked = {order.subject for order in wanted.orders}
     return {name: subjects for name, subjects in known.items() if asked & set(subjects)}

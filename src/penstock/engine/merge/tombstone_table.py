@@ -2,12 +2,14 @@
 
 A tombstone says that a key was deleted, by which change and when, so that an older change that comes late does not
 bring the row back. Tombstones are written before the batch that deletes the rows is committed; those of a batch that
-never was are dropped before anything else is written.
+never was are dropped before anything else is written. On stores without our locks that is done when a generation was
+opened: until then the runner of the one before may still commit the batch that they belong to.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,13 +21,15 @@ from penstock.engine.identifiers import quote
 from penstock.engine.merge.changes import FROM
 from penstock.engine.merge.exchange import FILE, PLACE, Exchange
 from penstock.engine.merge.tombstones import DELETED, DELETED_AT, SEQUENCE
-from penstock.engine.protocol.commit import carrying, must_confirm
-from penstock.engine.protocol.entry import Entry
-from penstock.engine.protocol.ledger import Tail, advance
+from penstock.engine.protocol.commit import append_nothing, carrying, must_confirm
+from penstock.engine.protocol.entry import Entry, Kind
+from penstock.engine.protocol.ledger import Tail, advance, last_rows, read_tail
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.quarantine import Companion
+from penstock.engine.schema import differences, evolve_columns
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.store import Store
+from penstock.errors import Fenced, TableChanged
 from penstock.plan.merge import SEPARATE, TOMBSTONES_PROPERTY
 from penstock.plan.model import TablePlan
 from penstock.plan.quarantine import tombstones_of
@@ -47,13 +51,27 @@ class TombstoneTable(Companion):
         """Of the merged table itself."""
 
     def create(self, entry: Entry, table: StructType) -> None:
-        """Nothing happens if it is there. `table` has the columns of the merged table."""
-        if self.exists:
-            return
+        """`table` has the columns of the merged table. If it is there, its columns follow those."""
         kept = [*self._plan.keys, SEQUENCE, DELETED_AT, SOURCE, *([FROM] if FROM in table.names else [])]
         fields = [StructField(name, table[name].dataType) for name in kept]
         schema = StructType([*fields, *(StructField(name, LongType()) for name in _BATCH)])
-        self._create(entry, schema, {**_PROPERTIES, **statistics_of(self._table, schema)})
+        if self.exists:
+            self._settle_columns(schema)
+        else:
+            self._create(entry, schema, {**_PROPERTIES, **statistics_of(self._table, schema)})
+
+    def _settle_columns(self, wanted: StructType) -> None:
+        found = differences(self._spark.read.format("delta").load(self._place.uri).schema, wanted)
+        if found.other:
+            told = ", ".join(f"{name} {old}, would be {new}" for name, (old, new) in found.other.items())
+            raise TableChanged(
+                f"the columns of its tombstones cannot be changed so: {told}",
+                where=self.name,
+                hint=f"write the types in the definition of {self._table.name} as they were, or make a table of "
+                "another name",
+            )
+        if found.new or found.wider:
+            evolve_columns(self._spark, self._place.uri, wanted, found)
 
     def look(self, session: SparkSession, ranges: Any | None, like: StructType) -> DataFrame | None:
         """The tombstones of keys within the ranges, as rows of the merged table, which has the columns `like`; None if
@@ -76,27 +94,79 @@ class TombstoneTable(Companion):
         )
 
     def add(self, rows: DataFrame, entry: Entry, *, files: int = 1) -> None:
-        """Those of a batch that is about to be committed. What is left of an attempt at the same batch goes first; of a
-        redrive it may stay, for it says the same twice."""
-        redrive = entry.kind == "redrive"
+        """Those of a batch that is about to be committed. What is left of an attempt at the same batch goes first: it
+        was of this process, or of one that ended, for a generation has one runner. Of a redrive it may stay, for it
+        says the same twice."""
+        redrive, uri = entry.kind == "redrive", self._place.uri
+        self._refuse_fenced(entry)
         if not redrive and self.has(entry):
-            if self._idempotent:  # each start has a generation of its own: it was this process, with the same rows
-                return
-            self.drop(f"generation = {entry.generation} AND batch = {entry.batch}", entry)
+            attempt = f"generation = {entry.generation} AND batch = {entry.batch}"
+            self.drop(attempt, replace(entry, kind="batch", pending={}))
         own, session = self._own(entry, "redrive" if redrive else "batch"), self._spark.newSession()
-        about = {"generation": f"{entry.generation}L", "batch": f"{entry.batch}L"}
-        exchange = Exchange(session, self._place.uri)
-        come = rows.selectExpr(*(f"{about.get(name, quote(name))} AS {quote(name)}" for name in exchange.schema.names))
-        with carrying(session, own, idempotent=self._idempotent, uri=self._place.uri):
+        before = self._tail
+        assert before is not None
+        with carrying(session, own, idempotent=self._idempotent, uri=uri):
+            exchange = Exchange(session, uri)
+            taken = self._idempotent and exchange.done  # asked for, a mark that is set from here on is a conflict
+        self._refuse_fenced(entry)
+        if taken and redrive:
+            must_confirm(before, self.log, own)
+        about = {"generation": entry.generation, "batch": entry.batch}
+        come = rows.select(
+            *(
+                (F.lit(about[f.name]) if f.name in about else F.col(quote(f.name))).cast(f.dataType).alias(f.name)
+                for f in exchange.schema.fields
+            )
+        )
+        with carrying(session, own, idempotent=self._idempotent, uri=uri, more=taken):
             exchange.commit(come.coalesce(files) if files else come, {})
-        assert self._tail is not None
-        self._tail = must_confirm(self._tail, self.log, own)
+        self._tail = must_confirm(before, self.log, own)
 
-    def drop_unfinished(self, entry: Entry) -> None:
-        """Those of batches after the table's last `entry`: they were cut off before they were committed."""
-        if self.exists and self.has(entry) and self._tail is not None and self._tail.entry.key > entry.key:
-            later = f"generation > {entry.generation} OR (generation = {entry.generation} AND batch > {entry.batch})"
-            self.drop(later, entry)
+    def _refuse_fenced(self, entry: Entry) -> None:
+        """Without our locks: whoever has opened a later generation has dropped what was left of this one, or will."""
+        assert self._tail is not None
+        self._tail = advance(self._tail, self.log)
+        if self._idempotent and self._tail.entry.generation > entry.generation:
+            raise Fenced(
+                f"another process has opened generation {self._tail.entry.generation}, this one writes generation "
+                f"{entry.generation}",
+                where=self._table.name,
+                hint="the table continues from its ledger by itself",
+            )
+
+    def settle(self, tail: Tail) -> None:
+        """Drops those of batches that were cut off before they were committed. `tail` is the end of the ledger of the
+        table: on stores without our locks an entry of a generation that this process has opened. There the runner of
+        the one before is kept from writing first, by Delta's own mark."""
+        if not self.exists or self._tail is None:
+            return
+        self._tail, entry = advance(self._tail, self.log), tail.entry
+        if self._idempotent and self._tail.entry.generation < entry.generation:
+            note = f"generation {entry.generation} of the table was opened"
+            own = replace(self._own(entry, "open"), batch=0, seen=None, note=note, pending={})
+            append_nothing(self._spark, self._place.uri, own)
+            self._tail = must_confirm(self._tail, self.log, own)
+        rows = last_rows(tail, self.main_log)
+        last, newest = rows.entry.key, entry.generation if self._idempotent else None
+        if not self._holds_after(last, rows.opened, newest):
+            return
+        condition = f"(generation > {last[0]} OR (generation = {last[0]} AND batch > {last[1]}))"
+        condition += "".join(f" AND NOT (generation = {g} AND batch = {b})" for g, b in sorted(rows.opened))
+        if newest is not None:
+            condition += f" AND generation <= {newest}"
+        kind: Kind = "batch" if entry.kind == "batch" else "open"
+        self.drop(condition, replace(entry, kind=kind, filled=tail.filled, pending={}))
+
+    def _holds_after(self, last: tuple[int, int], opened: frozenset[tuple[int, int]], newest: int | None) -> bool:
+        for commit in self.log.backwards():
+            if commit.entry is None or commit.entry.kind != "batch":
+                continue
+            key = commit.entry.key
+            if key <= last:
+                return False
+            if key not in opened and (newest is None or key[0] <= newest):
+                return True
+        return False
 
     def drop_old(self, entry: Entry, now_ms: int | None = None) -> None:
         """Those that the project no longer keeps. A change from before such a delete then brings its row back."""
@@ -120,6 +190,22 @@ def tombstone_table(spark: SparkSession, store: Store, table: TablePlan, *, idem
     return found if found.exists else None
 
 
+def next_generation(store: Store, table: TablePlan) -> int:
+    """The first that no tombstone is of: of a table that was put back to an older state they may be ahead."""
+    if table.write.merge is None:
+        return 0
+    place = tombstones_of(table.name, table.uri)
+    tail = read_tail(DeltaLog(store, place.uri, place.table))
+    return tail.entry.generation + 1 if tail is not None else 0
+
+
+def settle_tombstones(spark: SparkSession, table: TablePlan, store: Store, tail: Tail, *, idempotent: bool) -> None:
+    """When a generation of the table was opened, under its commit lock."""
+    tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
+    if tombstones is not None:
+        tombstones.settle(tail)
+
+
 def separate(
     spark: SparkSession, tombstones: TombstoneTable, table: TablePlan, schema: StructType, tail: Tail
 ) -> tuple[Tail, str | None]:
@@ -129,9 +215,9 @@ def separate(
     session = spark.newSession()
     exchange = Exchange(session, table.uri)
     marked = exchange.setting(TOMBSTONES_PROPERTY) == SEPARATE
-    if marked and tail.entry.kind != "rewind":
-        return tail, None
     log, moved = tombstones.main_log, 0
+    if marked and last_rows(tail, log).entry.kind != "rewind":
+        return tail, None
     if exchange.look(_deleted_by(session, _NEVER)):
         dead = exchange.rows().where(DELETED)
         places = dead.groupBy(FILE).agg(F.collect_list(PLACE).alias("places"), F.count(F.lit(1)).alias(_FOUND))

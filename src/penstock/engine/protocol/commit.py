@@ -28,13 +28,15 @@ def overwrite(rows: DataFrame, uri: str, entry: Entry, *, idempotent: bool) -> N
 
 
 @contextmanager
-def carrying(session: SparkSession, entry: Entry, *, idempotent: bool, uri: str = "") -> Iterator[None]:
+def carrying(
+    session: SparkSession, entry: Entry, *, idempotent: bool, uri: str = "", more: bool = False
+) -> Iterator[None]:
     """For a MERGE, which takes no options: the entry goes with the next commit of this session, which is that of one
-    query alone. Left set, it would go with others too. `uri` is that of the table, where commits beside the batches are
-    to be idempotent."""
+    query alone. Left set, it would go with others too. `uri` is that of the table, where commits beside the batches, or
+    `more` of one, are to be idempotent."""
     confs = {"spark.databricks.delta.commitInfo.userMetadata": dump(entry)}
     if idempotent:
-        mark = _transaction(session, uri, entry)
+        mark = _transaction(session, uri, entry, more=more)
         confs |= {f"spark.databricks.delta.write.{name}": str(value) for name, value in mark.items()}
     for name, value in confs.items():
         session.conf.set(name, value)

@@ -104,6 +104,35 @@ def standing(log: DeltaLog, commit: Commit) -> Commit:
     return _overlooked(commit, _unseen(log, commit)) or commit
 
 
+@dataclass(frozen=True)
+class LastRows:
+    """What the rows of a table are of, whatever was opened since."""
+
+    entry: Entry
+    opened: frozenset[tuple[int, int]]
+    """Keys of the entries without rows after it."""
+    abandoned: bool
+    """A replay was opened after it, and came to nothing."""
+
+
+def last_rows(tail: Tail, log: DeltaLog) -> LastRows:
+    """The last entry that wrote rows, or exchanged them; the oldest that the log still has if there is none."""
+    entry, version, opened, abandoned = tail.entry, tail.commit.version, set(), False
+    while entry.kind == "open" or (entry.kind in BESIDE and entry.batch == 0):
+        abandoned = abandoned or (entry.key != tail.entry.key and entry.unfinished)
+        if not entry.unfinished:
+            opened.add(entry.key)
+        version -= 1
+        while (commit := log.commit(version) if version >= 0 else None) and commit.origin is not Origin.LEDGER:
+            version -= 1
+        if commit is None:
+            break
+        before = standing(log, commit)
+        assert before.entry is not None
+        entry, version = before.entry, before.version
+    return LastRows(entry, frozenset(opened), abandoned)
+
+
 def _overlooked(commit: Commit, unseen: tuple[Commit, ...]) -> Commit | None:
     """The last commit with a later batch than that which an entry beside the batches repeats."""
     entry = commit.entry

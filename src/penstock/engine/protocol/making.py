@@ -8,6 +8,7 @@ does not when it is read.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 
 from delta.tables import DeltaTable
@@ -16,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from penstock.engine.identifiers import quote
 from penstock.engine.protocol.log import DeltaLog
-from penstock.engine.store import Store
-from penstock.errors import TableChanged
+from penstock.engine.store import LocalStore, Store
+from penstock.errors import Conflict, TableChanged
 
 LOG = "_delta_log"
 _UNFINISHED = re.compile(r"\..+\.tmp|\.[^/]*\.crc|\d{20}\.crc")
@@ -25,6 +26,8 @@ _UNFINISHED = re.compile(r"\..+\.tmp|\.[^/]*\.crc|\d{20}\.crc")
 _FOLDERS = ("_staged_commits", "_sidecars", "_commits")
 """Folders that Delta may create in a log; without a commit they are empty."""
 _SHOWN = 3
+_MAY_BE_RENAMED_MS = 30_000
+"""A commit is written and renamed within milliseconds."""
 
 
 def create_table(
@@ -60,8 +63,9 @@ def create_table(
 def remove_unfinished(store: Store, uri: str, table: str) -> None:
     """Of a table without a commit: empties its folder of what was left by a process that died while it created it.
 
-    Nothing else is ever removed: files are deleted by their names, and folders only if they are empty, so that what
-    another process writes at this moment stays."""
+    Nothing else is ever removed: files are deleted by their names, and folders only if they are empty. On stores
+    without our locks another process may be creating the table at this moment: a commit under its temporary name stays
+    for as long as it can still be renamed."""
     inside = store.names(uri)
     if not inside:
         return
@@ -76,6 +80,8 @@ def remove_unfinished(store: Store, uri: str, table: str) -> None:
             hint="nothing was changed. If these files were a table, put its log back; if they are something else, move "
             "them away, or give the table another name",
         )
+    if not isinstance(store, LocalStore):
+        _refuse_young(store, uri, table)
     for name in in_log:
         path = f"{uri}/{LOG}/{name}"
         if name in _FOLDERS:
@@ -89,3 +95,16 @@ def _left_behind(store: Store, folder: str, name: str) -> bool:
     if name in _FOLDERS:
         return not store.names(f"{folder}/{name}")
     return _UNFINISHED.fullmatch(name) is not None
+
+
+def _refuse_young(store: Store, uri: str, table: str) -> None:
+    """HDFS writes a commit under a temporary name and renames it. Taken away in between, it is an error there."""
+    since = time.time() * 1000 - _MAY_BE_RENAMED_MS
+    young = [name for name, file in store.listing(f"{uri}/{LOG}").items() if file.modified_ms > since]
+    if any(name.endswith(".tmp") for name in young):
+        raise Conflict(
+            f"another process is creating it, or died while it did so: {uri}/{LOG}/{min(young)} is less than "
+            f"{_MAY_BE_RENAMED_MS // 1000} s old",
+            where=table,
+            hint="nothing was changed. It is tried again: what a process that died has left is removed then",
+        )

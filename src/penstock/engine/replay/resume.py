@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from penstock.engine.completing import completed_if_it_can_be
 from penstock.engine.delta.version import Version, parse
+from penstock.engine.merge.tombstone_table import next_generation, settle_tombstones
 from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.ledger import Tail, advance, read_tail, refuse_foreign_changes
 from penstock.engine.protocol.locks import acquire_commit
@@ -34,7 +35,9 @@ def open_replay(work: Work, at: int | None, note: str) -> Tail:
         after = position
         if at is not None:
             after = (str(Version(parse(entry.after[0]).table_id, at + 1)),)
-        return _open(work, tail, Replay(since, position, at), after, note)
+        opened = _open(work, tail, Replay(since, position, at), after, note)
+        settle_tombstones(work.spark, work.table, work.store, opened, idempotent=work.idempotent)
+        return opened
     finally:
         work.lock.release()
 
@@ -71,16 +74,17 @@ def resume(work: Work, tail: Tail, say: Say) -> Filled:
 
 
 def abort(work: Work, tail: Tail) -> Tail:
-    """The table goes on as it is, from where it was before the replay was opened."""
+    """The table goes on as it is, from where it was before the replay was opened. What that has left beside the table
+    goes when it cannot be filled any more; killed in between, at the next start."""
     entry = tail.entry
     asked = pending_replay(entry)
     if asked is None:
         raise Terminal("no replay of it is open", where=work.table.name, hint="there is nothing to abort")
     acquire_commit(work.lock, work.table.name)
     try:
-        now = advance(tail, work.log)
-        drop_rejects_since(work.spark, work.table, work.store, asked.since, entry, idempotent=work.idempotent)
-        return _open(work, now, None, asked.position, "replay aborted")
+        opened = _open(work, advance(tail, work.log), None, asked.position, "replay aborted")
+        drop_rejects_since(work.spark, work.table, work.store, asked.since, opened, idempotent=work.idempotent)
+        return opened
     finally:
         work.lock.release()
 
@@ -99,6 +103,7 @@ def _open(work: Work, tail: Tail, replay: Replay | None, after: tuple[str, ...],
         note=note,
         began=_began(work, entry, replay),
         pending=document(replay) if replay is not None else None,
+        at_least=next_generation(work.store, work.table),
     )
 
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from penstock.engine.merge.tombstone_table import tombstone_table
-from penstock.engine.protocol.entry import Entry
+from penstock.engine.merge.tombstone_table import settle_tombstones, tombstone_table
 from penstock.engine.protocol.ledger import Tail
 from penstock.engine.quarantine import Quarantine
 from penstock.engine.replay.pending import kept_of, owes_settling
@@ -35,14 +34,15 @@ def settle_quarantine(spark: SparkSession, table: TablePlan, store: Store, tail:
 
 
 def drop_rejects_since(
-    spark: SparkSession, table: TablePlan, store: Store, generation: int, entry: Entry, *, idempotent: bool
+    spark: SparkSession, table: TablePlan, store: Store, generation: int, tail: Tail, *, idempotent: bool
 ) -> None:
-    """Those of replays that came to nothing, in the generations after this one, and their tombstones."""
-    tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
-    if tombstones is not None:
-        tombstones.drop(f"generation > {generation}", replace(entry, kind="open", pending={}))
+    """Those of replays that came to nothing, in the generations between this one and that of the last entry, and their
+    tombstones."""
+    entry = replace(tail.entry, kind="open", pending={})
+    between = f"generation > {generation} AND generation < {entry.generation}"
+    settle_tombstones(spark, table, store, tail, idempotent=idempotent)
     if not table.may_reject:
         return
     quarantine = Quarantine(spark, store, quarantine_of(table.name, table.uri), "", idempotent=idempotent)
     if quarantine.exists:
-        quarantine.drop(f"generation > {generation}", replace(entry, kind="open", pending={}))
+        quarantine.drop(between, entry)

@@ -10,26 +10,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from penstock.engine.completing import completed_if_it_can_be
-from penstock.engine.merge.tombstone_table import tombstone_table
+from penstock.engine.merge.tombstone_table import next_generation, settle_tombstones, tombstone_table
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.commit import carrying, must_confirm
 from penstock.engine.protocol.heal import heal
 from penstock.engine.protocol.ledger import Tail
 from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.open import open_generation
-from penstock.engine.quarantine import Quarantine, version_of
+from penstock.engine.quarantine import Companion, Quarantine, version_of
 from penstock.engine.replay.fill import Work
 from penstock.engine.replay.pending import pending_replay
 from penstock.engine.rewind.goes_on import GoesOn, goes_on
 from penstock.engine.rewind.pending import Rewind, pending_rewind, rewind_document
 from penstock.engine.rewind.then import Then, entry_at, then_at
 from penstock.errors import Terminal
-from penstock.plan.quarantine import quarantine_of, tombstones_of
+from penstock.plan.quarantine import quarantine_of
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def rewind(work: Work, version: int, opened: Callable[[], None] = lambda: None) 
     try:
         tail = work.end()
         asked = planned(work, tail, version)
-        refuse_files(work, version)
+        refuse_files(work, asked)
         tail = completed_if_it_can_be(work, tail)
         tail = _open(work, tail, asked)
         try:
@@ -82,7 +83,8 @@ def finish(work: Work, opened: Tail) -> Tail:
     owed = pending_rewind(entry)
     assert owed is not None
     asked = planned(work, opened, owed.version)
-    refuse_files(work, owed.version)
+    refuse_files(work, asked)
+    settle_tombstones(work.spark, table, work.store, opened, idempotent=work.idempotent)
     made = entry.followed(
         "rewind",
         before=entry.after,
@@ -94,17 +96,8 @@ def finish(work: Work, opened: Tail) -> Tail:
         base=asked.then.entry.base,
         filled=None,
     )
-    if table.may_reject:
-        place = quarantine_of(table.name, table.uri)
-        quarantine = Quarantine(work.spark, work.store, place, "", idempotent=work.idempotent)
-        if quarantine.exists:
-            back_to = version_of(quarantine.log, asked.then.entry.key, asked.then.until_ms)
-            quarantine.commit(made, lambda session: files_of(session, place.uri, back_to).commit())
-    tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
-    if tombstones is not None:
-        then_at = version_of(tombstones.log, asked.then.entry.key, asked.then.until_ms)
-        place = tombstones_of(table.name, table.uri)
-        tombstones.commit(made, lambda session: files_of(session, place.uri, then_at).commit())
+    for companion, version in companions(work, asked.then):
+        companion.commit(made, partial(_restore, companion.uri, version))
     session = work.spark.newSession()
     with carrying(session, made, idempotent=work.idempotent):
         files_of(session, table.uri, owed.version).commit()
@@ -142,6 +135,10 @@ def files_of(session: SparkSession, uri: str, version: int) -> Any:
     return jvm.penstock.delta.Rewind.to(session._jsparkSession, uri, version)
 
 
+def _restore(uri: str, version: int, session: SparkSession) -> None:
+    files_of(session, uri, version).commit()
+
+
 def _open(work: Work, tail: Tail, asked: Planned) -> Tail:
     on = asked.goes_on
     return open_generation(
@@ -157,19 +154,38 @@ def _open(work: Work, tail: Tail, asked: Planned) -> Tail:
         parked=on.parked,
         began=on.began,
         pending=rewind_document(asked.owed),
+        at_least=next_generation(work.store, work.table),
     )
 
 
-def refuse_files(work: Work, version: int) -> None:
+def companions(work: Work, then: Then) -> list[tuple[Companion, int]]:
+    """What lies beside the table, and the version that each had then."""
+    table, found = work.table, list[Companion]()
+    if table.may_reject:
+        place = quarantine_of(table.name, table.uri)
+        quarantine = Quarantine(work.spark, work.store, place, "", idempotent=work.idempotent)
+        found += [quarantine] if quarantine.exists else []
+    tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
+    found += [tombstones] if tombstones is not None else []
+    return [(one, version_of(one.log, then.entry.key, then.until_ms)) for one in found]
+
+
+def refuse_files(work: Work, asked: Planned) -> None:
     """Before anything has changed."""
-    table = work.table
+    table, version = work.table, asked.then.version
     back = files_of(work.spark.newSession(), table.uri, version)
     instead = f"`penstock replay {table.name}` makes it anew from its source"
     if not back.sameColumns():
         raise Terminal(f"it had other columns at version {version} than it has now", where=table.name, hint=instead)
-    if missing := str(back.missing()):
-        raise Terminal(
-            f"files of version {version} are no longer there, a vacuum has taken them: {missing.splitlines()[0]} …",
-            where=table.name,
-            hint=f"{instead}; `maintenance: {{vacuum: {{retain: …}}}}` says for how long versions can be gone back to",
-        )
+    gone = {f"version {version}": str(back.missing())}
+    for companion, at in companions(work, asked.then):
+        beside = files_of(work.spark.newSession(), companion.uri, at)
+        gone[f"version {at} of {companion.log.table}"] = str(beside.missing())
+    for what, missing in gone.items():
+        if missing:
+            raise Terminal(
+                f"files of {what} are no longer there, a vacuum has taken them: {missing.splitlines()[0]} …",
+                where=table.name,
+                hint=f"{instead}; `maintenance: {{vacuum: {{retain: …}}}}` says for how long versions can be gone back "
+                "to",
+            )

@@ -17,6 +17,8 @@ class Place:
     kind: Literal["table", "quarantine", "tombstones", "files"]
     """files: the list of files that a table has read. It is written to without a lock, and compacted by itself."""
     zorder_by: tuple[str, ...] = ()
+    expected: bool = True
+    """False: it is there only if an earlier definition has made it."""
 
 
 def places(table: TablePlan) -> list[Place]:
@@ -25,9 +27,9 @@ def places(table: TablePlan) -> list[Place]:
     if table.may_reject:
         aside = quarantine_of(table.name, table.uri)
         found.append(Place(aside.table, aside.uri, "quarantine"))
-    if table.write.merge is not None and table.write.merge.deletes:
+    if table.write.merge is not None:  # tombstones stay when its definition no longer deletes
         dead = tombstones_of(table.name, table.uri)
-        found.append(Place(dead.table, dead.uri, "tombstones"))
+        found.append(Place(dead.table, dead.uri, "tombstones", expected=table.write.merge.deletes))
     if isinstance(table.source, FilesSource):
         found.append(Place(f"{table.name}.files", table.source.uri, "files"))  # no table can be called so
     return found

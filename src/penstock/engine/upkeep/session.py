@@ -9,15 +9,22 @@ from pyspark.sql import SparkSession
 
 from penstock.engine.protocol.upkeep import Upkeep, dump
 from penstock.plan.model import Plan
+from penstock.plan.quarantine import COMPANIONS
 
-LOG_STORE, LAKE = "spark.delta.logStore.file.impl", "spark.hadoop.penstock.lake"
+LOG_STORE = "spark.delta.logStore.file.impl"
+
+
+def shared_log(lake: str) -> dict[str, str]:
+    """What jar_data/java/penstock/delta/SharedLog.java has to know, as settings of Hadoop."""
+    return {"penstock.lake": lake, "penstock.companions": ",".join(COMPANIONS)}
 
 
 def beside_a_runner(plan: Plan) -> Plan:
     """The plan for the session of a command: on a local lake each of its commits waits for the table's commit lock."""
     if not plan.local:
         return plan
-    return replace(plan, conf={**plan.conf, LOG_STORE: "penstock.delta.SharedLog", LAKE: plan.lake})
+    about = {f"spark.hadoop.{name}": value for name, value in shared_log(plan.lake).items()}
+    return replace(plan, conf={**plan.conf, LOG_STORE: "penstock.delta.SharedLog", **about})
 
 
 def session_with(spark: SparkSession, confs: Mapping[str, str], upkeep: Upkeep | None = None) -> SparkSession:

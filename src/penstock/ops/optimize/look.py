@@ -37,7 +37,8 @@ def look(
 ) -> list[Looked]:
     """In their order. Nothing is raised because of a table: it is in the answer."""
     found: list[Looked] = []
-    chosen = [(table, place) for table in tables for place in places(table) if place.kind != "files"]
+    every = ((table, place) for table in tables for place in places(table) if place.kind != "files")
+    chosen = [(t, place) for t, place in every if place.expected or DeltaLog(store, place.uri, place.name).versions()]
     for index, (table, place) in enumerate(chosen):
         progress(place.name, "counting its files", index / len(chosen))
         found.append(_look(plan, table, place, store, full=full))

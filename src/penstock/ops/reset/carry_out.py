@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from penstock.engine.completing import complete_last
 from penstock.engine.forget.statistics import with_statistics
+from penstock.engine.merge.tombstone_table import next_generation
 from penstock.engine.protocol.checkpoint import folder_of
 from penstock.engine.protocol.genesis import genesis
 from penstock.engine.protocol.ledger import Tail
@@ -89,15 +90,15 @@ def _commit(work: Work, reset: Reset) -> Tail:
 
 
 def _later_than_all(work: Work) -> int:
-    """Of a table that was put back to an older state the checkpoints and the quarantine are ahead of it. Opened in a
-    generation of theirs, it would still seem to be so if this is killed before they are removed, and rejected rows
-    would seem to be in the quarantine."""
+    """Of a table that was put back to an older state the checkpoints, the quarantine and the tombstones are ahead of
+    it. Opened in a generation of theirs, it would still seem to be so if this is killed before they are removed, and
+    rejected rows would seem to be in the quarantine."""
     table, store = work.table, work.store
     found = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
     place = quarantine_of(table.name, table.uri)
     if table.may_reject and (beside := tail_of(DeltaLog(store, place.uri, place.table))) is not None:
         found.append(beside.entry.generation)
-    return max(found, default=0) + 1
+    return max(max(found, default=0) + 1, next_generation(store, table))
 
 
 def _completed(work: Work, tail: Tail) -> tuple[Tail, str | None]:

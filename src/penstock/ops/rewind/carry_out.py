@@ -44,8 +44,9 @@ def look(spark: SparkSession, plan: Plan, asked: Planned) -> None:
     """Raises where it could not be carried out; changes nothing."""
     with working_on(spark, plan, asked.table) as work:
         tail = work.end()
-        refuse_gone(work, tail.entry, planned(work, tail, asked.version).goes_on)
-        refuse_files(work, asked.version)
+        found = planned(work, tail, asked.version)
+        refuse_gone(work, tail.entry, found.goes_on)
+        refuse_files(work, found)
 
 
 def carry_out(spark: SparkSession, plan: Plan, asked: Planned, told: Told) -> Iterator[Done]:

@@ -47,7 +47,7 @@ def look_all(plan: Plan, tables: Sequence[TablePlan], store: Store, retain_ms: i
     for table in tables:
         for place in places(table):
             if not DeltaLog(store, place.uri, place.name).versions():
-                found.append(Looked(place, table))
+                found += [Looked(place, table)] if place.expected else []
                 continue
             try:
                 found.append(look(plan, table, place, store, read_layout(place.uri), retain_ms))

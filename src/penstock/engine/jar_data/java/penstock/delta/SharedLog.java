@@ -21,7 +21,8 @@ import org.apache.hadoop.fs.Path;
  */
 public final class SharedLog extends LocalLogStore {
     public static final String LAKE = "penstock.lake";
-    private static final String QUARANTINE = "__quarantine";
+    /** How the names of the tables that lie beside a table end, with commas between them. */
+    public static final String COMPANIONS = "penstock.companions";
     private static final long LOOK_EVERY = 5;
     private static final long PATIENCE = 600_000;
     /** Never closed: closing a file gives up every lock that this process holds on it, by whichever channel. */
@@ -33,7 +34,7 @@ public final class SharedLog extends LocalLogStore {
 
     @Override
     public void write(Path path, Iterator<String> actions, Boolean overwrite, Configuration configuration) throws IOException {
-        var file = lockOf(path, configuration.get(LAKE));
+        var file = lockOf(path, configuration.get(LAKE), configuration.getStrings(COMPANIONS, new String[0]));
         if (file == null) {
             super.write(path, actions, overwrite, configuration);
             return;
@@ -85,16 +86,22 @@ public final class SharedLog extends LocalLogStore {
         }
     }
 
-    /** Of a file in the log of a table in the lake: bronze/orders/_delta_log/7.json is of bronze.orders. */
-    static String lockOf(Path path, String lake) {
+    /**
+     * Of a file in the log of a table in the lake: bronze/orders/_delta_log/7.json is of bronze.orders, and so is what
+     * lies beside that table.
+     */
+    static String lockOf(Path path, String lake, String[] companions) {
         var folder = path.getParent() == null ? null : path.getParent().getParent();
         var place = folder == null ? "" : folder.toUri().getPath();
         if (lake == null || !place.startsWith(lake + "/") || place.startsWith(lake + "/_penstock/")) {
             return null;
         }
         var table = place.substring(lake.length() + 1).replace('/', '.');
-        if (table.endsWith(QUARANTINE)) {
-            table = table.substring(0, table.length() - QUARANTINE.length());
+        for (var suffix : companions) {
+            if (table.endsWith(suffix)) {
+                table = table.substring(0, table.length() - suffix.length());
+                break;
+            }
         }
         return lake + "/_penstock/locks/" + table + ".commit";
     }
