@@ -40,13 +40,16 @@ class Head:
     @property
     def names(self) -> tuple[str, ...]:
         """The same, each once: a name that is there before has its number behind it."""
-        taken = {name.casefold() for name in self.plain}
+        plain = self.plain
+        taken = {name.casefold() for name in plain}
+        numbers: dict[str, int] = {}
         found: dict[str, str] = {}
-        for name in self.plain:
-            unique, number = name, 1
+        for name in plain:
+            unique, number = name, numbers.get(name.casefold(), 1)
             while unique.casefold() in found or (number > 1 and unique.casefold() in taken):
                 number += 1
                 unique = f"{name}_{number}"
+            numbers[name.casefold()] = number
             found[unique.casefold()] = unique
         return tuple(found.values())
 
