@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, NullType, StructType
 
 from penstock.engine.files.format import Look
 from penstock.engine.files.reader import FilesReader
 from penstock.engine.files.types import added, merged, told, usable
 from penstock.errors import Terminal
+
+_SHOWN = 20
 
 
 def surveyed(reader: FilesReader, names: Sequence[str], look: Look, fields: StructType) -> Look:
@@ -18,7 +20,7 @@ def surveyed(reader: FilesReader, names: Sequence[str], look: Look, fields: Stru
     if reader.files.new_fields not in ("add", "fail"):
         return look
     grown = merged(look.schema, usable(fields))
-    strange = _strange(reader, fields.names, grown, look)
+    strange = _strange(reader, fields, grown, look)
     if grown == look.schema and not strange:
         return look
     if grown != look.schema and reader.files.format == "csv":  # a header names fields, and no types
@@ -27,34 +29,58 @@ def surveyed(reader: FilesReader, names: Sequence[str], look: Look, fields: Stru
 
 
 def met(reader: FilesReader, names: Sequence[str], look: Look) -> Look:
-    """A read met a field that the schema does not name. What of it still has no place, an object without fields for
-    example, is left out from now on."""
-    grown = merged(look.schema, usable(reader.schema.format.infer(names)))
-    strange = _strange(reader, reader.schema.format.keys(names), grown, look)
+    """A read met a field that the schema does not name. What of it still has no place is left out from now on, by its
+    path."""
+    found = reader.schema.format.new(names, look)
+    grown = merged(look.schema, usable(found))
+    strange = _strange(reader, found, grown, look)
     made = replace(look, schema=grown, left_out=(*look.left_out, *strange))
-    if made == look:  # within an object: it has no name that could be kept
+    if made == look and reader.files.new_fields == "add":  # an object with more fields than are looked at
+        reader.note("an object has more fields than can be columns: those beyond are left out")
         return replace(look, watchful=False)
     return _kept(reader, look, made)
 
 
 def _kept(reader: FilesReader, look: Look, made: Look) -> Look:
-    new = added(look.schema, made.schema)
+    strange = made.left_out[len(look.left_out) :]
     if reader.files.new_fields == "fail":
-        what = told(new) or ", ".join(made.left_out[len(look.left_out) :]) or "fields within an object"
+        new = added(look.schema, made.schema)
+        within = [path for path in lacking(made.schema, look.schema) if path not in new.names]
+        what = ", ".join(filter(None, (told(new), *within, *strange))) or "more within an object than can be columns"
         raise Terminal(
             f"the files have fields that the table does not: {what}",
             where=reader.table,
             hint="write them into `schema`; or `new_fields: add` makes them columns, `rescue` keeps them as JSON",
         )
     reader.schema.keep(made)
-    if strange := made.left_out[len(look.left_out) :]:
-        reader.note(f"fields that cannot be columns are left out: {', '.join(strange)}")
+    if strange:
+        more = f" and {len(strange) - _SHOWN:,} more" if len(strange) > _SHOWN else ""
+        shown = ", ".join(path[:80] for path in strange[:_SHOWN])
+        reader.note(f"fields that cannot be columns are left out: {shown}{more}")
     return made
 
 
-def _strange(reader: FilesReader, names: Iterable[str], schema: StructType, look: Look) -> list[str]:
-    """Fields without a column: names that Delta refuses; of JSON also those that differ from another only in capitals,
-    for there they are two fields."""
+def _strange(reader: FilesReader, found: StructType, schema: StructType, look: Look) -> list[str]:
+    """The paths of fields without a column: their names are refused by Delta; of JSON also those that differ from
+    another only in capitals, for there they are two fields."""
     exact = reader.files.format == "json"
-    known = {name if exact else name.casefold() for name in (*schema.names, *look.left_out)}
-    return sorted(name for name in names if (name if exact else name.casefold()) not in known)
+    return sorted(path for path in lacking(found, schema, exact=exact) if path not in look.left_out)
+
+
+def lacking(found: StructType, schema: StructType, path: str = "", *, exact: bool = True) -> list[str]:
+    """The paths of fields with a value that the schema has no place for. `exact`: capitals make a difference."""
+    known = {field.name if exact else field.name.casefold(): field.dataType for field in schema.fields}
+    missing: list[str] = []
+    for field in found.fields:
+        here, name = f"{path}{field.name}", field.name if exact else field.name.casefold()
+        if isinstance(field.dataType, NullType):  # it may become a column yet
+            continue
+        if name not in known:
+            missing.append(here)
+            continue
+        theirs, mine = field.dataType, known[name]
+        while isinstance(theirs, ArrayType) and isinstance(mine, ArrayType):
+            theirs, mine = theirs.elementType, mine.elementType
+        if isinstance(theirs, StructType) and isinstance(mine, StructType):
+            missing += lacking(theirs, mine, f"{here}.", exact=exact)
+    return missing
