@@ -49,6 +49,8 @@ def of_line(kind: str, text: str, zone: str = "UTC") -> Any:
     if kind == "STRING":
         return text
     text = text.strip(" \t")
+    if not text:
+        return None
     if kind == "BOOLEAN":
         word = text.lower() if text.isascii() else ""
         if word in ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0"):

@@ -172,6 +172,7 @@ def test_the_time_of_a_change_is_the_databases_before_the_connectors(spark: Spar
     times = [
         change("c", AFTER),
         change("c", AFTER, source={"ts_us": None}),
+        change("c", AFTER, source={"ts_us": 2**62}),
         change("c", AFTER, source={"ts_us": None, "ts_ms": 0}),
         change("c", AFTER, source={"ts_us": None, "ts_ms": None}, ts_us=7),
     ]

@@ -140,6 +140,26 @@ def test_fields_that_cannot_be_columns_are_left_out_and_told(spark: SparkSession
     assert folder.ids() == Counter([1, 2, 3])
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize("new_fields", ["add", "fail"])
+def test_fields_within_objects_that_cannot_be_columns_are_told(
+    new_fields: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = "id BIGINT, o STRUCT<a: BIGINT>, many ARRAY<STRUCT<x: BIGINT>>"
+    folder = inferred(spark, tmp_path, "json", schema=schema, new_fields=new_fields)
+    folder.write("a.json", '{"id":1,"o":{"a":1,"A":2}}\n{"id":2,"many":[{"x":1},{"b c":1}]}\n{"id":3,"o":7}\n')
+    if new_fields == "fail":
+        error = run(spark, folder.plan).errors[TABLE]
+        assert isinstance(error, Terminal)
+        assert "many.b c, o.A" in error.message
+        return
+    assert folder.run().heard("left out: many.b c, o.A")
+    assert folder.ids() == Counter([1, 2])
+    folder.write("b.json", '{"id":4,"o":{"A":2,"new":1}}\n{"id":5,"o":"no object"}\n')
+    assert not folder.run().heard("left out")
+    assert {row["id"]: row["o"] for row in folder.rows()}[4] == {"a": None, "new": 1}
+
+
 def test_a_schema_is_inferred_once_and_kept(spark: SparkSession, tmp_path: Path) -> None:
     folder = inferred(spark, tmp_path, "csv")
     folder.write("a.csv", "Order ID,zip,amount,day,at,time\n1,01234,2.5,2026-01-02,2026-01-02T03:04:05Z,10:30\n")

@@ -65,3 +65,43 @@ def test_lines_that_pass_now_land_once_and_what_cannot_be_read_as_it_was_stays(
 
 def of(name: str) -> set[tuple[str, int]]:
     return {(f"in/{name}.json", row) for row in range(3)}
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("new_fields", ["add", "fail"])
+def test_a_line_with_a_field_that_is_no_column_does_not_keep_others_from_landing(
+    new_fields: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = "id BIGINT, n BIGINT, o STRUCT<a: BIGINT>"
+    folder = Folder(spark, tmp_path, {"schema": schema}, expect=[{"name": "positive", "check": "n > 0"}])
+    folder.write("a.json", '{"id":1,"n":-1,"o":{"a":1,"b c":2}}\n{"id":2,"n":-2,"o":{"a":1}}\n{"id":3,"n":1}\n')
+    folder.run()
+    assert len(folder.quarantine) == 2
+    folder.source["new_fields"] = new_fields
+    folder.plan = folder.planned()
+    (done,) = again(folder)
+    assert folder.ids() == ({1: 1, 2: 1, 3: 1} if new_fields == "add" else {2: 1, 3: 1})
+    assert done.reasons == ({} if new_fields == "add" else {"unknown_field": 1})
+
+
+@pytest.mark.deep
+def test_rows_on_which_a_redrive_fails_are_left_as_they_were(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.engine.redrive import redrive as module
+
+    folder = Folder(spark, tmp_path, expect=[{"name": "enough", "check": "id >= 8"}])
+    folder.put("a.json", 3)
+    folder.run()
+    folder.plan = folder.planned()
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("whatever it is")
+
+    monkeypatch.setattr(module, "of_files", fails)
+    with pytest.raises(RuntimeError):
+        again(folder)
+    assert [row["redrive"] for row in folder.quarantine] == [None] * 3
+    monkeypatch.undo()
+    again(folder)
+    assert folder.ids() == {0: 1, 1: 1, 2: 1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -90,6 +92,23 @@ def test_a_header_names_columns_each_once() -> None:
 def test_values_are_no_names(cell: str) -> None:
     assert is_value(cell)
     assert why_no_header(head(f"id,{cell}".replace(",234", "")), {"id", "name"}) is not None
+
+
+@pytest.mark.parametrize(
+    "cell", ["1" + " " * 250 + "x", "@." * 125 + " x", "1" + " " * 10**6 + "x", "@." * 10**6 + " x", "a" * 250 + ":"]
+)
+def test_whether_a_cell_is_a_value_is_said_at_once(cell: str) -> None:
+    start = time.process_time()
+    for _ in range(200):
+        is_value(cell)
+    assert time.process_time() - start < 2
+    assert is_value(cell) == (len(cell) > 255)
+
+
+def test_a_header_of_the_same_name_many_times_is_told_apart_at_once() -> None:
+    names = Head("…", 0, ("a",) * 20_000).names
+    assert (names[:3], names[-1]) == (("a", "a_2", "a_3"), "a_20000")
+    assert "20,000 cells" in (why_no_header(Head("…", 0, ("a",) * 20_000), {"a"}) or "")
 
 
 @pytest.mark.parametrize("line", ["id,name", "NAME,id,extra", "id", "name,id,id", "id,_c1,", "id,order no,2nd address"])

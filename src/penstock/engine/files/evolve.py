@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, NullType, StructType
 
 from penstock.engine.files.format import Look
 from penstock.engine.files.reader import FilesReader
@@ -23,7 +23,7 @@ from penstock.engine.files.types import (
 from penstock.errors import Terminal
 from penstock.spec.schema import column_key
 
-_SHOWN = 10
+_SHOWN = 20
 
 
 def surveyed(reader: FilesReader, names: Sequence[str], look: Look, fields: StructType) -> Look:
@@ -31,58 +31,79 @@ def surveyed(reader: FilesReader, names: Sequence[str], look: Look, fields: Stru
     if reader.files.new_fields not in ("add", "fail") or not look.watchful:
         return look
     grown = merged(look.schema, usable(fields))
-    if grown == look.schema and not _strange(reader, fields.names, grown, look):
+    if grown == look.schema and not _strange(reader, fields, grown, look):
         return look
     if grown != look.schema and reader.files.format == "csv":  # a header names fields, and no types
         grown = merged(look.schema, usable(reader.schema.format.infer(names)))
-    return _kept(reader, look, _grown(reader, look, grown, fields.names))
+    return _kept(reader, look, _grown(reader, look, grown, fields))
 
 
 def met(reader: FilesReader, names: Sequence[str], look: Look) -> Look:
-    """A read met a field that the schema does not name. What of it still has no place, an object without fields for
-    example, is left out from now on."""
-    grown = merged(look.schema, usable(reader.schema.format.infer(names)))
-    made = _grown(reader, look, grown, reader.schema.format.keys(names))
-    if made == look:  # within an object: it has no name that could be kept
+    """A read met a field that the schema does not name. What of it still has no place is left out from now on, by its
+    path."""
+    found = reader.schema.format.new(names, look)
+    made = _grown(reader, look, merged(look.schema, usable(found)), found)
+    if made == look and reader.files.new_fields == "add":  # an object with more fields than are looked at
+        reader.note("an object has more fields than can be columns: those beyond are left out")
         return replace(look, watchful=False)
     return _kept(reader, look, made)
 
 
-def _grown(reader: FilesReader, look: Look, grown: StructType, names: Iterable[str]) -> Look:
-    """By as many fields as a table may have; `names` are those of the files. With `fail` nothing is left out: it is
+def _grown(reader: FilesReader, look: Look, grown: StructType, found: StructType) -> Look:
+    """By as many fields as a table may have; `found` are those of the files. With `fail` nothing is left out: it is
     told."""
     schema = grown
     if reader.files.new_fields == "add":
         room = MOST_ADDED - (size_of(look.schema) - reader.schema.declared_fields(look.schema))
         if size_of(grown) - size_of(look.schema) > room:
             schema = bounded(look.schema, grown, room)
-    kept = (*look.left_out, *_strange(reader, names, schema, look))
+    kept = (*look.left_out, *_strange(reader, found, schema, look))
     full = schema != grown or len(kept) > MOST_LEFT_OUT
     return replace(look, schema=schema, left_out=kept[:MOST_LEFT_OUT], watchful=look.watchful and not full)
 
 
 def _kept(reader: FilesReader, look: Look, made: Look) -> Look:
-    new = added(look.schema, made.schema)
+    strange = made.left_out[len(look.left_out) :]
     if reader.files.new_fields == "fail":
-        what = told(new) or ", ".join(made.left_out[len(look.left_out) :]) or "fields within an object"
+        new = added(look.schema, made.schema)
+        within = [path for path in lacking(made.schema, look.schema) if path not in new.names]
+        what = ", ".join(filter(None, (told(new), *within, *strange))) or "more within an object than can be columns"
         raise Terminal(
             f"the files have fields that the table does not: {what}",
             where=reader.table,
             hint="write them into `schema`; or `new_fields: add` makes them columns, `rescue` keeps them as JSON",
         )
     reader.schema.keep(made)
-    if strange := made.left_out[len(look.left_out) :]:
+    if strange:
         more = f" and {len(strange) - _SHOWN:,} more" if len(strange) > _SHOWN else ""
-        shown = ", ".join(name[:80] for name in strange[:_SHOWN])
+        shown = ", ".join(path[:80] for path in strange[:_SHOWN])
         reader.note(f"fields that cannot be columns are left out: {shown}{more}")
     if look.watchful and not made.watchful:
         reader.note(no_more_columns("files", "left out", MOST_ADDED))
     return made
 
 
-def _strange(reader: FilesReader, names: Iterable[str], schema: StructType, look: Look) -> list[str]:
-    """Fields without a column: names that Delta refuses; of JSON also those that differ from another only in capitals,
-    for there they are two fields."""
+def _strange(reader: FilesReader, found: StructType, schema: StructType, look: Look) -> list[str]:
+    """The paths of fields without a column: their names are refused by Delta; of JSON also those that differ from
+    another only in capitals, for there they are two fields."""
     exact = reader.files.format == "json"
-    known = {name if exact else column_key(name) for name in (*schema.names, *look.left_out)}
-    return sorted(name for name in names if (name if exact else column_key(name)) not in known)
+    return sorted(path for path in lacking(found, schema, exact=exact) if path not in look.left_out)
+
+
+def lacking(found: StructType, schema: StructType, path: str = "", *, exact: bool = True) -> list[str]:
+    """The paths of fields with a value that the schema has no place for. `exact`: capitals make a difference."""
+    known = {field.name if exact else column_key(field.name): field.dataType for field in schema.fields}
+    missing: list[str] = []
+    for field in found.fields:
+        here, name = f"{path}{field.name}", field.name if exact else column_key(field.name)
+        if isinstance(field.dataType, NullType):  # it may become a column yet
+            continue
+        if name not in known:
+            missing.append(here)
+            continue
+        theirs, mine = field.dataType, known[name]
+        while isinstance(theirs, ArrayType) and isinstance(mine, ArrayType):
+            theirs, mine = theirs.elementType, mine.elementType
+        if isinstance(theirs, StructType) and isinstance(mine, StructType):
+            missing += lacking(theirs, mine, f"{here}.", exact=exact)
+    return missing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -70,5 +70,8 @@ class Format(Protocol):
     def probe(self, name: str) -> None:
         """Raises if a look at this file alone, without Spark's tasks, shows that it cannot be read."""
 
-    def keys(self, names: Sequence[str]) -> Collection[str]:
-        """The names of all fields, those too that `infer` cannot tell the type of."""
+    def first(self, names: Sequence[str]) -> tuple[str, str] | None:
+        """The first line that is not blank, of a format that has lines, and its file."""
+
+    def new(self, names: Sequence[str], look: Look) -> StructType:
+        """The fields of the records that end a read because they have one which the schema does not name."""

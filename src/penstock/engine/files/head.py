@@ -41,13 +41,16 @@ class Head:
     @property
     def names(self) -> tuple[str, ...]:
         """The same, each once: a name that is there before has its number behind it."""
-        taken = {column_key(name) for name in self.plain}
+        plain = self.plain
+        taken = {column_key(name) for name in plain}
+        numbers: dict[str, int] = {}
         found: dict[str, str] = {}
-        for name in self.plain:
-            unique, number = name, 1
+        for name in plain:
+            unique, number = name, numbers.get(column_key(name), 1)
             while column_key(unique) in found or (number > 1 and column_key(unique) in taken):
                 number += 1
                 unique = f"{name}_{number}"
+            numbers[column_key(name)] = number
             found[column_key(unique)] = unique
         return tuple(found.values())
 

@@ -16,25 +16,32 @@ from penstock.errors import Terminal
 from penstock.spec.schema import column_key
 
 _VALUE = re.compile(
-    r"""[-+]?[$€£]?\s*(?:\d[\d\s,._']*|\.\d+)(?:[eE][-+]?\d+)?\s*[%$€£]?   # a number
+    r"""[-+]?[$€£]?\s*+(?:\d[\d\s,._']*+|\.\d++\s*+)(?:[eE][-+]?\d++\s*+)?[%$€£]?  # a number
     | \d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}.*                                    # a date, or a time
     | \d{1,2}:\d{2}.*
     | true | false | null | none | nan | n/a | [-+]?inf(?:inity)?
-    | \S+@\S+\.\S+                                                         # an address
-    | \w+://.*
+    | \w++://.*                                                           # an address
     | [0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}         # a UUID, a hash
     | (?=.*\d)[0-9a-f]{16,}
     | [\[{].*""",
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
+"""Each alternative walks once over the text: the first line of a file can be anything."""
 _SHOWN = 80
 _LONGEST_NAME = 255
+_MOST_NAMES = 10_000
 
 
 def is_value(cell: str) -> bool:
     """A number, a date, a truth value and the like: what no column is called."""
     text = cell.strip()
-    return bool(_VALUE.fullmatch(text)) or len(text) > _LONGEST_NAME
+    return len(text) > _LONGEST_NAME or _is_address(text) or _VALUE.fullmatch(text) is not None
+
+
+def _is_address(text: str) -> bool:
+    """As of mail: something, @, something, a point and something."""
+    sign = text.find("@", 1)
+    return sign > 0 and text.rfind(".", sign + 2, len(text) - 1) > 0 and not any(map(str.isspace, text))
 
 
 def why_no_header(head: Head, known: Collection[str]) -> str | None:
@@ -130,6 +137,8 @@ def _alike(heads: Mapping[str, Head]) -> list[list[str]]:
 def _fault(head: Head) -> str | None:
     if "\ufffd" in head.line:
         return f"its first line is not UTF-8: {_shown(head)}"
+    if len(head.cells) > _MOST_NAMES:
+        return f"its first line has {len(head.cells):,} cells, and a table cannot have so many columns: {_shown(head)}"
     return None if head.cells else f"its first line has a quote that is not closed, or text behind one: {_shown(head)}"
 
 

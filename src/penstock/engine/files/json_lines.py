@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import NullType, StructType
+from pyspark.sql.types import StructType
 
 from penstock.engine.files.format import Look, Survey
 from penstock.engine.files.header import Established
 from penstock.engine.files.lines import Lines
-from penstock.engine.stages.decode import Decoded, literal
+from penstock.engine.files.types import decoder_schema
+from penstock.engine.stages.decode import Decoded, Decoder, case, literal, reason
 from penstock.engine.stages.json import UNKNOWN, JsonDecoder, own_class
 from penstock.plan.files import FilesSource
 from penstock.plan.stages import DecodePlan
@@ -32,10 +33,10 @@ class JsonLines:
     def rows(self, names: Sequence[str], look: Look, survey: Survey, tasks: int) -> DataFrame:
         return self._lines.read(names, tasks) if names else self._lines.none()
 
-    def decoder(self, plan: DecodePlan, binary: str | None, look: Look, survey: Survey) -> WatchfulJson | JsonDecoder:
+    def decoder(self, plan: DecodePlan, binary: str | None, look: Look, survey: Survey) -> Decoder:
         if self._source.new_fields in ("add", "fail") and look.watchful:
             return WatchfulJson(plan, binary, look.left_out)
-        return JsonDecoder(plan, binary)
+        return RefusingJson(plan, binary) if self._source.new_fields == "fail" else JsonDecoder(plan, binary)
 
     def establish(self, names: Sequence[str], table: str) -> Established:
         return Established(list(names), [])
@@ -50,10 +51,16 @@ class JsonLines:
     def probe(self, name: str) -> None:
         self._lines.probe(name)
 
-    def keys(self, names: Sequence[str]) -> set[str]:
-        """Those that hold a value: of the others nobody can say what they are yet."""
-        found, _ = infer_json(self._texts(names))
-        return {field.name for field in found.fields if not isinstance(field.dataType, NullType)}
+    def first(self, names: Sequence[str]) -> tuple[str, str] | None:
+        return self._lines.first(names)
+
+    def new(self, names: Sequence[str], look: Look) -> StructType:
+        """The fields of the good records that have one which the schema does not name. What others hold, rejected ones
+        that is, must not decide what a field is."""
+        plan = DecodePlan("json", "value", decoder_schema(look.schema))
+        made = JsonDecoder(plan, None, look.left_out).decode(self._texts(names))
+        found, _ = infer_json(made.frame.where(f"{UNKNOWN} IS NOT NULL AND NOT {made.bad}").select("value"))
+        return found
 
     def _texts(self, names: Sequence[str]) -> DataFrame:
         return self._lines.read(names, len(names)).select("value")
@@ -78,3 +85,17 @@ class WatchfulJson:
         made = JsonDecoder(self.plan, self.binary, self.left_out).decode(records)
         new = f"IF({UNKNOWN} IS NOT NULL AND NOT {made.bad}, raise_error({literal(NEW_FIELD)}), false)"
         return replace(made, bad=f"({new} OR {made.bad})")
+
+
+@dataclass(frozen=True)
+class RefusingJson:
+    """A decoder of records that run again, where new fields stop the table: a record with one is rejected."""
+
+    plan: DecodePlan
+    binary: str | None
+
+    def decode(self, records: DataFrame) -> Decoded:
+        made = JsonDecoder(self.plan, self.binary).decode(records)
+        unknown = reason("unknown_field", f"concat({UNKNOWN}, ' is not in the schema')")
+        why = case([(f"{made.bad} OR {UNKNOWN} IS NULL", made.why)], unknown)
+        return replace(made, bad=f"({made.bad} OR {UNKNOWN} IS NOT NULL)", why=why)

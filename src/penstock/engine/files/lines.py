@@ -55,6 +55,11 @@ class Lines:
         )
         return records.where("value IS NULL OR btrim(value, ' \\t\\r\\n') <> ''")
 
+    def first(self, names: Sequence[str]) -> tuple[str, str] | None:
+        """The first line that is not blank, and its file."""
+        row = self.read(names, 1).select(FILE, "value").first() if names else None
+        return None if row is None else (str(row[0]), "(bytes that are not UTF-8)" if row[1] is None else str(row[1]))
+
     def _numbered(self, names: Sequence[str], tasks: int) -> DataFrame:
         numbered = self._text(self.session, names).selectExpr(
             f"value AS {_LINE}", f"{self._name} AS {FILE}", f"monotonically_increasing_id() & {_IN_TASK}L AS {ROW}"

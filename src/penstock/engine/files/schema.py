@@ -27,9 +27,10 @@ from penstock.engine.files.types import (
 )
 from penstock.engine.files.unreadable import find_unreadable, is_about_files
 from penstock.engine.store import Store
-from penstock.errors import PenstockError, Transient
+from penstock.errors import PenstockError, Terminal, Transient
 from penstock.plan.files import FilesSource
 
+_SHOWN = 80
 _SAMPLE_FILES, _SAMPLE_BYTES = 100, 64 * 1024 * 1024
 """As much as is looked at to infer a schema; what later files have beyond it is new."""
 
@@ -117,14 +118,33 @@ class FileSchema:
             broken = find_unreadable(names, read, probe, error, self._source)
             if not broken:
                 raise
-            found = self._inferred(files, [name for name in names if name not in broken])
+            names = [name for name in names if name not in broken]
+            found = self._inferred(files, names)
         if not found.schema.fields:
-            raise Transient(
-                f"there are no files in {self._source.folder} yet to infer a schema from",
-                where=self._table,
-                hint="they are waited for; with `schema` the table is made without them",
-            )
+            raise self._nothing(names)
         return found
+
+    def _nothing(self, names: Sequence[str]) -> PenstockError:
+        """Why no column was found."""
+        if not self.format.sampled and (first := self.format.first(names)) is not None:
+            document = "if a file is one document, write `options: {multiLine: true}`; " if self._asks_lines else ""
+            return Terminal(
+                f"no line of the files in {self._source.folder} is a record, so no schema can be inferred; "
+                f"{first[0]} begins with `{first[1][:_SHOWN]}`",
+                where=self._table,
+                hint=f"{document}with `schema:` the table is made, and such lines go to quarantine",
+            )
+        there = f"the records in {self._source.folder} have no field with a value yet that can be a column"
+        missing = f"there are no files in {self._source.folder} yet to infer a schema from"
+        return Transient(
+            there if self.format.sampled else missing,
+            where=self._table,
+            hint="more files are waited for; with `schema` the table is made without them",
+        )
+
+    @property
+    def _asks_lines(self) -> bool:
+        return self._source.format == "json" and not self._source.documents
 
     def _inferred(self, files: Mapping[str, File], names: Sequence[str]) -> Look:
         if not names:

@@ -7,6 +7,7 @@ quarantine as they are. So do files that could not be read at all: put right, su
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import DataFrame
@@ -34,7 +35,8 @@ _FILES_A_TASK = 100
 def of_files(work: Work, rejected: DataFrame) -> Runnable:
     reader = work.source
     assert isinstance(reader, FilesReader)
-    names, look = _as_they_were(work, reader, rejected), reader.schema.require()
+    names = _as_they_were(work, reader, rejected)
+    look = replace(reader.schema.require(), watchful=False)  # the table's columns are settled by its batches
     survey = reader.schema.format.survey(names, StructType()) if names else Survey()
     stages = staged_table(work.table, reader, look, survey)
     rows = reader.schema.format.rows(names, look, survey, max(1, len(names) // _FILES_A_TASK))

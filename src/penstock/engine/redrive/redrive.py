@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -76,24 +77,32 @@ def redrive(work: Work, condition: str | None) -> list[Redriven]:
     try:
         marked = Marked(work.spark, work.store, work.table)
         done: list[Redriven] = []
+        failed: Exception | None = None
         if (cut_off := marked.open()) is not None:
-            done.append(_run_or_leave(work, marked, cut_off, marked.of(cut_off).count()))
+            try:
+                done.append(_run_or_leave(work, marked, cut_off, marked.of(cut_off).count()))
+            except Exception as error:  # raised when the rows that were asked for have been run
+                failed = error
         name = uuid.uuid4().hex
         if rows := marked.mark(name, condition):
             done.append(_run_or_leave(work, marked, name, rows))
+        if failed is not None:
+            raise failed
         return done
     finally:
         work.lock.release()
 
 
 def _run_or_leave(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
-    """What a definition cannot run at all stays as it was: left marked, it would come before every later redrive."""
+    """What cannot be run stays as it was: left marked, it would come before every later redrive. If even that fails,
+    the next redrive does it."""
     try:
         return _run(work, marked, name, rows)
-    except Terminal:
-        tail = read_tail(work.log)
-        if tail is not None and not _appended(work, tail, name):
-            marked.settle(name, marked.of(name), files=1 + rows // MOST_IN_FILE)
+    except Exception:
+        with suppress(Exception):
+            tail = read_tail(work.log)
+            if tail is not None and not _appended(work, tail, name):
+                marked.settle(name, marked.of(name), files=1 + rows // MOST_IN_FILE)
         raise
 
 

@@ -3,7 +3,7 @@ rows begins with. Neither its merge nor its dedupe has a part in it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
 
@@ -75,7 +75,7 @@ def _of_files(around: Around, content: Content, source: FilesSource, suppression
     changed = tuple(name for name, size in listed.items() if now.get(name) != size)
     unreadable = _whole_files(around)
     names = sorted(set(listed) - set(changed) - unreadable)
-    look = reader.schema.require()
+    look = replace(reader.schema.require(), watchful=False)
     survey = reader.schema.format.survey(names, look.schema) if names else Survey()
     stages = staged_table(table, reader, look, survey)
     frame = reader.schema.format.rows(names, look, survey, max(1, len(names) // 100))

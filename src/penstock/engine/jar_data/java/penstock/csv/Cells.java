@@ -48,11 +48,11 @@ public final class Cells implements Serializable {
 
   /** The cells of one record, or null if it is not one. */
   public static List<String> split(String text, Map<String, String> options) {
-    List<UTF8String> cells = new ArrayList<>();
-    if (new Format(options).read(text.getBytes(StandardCharsets.UTF_8), cells) != null) {
+    Format.Parts parts = new Format.Parts();
+    if (new Format(options).read(text.getBytes(StandardCharsets.UTF_8), parts, Integer.MAX_VALUE) != null) {
       return null;
     }
-    return new ArrayList<>(cells.stream().map(cell -> cell == null ? "" : cell.toString()).toList());
+    return new ArrayList<>(parts.cells.stream().map(cell -> cell == null ? "" : cell.toString()).toList());
   }
 
   /** Never null, and never thrown out of: whatever a record holds. */
@@ -62,19 +62,23 @@ public final class Cells implements Serializable {
       row[width] = UTF8String.fromString("there is no text");
       return new GenericInternalRow(row);
     }
-    List<UTF8String> cells = new ArrayList<>(width);
-    String fault = format.read(text.getBytes(), cells);
-    if (fault == null && cells.size() != width) {
-      fault = (cells.size() == 1 ? "1 cell" : cells.size() + " cells") + ", not " + width;
+    Format.Parts parts = new Format.Parts();
+    String fault = format.read(text.getBytes(), parts, width);
+    if (fault == null && parts.count != width) {
+      fault = miscounted(parts.count, width);
     }
     if (fault != null) {
       row[width] = UTF8String.fromString(fault);
       return new GenericInternalRow(row);
     }
     for (int i = 0; i < width; i++) {
-      row[i] = cells.get(i);
+      row[i] = parts.cells.get(i);
     }
     return new GenericInternalRow(row);
+  }
+
+  static String miscounted(int count, int width) {
+    return (count == 1 ? "1 cell" : count + " cells") + ", not " + width;
   }
 
   @Override

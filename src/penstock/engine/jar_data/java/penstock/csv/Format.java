@@ -42,38 +42,40 @@ final class Format implements Serializable {
     trimRight = Boolean.parseBoolean(options.getOrDefault("ignoreTrailingWhiteSpace", "false"));
   }
 
-  /** Adds the cells of a record, NULL among them, and gives its fault, or null. */
-  String read(byte[] text, List<UTF8String> cells) {
+  /** A record apart. */
+  static final class Parts {
+    final List<UTF8String> cells = new ArrayList<>();
+    /** Of all cells, also of those beyond the ones that were asked for. */
+    int count;
+  }
+
+  /** Adds the first `most` cells of a record, NULL among them, counts the others, and gives its fault, or null. */
+  String read(byte[] text, Parts parts, int most) {
     int at = 0;
     while (true) {
+      boolean wanted = parts.count < most;
       int first = trimLeft ? overBlanks(text, at) : at;
       if (stands(quote, text, first)) {
-        byte[] content = new byte[text.length - first];
-        int length = 0;
-        at = first + quote.length;
-        while (true) {
+        int start = first + quote.length, saved = 0;
+        at = start;
+        while (!stands(quote, text, at) || escaped(text, at) > 0) {
           if (at >= text.length) {
-            return UNCLOSED + ", in cell " + (cells.size() + 1);
+            return UNCLOSED + ", in cell " + (parts.count + 1);
           }
           int escaped = escaped(text, at);
-          if (escaped > 0) {
-            int from = at + escape.length;
-            System.arraycopy(text, from, content, length, escaped);
-            length += escaped;
-            at = from + escaped;
-          } else if (stands(quote, text, at)) {
-            at += quote.length;
-            break;
-          } else {
-            content[length++] = text[at++];
-          }
+          saved += escaped > 0 ? escape.length : 0;
+          at += escaped > 0 ? escape.length + escaped : 1;
         }
+        int end = at;
+        at += quote.length;
         at = trimRight ? overBlanks(text, at) : at;
         if (at < text.length && !stands(separator, text, at) && !isBreak(text[at])) {
-          return "there is text behind the closing quote of cell " + (cells.size() + 1);
+          return "there is text behind the closing quote of cell " + (parts.count + 1);
         }
-        byte[] value = length == 0 ? empty : Arrays.copyOf(content, length);
-        cells.add(missing.length > 0 && Arrays.equals(value, missing) ? null : UTF8String.fromBytes(value));
+        if (wanted) {
+          byte[] value = end == start ? empty : unescaped(text, start, end, saved);
+          parts.cells.add(missing.length > 0 && Arrays.equals(value, missing) ? null : UTF8String.fromBytes(value));
+        }
       } else {
         at = first;
         while (at < text.length && !isBreak(text[at]) && !stands(separator, text, at)) {
@@ -83,9 +85,12 @@ final class Format implements Serializable {
         while (trimRight && end > first && isBlank(text[end - 1])) {
           end--;
         }
-        byte[] value = end == first ? NOTHING : Arrays.copyOfRange(text, first, end);
-        cells.add(value.length == 0 || Arrays.equals(value, missing) ? null : UTF8String.fromBytes(value));
+        if (wanted) {
+          byte[] value = end == first ? NOTHING : Arrays.copyOfRange(text, first, end);
+          parts.cells.add(value.length == 0 || Arrays.equals(value, missing) ? null : UTF8String.fromBytes(value));
+        }
       }
+      parts.count++;
       if (at >= text.length) {
         return null;
       }
@@ -94,6 +99,23 @@ final class Format implements Serializable {
       }
       at += separator.length;
     }
+  }
+
+  /** What stands between quotes. `saved`: how many bytes of it only escape others. */
+  private byte[] unescaped(byte[] text, int start, int end, int saved) {
+    if (saved == 0) {
+      return Arrays.copyOfRange(text, start, end);
+    }
+    byte[] content = new byte[end - start - saved];
+    for (int at = start, length = 0; at < end; ) {
+      int escaped = escaped(text, at);
+      int size = escaped > 0 ? escaped : 1;
+      at += escaped > 0 ? escape.length : 0;
+      System.arraycopy(text, at, content, length, size);
+      at += size;
+      length += size;
+    }
+    return content;
   }
 
   /** Whether the text, read on from within a quoted cell or from its start, ends within one. Null if a quote is wrong. */

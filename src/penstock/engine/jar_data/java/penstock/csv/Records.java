@@ -1,10 +1,10 @@
 package penstock.csv;
 
 import java.io.ByteArrayOutputStream;
-import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Deque;
 import java.util.Iterator;
+import java.util.List;
 import java.util.Map;
 import java.util.NoSuchElementException;
 import java.util.Objects;
@@ -27,11 +27,44 @@ public final class Records implements Iterator<Row> {
   private static final byte[] MARK = {(byte) 0xEF, (byte) 0xBB, (byte) 0xBF};
 
   /** A line, what ended it, and where it stands. */
-  private record Line(byte[] text, String end, String file, long row) {}
+  private static final class Line {
+    final byte[] text;
+    final String end;
+    final String file;
+    final long row;
+    private Boolean open;
+    private boolean known;
+
+    Line(byte[] text, String end, String file, long row) {
+      this.text = text;
+      this.end = end;
+      this.file = file;
+      this.row = row;
+    }
+
+    /** Whether it ends within a quoted cell if it begins within one; null if a quote is wrong. Asked once for all. */
+    Boolean staysOpen(Format format) {
+      if (!known) {
+        open = format.endsQuoted(text, true);
+        known = true;
+      }
+      return open;
+    }
+
+    int size() {
+      return text.length + end.length();
+    }
+  }
 
   private final Iterator<Row> chunks;
   private final Format format;
-  private final Deque<Line> ahead = new ArrayDeque<>();
+  private final List<Line> ahead = new ArrayList<>();
+  /** The place of the next line in `ahead`; those before it are used up. */
+  private int next;
+  /** So many of the next lines, and so many bytes, are of one file and stay open: a record that begins before them does
+   * not end there. Remembered, so that lines which all open a quote cost no more than others. */
+  private int run;
+  private long runBytes;
   private String file;
   private long row;
 
@@ -57,7 +90,7 @@ public final class Records implements Iterator<Row> {
     if (!look()) {
       throw new NoSuchElementException();
     }
-    Line first = ahead.poll();
+    Line first = poll();
     byte[] text = first.text;
     if (format.hasQuote(text) && Boolean.TRUE.equals(format.endsQuoted(text, false))) {
       text = joined(first);
@@ -67,51 +100,47 @@ public final class Records implements Iterator<Row> {
 
   /** The record that begins with this line; the line alone if it is not closed. */
   private byte[] joined(Line first) {
-    ByteArrayOutputStream whole = new ByteArrayOutputStream();
-    add(whole, first);
-    int lines = 0;
-    Iterator<Line> known = ahead.iterator();
-    while (lines < MOST_LINES && whole.size() < MOST_BYTES) {
-      Line next;
-      if (known != null && known.hasNext()) {
-        next = known.next();
-      } else {
-        known = null;
-        int before = ahead.size();
-        if (before <= lines && !more()) {
-          return first.text;
-        }
-        next = nth(lines);
-      }
-      if (!Objects.equals(next.file, first.file)) {
+    while (run < MOST_LINES && first.size() + runBytes < MOST_BYTES) {
+      if (next + run == ahead.size() && !more()) {
         return first.text;
       }
-      lines++;
-      Boolean open = format.endsQuoted(next.text, true);
+      Line line = ahead.get(next + run);
+      Boolean open = Objects.equals(line.file, first.file) ? line.staysOpen(format) : null;
       if (open == null) {
         return first.text;
       }
       if (!open) {
-        whole.writeBytes(next.text);
-        for (int i = 0; i < lines; i++) {
-          ahead.poll();
-        }
-        return whole.toByteArray();
+        return whole(first);
       }
-      add(whole, next);
+      run++;
+      runBytes += line.size();
     }
     return first.text;
   }
 
-  private Line nth(int number) {
-    if (number == ahead.size() - 1) {
-      return ahead.peekLast();
+  /** Closed by the line behind those that stay open. */
+  private byte[] whole(Line first) {
+    ByteArrayOutputStream whole = new ByteArrayOutputStream();
+    add(whole, first);
+    while (run > 0) {
+      add(whole, poll());
     }
-    Iterator<Line> lines = ahead.iterator();
-    for (int i = 0; i < number; i++) {
-      lines.next();
+    whole.writeBytes(poll().text);
+    return whole.toByteArray();
+  }
+
+  private Line poll() {
+    Line line = ahead.get(next);
+    ahead.set(next++, null);
+    if (run > 0) {
+      run--;
+      runBytes -= line.size();
     }
-    return lines.next();
+    if (2 * next > ahead.size()) {
+      ahead.subList(0, next).clear();
+      next = 0;
+    }
+    return line;
   }
 
   private static void add(ByteArrayOutputStream whole, Line line) {
@@ -120,7 +149,7 @@ public final class Records implements Iterator<Row> {
   }
 
   private boolean look() {
-    return !ahead.isEmpty() || more();
+    return next < ahead.size() || more();
   }
 
   /** The lines of the next chunk: a carriage return ends a line as well, alone or before the line feed. */

@@ -53,8 +53,8 @@ public final class Cells implements Serializable {
     for (int i = 0; texts != null && i < width; i++) {
       try {
         UTF8String text = texts.isNullAt(i) ? null : texts.getUTF8String(i);
-        if (text != null && known.rules[i] != null && text.numBytes() == 0) {
-          text = null; // an empty cell in quotes is an empty text; of any other type it is no value
+        if (text != null && known.rules[i] != null && isBlank(text)) {
+          text = null; // a cell of blanks, or an empty one in quotes, is a text; of any other type it is no value
         }
         row[i] = text == null ? null : known.rules[i] == null ? text : read(known.rules[i], text);
         if (row[i] == Texts.WRONG || row[i] == Texts.UNFIT) {
@@ -74,6 +74,21 @@ public final class Cells implements Serializable {
 
   /** Blanks around a value are no part of it. The rules know no letter beyond ASCII. */
   private static Object read(Texts rule, UTF8String text) {
+    char[] letters = letters(text);
+    return rule.read(letters, 0, letters.length);
+  }
+
+  private static boolean isBlank(UTF8String text) {
+    for (int i = 0; i < text.numBytes(); i++) {
+      if (text.getByte(i) != ' ' && text.getByte(i) != '\t') {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** Without the blanks around it. */
+  static char[] letters(UTF8String text) {
     byte[] bytes = text.getBytes();
     int from = 0, to = bytes.length;
     while (from < to && (bytes[from] == ' ' || bytes[from] == '\t')) {
@@ -86,7 +101,7 @@ public final class Cells implements Serializable {
     for (int i = from; i < to; i++) {
       letters[i - from] = (char) (bytes[i] & 0xFF);
     }
-    return rule.read(letters, 0, letters.length);
+    return letters;
   }
 
   /** In any capitals. */

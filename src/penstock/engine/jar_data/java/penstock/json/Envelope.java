@@ -243,11 +243,12 @@ final class Envelope {
   long changedAt() {
     for (Map<String, String> found : List.of(source, times)) {
       long micros = whole(found.get("ts_us"));
+      if (micros != 0 && Times.FIRST <= micros && micros <= Times.LAST) {
+        return micros;
+      }
       long millis = whole(found.get("ts_ms"));
-      boolean bounded = Times.FIRST / 1000 <= millis && millis <= Times.LAST / 1000;
-      long time = micros != 0 ? micros : bounded ? millis * 1000 : 0;
-      if (time != 0 && Times.FIRST <= time && time <= Times.LAST) {
-        return time;
+      if (millis != 0 && Times.FIRST / 1000 <= millis && millis <= Times.LAST / 1000) {
+        return millis * 1000;
       }
     }
     throw new Fault("missing_field", "source.ts_ms is missing: it says when the change was made");
