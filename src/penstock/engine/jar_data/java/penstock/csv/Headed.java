@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
 import org.apache.spark.sql.Column;
@@ -174,12 +175,9 @@ public final class Headed implements Serializable {
         others.stream().map(names::get).toArray(String[]::new));
   }
 
+  /** As `column_key` in spec/schema.py. */
   private static String folded(String name) {
-    char[] found = name.toCharArray(); // sign by sign, as String.equalsIgnoreCase does
-    for (int at = 0; at < found.length; at++) {
-      found[at] = Character.toLowerCase(Character.toUpperCase(found[at]));
-    }
-    return new String(found);
+    return name.toUpperCase(Locale.ROOT).toLowerCase(Locale.ROOT).replace("i\u0307", "i").replace('\u03c2', '\u03c3');
   }
 
   private Format format() {
