@@ -180,6 +180,7 @@ def test_the_time_of_a_change_is_the_databases_before_the_connectors(spark: Spar
     assert [row["_changed_at"].replace(tzinfo=None) for row in rows] == [
         AT,
         AT.replace(microsecond=123000),
+        AT.replace(microsecond=123000),
         datetime(1970, 1, 1, 0, 0, 0, 5000),
         datetime(1970, 1, 1, 0, 0, 0, 7),
     ]

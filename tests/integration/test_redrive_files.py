@@ -11,6 +11,7 @@ from tests.integration.replays import work_on
 from tests.integration.runs import killed_at
 
 from penstock.engine.store import LocalStore
+from penstock.ops.verify.again.run import check_in, to_check
 from penstock.ops.verify.table import verify
 
 if TYPE_CHECKING:
@@ -82,6 +83,9 @@ def test_a_line_with_a_field_that_is_no_column_does_not_keep_others_from_landing
     (done,) = again(folder)
     assert folder.ids() == ({1: 1, 2: 1, 3: 1} if new_fields == "add" else {2: 1, 3: 1})
     assert done.reasons == ({} if new_fields == "add" else {"unknown_field": 1})
+    reports = verify(folder.plan.tables, LocalStore())
+    check_in(spark, folder.plan, to_check(folder.plan.tables, reports), LocalStore(), deep=True)
+    assert [one.verdict for one in reports] == ["complete"], reports
 
 
 @pytest.mark.deep
