@@ -203,7 +203,7 @@ def _loopback() -> Iterator[Setting]:
     yield Setting(
         "spark.executor.killOnFatalError.depth",
         "0",
-        "a regular expression that a record drives into a StackOverflowError would end the process of all tables; "
+        "a regular expression that goes too deep in one record would end the process of all tables; "
         "without memory the JVM ends by itself",
     )
     why = "driver and executor are one process: no other machine needs to reach it"
