@@ -21,8 +21,8 @@ from pyspark.sql.types import (
 
 from penstock.engine.files.head import Head
 from penstock.engine.files.header import establish, is_value, why_no_header
-from penstock.engine.files.types import added, bounded, decoder_schema, merged, mixed, usable
-from penstock.engine.grow import as_it_is, lacking
+from penstock.engine.files.types import added, bounded, decoder_schema, lacking, merged, mixed, usable
+from penstock.engine.grow import as_it_is
 from penstock.errors import Terminal
 from penstock.spec.ddl import BadSchema, parse_ddl
 from penstock.spec.schema import column_key

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, DataType, NullType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from penstock.engine.files.format import Look
 from penstock.engine.files.json_lines import NEW_FIELD, infer_json
@@ -27,6 +27,7 @@ from penstock.engine.files.types import (
     added,
     bounded,
     decoder_schema,
+    lacking,
     merged,
     mixed,
     no_more_columns,
@@ -343,25 +344,6 @@ def as_it_is(field: StructField, there: DataType | None) -> StructField:
         return StructField(field.name, merged(there, field.dataType))
     mark = {ANY_JSON: field.dataType.simpleString()} if isinstance(there, StringType) else {}
     return StructField(field.name, there, metadata=mark)
-
-
-def lacking(found: StructType, schema: StructType, path: str = "") -> list[str]:
-    """The paths of fields that the schema has no place for, by their exact names: to JSON, id and ID are two."""
-    known = {field.name: field.dataType for field in schema.fields}
-    missing: list[str] = []
-    for field in found.fields:
-        here = f"{path}{field.name}"
-        if isinstance(field.dataType, NullType):  # it holds no value: it may become a column yet
-            continue
-        if field.name not in known:
-            missing.append(here)
-            continue
-        theirs, mine = field.dataType, known[field.name]
-        while isinstance(theirs, ArrayType) and isinstance(mine, ArrayType):
-            theirs, mine = theirs.elementType, mine.elementType
-        if isinstance(theirs, StructType) and isinstance(mine, StructType):
-            missing += lacking(theirs, mine, f"{here}.")
-    return missing
 
 
 def _unwanted(table: str, names: Sequence[str]) -> Terminal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql.types import ArrayType, NullType, StructType
+from pyspark.sql.types import StructType
 
 from penstock.engine.files.format import Look
 from penstock.engine.files.reader import FilesReader
@@ -14,6 +14,7 @@ from penstock.engine.files.types import (
     MOST_LEFT_OUT,
     added,
     bounded,
+    lacking,
     merged,
     no_more_columns,
     size_of,
@@ -21,7 +22,6 @@ from penstock.engine.files.types import (
     usable,
 )
 from penstock.errors import Terminal
-from penstock.spec.schema import column_key
 
 _SHOWN = 20
 
@@ -88,22 +88,3 @@ def _strange(reader: FilesReader, found: StructType, schema: StructType, look: L
     another only in capitals, for there they are two fields."""
     exact = reader.files.format == "json"
     return sorted(path for path in lacking(found, schema, exact=exact) if path not in look.left_out)
-
-
-def lacking(found: StructType, schema: StructType, path: str = "", *, exact: bool = True) -> list[str]:
-    """The paths of fields with a value that the schema has no place for. `exact`: capitals make a difference."""
-    known = {field.name if exact else column_key(field.name): field.dataType for field in schema.fields}
-    missing: list[str] = []
-    for field in found.fields:
-        here, name = f"{path}{field.name}", field.name if exact else column_key(field.name)
-        if isinstance(field.dataType, NullType):  # it may become a column yet
-            continue
-        if name not in known:
-            missing.append(here)
-            continue
-        theirs, mine = field.dataType, known[name]
-        while isinstance(theirs, ArrayType) and isinstance(mine, ArrayType):
-            theirs, mine = theirs.elementType, mine.elementType
-        if isinstance(theirs, StructType) and isinstance(mine, StructType):
-            missing += lacking(theirs, mine, f"{here}.", exact=exact)
-    return missing

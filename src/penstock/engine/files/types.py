@@ -205,3 +205,22 @@ def mixed(schema: StructType, path: str = "") -> dict[str, str]:
         if isinstance(kind, StructType):
             found |= mixed(kind, f"{path}{field.name}.")
     return found
+
+
+def lacking(found: StructType, schema: StructType, path: str = "", *, exact: bool = True) -> list[str]:
+    """The paths of fields with a value that the schema has no place for. `exact`: capitals make a difference."""
+    known = {field.name if exact else column_key(field.name): field.dataType for field in schema.fields}
+    missing: list[str] = []
+    for field in found.fields:
+        here, name = f"{path}{field.name}", field.name if exact else column_key(field.name)
+        if isinstance(field.dataType, NullType):  # it may become a column yet
+            continue
+        if name not in known:
+            missing.append(here)
+            continue
+        theirs, mine = field.dataType, known[name]
+        while isinstance(theirs, ArrayType) and isinstance(mine, ArrayType):
+            theirs, mine = theirs.elementType, mine.elementType
+        if isinstance(theirs, StructType) and isinstance(mine, StructType):
+            missing += lacking(theirs, mine, f"{here}.", exact=exact)
+    return missing

@@ -104,7 +104,7 @@ def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, known: Know
 
 def remove_attempts(store: Store, known: Known, *, alone: bool = False) -> None:
     """What is left of processes that were killed as they wrote. Of a version that is there nobody writes any more; of
-    the next one somebody may, unless we are `alone`."""
+    the next one another process may, unless we are `alone`."""
     folder = f"{known.uri}/_delta_log"
     names = store.names(folder)
     newest = max((int(name[:20]) for name in names if _COMMIT.fullmatch(name)), default=-1)
