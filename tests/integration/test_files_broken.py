@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.folders import TABLE, Folder
+from tests.integration.folders import Folder
 from tests.integration.runs import quarantine_dies_once, run
 
 from penstock.engine.files.unreadable import Trouble
@@ -205,10 +205,10 @@ def test_a_file_that_stays_away_is_given_up(
 def test_what_is_wrong_with_the_definition_is_not_blamed_on_the_files(spark: SparkSession, tmp_path: Path) -> None:
     folder = Folder(spark, tmp_path, sql="SELECT *, 1 / (id - id) AS no FROM input")
     folder.put("a.json")
-    error = run(spark, folder.plan).errors[TABLE]
-    assert "DIVIDE_BY_ZERO" in error.message
-    assert folder.rows() == []
-    assert folder.quarantine == []
+    folder.run()
+    assert folder.rows() == [] and folder.unreadable() == Counter()
+    assert [row["error_reason"] for row in folder.quarantine] == ["transform_failed"] * 3
+    assert all("DIVIDE_BY_ZERO" in row["error_detail"] for row in folder.quarantine)
 
 
 NANOS = (
