@@ -42,6 +42,7 @@ COLUMNS = {
     "deep": "named_struct('a', array(named_struct('b', '{name}')))",
     "bytes": "cast('{name}' as binary)",
     "in_base64": "base64(cast('from {name} on' as binary))",
+    "in_lines_of_base64": "base64(cast(concat(repeat('x', 50), '{name}') as binary))",
     "in_hex": "hex(cast('{name}' as binary))",
     "utf16": "encode('{name}', 'UTF-16LE')",
     "in_json": """'{{"a":{{"b":["{name}"]}}}}'""",

@@ -122,6 +122,12 @@ def test_a_name_is_found_in_base64_and_hexadecimal(text: str) -> None:
     assert Needle("customer", "john@example.org").in_text(f"x {text} y")
 
 
+@pytest.mark.parametrize("end", ["\r\n", "\n", "\n  ", "\\r\\n"])
+def test_a_name_is_found_in_base64_that_is_broken_into_lines(end: str) -> None:
+    coded = "am9obkBleGFtcGxlLm9yZw=="
+    assert Needle("customer", "john@example.org").in_text(f"x {coded[:7]}{end}{coded[7:]} y")
+
+
 def test_both_normal_forms_of_unicode_are_one_name() -> None:
     assert Needle("customer", "Zoë M").in_text("Zoe\u0308 M") and Needle("customer", "Zoe\u0308 M").in_text("Zoë M")
 

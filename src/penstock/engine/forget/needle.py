@@ -33,6 +33,7 @@ _NUMBERS = re.compile(
     r"|\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?|(?<!\d)\d+(?:\.\d+)+"
 )
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_BREAK = re.compile(r"[ \t]*[\r\n]+[ \t]*")
 _SIGNS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -86,16 +87,19 @@ class Needle:
                     if _border(variant, at) and _border(variant, end):
                         number = self.plain and not alone and (self.brief or _within_number(variant, at, end))
                         yield Sighting(NUMBER if number else TEXT, alone, variant, at)
+            whole = _joined(variant)
             for form in self._coded:
-                for at in _all(variant, form):
-                    yield Sighting("base64 or hex", False, variant, at)
+                for at in _all(whole, form):
+                    yield Sighting("base64 or hex", False, whole, at)
             if self._cut is not None and self._cut in variant and not alone:
                 yield Sighting(CUT, False, variant, variant.index(self._cut))
 
     def possible(self, texts: Iterable[str]) -> bool:
         """A quick look at whole files and their variants: false if it is certainly in none of them."""
-        forms = {*self._words, *self._coded, *([self._cut] if self._cut is not None else [])}
-        return any(form in text for text in texts for form in forms)
+        forms = {*self._words, *([self._cut] if self._cut is not None else [])}
+        return any(form in text for text in texts for form in forms) or any(
+            form in whole for whole in map(_joined, texts) for form in self._coded
+        )
 
     def equals(self, number: object) -> bool:
         """A number as JSON has it."""
@@ -122,6 +126,11 @@ def variants(text: str) -> list[str]:
         more = [_unescaped(one) for one in found if "\\" in one] + [unquote(one) for one in found if "%" in one]
         found = list(dict.fromkeys([*found, *more]))
     return found
+
+
+def _joined(text: str) -> str:
+    """Without line breaks: encoders of base64 break long lines, Spark's own after 76 characters."""
+    return _BREAK.sub("", text) if "\n" in text or "\r" in text else text
 
 
 def _unescaped(text: str) -> str:

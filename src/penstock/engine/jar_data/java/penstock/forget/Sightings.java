@@ -33,6 +33,9 @@ final class Sightings {
           + "|\\d{4}-\\d{2}-\\d{2}(?:[T ]\\d{2}:\\d{2}(?::\\d{2}(?:[.,]\\d+)?)?(?:Z|[+-]\\d{2}:?\\d{2})?)?"
           + "|\\d{1,2}:\\d{2}(?::\\d{2}(?:[.,]\\d+)?)?|\\d+(?:\\.\\d+)+");
 
+  /** Encoders of base64 break long lines, Spark's own after 76 characters. */
+  private static final Pattern BREAK = Pattern.compile("[ \\t]*[\\r\\n]+[ \\t]*");
+
   private final Name[] names;
   private final Automaton filter;
   private final List<byte[]> patterns = new ArrayList<>();
@@ -104,7 +107,7 @@ final class Sightings {
 
   /** A value that is text, or bytes. */
   void value(byte[] value) {
-    boolean escaped = has(value, '\\') || has(value, '%');
+    boolean escaped = has(value, '\\') || has(value, '%') || has(value, '\n') || has(value, '\r');
     boolean candidate = filter.any(value);
     if (!escaped && !candidate) {
       return;
@@ -246,12 +249,24 @@ final class Sightings {
       }
     }
     for (String one : variants) {
-      if (!filter.any(one.getBytes(StandardCharsets.UTF_8))) {
-        continue;
+      forms(one, path, true);
+      String joined = BREAK.matcher(one).replaceAll("");
+      if (joined.length() < one.length()) {
+        forms(joined, path, false);
       }
-      for (int index = 0; index < names.length; index++) {
-        Name name = names[index];
-        name(one, path, index, name);
+    }
+  }
+
+  /** Words are looked for in the text as it is, base64 and hexadecimal also where its line breaks are removed. */
+  private void forms(String text, String path, boolean asItIs) {
+    if (!filter.any(text.getBytes(StandardCharsets.UTF_8))) {
+      return;
+    }
+    for (int index = 0; index < names.length; index++) {
+      for (var form : names[index].forms.entrySet()) {
+        if (asItIs || form.getValue().equals(Name.BASE64) || form.getValue().equals(Name.HEX)) {
+          name(text, path, index, form.getKey(), form.getValue());
+        }
       }
     }
   }
@@ -264,21 +279,19 @@ final class Sightings {
     }
   }
 
-  private void name(String text, String path, int index, Name name) {
-    for (var form : name.forms.entrySet()) {
-      String sought = form.getKey();
-      boolean words = form.getValue().equals(Name.TEXT);
-      for (int at = text.indexOf(sought); at >= 0; at = text.indexOf(sought, at + 1)) {
-        int end = at + sought.length();
-        if (words && !(Words.isBorder(text, at) && Words.isBorder(text, end))) {
-          continue;
-        }
-        boolean alone = words && text.strip().equals(sought);
-        boolean number = words && name.plain && !alone && (name.brief || within(text, at, end));
-        int first = Math.max(0, at - AROUND);
-        seen(index, path, number ? "number" : form.getValue(), alone,
-            number ? "" : text.substring(first, Math.min(text.length(), end + AROUND)), at - first);
+  private void name(String text, String path, int index, String sought, String kind) {
+    Name name = names[index];
+    boolean words = kind.equals(Name.TEXT);
+    for (int at = text.indexOf(sought); at >= 0; at = text.indexOf(sought, at + 1)) {
+      int end = at + sought.length();
+      if (words && !(Words.isBorder(text, at) && Words.isBorder(text, end))) {
+        continue;
       }
+      boolean alone = words && text.strip().equals(sought);
+      boolean number = words && name.plain && !alone && (name.brief || within(text, at, end));
+      int first = Math.max(0, at - AROUND);
+      seen(index, path, number ? "number" : kind, alone,
+          number ? "" : text.substring(first, Math.min(text.length(), end + AROUND)), at - first);
     }
   }
 
