@@ -26,6 +26,9 @@ def named(folder: Path, names: Sequence[str], others: Sequence[str] = ()) -> lis
     found = []
     patterns = {name: _pattern(name) for name in names}
     apart = [form for other in others for form in _forms(other)]
+    apart += [
+        bound for form in apart for bound in _bounds(form) if any(one.search(bound[:-1]) for one in patterns.values())
+    ]
     for path in sorted(folder.rglob("*")):
         seen = {
             name for name, pattern in patterns.items() if _holds(str(path.relative_to(folder)).encode(), pattern, apart)
@@ -37,6 +40,11 @@ def named(folder: Path, names: Sequence[str], others: Sequence[str] = ()) -> lis
                         seen.add(name)
         found += [f"{path}: {name}" for name in names if name in seen]
     return found
+
+
+def _bounds(form: bytes) -> Iterator[bytes]:
+    """As Parquet cuts the largest value of a page after 64 bytes: the last one that stays is one more than it was."""
+    return (form[: end - 1] + bytes([form[end - 1] + 1]) for end in range(1, len(form)) if form[end - 1] < 255)
 
 
 def _holds(content: bytes, pattern: re.Pattern[bytes], apart: Sequence[bytes]) -> bool:
