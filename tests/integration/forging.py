@@ -210,14 +210,12 @@ def twice(rows: DataFrame) -> DataFrame:
 
 
 def changed(column: str, value: str) -> Callable[[DataFrame], DataFrame]:
-    """In the first row that has the lowest value."""
+    """In the rows that have the lowest value."""
 
     def change(rows: DataFrame) -> DataFrame:
-        first = rows.where(f"{column} IS NOT NULL").selectExpr(f"min({column}) AS m").first()
-        assert first is not None
-        shown = f"'{first.m}'" if isinstance(first.m, str) else str(first.m)
+        lowest = f"{column} <=> min({column}) OVER ()"
         return rows.selectExpr(
-            *(f"IF({column} <=> {shown}, {value}, {column}) AS {n}" if n == column else f"`{n}`" for n in rows.columns)
+            *(f"IF({lowest}, {value}, {n}) AS {n}" if n == column else f"`{n}`" for n in rows.columns)
         )
 
     return change

@@ -140,7 +140,7 @@ def _all() -> list[tuple[str, Forgery, bool]]:
     """Every kind of table by every kind of forgery that it knows."""
     made: list[tuple[str, Forgery, bool]] = []
     every = ("bronze.t", "silver.t", "silver.sql", *MERGED, "audit.m", "gold.t", "files.t")
-    dead = [f"{name}__tombstones" for name in ("silver.m", "silver.h", "silver.p")]
+    dead = [f"{name}__tombstones" for name in ("silver.m", "silver.h", "silver.p", "silver.copy")]
     for name in (*every, "silver.t__quarantine", *dead):
         made += [(name, lambda f: f.lose_a_file(), ALWAYS), (name, lambda f: f.cut_a_file(), ALWAYS)]
         made += [(name, lambda f: f.spoil_a_page(), DEEP)]
@@ -177,10 +177,13 @@ def _all() -> list[tuple[str, Forgery, bool]]:
         made += [(name, lambda f, c=change: f.exchange(c), deep)]  # type: ignore[misc]
         made += [(name, lambda f, c=change: f.as_compaction(c), deep)]  # type: ignore[misc]
     for name in dead:
+        later = "999"
+        if name.startswith("silver.copy"):
+            later = "named_struct('version', 999L, 'kind', 0)"
         made += [
             (name, lambda f: f.as_compaction(without("id = 16")), ALWAYS),
-            (name, lambda f: f.as_compaction(changed("_sequence", "999")), ALWAYS),
-            (name, lambda f: f.exchange(changed("_sequence", "999")), ALWAYS),
+            (name, lambda f, v=later: f.as_compaction(changed("_sequence", v)), ALWAYS),  # type: ignore[misc]
+            (name, lambda f, v=later: f.exchange(changed("_sequence", v)), ALWAYS),  # type: ignore[misc]
             (name, lambda f: f.exchange(changed("id", "-1")), ALWAYS),
         ]
     made += [("silver.h__tombstones", lambda f: f.exchange(without("_sequence IN (0, 44)")), ALWAYS)]

@@ -74,7 +74,7 @@ def check_merged(around: Around, content: Content) -> list[Check]:
         if not merge.ignore_nulls:  # there a value may be older than the rest of its row
             grown = grown_columns(around, there)
             rows, there, values = grown.of(rows), grown.of(there), grown.values(values)
-        changes = _changes(rows, merge, values)
+        changes = changes_of(rows, merge, values)
         folded = _fold(around, there, changes, merge, values)
         check.remarks += folded.remarks
         loose = [name for name in folded.values if unsteady(there.schema[name].dataType)]
@@ -87,9 +87,7 @@ def check_merged(around: Around, content: Content) -> list[Check]:
         if _came_back(around, merge, held, changes):
             content.excuses.append("rows came back after `keep_deleted` had removed what remembered their delete")
         told = answer(around, check, Comparison(with_doubled(held, doubled), sample), content, loose)
-        marks = [f"{mine} AS {name}" for mine, name in ((_S, "s"), (_P, "p"), (_DEAD, "dead"), (_ALL, "all"))]
-        deletes = changes.selectExpr(*(f"{quote(key)} AS {quote(key)}" for key in merge.keys), *marks)
-        tombstones = check_tombstones(around, content, deletes, sample)
+        tombstones = check_tombstones(around, content, ordered_keys(changes, merge), sample)
         return [told, *([tombstones] if tombstones is not None else [])]
 
 
@@ -183,7 +181,13 @@ def _has(rows: DataFrame, name: str) -> bool:
     return name.casefold() in {one.casefold() for one in rows.columns}
 
 
-def _changes(rows: DataFrame, merge: MergePlan, values: list[str]) -> DataFrame:
+def ordered_keys(changes: DataFrame, merge: MergePlan) -> DataFrame:
+    """What tombstones are compared with: of each change its keys, its place in the order and whether it deletes."""
+    marks = [f"{mine} AS {name}" for mine, name in ((_S, "s"), (_P, "p"), (_DEAD, "dead"), (_ALL, "all"))]
+    return changes.selectExpr(*(f"{quote(key)} AS {quote(key)}" for key in merge.keys), *marks)
+
+
+def changes_of(rows: DataFrame, merge: MergePlan, values: list[str]) -> DataFrame:
     """Each with its place in the order (__s, __p), whether it deletes, and whether it is about all rows."""
     if merge.ignore is not None:
         rows = rows.where(f"NOT coalesce({merge.ignore}, false)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -11,26 +13,30 @@ from penstock.engine.identifiers import quote
 from penstock.engine.merge.changes import CURRENT, values_of
 from penstock.engine.merge.tombstones import living
 from penstock.engine.protocol.entry import Entry
+from penstock.errors import PenstockError
 from penstock.ops.verify.again.around import Around, Comparison, answer, compare
 from penstock.ops.verify.again.begun import lacks_some, rows_read
 from penstock.ops.verify.again.content import Content
 from penstock.ops.verify.again.held import Sides
 from penstock.ops.verify.again.kinds import unsteady
 from penstock.ops.verify.again.living import living_rows
-from penstock.ops.verify.again.merged import doubled_keys, with_doubled
+from penstock.ops.verify.again.merged import changes_of, doubled_keys, ordered_keys, with_doubled
+from penstock.ops.verify.again.sample import Sample
+from penstock.ops.verify.again.source_rows import source_rows
+from penstock.ops.verify.again.tombstones import check_tombstones
 from penstock.ops.verify.check import Check
 from penstock.ops.verify.queries import copy_queries
 from penstock.plan.stages import MergePlan
 
 
-def check_copy(around: Around, content: Content) -> Check:
+def check_copy(around: Around, content: Content) -> list[Check]:
     entry, merge = content.entry, around.table.write.merge
     assert merge is not None
     if entry is None or parse(entry.after[0]).read_up_to < 0:
         check = around.begun("copy", around.upstream, "rows")
         outcome = "nothing was read yet"
         check.outcome, check.said = ("not made", outcome) if around.report.rows else ("same", outcome)
-        return check
+        return [check]
     version = parse(entry.after[0]).read_up_to
     check = around.begun("copy", f"{around.upstream}@v{version}", "rows")
     check.commands = copy_queries(around.table, around.version, version)
@@ -50,7 +56,25 @@ def check_copy(around: Around, content: Content) -> Check:
             check.remarks.append(
                 f"not compared: {found.held.ambiguous:,} keys that more than one row of {check.against} has"
             )
-        return answer(around, check, found, content, loose)
+        tombstones = _check_tombstones(around, content, entry, merge, found.sample)
+        return [answer(around, check, found, content, loose), *([tombstones] if tombstones is not None else [])]
+
+
+def _check_tombstones(around: Around, content: Content, entry: Entry, merge: MergePlan, sample: Sample) -> Check | None:
+    """Against the deletes in the change feed. A replay takes the table upstream as it is: it leaves no tombstones of
+    what was deleted there before."""
+    try:
+        changes = ordered_keys(changes_of(source_rows(around, content).rows, merge, []), merge)
+        made_at_once = next((one for one in content.made if one.kind != "batch" and one.batch == 0), None)
+        if made_at_once is not None:
+            changes = changes.where(f"s.version > {parse(made_at_once.after[0]).read_up_to}")
+        return check_tombstones(around, replace(content, entry=entry), changes, sample)
+    except PenstockError as error:
+        if around.own_file(error.message) is not None:
+            raise
+        check = around.begun("tombstones", f"the changes of {around.upstream}", "tombstones")
+        check.said = f"not compared: the deletes of {around.upstream} can no longer be read: {error.message}"
+        return check
 
 
 def _followed(around: Around, version: int) -> DataFrame:
