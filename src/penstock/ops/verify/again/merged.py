@@ -8,7 +8,7 @@ looked at for all rows in any case.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from penstock.engine.delta.version import parse
 from penstock.engine.identifiers import quote
+from penstock.engine.merge.horizon import KEPT
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.errors import Terminal
 from penstock.ops.verify.again.around import Around, Comparison, answer
@@ -48,6 +49,8 @@ class Folded:
     values: list[str]
     there: DataFrame
     remarks: tuple[str, ...] = ()
+    excuses: tuple[str, ...] = ()
+    """Why the table may rightly hold other rows than these."""
 
 
 def check_merged(around: Around, content: Content) -> list[Check]:
@@ -83,7 +86,7 @@ def check_merged(around: Around, content: Content) -> list[Check]:
         held = hold(sides, sample)
         if held.ambiguous:
             check.remarks.append(f"not compared: {held.ambiguous:,} keys of which two changes claim the same place")
-        content.excuses += made.excuses
+        content.excuses += [*made.excuses, *folded.excuses]
         if _came_back(around, merge, held, changes):
             content.excuses.append("rows came back after `keep_deleted` had removed what remembered their delete")
         told = answer(around, check, Comparison(with_doubled(held, doubled), sample), content, loose)
@@ -174,7 +177,7 @@ def _fold(around: Around, there: DataFrame, changes: DataFrame, merge: MergePlan
         found = _versions(there, changes, merge, values)
     else:
         found = _newest(there, changes, merge, values)
-    return Folded(found.rows, found.keys, found.values, found.there, (*remarks, *found.remarks))
+    return replace(found, remarks=(*remarks, *found.remarks))
 
 
 def _has(rows: DataFrame, name: str) -> bool:
@@ -251,8 +254,6 @@ def _versions(there: DataFrame, changes: DataFrame, merge: MergePlan, values: li
     alone = changes.where(f"NOT {_ALL}")
     truncates = changes.where(_ALL).select(_S, _P, _T).distinct() if merge.truncate is not None else None
     ends = truncates.count() if truncates is not None else 0
-    if ends > 1:
-        return _current(there, changes, merge, values, f"{ends} truncates: only rows that are current are compared")
     keys = [*map(quote, merge.keys)]
     if truncates is not None and ends:
         end = truncates.selectExpr(f"{_S} AS __es", f"{_P} AS __ep", f"{_T} AS __et")
@@ -286,12 +287,11 @@ def _versions(there: DataFrame, changes: DataFrame, merge: MergePlan, values: li
         f"__until AS {TO}",
         f"__last AS {CURRENT}",
     )
-    return Folded(rows, [*merge.keys, SEQUENCE], [*values, FROM, TO, CURRENT, *_place(there)], there)
-
-
-def _current(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str], remark: str) -> Folded:
-    newest = _newest(there, changes, merge, values)
-    return Folded(newest.rows, newest.keys, newest.values, there.where(CURRENT), (remark,))
+    excuses: tuple[str, ...] = ()
+    if ends > KEPT:
+        excuses = (f"{ends} truncates: what came late from before the last {KEPT} may be valid for too long",)
+    compared = [*values, FROM, TO, CURRENT, *_place(there)]
+    return Folded(rows, [*merge.keys, SEQUENCE], compared, there, excuses=excuses)
 
 
 def _newest_extract(
