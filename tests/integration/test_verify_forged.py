@@ -98,6 +98,7 @@ FEW: list[tuple[str, Forgery, bool, str]] = [
     ("silver.t", lambda f: f.as_compaction(without("id = 7")), ALWAYS, "changes no row"),
     ("silver.t__quarantine", lambda f: f.exchange(changed("value", "'{}'")), DEEP, "is not as its source has it"),
     ("silver.m", lambda f: f.exchange(invented), ALWAYS, "id 4711: should not be there"),
+    ("bronze.t", lambda f: f.lose_an_add(), ALWAYS, "(batch 1.2) says that it wrote 30 rows, its files have 0"),
 ]
 
 
@@ -114,6 +115,14 @@ def test_what_was_forged_is_found_and_named(
 def invented(rows: Any) -> Any:
     """A row that no change has made."""
     return rows.union(rows.limit(1).withColumn("id", lit(4711).cast("bigint")))
+
+
+def rewritten(column: str, value: str) -> Callable[[Any], Any]:
+    def change(rows: Any) -> Any:
+        kind = rows.schema[column].dataType.simpleString()
+        return rows.selectExpr(*(f"CAST({value} AS {kind}) AS {n}" if n == column else n for n in rows.columns))
+
+    return change
 
 
 def swap_duplicate(forger: Forger) -> None:
@@ -187,6 +196,18 @@ def _all() -> list[tuple[str, Forgery, bool]]:
             (name, lambda f: f.exchange(changed("id", "-1")), ALWAYS),
         ]
     made += [("silver.h__tombstones", lambda f: f.exchange(without("_sequence IN (0, 44)")), ALWAYS)]
+    other = "IF({}, {}, 'forged')"
+    made += [
+        ("silver.past", lambda f: f.as_compaction(rewritten("city", other.format("is_current", "city"))), ALWAYS),
+        ("silver.past", lambda f: f.as_compaction(rewritten("valid_to", "NULL")), ALWAYS),
+        ("silver.past__tombstones", lambda f: f.as_compaction(without("id = 16")), ALWAYS),
+        ("silver.p", lambda f: f.as_compaction(rewritten("_since", "NULL")), ALWAYS),
+        ("files.q__quarantine", lambda f: f.exchange(changed("value", "'{}'")), DEEP),
+        ("files.q__quarantine", lambda f: f.exchange(without("_source.row = 13")), ALWAYS),
+        ("gold.seen", lambda f: f.exchange(without("id = 7")), DEEP),
+        ("gold.seen", lambda f: f.as_compaction(without("id = 7")), ALWAYS),
+    ]
+    made += [(name, lambda f: f.lose_an_add(), ALWAYS) for name in (*every, "silver.t__quarantine", "gold.seen")]
     made += [(name, lambda f: f.miscount(), ALWAYS) for name in ("bronze.t", "silver.t", "files.t")]
     return made
 

@@ -32,7 +32,7 @@ from penstock.ops.verify.queries import rows_query
 from penstock.plan.model import KafkaSource
 from penstock.plan.quarantine import quarantine_of
 from penstock.plan.stages import MergePlan
-from penstock.spec.merge import OWN, VALID
+from penstock.spec.merge import OWN, SINCE, VALID
 from penstock.spec.schema import column_key
 
 SEQUENCE = OWN[0]
@@ -80,7 +80,7 @@ def check_merged(around: Around, content: Content) -> list[Check]:
         changes = changes_of(rows, merge, values)
         folded = _fold(around, there, changes, merge, values)
         check.remarks += folded.remarks
-        loose = [name for name in folded.values if unsteady(there.schema[name].dataType)]
+        loose = [name for name in folded.values if unsteady(folded.there.schema[name].dataType)]
         sides = Sides(folded.there, [folded.rows], folded.keys, folded.values, loose, merge.keys)
         sample = around.sample(sides, check.of)
         held = hold(sides, sample)
@@ -233,7 +233,8 @@ def _place(there: DataFrame) -> list[str]:
 
 
 def _patched(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:
-    """NULL keeps what was there: each value is the last that was given since the last delete."""
+    """NULL keeps what was there: each value is the last that was given since the last delete, and the row says by which
+    change."""
     order = f"named_struct('s', {_S}, 'p', {_P})"
     keys = [*map(quote, merge.keys)]
     since = _since_truncate(changes, merge).selectExpr("*", f"{order} AS __o")
@@ -244,9 +245,14 @@ def _patched(there: DataFrame, changes: DataFrame, merge: MergePlan, values: lis
     parts = [
         F.expr(f"max_by(named_struct('v', {quote(v)}), IF({quote(v)} IS NULL, NULL, __o)).v").alias(v) for v in values
     ]
+    known = there.select(f"{SINCE}.*").columns if SINCE in there.columns else []
+    given = {f"{SINCE}_{name}": name for name in values if name in known}
+    parts += [F.expr(f"max(IF({quote(name)} IS NULL, NULL, __o))").alias(one) for one, name in given.items()]
     found = alive.groupBy(*keys).agg(F.max("__o").alias("__last"), *parts)
-    rows = found.selectExpr(*keys, *map(quote, values), f"__last.s AS {SEQUENCE}", f"__last.p AS {SOURCE}")
-    return Folded(rows, list(merge.keys), [*values, SEQUENCE, *_place(there)], there)
+    last = [f"__last.s AS {SEQUENCE}", f"__last.p AS {SOURCE}"]
+    rows = found.selectExpr(*keys, *map(quote, values), *last, *map(quote, given))
+    there = there.withColumns({one: F.col(SINCE).getField(name) for one, name in given.items()})
+    return Folded(rows, list(merge.keys), [*values, SEQUENCE, *given, *_place(there)], there)
 
 
 def _versions(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:

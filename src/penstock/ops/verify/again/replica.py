@@ -20,7 +20,7 @@ from penstock.ops.verify.again.content import Content
 from penstock.ops.verify.again.held import Sides
 from penstock.ops.verify.again.kinds import unsteady
 from penstock.ops.verify.again.living import living_rows
-from penstock.ops.verify.again.merged import changes_of, doubled_keys, ordered_keys, with_doubled
+from penstock.ops.verify.again.merged import changes_of, check_merged, doubled_keys, ordered_keys, with_doubled
 from penstock.ops.verify.again.sample import Sample
 from penstock.ops.verify.again.source_rows import source_rows
 from penstock.ops.verify.again.tombstones import check_tombstones
@@ -32,6 +32,8 @@ from penstock.plan.stages import MergePlan
 def check_copy(around: Around, content: Content) -> list[Check]:
     entry, merge = content.entry, around.table.write.merge
     assert merge is not None
+    if merge.history == "scd2" and (whole := _check_history(around, content)) is not None:
+        return whole
     if entry is None or parse(entry.after[0]).read_up_to < 0:
         check = around.begun("copy", around.upstream, "rows")
         outcome = "nothing was read yet"
@@ -45,7 +47,9 @@ def check_copy(around: Around, content: Content) -> list[Check]:
         if merge.history == "scd2":
             there = there.where(CURRENT)
             check.of = there.count()
-            check.remarks.append("only rows that are current are compared, not what they were before")
+            check.remarks.append(
+                f"only rows that are current are compared: {around.upstream} no longer has all changes"
+            )
         values = _values(check, there, upstream, merge)
         keys = list(merge.keys)
         loose = [name for name in values if unsteady(there.schema[name].dataType)]
@@ -61,13 +65,9 @@ def check_copy(around: Around, content: Content) -> list[Check]:
 
 
 def _check_tombstones(around: Around, content: Content, entry: Entry, merge: MergePlan, sample: Sample) -> Check | None:
-    """Against the deletes in the change feed. A replay takes the table upstream as it is: it leaves no tombstones of
-    what was deleted there before."""
+    """Against the deletes in the change feed."""
     try:
         changes = ordered_keys(changes_of(source_rows(around, content).rows, merge, []), merge)
-        made_at_once = next((one for one in content.made if one.kind != "batch" and one.batch == 0), None)
-        if made_at_once is not None:
-            changes = changes.where(f"s.version > {parse(made_at_once.after[0]).read_up_to}")
         return check_tombstones(around, replace(content, entry=entry), changes, sample)
     except PenstockError as error:
         if around.own_file(error.message) is not None:
@@ -75,6 +75,20 @@ def _check_tombstones(around: Around, content: Content, entry: Entry, merge: Mer
         check = around.begun("tombstones", f"the changes of {around.upstream}", "tombstones")
         check.said = f"not compared: the deletes of {around.upstream} can no longer be read: {error.message}"
         return check
+
+
+def _check_history(around: Around, content: Content) -> list[Check] | None:
+    """Every version of a row against the changes that it follows; None if those are no longer all there, or if only a
+    part of the table is read that was there when it began."""
+    if content.entry is not None and parse(content.entry.after[0]).snapshot:
+        return None
+    try:
+        found = check_merged(around, replace(content, excuses=list(content.excuses)))
+    except PenstockError as error:
+        if around.own_file(error.message) is not None:
+            raise
+        return None
+    return None if found[0].outcome == "unverifiable" else found
 
 
 def _followed(around: Around, version: int) -> DataFrame:
