@@ -169,15 +169,17 @@ def _fold(around: Around, there: DataFrame, changes: DataFrame, merge: MergePlan
     others = [name for name in own_values(there.columns, merge) if column_key(name) not in instead]
     lacking = [name for name in others if name not in values]
     remarks = (f"not compared, the changes have no such column: {', '.join(lacking)}",) if lacking else ()
+    placed = around.table.input.stable and SOURCE in there.columns  # else a change that is read again has another place
     if merge.snapshot is not None:
         found = _newest_extract(around, there, changes, merge, values)
     elif merge.ignore_nulls:
-        found = _patched(there, changes, merge, values)
+        found = _patched(there, changes, merge, values, placed=placed)
     elif merge.history == "scd2":
         found = _versions(there, changes, merge, values)
     else:
         found = _newest(there, changes, merge, values)
-    return replace(found, remarks=(*remarks, *found.remarks))
+    place = [SOURCE] if placed and merge.snapshot is None else []
+    return replace(found, values=[*found.values, *place], remarks=(*remarks, *found.remarks))
 
 
 def _has(rows: DataFrame, name: str) -> bool:
@@ -225,14 +227,10 @@ def _ranked(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
 def _newest(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:
     newest = _ranked(_since_truncate(changes, merge), merge.keys).where(f"NOT {_DEAD}")
     rows = newest.selectExpr(*map(quote, merge.keys), *map(quote, values), f"{_S} AS {SEQUENCE}", f"{_P} AS {SOURCE}")
-    return Folded(rows, list(merge.keys), [*values, SEQUENCE, *_place(there)], there)
+    return Folded(rows, list(merge.keys), [*values, SEQUENCE], there)
 
 
-def _place(there: DataFrame) -> list[str]:
-    return [SOURCE] if SOURCE in there.columns else []
-
-
-def _patched(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:
+def _patched(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str], *, placed: bool) -> Folded:
     """NULL keeps what was there: each value is the last that was given since the last delete, and the row says by which
     change."""
     order = f"named_struct('s', {_S}, 'p', {_P})"
@@ -245,14 +243,14 @@ def _patched(there: DataFrame, changes: DataFrame, merge: MergePlan, values: lis
     parts = [
         F.expr(f"max_by(named_struct('v', {quote(v)}), IF({quote(v)} IS NULL, NULL, __o)).v").alias(v) for v in values
     ]
-    known = there.select(f"{SINCE}.*").columns if SINCE in there.columns else []
+    known = there.select(f"{SINCE}.*").columns if SINCE in there.columns and placed else []
     given = {f"{SINCE}_{name}": name for name in values if name in known}
     parts += [F.expr(f"max(IF({quote(name)} IS NULL, NULL, __o))").alias(one) for one, name in given.items()]
     found = alive.groupBy(*keys).agg(F.max("__o").alias("__last"), *parts)
     last = [f"__last.s AS {SEQUENCE}", f"__last.p AS {SOURCE}"]
     rows = found.selectExpr(*keys, *map(quote, values), *last, *map(quote, given))
     there = there.withColumns({one: F.col(SINCE).getField(name) for one, name in given.items()})
-    return Folded(rows, list(merge.keys), [*values, SEQUENCE, *given, *_place(there)], there)
+    return Folded(rows, list(merge.keys), [*values, SEQUENCE, *given], there)
 
 
 def _versions(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:
@@ -296,7 +294,7 @@ def _versions(there: DataFrame, changes: DataFrame, merge: MergePlan, values: li
     excuses: tuple[str, ...] = ()
     if ends > KEPT:
         excuses = (f"{ends} truncates: what came late from before the last {KEPT} may be valid for too long",)
-    compared = [*values, FROM, TO, CURRENT, *_place(there)]
+    compared = [*values, FROM, TO, CURRENT]
     return Folded(rows, [*merge.keys, SEQUENCE], compared, there, excuses=excuses)
 
 
