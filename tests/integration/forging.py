@@ -42,10 +42,16 @@ def tables(topic: str, folder: str) -> dict[str, Any]:
         "silver.h": {**BRONZE, "write": {"merge": {**MERGE, "history": "scd2"}}},
         "silver.p": {**BRONZE, "write": {"merge": {**MERGE, "ignore_null_updates": True}}},
         "silver.copy": {"from": {"changes": "silver.m"}, "write": {"merge": {"keys": ["id"]}}},
+        "silver.past": {"from": {"changes": "silver.m"}, "write": {"merge": {"keys": ["id"], "history": "scd2"}}},
         "silver.sql": {**BRONZE, "sql": "SELECT id, n * 2 AS twice, _source FROM t"},
         "audit.m": {"from": {"changes": "silver.m"}, "audit": {"keys": ["id"]}},
         "gold.t": {"from": {"table": "silver.t"}, "aggregate": {"keys": ["city"], "metrics": {"rows": "count(*)"}}},
         "files.t": {"from": {"files": folder, "format": "json", "schema": "id BIGINT, city STRING"}},
+        "files.q": {
+            "from": {"files": folder, "format": "json", "schema": "id BIGINT, city STRING"},
+            "expect": [{"name": "no3", "check": "id % 10 <> 3"}],
+        },
+        "gold.seen": {"from": {"table": "silver.t"}, "stream": "streams.py:seen"},
     }
 
 
@@ -85,6 +91,7 @@ class Lake:
         assert producer.flush(30) == 0
         lines = "".join(json.dumps({"id": n, "city": f"city-{n}"}) + "\n" for n in range(first, first + count))
         (self.folder / "in").mkdir(exist_ok=True)
+        (self.folder / "streams.py").write_text("def seen(input):\n    return input.where('id IS NOT NULL')\n")
         (self.folder / "in" / f"{first}.json").write_text(lines)
         run_well(self.spark, self.plan)
 
@@ -186,6 +193,18 @@ class Forger:
         kept = self.spark.createDataFrame(change(rows).collect(), rows.schema).coalesce(1)
         kept.write.format("delta").mode("overwrite").option("dataChange", "false").save(self.uri)
 
+    def lose_an_add(self) -> None:
+        """The newest commit that has put files in no longer does."""
+        for commit in sorted(Path(self.uri, "_delta_log").glob("*.json"), reverse=True):
+            lines = commit.read_text().split("\n")
+            kept = [line for line in lines if not line.startswith('{"add"')]
+            if kept != lines:
+                commit.write_text("\n".join(kept))
+                for checksum in Path(self.uri, "_delta_log").glob("*.crc"):
+                    checksum.unlink()
+                return
+        raise AssertionError("no commit put a file in")
+
     def miscount(self) -> None:
         """The newest batch says that it wrote one row more."""
         for commit in sorted(Path(self.uri, "_delta_log").glob("*.json"), reverse=True):
@@ -210,14 +229,12 @@ def twice(rows: DataFrame) -> DataFrame:
 
 
 def changed(column: str, value: str) -> Callable[[DataFrame], DataFrame]:
-    """In the first row that has the lowest value."""
+    """In the rows that have the lowest value."""
 
     def change(rows: DataFrame) -> DataFrame:
-        first = rows.where(f"{column} IS NOT NULL").selectExpr(f"min({column}) AS m").first()
-        assert first is not None
-        shown = f"'{first.m}'" if isinstance(first.m, str) else str(first.m)
+        lowest = f"{column} <=> min({column}) OVER ()"
         return rows.selectExpr(
-            *(f"IF({column} <=> {shown}, {value}, {column}) AS {n}" if n == column else f"`{n}`" for n in rows.columns)
+            *(f"IF({lowest}, {value}, {n}) AS {n}" if n == column else f"`{n}`" for n in rows.columns)
         )
 
     return change

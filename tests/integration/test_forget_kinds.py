@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.forgotten import ANN, BOB, EVE, forget
-from tests.integration.runs import make_plan, rows, run_well
+from tests.integration.runs import make_plan, rows, rows_at, run_well
 from tests.searched import named
 
 from penstock.engine.store import LocalStore
@@ -131,3 +132,31 @@ def test_somebody_is_forgotten_in_every_kind_of_table(spark: SparkSession, town:
     assert not town.names(gone)
     assert_without(plan, town, gone)
     assert forget(spark, plan, gone).proven
+
+
+def test_what_an_earlier_table_of_the_name_left_beside_it_is_erased_too(
+    spark: SparkSession, broker: Any, topic: Any, tmp_path: Path
+) -> None:
+    name = topic(1)
+    town = Town(broker.bootstrap, name, tmp_path)
+
+    source = {"from": {"kafka": name}, "decode": {"json": "value", "schema": SCHEMA}, **WHO}
+    expect = [{"name": "first", "check": "seq < 20"}]
+    plan = make_plan(tmp_path, broker.bootstrap, {"silver.c": {**source, "expect": expect, "write": {"merge": MERGE}}})
+    town.send(30)
+    run_well(spark, plan)
+    shutil.rmtree(tmp_path / "lake/silver/c")
+    shutil.rmtree(plan.tables[0].checkpoints)
+    run_well(spark, plan)
+    aside = [one for one in (tmp_path / "lake/silver").iterdir() if ".before-" in one.name]
+    assert sorted(one.name.partition(".")[0] for one in aside) == ["c__quarantine", "c__tombstones"]
+    assert any(str(one) in file for one in aside for file in town.names(ANN))
+
+    done = forget(spark, plan, ANN)
+
+    assert done.proven, "\n".join(done.problems)
+    assert not town.names(ANN)
+    left = {place: one.rows for place, one in done.places.items() if ".before-" in place}
+    assert len(left) == 2 and sum(left.values()), left
+    assert {row["key"] for one in aside if "quarantine" in one.name for row in rows_at(str(one))} == {BOB, EVE}
+    assert not done.elsewhere.strangers

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.histories import SCHEMA, Change, random_changes, send
-from tests.integration.runs import rows, run, run_well
+from tests.integration.runs import log, rows, run, run_well
 from tests.integration.test_merge_random import MERGE, living
 
+from penstock.engine.protocol.entry import dump
+from penstock.engine.store import LocalStore
 from penstock.errors import Terminal
+from penstock.ops.verify.again.run import check_in
+from penstock.ops.verify.report import Report
+from penstock.ops.verify.table import verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -123,6 +129,56 @@ def test_a_truncate_ends_every_row_and_what_comes_late_stays_ended(
         (3, "3!", 45, None, True),
         (1, "new", 50, None, True),
     }
+
+
+def until_truncated(sent: Iterable[tuple[str, int, int | None, str | None]]) -> set[tuple[Any, ...]]:
+    """Every version is valid until the next change of its row, or the next truncate."""
+    found = set()
+    for op, lsn, number, name in sent:
+        if op not in "td":
+            until = min(
+                (at for what, at, other, _ in sent if at > lsn and (what == "t" or other == number)), default=None
+            )
+            found.add((number, name, lsn, until, until is None))
+    return found
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (2, 3))])
+def test_of_several_truncates_the_first_after_it_ends_a_version_however_late_either_comes(
+    seed: int, spark: SparkSession, broker: Broker, topic: Callable[..., str], project: Callable[..., Plan]
+) -> None:
+    name, chance = topic(1), random.Random(seed)
+    merge = {"keys": ["id"], "history": "scd2"}
+    decode = {"debezium": "value", "schema": "id BIGINT NOT NULL, name STRING"}
+    plan = project({"silver.h": {"from": {"kafka": name}, "decode": decode, "write": {"merge": merge}}})
+    changes: list[tuple[str, int, int | None, str | None]] = []
+    for lsn in range(10, 70):
+        op = chance.choices("cudt", (5, 5, 3, 1))[0]
+        changes.append((op, lsn, None, None) if op == "t" else (op, lsn, chance.randrange(6), f"name {lsn}"))
+    chance.shuffle(changes)
+    for begin in range(0, 60, 20):
+        put(broker, name, *changes[begin : begin + 20])
+        run_well(spark, plan)
+    made = {
+        (row["id"], row["name"], _second(row["valid_from"]), _second(row["valid_to"]), row["is_current"])
+        for row in rows(plan, "silver.h")
+    }
+    assert made == until_truncated(changes)
+
+    def verified() -> Report:
+        (report,) = verify(plan.tables, LocalStore(), known=plan.tables)
+        check_in(spark, plan, [(plan.tables[0], report)], LocalStore())
+        return report
+
+    report = verified()
+    assert (report.verdict, report.checks[0].compared) == ("complete", len(made)), report.problems
+    tail = log(plan.tables[0]).since(-1)[-1].entry
+    assert tail is not None
+    spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", dump(replace(tail, kind="carry")))
+    spark.sql(f"UPDATE delta.`{plan.tables[0].uri}` SET valid_to = valid_from WHERE NOT is_current")
+    spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
+    report = verified()
+    assert (report.checks[0].outcome, report.checks[0].differing) == ("differs", sum(not one[4] for one in made))
 
 
 def _second(time: Any) -> int | None:

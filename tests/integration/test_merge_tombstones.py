@@ -24,6 +24,8 @@ from penstock.engine.protocol.ledger import read_tail
 from penstock.engine.store import LocalStore
 from penstock.errors import Fenced, Terminal
 from penstock.ops.status import status
+from penstock.ops.verify.again.run import check_in
+from penstock.ops.verify.table import verify
 from penstock.plan.merge import TOMBSTONES_PROPERTY
 from penstock.plan.quarantine import tombstones_of
 
@@ -368,3 +370,27 @@ def test_without_locks_a_runner_that_was_replaced_writes_no_tombstone(
     with pytest.raises(Fenced):
         old.add(dead, replace(tail.entry, kind="batch", batch=tail.entry.batch + 1))
     assert _tombstones(plan, "silver.c") == []
+
+
+def test_a_history_that_follows_changes_takes_deletes_in_more_than_one_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its sequence is a struct, of which one field cannot be NULL; in tombstones that are read again it can."""
+    place = str(tmp_path / "followed")
+    feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true, delta.enableInCommitTimestamps = true)"
+    spark.sql(f"CREATE TABLE delta.`{place}` (id BIGINT, name STRING) USING delta {feed}")
+    merge = {"keys": ["id"], "history": "scd2"}
+    source = {"changes": place, "starting": {"version": 0}}
+    plan = make_plan(tmp_path, "127.0.0.1:1", {"silver.past": {"from": source, "write": {"merge": merge}}})
+    spark.sql(f"INSERT INTO delta.`{place}` VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')")
+    for gone in ("1, 3", "2"):
+        spark.sql(f"DELETE FROM delta.`{place}` WHERE id IN ({gone})")
+        run_well(spark, plan)
+    current = {row["id"]: row["is_current"] for row in rows(plan, "silver.past")}
+    assert current == {1: False, 2: False, 3: False, 4: True}
+    dead = rows_at(tombstones_of("silver.past", plan.tables[0].uri).uri)
+    assert {row["id"]: row["_sequence"]["version"] for row in dead} == {1: 2, 2: 3, 3: 2}
+    (report,) = verify(plan.tables, LocalStore(), known=plan.tables)
+    check_in(spark, plan, [(plan.tables[0], report)], LocalStore())
+    checks = [(one.name, one.outcome, one.compared) for one in report.checks]
+    assert (report.verdict, checks) == ("complete", [("merge", "same", 4), ("tombstones", "same", 3)])

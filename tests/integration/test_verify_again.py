@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.functions import lit
 from tests.integration.runs import log, make_plan, run_well
 
 from penstock.engine.protocol.entry import dump
+from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import LocalStore
 from penstock.ops.verify.again import sample
 from penstock.ops.verify.again.run import check_in, to_check
@@ -99,6 +101,10 @@ class Shop:
         return [str(one) for one in self.check(name).differences]
 
 
+def log_at(uri: str) -> list[int]:
+    return DeltaLog(LocalStore(), uri, uri).versions()
+
+
 @pytest.fixture(scope="module")
 def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Shop:
     made = Shop(spark, tmp_path_factory.mktemp("again"))
@@ -179,6 +185,23 @@ def test_a_closed_window_is_not_what_the_source_is_now(shop: Shop) -> None:
         "window_start 2026-01-01 01:00:00, window_end 2026-01-01 02:00:00: n is 9, should be 3",
         "window_start 2026-01-01 03:00:00, window_end 2026-01-01 04:00:00: should not be there",
     ]
+
+
+def test_tombstones_of_a_copy_are_compared_with_the_deletes_that_it_follows(shop: Shop) -> None:
+    check = shop.reports(["silver.copy"])["silver.copy"].checks[1]
+    assert (check.name, check.outcome, check.compared) == ("tombstones", "same", 1)
+    uri = f"{shop.table('silver.copy').uri}__tombstones"
+    rows = shop.spark.createDataFrame(
+        shop.spark.read.format("delta").load(uri).withColumn("id", lit(4).cast("bigint")).collect(),
+        shop.spark.read.format("delta").load(uri).schema,
+    )
+    rows.write.format("delta").mode("overwrite").option("dataChange", "false").save(uri)
+    report = shop.reports(["silver.copy"])["silver.copy"]
+    shop.spark.sql(f"RESTORE delta.`{uri}` TO VERSION AS OF {log_at(uri)[-2]}")
+    assert (report.verdict, report.checks[0].outcome) == ("wrong", "same")
+    told = {str(one) for one in report.checks[1].differences}
+    sequence = '{"version":3,"kind":0}'
+    assert told == {f"id 4, _sequence {sequence}: should not be there", f"id 2, _sequence {sequence}: is missing"}
 
 
 @pytest.mark.deep

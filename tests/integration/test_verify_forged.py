@@ -98,6 +98,7 @@ FEW: list[tuple[str, Forgery, bool, str]] = [
     ("silver.t", lambda f: f.as_compaction(without("id = 7")), ALWAYS, "changes no row"),
     ("silver.t__quarantine", lambda f: f.exchange(changed("value", "'{}'")), DEEP, "is not as its source has it"),
     ("silver.m", lambda f: f.exchange(invented), ALWAYS, "id 4711: should not be there"),
+    ("bronze.t", lambda f: f.lose_an_add(), ALWAYS, "(batch 1.2) says that it wrote 30 rows, its files have 0"),
 ]
 
 
@@ -114,6 +115,14 @@ def test_what_was_forged_is_found_and_named(
 def invented(rows: Any) -> Any:
     """A row that no change has made."""
     return rows.union(rows.limit(1).withColumn("id", lit(4711).cast("bigint")))
+
+
+def rewritten(column: str, value: str) -> Callable[[Any], Any]:
+    def change(rows: Any) -> Any:
+        kind = rows.schema[column].dataType.simpleString()
+        return rows.selectExpr(*(f"CAST({value} AS {kind}) AS {n}" if n == column else n for n in rows.columns))
+
+    return change
 
 
 def swap_duplicate(forger: Forger) -> None:
@@ -140,7 +149,7 @@ def _all() -> list[tuple[str, Forgery, bool]]:
     """Every kind of table by every kind of forgery that it knows."""
     made: list[tuple[str, Forgery, bool]] = []
     every = ("bronze.t", "silver.t", "silver.sql", *MERGED, "audit.m", "gold.t", "files.t")
-    dead = [f"{name}__tombstones" for name in ("silver.m", "silver.h", "silver.p")]
+    dead = [f"{name}__tombstones" for name in ("silver.m", "silver.h", "silver.p", "silver.copy")]
     for name in (*every, "silver.t__quarantine", *dead):
         made += [(name, lambda f: f.lose_a_file(), ALWAYS), (name, lambda f: f.cut_a_file(), ALWAYS)]
         made += [(name, lambda f: f.spoil_a_page(), DEEP)]
@@ -177,13 +186,28 @@ def _all() -> list[tuple[str, Forgery, bool]]:
         made += [(name, lambda f, c=change: f.exchange(c), deep)]  # type: ignore[misc]
         made += [(name, lambda f, c=change: f.as_compaction(c), deep)]  # type: ignore[misc]
     for name in dead:
+        later = "999"
+        if name.startswith("silver.copy"):
+            later = "named_struct('version', 999L, 'kind', 0)"
         made += [
             (name, lambda f: f.as_compaction(without("id = 16")), ALWAYS),
-            (name, lambda f: f.as_compaction(changed("_sequence", "999")), ALWAYS),
-            (name, lambda f: f.exchange(changed("_sequence", "999")), ALWAYS),
+            (name, lambda f, v=later: f.as_compaction(changed("_sequence", v)), ALWAYS),  # type: ignore[misc]
+            (name, lambda f, v=later: f.exchange(changed("_sequence", v)), ALWAYS),  # type: ignore[misc]
             (name, lambda f: f.exchange(changed("id", "-1")), ALWAYS),
         ]
     made += [("silver.h__tombstones", lambda f: f.exchange(without("_sequence IN (0, 44)")), ALWAYS)]
+    other = "IF({}, {}, 'forged')"
+    made += [
+        ("silver.past", lambda f: f.as_compaction(rewritten("city", other.format("is_current", "city"))), ALWAYS),
+        ("silver.past", lambda f: f.as_compaction(rewritten("valid_to", "NULL")), ALWAYS),
+        ("silver.past__tombstones", lambda f: f.as_compaction(without("id = 16")), ALWAYS),
+        ("silver.p", lambda f: f.as_compaction(rewritten("_since", "NULL")), ALWAYS),
+        ("files.q__quarantine", lambda f: f.exchange(changed("value", "'{}'")), DEEP),
+        ("files.q__quarantine", lambda f: f.exchange(without("_source.row = 13")), ALWAYS),
+        ("gold.seen", lambda f: f.exchange(without("id = 7")), DEEP),
+        ("gold.seen", lambda f: f.as_compaction(without("id = 7")), ALWAYS),
+    ]
+    made += [(name, lambda f: f.lose_an_add(), ALWAYS) for name in (*every, "silver.t__quarantine", "gold.seen")]
     made += [(name, lambda f: f.miscount(), ALWAYS) for name in ("bronze.t", "silver.t", "files.t")]
     return made
 

@@ -126,7 +126,7 @@ def _forget(
 
             if dry_run or not yes:
                 status.update("reading every table that can hold them …")
-                found = look(spark, plan, provisional(listed, asked))
+                found = look(spark, plan, store, provisional(listed, asked))
                 outlook = document(found)
                 status.stop()
                 console.print(outlook_view(found))

@@ -13,7 +13,7 @@ from penstock.engine.state import state_lost
 from penstock.engine.store import Store
 from penstock.errors import TableChanged
 from penstock.plan.model import TablePlan
-from penstock.plan.quarantine import quarantine_of, tombstones_of
+from penstock.plan.quarantine import MOVED_ASIDE, quarantine_of, tombstones_of
 
 
 def read_ledger(log: DeltaLog, store: Store, table: TablePlan) -> Tail | None:
@@ -66,7 +66,7 @@ def move_leftovers(store: Store, table: TablePlan, tail: Tail) -> list[str]:
         oldest = log.commit(versions[0]) if versions else None
         if oldest is None or oldest.timestamp_ms >= at:
             continue
-        aside = f"{place.uri}.before-{datetime.fromtimestamp(at / 1000, UTC):%Y%m%dT%H%M%SZ}"
+        aside = f"{place.uri}{MOVED_ASIDE}{datetime.fromtimestamp(at / 1000, UTC):%Y%m%dT%H%M%SZ}"
         store.move(place.uri, aside)
         said.append(
             f"{place.table} is of an earlier {table.name}, which is gone: moved to {aside}. Nothing reads it there; "

@@ -209,10 +209,12 @@ class Staged:
             fates = {**fates, READ: fates[READ] + self.aside.count, REJECTED: fates[REJECTED] + self.aside.count}
         if self._merging is None:
             return fates
+        left = fates[DUPLICATES]  # below 0 a truncate, or an extract that lacks rows, has deleted more than was read
         return {
             **fates,
             DUPLICATES: 0,
-            SUPERSEDED: fates[DUPLICATES],
+            SUPERSEDED: max(0, left),
+            RESHAPED: fates[RESHAPED] + max(0, -left),
             CONFLICTS: entry.changed.get(CONFLICTS, 0),
         }
 

@@ -8,6 +8,8 @@ SUFFIX = "__quarantine"
 TOMBSTONES = "__tombstones"
 COMPANIONS = (SUFFIX, TOMBSTONES)
 """How the names of the tables beside a table end: they are written under its locks."""
+MOVED_ASIDE = ".before-"
+"""In the name of one that was left by an earlier table of the same name, and moved: nothing reads it."""
 
 REASONS = {
     # The record itself.

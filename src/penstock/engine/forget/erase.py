@@ -21,10 +21,11 @@ from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_chan
 from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.replay.fill import Work
-from penstock.engine.upkeep.places import places
+from penstock.engine.store import Store
+from penstock.engine.upkeep.places import Place, all_places
 from penstock.plan.holding import in_quarantine, lands
 from penstock.plan.model import TablePlan
-from penstock.plan.quarantine import quarantine_of, tombstones_of
+from penstock.plan.quarantine import quarantine_of
 from penstock.plan.subjects import Subjects
 
 DELETED, REDACTED, OF_QUARANTINE, QUARANTINE_AT = "deleted", "redacted", "rejected", "quarantine"
@@ -58,16 +59,16 @@ def redaction(table: TablePlan) -> Redact | None:
     return lambda rows, condition: redacted(rows, table.columns, condition)
 
 
-def sought(table: TablePlan, wanted: Wanted) -> dict[str, Subjects]:
-    """What is to be searched: the table, its quarantine and its tombstones, by the places where they hold names; only
-    where an order is about one of these."""
-    known = {table.name: table.subjects}
-    if table.may_reject:
-        known[quarantine_of(table.name, table.uri).table] = in_quarantine(table)
-    if table.write.merge is not None:
-        known[tombstones_of(table.name, table.uri).table] = table.subjects
+def sought(table: TablePlan, store: Store, wanted: Wanted) -> dict[Place, Subjects]:
+    """What is to be searched: the table and what lies beside it, with where each holds names; only where an order is
+    about one of these."""
     asked = {order.subject for order in wanted.orders}
-    return {name: subjects for name, subjects in known.items() if asked & set(subjects)}
+    known = {
+        place: in_quarantine(table) if place.kind == "quarantine" else table.subjects
+        for place in all_places(table, store)
+        if place.kind != "files"
+    }
+    return {place: subjects for place, subjects in known.items() if asked & set(subjects)}
 
 
 def look(work: Work, wanted: Wanted) -> list[Erased]:
@@ -104,15 +105,12 @@ class _Begun:
 def _begun(work: Work, wanted: Wanted) -> list[_Begun]:
     made = []
     table = work.table
-    beside = {place.name: place.uri for place in places(table)}
-    for name, subjects in sought(table, wanted).items():
-        own = name == table.name
-        uri = beside[name]
-        log = DeltaLog(work.store, uri, name)
+    for place, subjects in sought(table, work.store, wanted).items():
+        log = DeltaLog(work.store, place.uri, place.ledger)
         if log.versions():
-            rewrite = Rewrite(work.spark.newSession(), uri)
-            find = finding(table, subjects, wanted)
-            made.append(_Begun(name, uri, rewrite, find, redaction(table) if own else None, log))
+            rewrite = Rewrite(work.spark.newSession(), place.uri)
+            find, redact = finding(table, subjects, wanted), redaction(table) if place.kind == "table" else None
+            made.append(_Begun(place.name, place.uri, rewrite, find, redact, log))
     return made
 
 

@@ -1,6 +1,7 @@
 """Before it nothing counts: a truncate ended it all, or a newer extract has said what there is.
 
-It stands in the ledger, as text, so that a change which comes later but belongs before it changes nothing.
+It stands in the ledger, as text, so that a change which comes later but belongs before it changes nothing. Of a table
+that keeps its history these are several truncates: what comes late was valid until the first one after it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from penstock.engine.identifiers import quote
-from penstock.engine.merge.changes import ALL, CONTENT, CURRENT, FROM, content
+from penstock.engine.merge.changes import ALL, CONTENT, CURRENT, FROM, TO, content
 from penstock.engine.merge.tombstones import DELETED, DELETED_AT, SEQUENCE
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.decode import literal
@@ -24,11 +25,22 @@ _EXACTLY = (
 ORDER = f"named_struct('s', {SEQUENCE}, 'p', {SOURCE})"
 
 
-def latest_truncate(schema: StructType) -> str:
-    """As an aggregate over the changes: text, NULL without one."""
+KEPT = 100
+"""So many truncates a history remembers."""
+
+
+def truncates(schema: StructType, horizon: str | None) -> str:
+    """The horizon after the changes, of which this is an aggregate: text, NULL if there was never a truncate. The
+    latest truncate, or of a history the last ones."""
     since = FROM if FROM in schema.names else SEQUENCE
-    found = f"max(IF({ALL}, named_struct('s', {SEQUENCE}, 'p', {SOURCE}, 't', {since}), NULL))"
-    return exactly(found)
+    found = f"collect_set(IF({ALL}, named_struct('s', {SEQUENCE}, 'p', {SOURCE}, 't', {since}), NULL))"
+    if horizon is not None:
+        found = f"array_distinct(concat({_read(schema, horizon)}, {found}))"
+    found = f"array_sort({found})"
+    kept = KEPT if CURRENT in schema.names else 1
+    last = f"slice({found}, greatest(1, size({found}) - {kept - 1}), {kept})"
+    text = f"IF(size({last}) = 1, {exactly(f'{last}[0]')}, {exactly(last)})"
+    return f"IF(size({found}) = 0, NULL, {text})"
 
 
 def exactly(value: str) -> str:
@@ -36,10 +48,10 @@ def exactly(value: str) -> str:
     return f"to_json({value}, {_EXACTLY})"
 
 
-def read(text: str, kinds: Mapping[str, str]) -> str:
-    """And back: a struct of these fields and types."""
-    ddl = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
-    return f"from_json({literal(text)}, 'STRUCT<{ddl}>', {_EXACTLY})"
+def read(text: str, kinds: Mapping[str, str], *, several: bool = False) -> str:
+    """And back: a struct of these fields and types, or an array of such."""
+    kind = f"STRUCT<{', '.join(f'{name}: {kind}' for name, kind in kinds.items())}>"
+    return f"from_json({literal(text)}, '{f'ARRAY<{kind}>' if several else kind}', {_EXACTLY})"
 
 
 def beyond(changes: DataFrame, horizon: str | None) -> DataFrame:
@@ -48,21 +60,26 @@ def beyond(changes: DataFrame, horizon: str | None) -> DataFrame:
 
 
 def emptied(
-    changes: DataFrame, there: DataFrame, truncate: str, kept: Sequence[str], values: Sequence[str], time_ms: int
+    changes: DataFrame, there: DataFrame, horizon: str, kept: Sequence[str], values: Sequence[str], time_ms: int
 ) -> DataFrame:
-    """The changes, and the deletes of all that the table had before the truncate: `there` has all its rows."""
-    had = there.where(f"NOT {DELETED} AND {ORDER} < {_order(changes.schema, truncate)}")
+    """The changes, and the deletes of all that the table had before a truncate: `there` has all its rows."""
+    had = _until_truncate(there, changes.schema, horizon)
     if CURRENT in changes.columns:
-        had = had.where(CURRENT)
-    about = had.crossJoin(F.broadcast(_about(changes, truncate)))
-    return changes.unionByName(deletes(about, changes, kept, values, time_ms))
+        had = had.where(f"{CURRENT} OR {TO} > __t")
+    return changes.unionByName(deletes(had, changes, kept, values, time_ms))
 
 
 def ended(changes: DataFrame, horizon: str, keys: Sequence[str], values: Sequence[str], time_ms: int) -> DataFrame:
-    """Of a table that keeps its history: what comes from before the horizon was valid until then."""
-    late = changes.where(f"{ORDER} < {_order(changes.schema, horizon)}").select(*map(quote, keys)).distinct()
-    about = late.crossJoin(F.broadcast(_about(changes, horizon)))
-    return changes.unionByName(deletes(about, changes, keys, values, time_ms))
+    """Of a table that keeps its history: what comes from before a truncate was valid until then."""
+    late = _until_truncate(changes, changes.schema, horizon).select(*map(quote, keys), "__s", "__p", "__t").distinct()
+    return changes.unionByName(deletes(late, changes, keys, values, time_ms))
+
+
+def _until_truncate(rows: DataFrame, kinds: StructType, horizon: str) -> DataFrame:
+    """The living rows that a truncate has ended, with the first that did: __s, __p and __t, its order and time."""
+    later = f"filter({_read(kinds, horizon)}, one -> named_struct('s', one.s, 'p', one.p) > {ORDER})"
+    found = rows.where(f"NOT {DELETED}").selectExpr("*", f"array_min({later}) AS __first").where("__first IS NOT NULL")
+    return found.selectExpr("*", "__first.s AS __s", "__first.p AS __p", "__first.t AS __t").drop("__first")
 
 
 def deletes(had: DataFrame, like: DataFrame, kept: Sequence[str], values: Sequence[str], time_ms: int) -> DataFrame:
@@ -89,15 +106,12 @@ def deletes(had: DataFrame, like: DataFrame, kept: Sequence[str], values: Sequen
 
 
 def _order(schema: StructType, text: str) -> str:
-    return f"named_struct('s', {_read(schema, text)}.s, 'p', {_read(schema, text)}.p)"
+    last = f"array_max({_read(schema, text)})"
+    return f"named_struct('s', {last}.s, 'p', {last}.p)"
 
 
 def _read(schema: StructType, text: str) -> str:
+    """As an array: Spark reads one that stands alone as an array of one."""
     since = FROM if FROM in schema.names else SEQUENCE
     parts = {"s": SEQUENCE, "p": SOURCE, "t": since}
-    return read(text, {name: schema[column].dataType.simpleString() for name, column in parts.items()})
-
-
-def _about(like: DataFrame, text: str) -> DataFrame:
-    told = _read(like.schema, text)
-    return like.sparkSession.range(1).selectExpr(f"{told}.s AS __s", f"{told}.p AS __p", f"{told}.t AS __t")
+    return read(text, {name: schema[column].dataType.simpleString() for name, column in parts.items()}, several=True)

@@ -15,7 +15,7 @@ from penstock.engine.identifiers import quote
 from penstock.engine.merge import patches, scd1, scd2
 from penstock.engine.merge.changes import ALL, CONTENT, changes, content, schema, values_of
 from penstock.engine.merge.exchange import Blank, Exchange
-from penstock.engine.merge.horizon import beyond, emptied, ended, latest_truncate
+from penstock.engine.merge.horizon import beyond, emptied, ended, truncates
 from penstock.engine.merge.ranges import narrower, widest
 from penstock.engine.merge.snapshots import as_changes, extracts
 from penstock.engine.merge.tombstone_table import TombstoneTable
@@ -77,16 +77,17 @@ class Merging:
             if files == 1:  # one task: the changes of a key are together without a shuffle
                 found = found.coalesce(1)
             ranked = self._keep(self._history.ranked(found, self._plan.keys))
-            about = _about(ranked, self._plan.keys)
+            about = _about(ranked, self._plan.keys, entry.horizon if self._plan.snapshot is None else None)
             newest, few = (
                 self._decisive(ranked),
-                about.rows <= _FEW and about.truncate is None and self._plan.snapshot is None,
+                about.rows <= _FEW and not about.truncated and self._plan.snapshot is None,
             )
-            horizon = about.truncate or entry.horizon
+            horizon = about.horizon
             if self._plan.snapshot is not None:
                 newest, horizon = self._extracted(exchange, ranked, newest, values, entry, rejects)
-            elif about.truncate is not None:
-                newest = self._emptied(exchange, ranked, about.truncate, values, entry)
+            elif about.truncated:
+                assert horizon is not None
+                newest = self._emptied(exchange, ranked, horizon, values, entry)
             else:
                 self._look(exchange, newest, about)
                 newest = self._ended(newest, entry.horizon, values, entry)
@@ -153,18 +154,16 @@ class Merging:
         return some.drop(scd1.RANK, scd1.CONTRADICTED, ALL)
 
     def _emptied(
-        self, exchange: Exchange, ranked: DataFrame, truncate: str, values: list[str], entry: Entry
+        self, exchange: Exchange, ranked: DataFrame, horizon: str, values: list[str], entry: Entry
     ) -> DataFrame:
         """A truncate is about every row: the whole table is read."""
         exchange.look(None)
         kept = [*self._plan.keys, *self._table.write.partition_by]
         changes = ranked.where(f"NOT {ALL}").drop(scd1.RANK, scd1.CONTRADICTED, ALL)
         if self._plan.history == "scd1":
-            changes = beyond(changes, truncate)
-        made = emptied(changes, exchange.rows(), truncate, kept, values, entry.pins.time_ms)
-        for horizon in (truncate, entry.horizon):
-            made = self._ended(made, horizon, values, entry)
-        return self._keep(self._again(made))
+            changes = beyond(changes, horizon)
+        made = emptied(changes, exchange.rows(), horizon, kept, values, entry.pins.time_ms)
+        return self._keep(self._again(self._ended(made, horizon, values, entry)))
 
     def _ended(self, changes: DataFrame, horizon: str | None, values: list[str], entry: Entry) -> DataFrame:
         if horizon is None or self._plan.history == "scd1":
@@ -201,7 +200,7 @@ class Merging:
         rows = exchange.rows()
         if self._tombstones is None or into.anew:
             return rows
-        everything = about.truncate is not None or self._plan.snapshot is not None
+        everything = about.truncated or self._plan.snapshot is not None
         dead = self._tombstones.look(rows.sparkSession, None if everything else about.ranges, rows.schema)
         if dead is None:
             return rows
@@ -245,19 +244,26 @@ class About:
 
     rows: int
     contradicted: int
-    truncate: str | None
+    truncated: bool
+    horizon: str | None
+    """With the truncates that were known before."""
     ranges: Any | None
     """A row of the JVM; None if no key has bounds."""
 
 
-def _about(ranked: DataFrame, keys: tuple[str, ...]) -> About:
-    asked = ["count(*)", f"count_if({scd1.CONTRADICTED})", latest_truncate(ranked.schema)]
-    parts = ranked.selectExpr(*asked, *widest(ranked.schema, keys))
+def _about(ranked: DataFrame, keys: tuple[str, ...], horizon: str | None) -> About:
+    asked = ["count(*)", f"count_if({scd1.CONTRADICTED})", f"count_if({ALL})", truncates(ranked.schema, horizon)]
+    parts = ranked.selectExpr(*(f"{one} AS a{n}" for n, one in enumerate(asked)), *widest(ranked.schema, keys))
     names = [*map(quote, parts.columns)]
-    ranges = [f"struct({', '.join(names[3:])})"] if names[3:] else []
-    found = parts.selectExpr(*names[:3], *ranges)._jdf.first()
-    truncate = None if found.isNullAt(2) else str(found.getString(2))
-    return About(int(found.getLong(0)), int(found.getLong(1)), truncate, found.getStruct(3) if ranges else None)
+    ranges = [f"struct({', '.join(names[4:])})"] if names[4:] else []
+    found = parts.selectExpr(*names[:4], *ranges)._jdf.first()
+    return About(
+        int(found.getLong(0)),
+        int(found.getLong(1)),
+        bool(found.getLong(2)),
+        None if found.isNullAt(3) else str(found.getString(3)),
+        found.getStruct(4) if ranges else None,
+    )
 
 
 def _with_keys(there: DataFrame, newest: DataFrame, keys: tuple[str, ...], *, few: bool) -> DataFrame:

@@ -112,9 +112,9 @@ class TombstoneTable(Companion):
         if taken and redrive:
             must_confirm(before, self.log, own)
         about = {"generation": entry.generation, "batch": entry.batch}
-        come = rows.select(
+        come = rows.selectExpr(  # types as text: fields within a sequence that cannot be NULL are no matter of a cast
             *(
-                (F.lit(about[f.name]) if f.name in about else F.col(quote(f.name))).cast(f.dataType).alias(f.name)
+                f"CAST({about.get(f.name, quote(f.name))} AS {f.dataType.simpleString()}) AS {quote(f.name)}"
                 for f in exchange.schema.fields
             )
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.engine.store import Store
 from penstock.plan.files import FilesSource
 from penstock.plan.model import TablePlan
-from penstock.plan.quarantine import quarantine_of, tombstones_of
+from penstock.plan.quarantine import MOVED_ASIDE, SUFFIX, TOMBSTONES, quarantine_of, tombstones_of
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,11 @@ class Place:
     zorder_by: tuple[str, ...] = ()
     expected: bool = True
     """False: it is there only if an earlier definition has made it."""
+
+    @property
+    def ledger(self) -> str:
+        """The table that the entries of its log name: it may have been moved since."""
+        return self.name.partition(MOVED_ASIDE)[0]
 
 
 def places(table: TablePlan) -> list[Place]:
@@ -33,3 +40,21 @@ def places(table: TablePlan) -> list[Place]:
     if isinstance(table.source, FilesSource):
         found.append(Place(f"{table.name}.files", table.source.uri, "files"))  # no table can be called so
     return found
+
+
+def all_places(table: TablePlan, store: Store) -> list[Place]:
+    """With what nothing reads any more and still holds rows: a quarantine or tombstones of an earlier definition, and
+    those of an earlier table of its name, which were moved aside."""
+    found = places(table)
+    known = {one.uri for one in found}
+    return [*found, *(one for one in _left_beside(table, store) if one.uri not in known)]
+
+
+def _left_beside(table: TablePlan, store: Store) -> Iterator[Place]:
+    folder, _, own = table.uri.rpartition("/")
+    kinds: dict[str, Literal["quarantine", "tombstones"]] = {SUFFIX: "quarantine", TOMBSTONES: "tombstones"}
+    for name in sorted(store.names(folder)):
+        suffix, moved, _ = name.removeprefix(own).partition(MOVED_ASIDE)
+        uri = f"{folder}/{name}"
+        if name.startswith(own) and suffix in kinds and (moved or store.names(f"{uri}/_delta_log")):
+            yield Place(f"{table.name}{name.removeprefix(own)}", uri, kinds[suffix], expected=False)

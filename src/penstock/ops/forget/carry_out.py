@@ -21,7 +21,7 @@ from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.replay.fill import Work
 from penstock.engine.store import Store
-from penstock.engine.upkeep.places import places
+from penstock.engine.upkeep.places import all_places
 from penstock.errors import PenstockError, Transient
 from penstock.ops.forget.asked import Name
 from penstock.ops.forget.elsewhere import search
@@ -62,15 +62,15 @@ class Forgetting:
         self._spark, self._plan, self._store = spark, plan, store
         self._wanted, self._asked, self._run, self._told, self._explain = wanted, asked, run, told, explain
         self._patience = patience
-        self._tables = [table for table in plan.tables if sought(table, wanted)]
+        self._tables = [table for table in plan.tables if sought(table, store, wanted)]
         self._there = [table for table in plan.tables if DeltaLog(store, table.uri, table.name).versions()]
         needles = [Needle(one.subject, one.value) for one in asked]
         self._search = LakeSearch(spark, plan, store, needles, not_names)
         self.done = Done(uuid.uuid4().hex[:12], wanted.orders, _now(), not_names=tuple(not_names))
         for table in self._tables:
-            for name, subjects in sought(table, wanted).items():
+            for place, subjects in sought(table, store, wanted).items():
                 where = tuple(_said(one) for subject in subjects for one in subjects[subject])
-                self.done.places[name] = PlaceDone(name, tuple(dict.fromkeys(where)))
+                self.done.places[place.name] = PlaceDone(place.name, tuple(dict.fromkeys(where)))
         for known in self._search.known:
             self.done.places.setdefault(known.name, PlaceDone(known.name))
 
@@ -140,7 +140,7 @@ class Forgetting:
                 done.needed = dict(one.needed)
 
     def _files_left(self, table: TablePlan) -> None:
-        if any(self.done.places[name].needed for name in sought(table, self._wanted)):
+        if any(self.done.places[place.name].needed for place in sought(table, self._store, self._wanted)):
             self._files(table)
 
     def _step_over(self) -> None:
@@ -169,7 +169,7 @@ class Forgetting:
 
     def _known(self, table: TablePlan) -> Iterator[Known]:
         """The table and what belongs to it, as far as it is made."""
-        names = {place.name for place in places(table)}
+        names = {place.name for place in all_places(table, self._store)}
         for known in self._search.known:
             if known.name in names and DeltaLog(self._store, known.uri, known.name).versions():
                 yield known
@@ -195,7 +195,7 @@ class Forgetting:
 
     def _elsewhere(self) -> None:
         self._told("", "logs and states are searched")
-        folders = [place.uri for table in self._plan.tables for place in places(table)]
+        folders = [place.uri for table in self._plan.tables for place in all_places(table, self._store)]
         self.done.elsewhere = search(self._plan, self._store, self._search.needles, folders, mask=True)
 
     def _prove(self, table: TablePlan) -> None:
@@ -227,12 +227,12 @@ class Forgetting:
 
     def _commits(self, table: TablePlan) -> None:
         ids = {order.id for order in self._wanted.orders}
-        for place in places(table):
+        for place in all_places(table, self._store):
             done = self.done.places.get(place.name)
             if done is None:
                 continue
             done.commits = []
-            for commit in RecentLog(self._store, place.uri, place.name).backwards():
+            for commit in RecentLog(self._store, place.uri, place.ledger).backwards():
                 entry = commit.entry
                 if entry is None or entry.kind != "forget" or not any(one in (entry.note or "") for one in ids):
                     continue

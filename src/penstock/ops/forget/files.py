@@ -17,7 +17,7 @@ from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.replay.fill import Work
 from penstock.engine.store import Store
-from penstock.engine.upkeep.places import Place, places
+from penstock.engine.upkeep.places import Place, all_places
 from penstock.engine.upkeep.vacuuming import within
 from penstock.ops.forget.search import GONE, FileSeen, Known, LakeSearch
 from penstock.ops.vacuum.look import now_ms
@@ -46,11 +46,10 @@ class Beside:
 def remove_files(plan: Plan, work: Work, wanted: Wanted, *, delete: bool) -> list[Beside]:
     """The files are read before the table's batches have to wait; then, under its commit lock, only what is new since:
     what is in no version while no batch is at work is nobody's."""
-    known = sought(work.table, wanted)
     mine = [
-        (place, finding(work.table, known[place.name], wanted))
-        for place in places(work.table)
-        if place.name in known and DeltaLog(work.store, place.uri, place.name).versions()
+        (place, finding(work.table, subjects, wanted))
+        for place, subjects in sought(work.table, work.store, wanted).items()
+        if DeltaLog(work.store, place.uri, place.name).versions()
     ]
     seen = {place.name: _read(work, place, find, _Read()) for place, find in mine}
     acquire_commit(work.lock, work.table.name, patience=PATIENCE)
@@ -68,7 +67,7 @@ def remove_named(plan: Plan, work: Work, known: Known, search: LakeSearch) -> Be
         broken = {name for name, one in found.items() if one.trouble not in (None, GONE)}
         return [n for n, one in found.items() if n in broken or any(search.holds(known, seen) for seen in one.seen)]
 
-    place = next(one for one in places(work.table) if one.name == known.name)
+    place = next(one for one in all_places(work.table, work.store) if one.name == known.name)
     _beside(work, known, search)
     if place.kind == "files":  # written to without a lock: a file that is in no version may be about to get into one
         return Beside(known.name)
@@ -179,11 +178,10 @@ def whole(uri: str, name: str) -> bool:
 def current(spark: SparkSession, work: Work, wanted: Wanted) -> dict[str, tuple[int, Held]]:
     """Of every place: how many files its newest version has, and what they hold; nothing is changed."""
     found = {}
-    known = sought(work.table, wanted)
-    for place in places(work.table):
-        if place.name in known and DeltaLog(work.store, place.uri, place.name).versions():
+    for place, subjects in sought(work.table, work.store, wanted).items():
+        if DeltaLog(work.store, place.uri, place.name).versions():
             rewrite = Rewrite(spark.newSession(), place.uri)
-            looked = rewrite.look(finding(work.table, known[place.name], wanted))
+            looked = rewrite.look(finding(work.table, subjects, wanted))
             found[place.name] = (len(looked.seen), looked.held)
     return found
 

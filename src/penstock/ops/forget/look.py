@@ -11,6 +11,7 @@ from penstock.engine.forget.erase import sought
 from penstock.engine.forget.list import SuppressionList
 from penstock.engine.forget.matching import Wanted
 from penstock.engine.forget.order import Order, order_of
+from penstock.engine.store import Store
 from penstock.errors import Terminal
 from penstock.ops.forget.asked import Name
 from penstock.ops.forget.files import current, remove_files
@@ -59,10 +60,10 @@ def provisional(listed: SuppressionList, names: list[Name]) -> Wanted:
     return Wanted(key, tuple(order_of(key, name.subject, name.value, 0) for name in names))
 
 
-def look(spark: SparkSession, plan: Plan, wanted: Wanted) -> Outlook:
+def look(spark: SparkSession, plan: Plan, store: Store, wanted: Wanted) -> Outlook:
     found = []
     for table in plan.tables:
-        if not sought(table, wanted):
+        if not sought(table, store, wanted):
             continue
         with to_oneself(spark, plan, table) as work:
             beside = {one.place: one for one in remove_files(plan, work, wanted, delete=False)}

@@ -8,6 +8,7 @@ from penstock.engine.forget.order import Order
 from penstock.ops.forget.elsewhere import Searched
 from penstock.ops.forget.readers import Waited
 from penstock.ops.forget.search import Left
+from penstock.plan.quarantine import MOVED_ASIDE
 from penstock.spec.quantity import counted
 
 
@@ -105,6 +106,8 @@ class Done:
             )
         if all(one.startswith("_delta_log/") for one in files):
             return "Run the command again"
+        if MOVED_ASIDE in table:
+            return "It is of an earlier table of that name, and nothing reads it: delete its folder"
         return (
             "Rows of others hold it there. If it is a name, declare the place under `subjects` of that table and run "
             "the command again; if it is not, say so with --not-a-name"

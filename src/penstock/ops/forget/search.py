@@ -24,7 +24,7 @@ from penstock.engine.forget.matching import steps
 from penstock.engine.forget.needle import CUT, NUMBER, Needle, Sighting, variants
 from penstock.engine.forget.scrub import OF_ROWS, STATISTICS, leaves, parsed
 from penstock.engine.store import Listed, Store
-from penstock.engine.upkeep.places import Place, places
+from penstock.engine.upkeep.places import Place, all_places
 from penstock.plan.holding import in_quarantine
 from penstock.plan.model import DeltaSource, Plan, TablePlan
 
@@ -99,10 +99,10 @@ class Left:
         return not self.names and not self.unreadable
 
 
-def known_places(plan: Plan) -> list[Known]:
+def known_places(plan: Plan, store: Store) -> list[Known]:
     found = []
     for table in plan.tables:
-        for place in places(table):
+        for place in all_places(table, store):
             subjects = in_quarantine(table) if place.kind == "quarantine" else table.subjects
             declared = {
                 subject: frozenset((one.column.casefold(), _path(one.path)) for one in many)
@@ -146,7 +146,7 @@ class LakeSearch:
         self._spark, self._plan, self._store = spark, plan, store
         self.needles = tuple(needles)
         self._excepted = {one.casefold() for one in excepted}
-        self.known = known_places(plan)
+        self.known = known_places(plan, store)
         self._read: dict[tuple[str, int, int], FileSeen] = {}
         self.others: set[str] = set()
         """Names of somebody else that have one of these in them: values of the declared places."""

@@ -50,7 +50,9 @@ def unbalanced(look: Look, one: Conserved, rows: int, quarantined: int, earlier:
         return
     if stages.dedupe is None and one.duplicates:
         yield f"{one.read:,} rows were read, and {one.duplicates:,} of those that passed were not written"
-    if one.duplicates < 0 or one.superseded < 0:
+    merge = look.table.write.merge
+    deletes_unread = merge is not None and (merge.truncate is not None or merge.snapshot is not None)
+    if one.duplicates < 0 or (one.superseded < 0 and not deletes_unread):  # as ledgers of before have counted them
         yield f"{-min(one.duplicates, one.superseded):,} rows more were written than had passed"
     if quarantined > one.rejected or (stages.transform is None and quarantined < one.rejected):
         yield f"{one.rejected:,} rows were rejected, the quarantine holds {quarantined:,}"

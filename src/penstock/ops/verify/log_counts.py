@@ -63,7 +63,7 @@ def count_problems(store: Store, table: TablePlan, first: int, last: int) -> Ite
             continue
         actions = [json.loads(line) for line in text.split("\n") if line]
         commit = read_commit(version, text, table.name)
-        yield from _of_files(commit, actions, files, grows=grows)
+        yield from _of_files(commit, actions, files, grows=grows and table.sink is None)
         files.follow(actions)
         entry = commit.entry if commit.origin is Origin.LEDGER else None
         if entry is not None:
@@ -90,7 +90,7 @@ def _of_files(commit: Commit, actions: list[dict[str, Any]], files: _Files, *, g
     named = f"version {commit.version} (batch {entry.generation}.{entry.batch})"
     if removes:
         yield f"{named} takes {len(removes):,} files out of a table that only grows"
-    elif put is not None and entry.applied is None and adds and put != commit.rows:
+    elif put is not None and entry.applied is None and put != commit.rows:
         yield f"{named} says that it wrote {commit.rows:,} rows, its files have {put:,}"
 
 

@@ -69,6 +69,13 @@ def unread_of_topics(source: KafkaSource, entry: Entry, places: Sequence[Place],
     gone = sorted({one.topic for one in places if one.end is None})
     if gone:
         return Unread(None, unknown=f"the broker does not know {', '.join(gone)}")
+    unbegun = sorted(
+        {*source.topics} & {*held.topics} - {one.topic for one in places} - {*entry.parked}
+        if source.starting.kind != "earliest"
+        else ()
+    )
+    if unbegun:
+        return Unread(None, unknown=f"the next start decides where {', '.join(unbegun)} begins")
     late = {one.topic for one in places if one.lag}
     count = sum(one.lag or 0 for one in places)
     read = {one.topic for one in places}

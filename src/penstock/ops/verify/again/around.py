@@ -15,6 +15,7 @@ from penstock.engine.protocol.entry import Entry
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import Store
 from penstock.engine.stores import store_of
+from penstock.engine.upkeep.places import places
 from penstock.errors import PenstockError
 from penstock.ops.sql.causes import explained
 from penstock.ops.sql.names import Readable
@@ -23,6 +24,7 @@ from penstock.ops.verify.again.content import Content
 from penstock.ops.verify.again.held import Held, Sides, can_sample, hold
 from penstock.ops.verify.again.sample import Sample, sample_of
 from penstock.ops.verify.check import Check
+from penstock.ops.verify.data_files import own_file
 from penstock.ops.verify.report import Report
 from penstock.plan.model import DeltaSource, TablePlan
 
@@ -83,6 +85,14 @@ class Around:
         """`rows` are those that the table has."""
         wanted = sample_of(rows, self.version, deep=self.deep)
         return wanted if can_sample(sides) else Sample()
+
+    def own_file(self, message: str) -> str | None:
+        """The file of the table, or of what lies beside it, that the message of an error names."""
+        found = (
+            own_file(place.uri, self.version if place.kind == "table" else None, message)
+            for place in places(self.table)
+        )
+        return next((name for name in found if name is not None), None)
 
     def same_source(self, entry: Entry) -> bool:
         """False if the table upstream was made again: its versions are others."""

@@ -6,6 +6,7 @@ record of a key was kept: the one that came first, and none besides.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -64,14 +65,14 @@ def _against(around: Around) -> str:
     return "the broker" if isinstance(source, KafkaSource) else around.upstream
 
 
-def _coordinates(table: TablePlan, there: DataFrame) -> list[str] | None:
-    """Expressions that tell the rows of the table apart; None if it has none."""
+def _coordinates(table: TablePlan, there: DataFrame) -> dict[str, str]:
+    """Expressions that tell the rows of the table apart, by what they are called here; none if it has none."""
     if SOURCE in there.columns and table.input.stable:
         fields = there.select(f"{SOURCE}.*").columns
-        return [f"{SOURCE}.{quote(name)}" for name in fields]
+        return {f"record_{name}": f"{SOURCE}.{quote(name)}" for name in fields}
     if table.columns and table.stages is None:
-        return [quote(table.columns[name]) for name in ("topic", "partition", "offset")]
-    return None
+        return {f"record_{name}": quote(table.columns[name]) for name in ("topic", "partition", "offset")}
+    return {}
 
 
 def _sides(around: Around, there: DataFrame, made: SourceRows) -> Sides:
@@ -85,10 +86,10 @@ def _sides(around: Around, there: DataFrame, made: SourceRows) -> Sides:
     values = grown.values(same)
     places = _coordinates(table, there)
     dedupe = table.stages is not None and table.stages.dedupe is not None
-    if places is None or (table.stages is not None and table.stages.transform is not None):
-        return _counted(there, rows, values, places or [], dedupe)
-    keys = [f"place_{n}" for n in range(len(places))]
-    names = [*(f"{place} AS {key}" for place, key in zip(places, keys, strict=True)), *map(quote, values)]
+    if not places or (table.stages is not None and table.stages.transform is not None):
+        return _counted(there, rows, values, places, dedupe)
+    keys = list(places)
+    names = [*(f"{place} AS {key}" for key, place in places.items()), *map(quote, values)]
     should = rows.selectExpr(*names)
     here = there.selectExpr(*names)
     if dedupe:
@@ -102,14 +103,14 @@ def _stamps(table: TablePlan) -> bool:
     return isinstance(table.source, KafkaSource) and "ingestion_timestamp" in table.columns
 
 
-def _counted(there: DataFrame, should: DataFrame, values: list[str], places: list[str], dedupe: bool) -> Sides:
+def _counted(there: DataFrame, should: DataFrame, values: list[str], places: Mapping[str, str], dedupe: bool) -> Sides:
     """Rows that may be many of one record, or have no coordinates: how often each content is there."""
     kinds = {one.name.casefold(): one.dataType for one in there.schema.fields}
-    keys = [f"place_{n}" for n in range(len(places))]
+    keys = list(places)
 
     def told(rows: DataFrame) -> DataFrame:
         cast = rows.select(
-            *(F.expr(place).alias(key) for place, key in zip(places, keys, strict=True)),
+            *(F.expr(place).alias(key) for key, place in places.items()),
             *(F.col(quote(name)).cast(kinds[name.casefold()]).alias(name) for name in values),
         )
         parts = [

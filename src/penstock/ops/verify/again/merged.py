@@ -8,7 +8,7 @@ looked at for all rows in any case.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from penstock.engine.delta.version import parse
 from penstock.engine.identifiers import quote
+from penstock.engine.merge.horizon import KEPT
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.errors import Terminal
 from penstock.ops.verify.again.around import Around, Comparison, answer
@@ -31,7 +32,7 @@ from penstock.ops.verify.queries import rows_query
 from penstock.plan.model import KafkaSource
 from penstock.plan.quarantine import quarantine_of
 from penstock.plan.stages import MergePlan
-from penstock.spec.merge import OWN, VALID
+from penstock.spec.merge import OWN, SINCE, VALID
 from penstock.spec.schema import column_key
 
 SEQUENCE = OWN[0]
@@ -48,6 +49,8 @@ class Folded:
     values: list[str]
     there: DataFrame
     remarks: tuple[str, ...] = ()
+    excuses: tuple[str, ...] = ()
+    """Why the table may rightly hold other rows than these."""
 
 
 def check_merged(around: Around, content: Content) -> list[Check]:
@@ -74,22 +77,20 @@ def check_merged(around: Around, content: Content) -> list[Check]:
         if not merge.ignore_nulls:  # there a value may be older than the rest of its row
             grown = grown_columns(around, there)
             rows, there, values = grown.of(rows), grown.of(there), grown.values(values)
-        changes = _changes(rows, merge, values)
+        changes = changes_of(rows, merge, values)
         folded = _fold(around, there, changes, merge, values)
         check.remarks += folded.remarks
-        loose = [name for name in folded.values if unsteady(there.schema[name].dataType)]
+        loose = [name for name in folded.values if unsteady(folded.there.schema[name].dataType)]
         sides = Sides(folded.there, [folded.rows], folded.keys, folded.values, loose, merge.keys)
         sample = around.sample(sides, check.of)
         held = hold(sides, sample)
         if held.ambiguous:
             check.remarks.append(f"not compared: {held.ambiguous:,} keys of which two changes claim the same place")
-        content.excuses += made.excuses
+        content.excuses += [*made.excuses, *folded.excuses]
         if _came_back(around, merge, held, changes):
             content.excuses.append("rows came back after `keep_deleted` had removed what remembered their delete")
         told = answer(around, check, Comparison(with_doubled(held, doubled), sample), content, loose)
-        marks = [f"{mine} AS {name}" for mine, name in ((_S, "s"), (_P, "p"), (_DEAD, "dead"), (_ALL, "all"))]
-        deletes = changes.selectExpr(*(f"{quote(key)} AS {quote(key)}" for key in merge.keys), *marks)
-        tombstones = check_tombstones(around, content, deletes, sample)
+        tombstones = check_tombstones(around, content, ordered_keys(changes, merge), sample)
         return [told, *([tombstones] if tombstones is not None else [])]
 
 
@@ -168,22 +169,30 @@ def _fold(around: Around, there: DataFrame, changes: DataFrame, merge: MergePlan
     others = [name for name in own_values(there.columns, merge) if column_key(name) not in instead]
     lacking = [name for name in others if name not in values]
     remarks = (f"not compared, the changes have no such column: {', '.join(lacking)}",) if lacking else ()
+    placed = around.table.input.stable and SOURCE in there.columns  # else a change that is read again has another place
     if merge.snapshot is not None:
         found = _newest_extract(around, there, changes, merge, values)
     elif merge.ignore_nulls:
-        found = _patched(there, changes, merge, values)
+        found = _patched(there, changes, merge, values, placed=placed)
     elif merge.history == "scd2":
         found = _versions(there, changes, merge, values)
     else:
         found = _newest(there, changes, merge, values)
-    return Folded(found.rows, found.keys, found.values, found.there, (*remarks, *found.remarks))
+    place = [SOURCE] if placed and merge.snapshot is None else []
+    return replace(found, values=[*found.values, *place], remarks=(*remarks, *found.remarks))
 
 
 def _has(rows: DataFrame, name: str) -> bool:
     return name.casefold() in {one.casefold() for one in rows.columns}
 
 
-def _changes(rows: DataFrame, merge: MergePlan, values: list[str]) -> DataFrame:
+def ordered_keys(changes: DataFrame, merge: MergePlan) -> DataFrame:
+    """What tombstones are compared with: of each change its keys, its place in the order and whether it deletes."""
+    marks = [f"{mine} AS {name}" for mine, name in ((_S, "s"), (_P, "p"), (_DEAD, "dead"), (_ALL, "all"))]
+    return changes.selectExpr(*(f"{quote(key)} AS {quote(key)}" for key in merge.keys), *marks)
+
+
+def changes_of(rows: DataFrame, merge: MergePlan, values: list[str]) -> DataFrame:
     """Each with its place in the order (__s, __p), whether it deletes, and whether it is about all rows."""
     if merge.ignore is not None:
         rows = rows.where(f"NOT coalesce({merge.ignore}, false)")
@@ -218,15 +227,12 @@ def _ranked(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
 def _newest(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:
     newest = _ranked(_since_truncate(changes, merge), merge.keys).where(f"NOT {_DEAD}")
     rows = newest.selectExpr(*map(quote, merge.keys), *map(quote, values), f"{_S} AS {SEQUENCE}", f"{_P} AS {SOURCE}")
-    return Folded(rows, list(merge.keys), [*values, SEQUENCE, *_place(there)], there)
+    return Folded(rows, list(merge.keys), [*values, SEQUENCE], there)
 
 
-def _place(there: DataFrame) -> list[str]:
-    return [SOURCE] if SOURCE in there.columns else []
-
-
-def _patched(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:
-    """NULL keeps what was there: each value is the last that was given since the last delete."""
+def _patched(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str], *, placed: bool) -> Folded:
+    """NULL keeps what was there: each value is the last that was given since the last delete, and the row says by which
+    change."""
     order = f"named_struct('s', {_S}, 'p', {_P})"
     keys = [*map(quote, merge.keys)]
     since = _since_truncate(changes, merge).selectExpr("*", f"{order} AS __o")
@@ -237,9 +243,14 @@ def _patched(there: DataFrame, changes: DataFrame, merge: MergePlan, values: lis
     parts = [
         F.expr(f"max_by(named_struct('v', {quote(v)}), IF({quote(v)} IS NULL, NULL, __o)).v").alias(v) for v in values
     ]
+    known = there.select(f"{SINCE}.*").columns if SINCE in there.columns and placed else []
+    given = {f"{SINCE}_{name}": name for name in values if name in known}
+    parts += [F.expr(f"max(IF({quote(name)} IS NULL, NULL, __o))").alias(one) for one, name in given.items()]
     found = alive.groupBy(*keys).agg(F.max("__o").alias("__last"), *parts)
-    rows = found.selectExpr(*keys, *map(quote, values), f"__last.s AS {SEQUENCE}", f"__last.p AS {SOURCE}")
-    return Folded(rows, list(merge.keys), [*values, SEQUENCE, *_place(there)], there)
+    last = [f"__last.s AS {SEQUENCE}", f"__last.p AS {SOURCE}"]
+    rows = found.selectExpr(*keys, *map(quote, values), *last, *map(quote, given))
+    there = there.withColumns({one: F.col(SINCE).getField(name) for one, name in given.items()})
+    return Folded(rows, list(merge.keys), [*values, SEQUENCE, *given], there)
 
 
 def _versions(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:
@@ -247,8 +258,6 @@ def _versions(there: DataFrame, changes: DataFrame, merge: MergePlan, values: li
     alone = changes.where(f"NOT {_ALL}")
     truncates = changes.where(_ALL).select(_S, _P, _T).distinct() if merge.truncate is not None else None
     ends = truncates.count() if truncates is not None else 0
-    if ends > 1:
-        return _current(there, changes, merge, values, f"{ends} truncates: only rows that are current are compared")
     keys = [*map(quote, merge.keys)]
     if truncates is not None and ends:
         end = truncates.selectExpr(f"{_S} AS __es", f"{_P} AS __ep", f"{_T} AS __et")
@@ -282,12 +291,11 @@ def _versions(there: DataFrame, changes: DataFrame, merge: MergePlan, values: li
         f"__until AS {TO}",
         f"__last AS {CURRENT}",
     )
-    return Folded(rows, [*merge.keys, SEQUENCE], [*values, FROM, TO, CURRENT, *_place(there)], there)
-
-
-def _current(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str], remark: str) -> Folded:
-    newest = _newest(there, changes, merge, values)
-    return Folded(newest.rows, newest.keys, newest.values, there.where(CURRENT), (remark,))
+    excuses: tuple[str, ...] = ()
+    if ends > KEPT:
+        excuses = (f"{ends} truncates: what came late from before the last {KEPT} may be valid for too long",)
+    compared = [*values, FROM, TO, CURRENT]
+    return Folded(rows, [*merge.keys, SEQUENCE], compared, there, excuses=excuses)
 
 
 def _newest_extract(

@@ -15,7 +15,7 @@ from penstock.ops.verify.again.around import Around, Comparison, answer
 from penstock.ops.verify.again.content import Content
 from penstock.ops.verify.again.held import Held
 from penstock.ops.verify.again.sample import Sample
-from penstock.ops.verify.again.source_rows import changed_upstream, covered_rows
+from penstock.ops.verify.again.source_rows import changed_upstream, covered_rows, read_files
 from penstock.ops.verify.check import COLLECTED, Check, Differing
 from penstock.plan.files import FilesSource
 from penstock.plan.model import TablePlan
@@ -26,10 +26,10 @@ _COMPARED = [name for name in RAW if name != "ingestion_timestamp"]
 
 
 def has_records(table: TablePlan) -> bool:
-    """Its quarantine holds records of a topic, each with its coordinates."""
+    """Its quarantine holds records of a topic, or lines of files, each with its coordinates."""
     kept = table.stages is not None and (table.stages.transform is None or table.write.source)
-    of_topic = table.input.origin == "kafka" and table.input.stable and not isinstance(table.source, FilesSource)
-    return table.may_reject and kept and of_topic and table.aggregate is None and table.stream is None
+    stable = table.input.stable and (table.input.origin == "kafka" or isinstance(table.source, FilesSource))
+    return table.may_reject and kept and stable and table.aggregate is None and table.stream is None
 
 
 def check_rejected(around: Around, content: Content) -> list[Check]:
@@ -42,11 +42,17 @@ def check_rejected(around: Around, content: Content) -> list[Check]:
     until = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
     with around.reading(-1):
         rejected = around.spark.read.format("delta").load(place.uri).where(until).where(f"{SOURCE} IS NOT NULL")
-        source = Suppression(table, around.store).source(covered_rows(around, entry).rows)
+        if isinstance(table.source, FilesSource):
+            files = read_files(around, entry, table.source)
+            source, stages, join = files.rows, files.stages, "left"
+            rejected = rejected.where(f"{SOURCE}.row IS NOT NULL").where(F.col(f"{SOURCE}.file").isin(files.names))
+        else:
+            source = Suppression(table, around.store).source(covered_rows(around, entry).rows)
+            stages, join = StagedTable(table), "inner"  # a topic may have lost its oldest records
         places = rejected.selectExpr(SOURCE, f"{NOTHING_FAILED} AS {FAILED}")
-        came = StagedTable(table).records_of(source, entry.pins, places)
+        came = stages.records_of(source, entry.pins, places)
         same = " AND ".join(f"q.{name} <=> s.{name}" for name in _COMPARED)
-        both = rejected.alias("q").join(came.alias("s"), F.expr(f"q.{SOURCE} = s.{SOURCE}"))
+        both = rejected.alias("q").join(came.alias("s"), F.expr(f"q.{SOURCE} = s.{SOURCE}"), join)
         judged = both.groupBy(f"q.{SOURCE}").agg(F.expr(f"bool_or({same})").alias("same")).persist()
         try:
             compared = judged.count()

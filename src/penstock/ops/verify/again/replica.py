@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -11,26 +13,32 @@ from penstock.engine.identifiers import quote
 from penstock.engine.merge.changes import CURRENT, values_of
 from penstock.engine.merge.tombstones import living
 from penstock.engine.protocol.entry import Entry
+from penstock.errors import PenstockError
 from penstock.ops.verify.again.around import Around, Comparison, answer, compare
 from penstock.ops.verify.again.begun import lacks_some, rows_read
 from penstock.ops.verify.again.content import Content
 from penstock.ops.verify.again.held import Sides
 from penstock.ops.verify.again.kinds import unsteady
 from penstock.ops.verify.again.living import living_rows
-from penstock.ops.verify.again.merged import doubled_keys, with_doubled
+from penstock.ops.verify.again.merged import changes_of, check_merged, doubled_keys, ordered_keys, with_doubled
+from penstock.ops.verify.again.sample import Sample
+from penstock.ops.verify.again.source_rows import source_rows
+from penstock.ops.verify.again.tombstones import check_tombstones
 from penstock.ops.verify.check import Check
 from penstock.ops.verify.queries import copy_queries
 from penstock.plan.stages import MergePlan
 
 
-def check_copy(around: Around, content: Content) -> Check:
+def check_copy(around: Around, content: Content) -> list[Check]:
     entry, merge = content.entry, around.table.write.merge
     assert merge is not None
+    if merge.history == "scd2" and (whole := _check_history(around, content)) is not None:
+        return whole
     if entry is None or parse(entry.after[0]).read_up_to < 0:
         check = around.begun("copy", around.upstream, "rows")
         outcome = "nothing was read yet"
         check.outcome, check.said = ("not made", outcome) if around.report.rows else ("same", outcome)
-        return check
+        return [check]
     version = parse(entry.after[0]).read_up_to
     check = around.begun("copy", f"{around.upstream}@v{version}", "rows")
     check.commands = copy_queries(around.table, around.version, version)
@@ -39,7 +47,9 @@ def check_copy(around: Around, content: Content) -> Check:
         if merge.history == "scd2":
             there = there.where(CURRENT)
             check.of = there.count()
-            check.remarks.append("only rows that are current are compared, not what they were before")
+            check.remarks.append(
+                f"only rows that are current are compared: {around.upstream} no longer has all changes"
+            )
         values = _values(check, there, upstream, merge)
         keys = list(merge.keys)
         loose = [name for name in values if unsteady(there.schema[name].dataType)]
@@ -50,7 +60,35 @@ def check_copy(around: Around, content: Content) -> Check:
             check.remarks.append(
                 f"not compared: {found.held.ambiguous:,} keys that more than one row of {check.against} has"
             )
-        return answer(around, check, found, content, loose)
+        tombstones = _check_tombstones(around, content, entry, merge, found.sample)
+        return [answer(around, check, found, content, loose), *([tombstones] if tombstones is not None else [])]
+
+
+def _check_tombstones(around: Around, content: Content, entry: Entry, merge: MergePlan, sample: Sample) -> Check | None:
+    """Against the deletes in the change feed."""
+    try:
+        changes = ordered_keys(changes_of(source_rows(around, content).rows, merge, []), merge)
+        return check_tombstones(around, replace(content, entry=entry), changes, sample)
+    except PenstockError as error:
+        if around.own_file(error.message) is not None:
+            raise
+        check = around.begun("tombstones", f"the changes of {around.upstream}", "tombstones")
+        check.said = f"not compared: the deletes of {around.upstream} can no longer be read: {error.message}"
+        return check
+
+
+def _check_history(around: Around, content: Content) -> list[Check] | None:
+    """Every version of a row against the changes that it follows; None if those are no longer all there, or if only a
+    part of the table is read that was there when it began."""
+    if content.entry is not None and parse(content.entry.after[0]).snapshot:
+        return None
+    try:
+        found = check_merged(around, replace(content, excuses=list(content.excuses)))
+    except PenstockError as error:
+        if around.own_file(error.message) is not None:
+            raise
+        return None
+    return None if found[0].outcome == "unverifiable" else found
 
 
 def _followed(around: Around, version: int) -> DataFrame:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.store import Store
-from penstock.engine.upkeep.places import places
 from penstock.errors import PenstockError, SetupError, Terminal
 from penstock.ops.verify.again.content import Content, content_at
 from penstock.ops.verify.again.due import due
 from penstock.ops.verify.check import Check
-from penstock.ops.verify.data_files import own_file
 from penstock.ops.verify.look import Progress
 from penstock.ops.verify.report import Report
 from penstock.plan.model import DeltaSource, Plan, TablePlan
@@ -125,11 +123,9 @@ def _refused(around: Around, begun: Check, error: PenstockError) -> Check:
     """A file of the table, or of what lies beside it, that cannot be read is no matter of what its source still has."""
     from penstock.ops.verify.again.around import refused
 
-    for place in places(around.table):
-        version = around.version if place.kind == "table" else None
-        if (own := own_file(place.uri, version, error.message)) is not None:
-            begun.outcome, begun.said = "differs", f"its file {own} cannot be read: {error.message}"
-            return begun
+    if (own := around.own_file(error.message)) is not None:
+        begun.outcome, begun.said = "differs", f"its file {own} cannot be read: {error.message}"
+        return begun
     return refused(begun, error)
 
 
@@ -158,8 +154,7 @@ def _judge(table: TablePlan) -> Judge:
 
     if due(table) == "merge":
         return check_merged
-    if table.aggregate is not None:
-        check = check_numbers
-    else:
-        check = check_copy if table.write.merge is not None else check_changes
+    if due(table) == "copy":
+        return check_copy
+    check = check_numbers if table.aggregate is not None else check_changes
     return lambda around, content: [check(around, content)]

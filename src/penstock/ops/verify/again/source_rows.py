@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from penstock.engine import bronze
 from penstock.engine.covered import Asked, Covered
+from penstock.engine.delta.version import Version, parse
 from penstock.engine.files.format import Survey
 from penstock.engine.files.function import staged_table
 from penstock.engine.files.listing import list_files
@@ -50,7 +51,7 @@ def source_rows(around: Around, content: Content) -> SourceRows:
     suppression = Suppression(table, around.store)
     if isinstance(table.source, FilesSource):
         return _of_files(around, content, table.source, suppression)
-    covered = covered_rows(around, entry)
+    covered = covered_rows(around, entry, filled_at(content))
     rows = suppression.source(covered.rows)
     if table.stages is None:
         landed = bronze.rows(rows, table, entry.pins) if table.columns else rows
@@ -62,11 +63,19 @@ def source_rows(around: Around, content: Content) -> SourceRows:
     return SourceRows(suppression.own(made.rows), covered, list(_excuses(around, content, stages)))
 
 
-def _of_files(around: Around, content: Content, source: FilesSource, suppression: Suppression) -> SourceRows:
+@dataclass(frozen=True)
+class FilesRead:
     """Files that are gone or have another size than when they were read are left out, and so are those that could not
     be read then: they are in quarantine as a whole."""
-    table, entry = around.table, content.entry
-    assert entry is not None
+
+    rows: DataFrame
+    stages: StagedTable
+    covered: Covered
+    names: list[str]
+
+
+def read_files(around: Around, entry: Entry, source: FilesSource) -> FilesRead:
+    table = around.table
     reader = FilesReader(around.spark, source, around.store, table.name)
     began = began_of(DeltaLog(around.store, table.uri, table.name), entry)
     covered = reader.covered(around.spark, Asked(entry.after, began, entry.topics))
@@ -79,10 +88,17 @@ def _of_files(around: Around, content: Content, source: FilesSource, suppression
     survey = reader.schema.format.survey(names, look.schema) if names else Survey()
     stages = staged_table(table, reader, look, survey)
     frame = reader.schema.format.rows(names, look, survey, max(1, len(names) // 100))
-    lookups = Lookups(table, around.store).read(around.spark, entry.pins)
-    made = stages.make(suppression.source(frame), entry.pins, lookups)
     left = Covered(covered.rows, gone=tuple(sorted({*covered.gone, *changed})))
-    return SourceRows(suppression.own(made.rows), left, list(_excuses(around, content, stages)))
+    return FilesRead(Suppression(table, around.store).source(frame), stages, left, names)
+
+
+def _of_files(around: Around, content: Content, source: FilesSource, suppression: Suppression) -> SourceRows:
+    entry = content.entry
+    assert entry is not None
+    read = read_files(around, entry, source)
+    lookups = Lookups(around.table, around.store).read(around.spark, entry.pins)
+    made = read.stages.make(read.rows, entry.pins, lookups)
+    return SourceRows(suppression.own(made.rows), read.covered, list(_excuses(around, content, read.stages)))
 
 
 def _whole_files(around: Around) -> set[str]:
@@ -93,9 +109,18 @@ def _whole_files(around: Around) -> set[str]:
     return {row.file for row in rejected.selectExpr(f"{SOURCE}.file AS file").distinct().collect()}
 
 
-def covered_rows(around: Around, entry: Entry) -> Covered:
+def filled_at(content: Content) -> Entry | None:
+    """The replay that made what the table held before its batches, if one did."""
+    return next((one for one in content.made if one.kind != "batch" and one.batch == 0), None)
+
+
+def covered_rows(around: Around, entry: Entry, filled: Entry | None = None) -> Covered:
+    """`filled`: a replay of a table that follows changes takes the table upstream as it was then, and no changes."""
     table = around.table
     began = began_of(DeltaLog(around.store, table.uri, table.name), entry)
+    if filled is not None and isinstance(table.source, DeltaSource) and table.source.changes:
+        was = parse(filled.after[0])
+        began = (str(Version(was.table_id, was.read_up_to, snapshot=True)),)
     asked = Asked(entry.after, began, entry.topics)
     if isinstance(table.source, KafkaSource):
         return KafkaReader(table.source, Admin(table.source.cluster), table.name).covered(around.spark, asked)
