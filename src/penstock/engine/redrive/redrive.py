@@ -51,9 +51,10 @@ from penstock.engine.replay.fill import Work
 from penstock.engine.replay.pending import pending_replay
 from penstock.engine.rewind.pending import pending_rewind
 from penstock.engine.staged import MOST_IN_FILE, Staged
-from penstock.engine.stages.coordinates import SOURCE
+from penstock.engine.stages.coordinates import SOURCE, with_own_source
 from penstock.engine.table_function import table_function
 from penstock.errors import Terminal, Transient
+from penstock.plan.model import TablePlan
 
 _COUNTED = ", counted"
 
@@ -112,7 +113,7 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
     function, rejected = runnable.function, runnable.rejected
     appended = _appended(work, tail, name)
     before = appended[0].version - 1 if appended else tail.version
-    known = _landed_by(rejected, table.uri, before) if table.write.merge is None else None
+    known = _landed_by(rejected, table, before) if table.write.merge is None else None
     unsure = _of_two_records(rejected) if known is None else _of_two_records(rejected).union(known).distinct()
     batch = runnable.batch(rejected.join(unsure, SOURCE, "left_anti"))
     pins = Pins(
@@ -134,7 +135,7 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
             _refuse_unknown(work, appended[0], name)
             landed, fates = appended[0].rows, {}
             function.look(batch, entry)
-        unclear = _landed_by(rejected, table.uri, None) if appended and known is not None else None
+        unclear = _landed_by(rejected, table, None) if appended and known is not None else None
         stay = staying(rejected, function.rejected(batch, entry), entry, unsure, unclear)
         if runnable.untouched is not None:
             stay = stay.unionByName(_untouched(work, runnable.untouched, landed=bool(appended)))
@@ -165,7 +166,7 @@ def _untouched(work: Work, rows: DataFrame, *, landed: bool) -> DataFrame:
     """`landed`: rows have, before the redrive was cut off; their file may have gone since."""
     if not landed or work.table.write.merge is not None:
         return rows
-    return rows.join(_landed_by(rows, work.table.uri, None), SOURCE, "left_anti")
+    return rows.join(_landed_by(rows, work.table, None), SOURCE, "left_anti")
 
 
 def _tail(work: Work) -> Tail:
@@ -221,11 +222,11 @@ def _refuse_unknown(work: Work, appended: Commit, name: str) -> None:
         )
 
 
-def _landed_by(rejected: DataFrame, uri: str, version: int | None) -> DataFrame:
+def _landed_by(rejected: DataFrame, table: TablePlan, version: int | None) -> DataFrame:
     """The coordinates of the rejected rows that are in the table as of a version, now without one."""
     reader = rejected.sparkSession.read.format("delta")
-    table = (reader.option("versionAsOf", version) if version is not None else reader).load(uri)
-    return table.select(SOURCE).join(rejected.select(SOURCE), SOURCE, "left_semi").distinct()
+    rows = (reader.option("versionAsOf", version) if version is not None else reader).load(table.uri)
+    return with_own_source(rows, table).select(SOURCE).join(rejected.select(SOURCE), SOURCE, "left_semi").distinct()
 
 
 def _of_two_records(rejected: DataFrame) -> DataFrame:

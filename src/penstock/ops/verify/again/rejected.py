@@ -27,7 +27,7 @@ _COMPARED = [name for name in RAW if name != "ingestion_timestamp"]
 
 def has_records(table: TablePlan) -> bool:
     """Its quarantine holds records of a topic, each with its coordinates."""
-    kept = table.stages is not None and (table.stages.transform is None or table.write.source)
+    kept = table.staged and (table.stages is None or table.stages.transform is None or table.write.source)
     of_topic = table.input.origin == "kafka" and table.input.stable and not isinstance(table.source, FilesSource)
     return table.may_reject and kept and of_topic and table.aggregate is None and table.stream is None
 

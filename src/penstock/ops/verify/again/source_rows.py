@@ -52,7 +52,7 @@ def source_rows(around: Around, content: Content) -> SourceRows:
         return _of_files(around, content, table.source, suppression)
     covered = covered_rows(around, entry)
     rows = suppression.source(covered.rows)
-    if table.stages is None:
+    if not table.staged:
         landed = bronze.rows(rows, table, entry.pins) if table.columns else rows
         return SourceRows(suppression.own(landed), covered, changed_upstream(around))
     grown = grows(table)
@@ -115,7 +115,7 @@ def _without_failed(around: Around, rows: DataFrame) -> DataFrame:
         names = {"topic": "topic", "partition": "partition", "offset": "offset"}
     elif table.input.coordinates == "kafka":
         names = {name: raw[name] for name in ("topic", "partition", "offset")}
-    elif SOURCE in rows.columns:
+    elif table.input.coordinates == "carried" and SOURCE in rows.columns:
         return rows.join(failed.select(SOURCE), SOURCE, "left_anti")
     else:
         return rows
@@ -136,8 +136,9 @@ def changed_upstream(around: Around) -> list[str]:
 
 def _excuses(around: Around, content: Content, stages: StagedTable) -> list[str]:
     plan, merge = around.table.stages, around.table.write.merge
-    assert plan is not None
     found = changed_upstream(around)
+    if plan is None:
+        return found
     if plan.transform is not None and plan.decode is not None and plan.decode.new_fields == "add":
         found.append("its records may have brought columns since they were read, and its transform depends on them")
     if stages.depends_on_the_moment:
