@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.replays import content, replayed
+from tests.integration.replays import content, replayed, work_on
 from tests.integration.runs import commits, produce, rows, rows_at, run, run_well, whole_chain
 
 from penstock.engine import grow
@@ -114,6 +114,35 @@ def test_without_new_fields_a_batch_is_read_once(
         (key,) = (key for key in record if key.startswith("k"))
         assert rescued[record["id"]] == {key: record[key], f"in.r{record['id'] - 10}": 1}
     assert set(rows(plan, TABLE)[0]) == {"id", "a", "in", "_rescued", "_source"}
+
+
+def test_a_redriven_record_brings_its_new_fields_as_one_of_a_batch_does(
+    spark: SparkSession, broker: Any, topic: Any, project: Any
+) -> None:
+    from penstock.engine.redrive.redrive import redrive
+
+    name = topic()
+    decode = {"json": "value", "schema": "id BIGINT NOT NULL, n BIGINT NOT NULL", "new_fields": "add"}
+    plan = project({TABLE: {"from": {"kafka": name}, "decode": decode}})
+    send(broker, name, {"id": 1, "x": "new", "in": {"y": 1}}, {"id": 2, "n": 2}, {"id": "?", "z": 1})
+    run_well(spark, plan)
+    assert set(rows(plan, TABLE)[0]) == {"id", "n", "_rescued", "_source"}
+    plan = project({TABLE: {"from": {"kafka": name}, "decode": {**decode, "schema": "id BIGINT NOT NULL, n BIGINT"}}})
+    work = work_on(spark, plan, TABLE)
+    try:
+        (done,) = redrive(work, None)
+    finally:
+        work.lock.close()
+    assert (done.landed, done.reasons) == (1, {"wrong_type": 1})
+    send(broker, name, {"id": 3, "x": "later"})
+    run_well(spark, plan)
+    whole_chain(plan, TABLE)
+    assert found(plan, "x", "in", "_rescued") == {
+        1: ("new", {"y": 1}, None),
+        2: (None, None, None),
+        3: ("later", None, None),
+    }
+    assert not verify(plan.tables, LocalStore())[0].problems
 
 
 STEPS = [

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from penstock.engine.files.reader import FilesReader
 from penstock.engine.forget.function import Forgetting
 from penstock.engine.forget.suppression import Suppression
+from penstock.engine.grow import Growing, grows, stages_for
 from penstock.engine.isolation.function import Isolating
 from penstock.engine.lookups import Lookups
 from penstock.engine.merge.tombstone_table import tombstone_table
@@ -39,7 +40,7 @@ from penstock.engine.protocol.fates import (
     read_fates,
 )
 from penstock.engine.protocol.into import Table
-from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_changes
+from penstock.engine.protocol.ledger import Tail, advance, read_tail, refuse_foreign_changes
 from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.log import Commit
 from penstock.engine.redrive.marked import Marked
@@ -109,7 +110,8 @@ def _run_or_leave(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
 
 def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
     table, tail = work.table, _tail(work)
-    runnable = _runnable(work, marked.of(name))
+    runnable = _runnable(work, marked.of(name), tail.entry)
+    tail = advance(tail, work.log)  # it may have got columns
     function, rejected = runnable.function, runnable.rejected
     appended = _appended(work, tail, name)
     before = appended[0].version - 1 if appended else tail.version
@@ -149,15 +151,20 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
     return Redriven(name, rows, landed, left, reasons)
 
 
-def _runnable(work: Work, rejected: DataFrame) -> Runnable:
+def _runnable(work: Work, rejected: DataFrame, last: Entry) -> Runnable:
     table = work.table
     if isinstance(work.source, FilesReader):
         return of_files(work, rejected)
     made = table_function(work.spark, table, work.store, work.source)
-    assert made.stages is not None
-    suppression = Suppression(table, work.store)
+    stages = made.stages
+    assert stages is not None
+    suppression, lookups = Suppression(table, work.store), Lookups(table, work.store)
+    if grows(table):
+        growing = Growing(work.spark, table, work.store, suppression)
+        entry = replace(last, pins=replace(last.pins, lookups=lookups.newest()))
+        stages = stages_for(table, growing.redriven(as_batch(rejected, table), entry), "judge")
     tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
-    staged = Staged(table, made.stages, Lookups(table, work.store), None, suppression, tombstones)
+    staged = Staged(table, stages, lookups, None, suppression, tombstones)
     function = Isolating(Forgetting(staged, suppression), staged, table, work.log, redriving=True)
     return Runnable(function, rejected, partial(as_batch, table=table))
 
