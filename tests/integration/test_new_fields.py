@@ -245,6 +245,30 @@ def test_a_name_that_the_transform_makes_is_kept_aside(
     assert found(plan, "twice", "fine", "_rescued") == {1: (2, None, None), 2: (4, 1, '{"twice":"mine"}')}
 
 
+def test_behind_a_transform_only_rows_of_records_with_empty_new_fields_are_excused(
+    spark: SparkSession, broker: Any, topic: Any, project: Any
+) -> None:
+    name = topic()
+    plan = project(tables(name, sql="SELECT *, id * 2 AS twice FROM input"))
+    send(broker, name, {"id": 1, "o": {}}, {"id": 2}, {"id": 3, "x": "null"})
+    run_well(spark, plan)
+    send(broker, name, {"id": 4, "o": {"a": 1}, "x": "y"})
+    run_well(spark, plan)
+
+    def contents() -> tuple[str, int]:
+        reports = verify(plan.tables, LocalStore())
+        check_in(spark, plan, to_check(plan.tables, reports, deep=True), LocalStore(), deep=True)
+        (check,) = (one for one in reports[0].checks if one.name == "contents")
+        return check.outcome, check.differing
+
+    assert contents()[0] == "stale"  # of the first record o was rescued, and is a column now
+    there = spark.read.format("delta").load(plan.tables[0].uri)
+    forged = [row.asDict(True) | ({"twice": 99} if row["id"] == 2 else {}) for row in there.collect()]
+    rewritten = spark.createDataFrame([tuple(row.values()) for row in forged], there.schema)
+    rewritten.write.format("delta").mode("overwrite").option("dataChange", "false").save(plan.tables[0].uri)
+    assert contents()[0] == "differs"
+
+
 CHILD = """
 import os, signal, sys
 from pathlib import Path

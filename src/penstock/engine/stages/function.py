@@ -275,6 +275,13 @@ class StagedTable:
         new = decoded.frame.where(f"({UNKNOWN} IS NOT NULL OR {PARSED}.__rescued IS NOT NULL) AND NOT {decoded.bad}")
         return new.selectExpr(f"{UNKNOWN} AS unknown", f"{quote(column)} AS text")
 
+    def with_empty_unknown(self, batch: DataFrame, pins: Pins) -> DataFrame:
+        """The coordinates of records that have a field which the schema does not name, with nothing in it: null, {} or
+        [], however deep. A text that looks so counts too."""
+        records = self._records(batch, pins)
+        decoded, _ = self._read(records, raw_columns(self._table, records.columns))
+        return decoded.frame.where(F.expr(f"{PARSED}.__rescued").rlike(r"null|\{\}|\[\]")).select(SOURCE)
+
     def _read(self, records: DataFrame, raw: dict[str, str]) -> tuple[Decoded, str]:
         """The records decoded, and the column that has their payload as text."""
         table, written = self._table, self._stages.decode

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from penstock.engine import bronze
 from penstock.engine.covered import Asked, Covered
-from penstock.engine.files.format import Survey
+from penstock.engine.files.format import Look, Survey
 from penstock.engine.files.function import staged_table
 from penstock.engine.files.listing import list_files
 from penstock.engine.files.reader import FilesReader
@@ -27,9 +27,10 @@ from penstock.engine.stages.function import StagedTable
 from penstock.ops.verify.again.around import Around
 from penstock.ops.verify.again.content import Content
 from penstock.plan.files import FilesSource
-from penstock.plan.model import DeltaSource, KafkaSource
+from penstock.plan.model import DeltaSource, KafkaSource, TablePlan
 from penstock.plan.quarantine import quarantine_of
 
+GREW = "empty fields of its records may have become columns since they were read, and its transform depends on them"
 FAILED = "transform_failed"
 """Records that no stage can be given: they raise."""
 
@@ -41,6 +42,9 @@ class SourceRows:
     covered: Covered
     excuses: list[str] = field(default_factory=list)
     """Why rows may rightly be others than these."""
+    reshaped: DataFrame | None = None
+    """The coordinates of records whose rows alone may rightly be others: they hold an empty field that was no column
+    when they were read, and the transform is given the columns of now."""
 
 
 def source_rows(around: Around, content: Content) -> SourceRows:
@@ -59,7 +63,19 @@ def source_rows(around: Around, content: Content) -> SourceRows:
     stages = stages_for(table, GrownSchema(table, around.store).require(), "look") if grown else StagedTable(table)
     lookups = Lookups(table, around.store).read(around.spark, entry.pins)
     made = stages.make(_without_failed(around, rows), entry.pins, lookups)
-    return SourceRows(suppression.own(made.rows), covered, list(_excuses(around, content, stages)))
+    excuses, reshaped = list(_excuses(around, content, stages)), None
+    if grown and table.stages is not None and table.stages.transform is not None and _adds(table):
+        if table.write.source and table.input.stable:
+            declared = stages_for(table, Look(GrownSchema(table, around.store).declared), "look")
+            reshaped = declared.with_empty_unknown(rows, entry.pins)
+        else:
+            excuses.append(GREW)
+    return SourceRows(suppression.own(made.rows), covered, excuses, reshaped)
+
+
+def _adds(table: TablePlan) -> bool:
+    decode = table.stages.decode if table.stages is not None else None
+    return decode is not None and decode.new_fields == "add"
 
 
 def _of_files(around: Around, content: Content, source: FilesSource, suppression: Suppression) -> SourceRows:
@@ -139,8 +155,6 @@ def _excuses(around: Around, content: Content, stages: StagedTable) -> list[str]
     found = changed_upstream(around)
     if plan is None:
         return found
-    if plan.transform is not None and plan.decode is not None and plan.decode.new_fields == "add":
-        found.append("its records may have brought columns since they were read, and its transform depends on them")
     if stages.depends_on_the_moment:
         found.append("its Python function may give other rows each time")
     texts = [one.check for one in plan.expect] + ([plan.transform.sql or ""] if plan.transform is not None else [])
