@@ -269,6 +269,19 @@ def test_behind_a_transform_only_rows_of_records_with_empty_new_fields_are_excus
     assert contents()[0] == "differs"
 
 
+def test_empty_fields_of_files_that_became_columns_make_a_table_with_a_transform_stale_not_wrong(
+    spark: SparkSession, project: Any, tmp_path: Path
+) -> None:
+    source = {"files": "in", "format": "json", "schema": "id BIGINT", "new_fields": "add"}
+    plan = project({TABLE: {"from": source, "sql": "SELECT *, id * 2 AS twice FROM input"}})
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id":1,"o":{}}\n{"id":2,"l":[ ]}\n{"id":3,"x":null}\n{"id":4}\n')
+    run_well(spark, plan)
+    (tmp_path / "in" / "b.json").write_text('{"id":5,"o":{"a":1},"l":[{"b":1}],"x":"v"}\n')
+    run_well(spark, plan)
+    assert ("contents", "stale") in looked(spark, plan)
+
+
 CHILD = """
 import os, signal, sys
 from pathlib import Path

@@ -17,6 +17,8 @@ from penstock.engine.store import LocalStore
 from penstock.errors import Terminal
 from penstock.ops.verify.again.run import check_in, to_check
 from penstock.ops.verify.table import verify
+from penstock.plan.build import build_plan
+from penstock.spec.load import load_project
 from penstock.testing import table_under_test
 
 if TYPE_CHECKING:
@@ -129,6 +131,24 @@ def test_a_copy_that_is_replayed_or_cut_off_before_its_quarantine_loses_and_doub
         replayed(spark, plan, name)
         assert ids(plan, name, "__quarantine") == Counter(BAD), name
         assert ids(plan, name) == Counter(range(COUNT)) - Counter(BAD), name
+
+
+def test_tables_without_a_quarantine_name_the_row_on_which_their_condition_raises(
+    spark: SparkSession, broker: Broker, shop: Callable[..., Plan], topic: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "streams.py").write_text("def same(t):\n    return t\n")
+    source = {"table": "silver.t", "where": "10 / h > 0"}
+    aggregate = {"keys": ["h"], "metrics": {"n": "count(*)"}}
+    plan = shop(gold__n={"from": source, "aggregate": aggregate}, gold__s={"from": source, "stream": "streams.py:same"})
+    document = yaml.safe_load((tmp_path / "penstock.yml").read_text())
+    document["sinks"] = {"out": {"from": source, "to": {"kafka": topic(1)}}}
+    (tmp_path / "penstock.yml").write_text(yaml.safe_dump(document, sort_keys=False))
+    plan = build_plan(load_project(tmp_path))
+    heard = run(spark, plan, "bronze.t", "silver.t", "gold.n", "gold.s", "out")
+    assert set(heard.errors) == {"gold.n", "gold.s", "out"}
+    for error in heard.errors.values():
+        said = str(error)
+        assert isinstance(error, Terminal) and "of silver.t" in said and "-0@0: [DIVIDE_BY_ZERO]" in said, said
 
 
 @pytest.fixture

@@ -282,6 +282,12 @@ class StagedTable:
         decoded, _ = self._read(records, raw_columns(self._table, records.columns))
         return decoded.frame.where(F.expr(f"{PARSED}.__rescued").rlike(r"null|\{\}|\[\]")).select(SOURCE)
 
+    def with_empty_field(self, batch: DataFrame, pins: Pins) -> DataFrame:
+        """The same of any field, by the text of the records."""
+        records = self._records(batch, pins)
+        text = F.expr(raw_columns(self._table, records.columns)["value"])
+        return records.where(text.rlike(r"null|\{\s*\}|\[\s*\]")).select(SOURCE)
+
     def _read(self, records: DataFrame, raw: dict[str, str]) -> tuple[Decoded, str]:
         """The records decoded, and the column that has their payload as text."""
         table, written = self._table, self._stages.decode

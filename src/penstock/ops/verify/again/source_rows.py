@@ -26,6 +26,7 @@ from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.function import StagedTable
 from penstock.ops.verify.again.around import Around
 from penstock.ops.verify.again.content import Content
+from penstock.ops.verify.derived import reshapes
 from penstock.plan.files import FilesSource
 from penstock.plan.model import DeltaSource, KafkaSource, TablePlan
 from penstock.plan.quarantine import quarantine_of
@@ -64,7 +65,7 @@ def source_rows(around: Around, content: Content) -> SourceRows:
     lookups = Lookups(table, around.store).read(around.spark, entry.pins)
     made = stages.make(_without_failed(around, rows), entry.pins, lookups)
     excuses, reshaped = list(_excuses(around, content, stages)), None
-    if grown and table.stages is not None and table.stages.transform is not None and _adds(table):
+    if grown and reshapes(table) and _adds(table):
         if table.write.source and table.input.stable:
             declared = stages_for(table, Look(GrownSchema(table, around.store).declared), "look")
             reshaped = declared.with_empty_unknown(rows, entry.pins)
@@ -96,9 +97,16 @@ def _of_files(around: Around, content: Content, source: FilesSource, suppression
     stages = staged_table(table, reader, look, survey)
     frame = reader.schema.format.rows(names, look, survey, max(1, len(names) // 100))
     lookups = Lookups(table, around.store).read(around.spark, entry.pins)
-    made = stages.make(suppression.source(frame), entry.pins, lookups)
+    read = suppression.source(frame)
+    made = stages.make(read, entry.pins, lookups)
     left = Covered(covered.rows, gone=tuple(sorted({*covered.gone, *changed})))
-    return SourceRows(suppression.own(made.rows), left, list(_excuses(around, content, stages)))
+    excuses, reshaped = list(_excuses(around, content, stages)), None
+    if source.new_fields == "add" and source.format == "json" and reshapes(table):
+        if table.write.source:
+            reshaped = stages.with_empty_field(read, entry.pins)
+        else:
+            excuses.append(GREW)
+    return SourceRows(suppression.own(made.rows), left, excuses, reshaped)
 
 
 def _whole_files(around: Around) -> set[str]:
