@@ -102,6 +102,10 @@ class Terminal(PenstockError):
     pass
 
 
+class RowRaised(Terminal):
+    """An expression of the definition raised an error on a row."""
+
+
 class DataLoss(Terminal):
     pass
 

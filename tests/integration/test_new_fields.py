@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.replays import content, replayed
+from tests.integration.replays import content, replayed, work_on
 from tests.integration.runs import commits, produce, rows, rows_at, run, run_well, whole_chain
 
 from penstock.engine import grow
@@ -116,6 +116,35 @@ def test_without_new_fields_a_batch_is_read_once(
     assert set(rows(plan, TABLE)[0]) == {"id", "a", "in", "_rescued", "_source"}
 
 
+def test_a_redriven_record_brings_its_new_fields_as_one_of_a_batch_does(
+    spark: SparkSession, broker: Any, topic: Any, project: Any
+) -> None:
+    from penstock.engine.redrive.redrive import redrive
+
+    name = topic()
+    decode = {"json": "value", "schema": "id BIGINT NOT NULL, n BIGINT NOT NULL", "new_fields": "add"}
+    plan = project({TABLE: {"from": {"kafka": name}, "decode": decode}})
+    send(broker, name, {"id": 1, "x": "new", "in": {"y": 1}}, {"id": 2, "n": 2}, {"id": "?", "z": 1})
+    run_well(spark, plan)
+    assert set(rows(plan, TABLE)[0]) == {"id", "n", "_rescued", "_source"}
+    plan = project({TABLE: {"from": {"kafka": name}, "decode": {**decode, "schema": "id BIGINT NOT NULL, n BIGINT"}}})
+    work = work_on(spark, plan, TABLE)
+    try:
+        (done,) = redrive(work, None)
+    finally:
+        work.lock.close()
+    assert (done.landed, done.reasons) == (1, {"wrong_type": 1})
+    send(broker, name, {"id": 3, "x": "later"})
+    run_well(spark, plan)
+    whole_chain(plan, TABLE)
+    assert found(plan, "x", "in", "_rescued") == {
+        1: ("new", {"y": 1}, None),
+        2: (None, None, None),
+        3: ("later", None, None),
+    }
+    assert not verify(plan.tables, LocalStore())[0].problems
+
+
 STEPS = [
     (grow.GrownSchema, "keep", False),
     (grow.GrownSchema, "keep", True),
@@ -214,6 +243,43 @@ def test_a_name_that_the_transform_makes_is_kept_aside(
     send(broker, name, {"id": 2, "twice": "mine", "fine": 1})
     run_well(spark, plan)
     assert found(plan, "twice", "fine", "_rescued") == {1: (2, None, None), 2: (4, 1, '{"twice":"mine"}')}
+
+
+def test_behind_a_transform_only_rows_of_records_with_empty_new_fields_are_excused(
+    spark: SparkSession, broker: Any, topic: Any, project: Any
+) -> None:
+    name = topic()
+    plan = project(tables(name, sql="SELECT *, id * 2 AS twice FROM input"))
+    send(broker, name, {"id": 1, "o": {}}, {"id": 2}, {"id": 3, "x": "null"})
+    run_well(spark, plan)
+    send(broker, name, {"id": 4, "o": {"a": 1}, "x": "y"})
+    run_well(spark, plan)
+
+    def contents() -> tuple[str, int]:
+        reports = verify(plan.tables, LocalStore())
+        check_in(spark, plan, to_check(plan.tables, reports, deep=True), LocalStore(), deep=True)
+        (check,) = (one for one in reports[0].checks if one.name == "contents")
+        return check.outcome, check.differing
+
+    assert contents()[0] == "stale"  # of the first record o was rescued, and is a column now
+    there = spark.read.format("delta").load(plan.tables[0].uri)
+    forged = [row.asDict(True) | ({"twice": 99} if row["id"] == 2 else {}) for row in there.collect()]
+    rewritten = spark.createDataFrame([tuple(row.values()) for row in forged], there.schema)
+    rewritten.write.format("delta").mode("overwrite").option("dataChange", "false").save(plan.tables[0].uri)
+    assert contents()[0] == "differs"
+
+
+def test_empty_fields_of_files_that_became_columns_make_a_table_with_a_transform_stale_not_wrong(
+    spark: SparkSession, project: Any, tmp_path: Path
+) -> None:
+    source = {"files": "in", "format": "json", "schema": "id BIGINT", "new_fields": "add"}
+    plan = project({TABLE: {"from": source, "sql": "SELECT *, id * 2 AS twice FROM input"}})
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id":1,"o":{}}\n{"id":2,"l":[ ]}\n{"id":3,"x":null}\n{"id":4}\n')
+    run_well(spark, plan)
+    (tmp_path / "in" / "b.json").write_text('{"id":5,"o":{"a":1},"l":[{"b":1}],"x":"v"}\n')
+    run_well(spark, plan)
+    assert ("contents", "stale") in looked(spark, plan)
 
 
 CHILD = """

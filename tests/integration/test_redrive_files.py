@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,33 @@ def test_a_line_with_a_field_that_is_no_column_does_not_keep_others_from_landing
     reports = verify(folder.plan.tables, LocalStore())
     check_in(spark, folder.plan, to_check(folder.plan.tables, reports), LocalStore(), deep=True)
     assert [one.verdict for one in reports] == ["complete"], reports
+
+
+@pytest.mark.parametrize("new_fields", ["add", pytest.param("rescue", marks=pytest.mark.deep)])
+def test_a_redriven_line_brings_its_new_fields_as_a_line_of_a_batch_does(
+    new_fields: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = Folder(spark, tmp_path, {"schema": "id BIGINT, n BIGINT NOT NULL, o STRUCT<a: BIGINT>"})
+    folder.source["new_fields"] = new_fields
+    folder.plan = folder.planned()
+    folder.write("a.json", '{"id":1,"x":"new","o":{"a":1,"b":2}}\n{"id":3,"n":1}\n{"id":4,"n":"?","z":1}\n')
+    folder.run()
+    assert folder.ids() == {3: 1} and "x" not in folder.rows()[0]
+    folder.source["schema"] = "id BIGINT, n BIGINT, o STRUCT<a: BIGINT>"
+    folder.plan = folder.planned()
+    (done,) = again(folder)
+    assert (done.landed, done.reasons) == (1, {"wrong_type": 1})
+    row = {row["id"]: row for row in folder.rows()}[1]
+    if new_fields == "add":
+        assert (row["x"], row["o"]) == ("new", {"a": 1, "b": 2}) and "z" not in row
+    else:
+        assert json.loads(row["_rescued"])["x"] == "new"
+    folder.write("b.json", '{"id":5,"n":5,"x":"later"}\n')
+    folder.run()
+    assert folder.ids() == {1: 1, 3: 1, 5: 1}
+    reports = verify(folder.plan.tables, LocalStore())
+    check_in(spark, folder.plan, to_check(folder.plan.tables, reports), LocalStore(), deep=True)
+    assert not reports[0].problems and [check.differing for check in reports[0].checks] == [0] * len(reports[0].checks)
 
 
 @pytest.mark.deep

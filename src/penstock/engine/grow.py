@@ -158,9 +158,9 @@ class Growing:
         table: TablePlan,
         store: Store,
         suppression: Suppression,
-        build: Callable[[StagedTable], Function],
+        build: Callable[[StagedTable], Function] | None = None,
     ) -> None:
-        """`build` makes the function of the table with the stages that are given."""
+        """`build` makes the function of the table with the stages that are given; without it nothing is written."""
         assert table.stages is not None and table.stages.decode is not None
         self._spark, self._table, self._decode = spark, table, table.stages.decode
         self._lookups, self._suppression, self._build = Lookups(table, store), suppression, build
@@ -215,6 +215,15 @@ class Growing:
     def remarks(self) -> tuple[str, ...]:
         """What a person should know of the batch that was written."""
         return tuple(self._notes)
+
+    def redriven(self, batch: DataFrame, entry: Entry) -> Look:
+        """The schema with the fields of records that were rejected when their batch was read, and brought no column
+        then; the table has the columns."""
+        look = self._known()
+        if self._decode.new_fields == "add" and look.watchful:
+            look = self._grown(batch, entry, look)
+            self._settle(batch, entry, look)
+        return look
 
     def _known(self) -> Look:
         """Only this process writes the table, so it is read once."""
@@ -322,6 +331,7 @@ class Growing:
             self._notes.append(no_more_columns("records", "kept in _rescued", MOST_ADDED))
 
     def _opened(self, look: Look, *, watch: bool) -> Function:
+        assert self._build is not None
         self._let_go()
         self._inner = self._build(stages_for(self._table, look, "watch" if watch else "look"))
         return self._inner

@@ -47,14 +47,14 @@ class Sources:
             source,
             self._open_store(source.uri),
             table.name,
-            coordinates=table.input.coordinates if table.stages is not None else "carried",
+            coordinates=table.input.coordinates if table.staged else "carried",
             changes_are="every group is computed anew"
             if recomputed
             else "that is followed"
             if source.changes
             else "it was skipped",
             recomputed=recomputed,
-            keep_raising=table.stages is not None and table.may_reject,
+            keep_raising=table.isolates_where,
         )
 
     def _admin(self, cluster: Cluster) -> Admin:

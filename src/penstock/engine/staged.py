@@ -8,7 +8,7 @@ from functools import partial, reduce
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
 from penstock.engine.forget.suppression import Suppression
@@ -33,7 +33,7 @@ from penstock.engine.protocol.function import Pinned
 from penstock.engine.protocol.into import Into, in_files
 from penstock.engine.quarantine import Quarantine
 from penstock.engine.stages import judge
-from penstock.engine.stages.coordinates import SOURCE
+from penstock.engine.stages.coordinates import SOURCE, with_own_source
 from penstock.engine.stages.decode import literal, reason
 from penstock.engine.stages.dedupe import numbered, without_duplicates
 from penstock.engine.stages.function import Made, StagedTable
@@ -67,21 +67,23 @@ class Staged:
         suppression: Suppression,
         tombstones: TombstoneTable | None = None,
     ) -> None:
-        assert table.stages is not None
         self._table, self._stages, self._lookups, self._quarantine = table, stages, lookups, quarantine
         self._suppression = suppression
-        self._dedupe = table.stages.dedupe
+        self._dedupe = table.stages.dedupe if table.stages is not None else None
         self._merging = Merging(table, tombstones) if table.write.merge is not None else None
         self._made: Made | None = None
         self._kept: DataFrame | None = None
         self._probed: tuple[Pins, dict[str, DataFrame]] | None = None
         self.aside: SetAside | None = None
+        self.strict = False
+        """`write` ends at the first row on which `where`, a key or a sequence raises."""
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
         return Pinned(self._lookups.newest())
 
     def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
-        self._made = self._make(batch, entry, judge.share_of(batch) if into.anew else None)
+        most = judge.share_of(batch) if into.anew else None
+        self._made = self._make(batch, entry, most, strict=self.strict)
         rows = self._suppression.own(self._made.rows, count=True)
         if self._merging is not None:
             aside = self.aside.count if self.aside is not None else 0
@@ -170,9 +172,12 @@ class Staged:
         if self._merging is not None:
             self._merging.done()
 
-    def _make(self, batch: DataFrame, entry: Entry, most_brought: int | None = None) -> Made:
+    def raising(self, batch: DataFrame, entry: Entry) -> tuple[int, int, Row | None, str]:
+        return self._stages.raising(self._make(batch, entry))
+
+    def _make(self, batch: DataFrame, entry: Entry, most_brought: int | None = None, *, strict: bool = False) -> Made:
         lookups = self._lookups.read(batch.sparkSession, entry.pins)
-        return self._stages.make(batch, entry.pins, lookups, most_brought)
+        return self._stages.make(batch, entry.pins, lookups, most_brought, strict=strict)
 
     def _brought(self, batch: DataFrame, entry: Entry, made: Made, found: Sequence[Told]) -> tuple[DataFrame, bool]:
         """The rejected rows that came along with the write, if those are all; else the batch is read again. Whether
@@ -194,7 +199,7 @@ class Staged:
         made = self._make(batch, entry)
         changed = entry.pins.definition != self._table.definition
         if self._quarantine is not None and not self._quarantine.has(entry):
-            if changed and (self._merging is not None or not self._table.input.stable):
+            if changed and not self.knows_its_rows():
                 raise _by_another_definition(entry)
             explained = self._with_aside(self._explained(batch, entry, made))
             if self.knows_its_rows() and (changed or self._stages.depends_on_the_moment):
@@ -222,8 +227,8 @@ class Staged:
         """The batch was judged by another definition, or at another time, so the table may hold rows that are rejected
         now, and lack some that were rejected then: whatever is not in the table goes to quarantine, and nothing is
         lost."""
-        there = batch.sparkSession.read.format("delta").load(self._table.uri)
-        rows = made.rows
+        there = with_own_source(batch.sparkSession.read.format("delta").load(self._table.uri), self._table)
+        rows = with_own_source(made.rows, self._table)
         if self._dedupe is not None:  # what was left out as a duplicate has its keys in the table
             rows = without_duplicates(numbered(rows), self._dedupe, there)
         good = rows.selectExpr(SOURCE, f"{NOTHING_FAILED} AS failed")

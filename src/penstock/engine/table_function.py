@@ -125,7 +125,7 @@ class TableFunction:
             return _forgetting(Landing(table, suppression), suppression)
         staged = Staged(table, self.stages, Lookups(table, store), quarantine, suppression, tombstones)
         inner = Forgetting(staged, suppression) if suppression.possible else staged
-        if not table.may_reject or table.stages is None or table.stages.audit is not None:
+        if not table.may_reject or (table.stages is not None and table.stages.audit is not None):
             return inner
         return Isolating(inner, staged, table, DeltaLog(store, table.uri, table.name))
 
@@ -156,7 +156,7 @@ def _table_function(spark: SparkSession, table: TablePlan, store: Store, source:
         rows = _empty(spark, source)
         kind = rows.schema[SOURCE].dataType.simpleString() if SOURCE in rows.columns else _BY_FILE
         return TableFunction(computed(rows, table.aggregate).schema, source_type=kind)
-    if table.stages is None:
+    if not table.staged:
         return TableFunction(bronze.schema(table) if table.columns else _empty(spark, source).schema)
     session = spark.newSession()  # its views are of nobody's business
     stages = stages_for(table, GrownSchema(table, store).require(), "judge") if grows(table) else StagedTable(table)

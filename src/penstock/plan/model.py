@@ -201,13 +201,21 @@ class TablePlan:
         """It has a quarantine."""
         if isinstance(self.sink, ChangeSink):
             return True
-        late = self.aggregate is not None and self.aggregate.emit == "final"
-        return late or (self.stages is not None and (self.stages.may_reject or self._chooses))
+        if self.aggregate is not None:
+            return self.aggregate.emit == "final"
+        return self.isolates_where or (self.stages is not None and self.stages.may_reject)
 
     @property
-    def _chooses(self) -> bool:
-        """A condition upon the rows that it reads may raise on one of them."""
-        return isinstance(self.source, DeltaSource) and self.source.where is not None
+    def isolates_where(self) -> bool:
+        """Rows that it reads and on which its `where` raises go to its quarantine."""
+        special = self.aggregate is not None or self.stream is not None or self.sink is not None
+        return not special and isinstance(self.source, DeltaSource) and self.source.where is not None
+
+    @property
+    def staged(self) -> bool:
+        """Its function tells good rows from rejected ones; without stages it may be a copy of rows that meet a
+        condition."""
+        return self.stages is not None or self.isolates_where
 
 
 @dataclass(frozen=True)

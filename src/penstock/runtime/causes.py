@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException
 
 from penstock.engine.isolation.failure import EXPECTATION, data_failure, described, of_traceback
-from penstock.errors import BrokerAway, Conflict, DataLoss, PenstockError, SetupError, Terminal, Transient
+from penstock.errors import BrokerAway, Conflict, DataLoss, PenstockError, RowRaised, SetupError, Terminal, Transient
 
 _AWAY = re.compile(
     r"TimeoutException|DisconnectException|BrokerNotAvailable|NotLeaderOrFollower|LeaderNotAvailable|"
@@ -135,7 +135,7 @@ def _definition(error: BaseException, text: str, line: str, table: str) -> Penst
     if raised is None and (traceback := _PYTHON.search(text)):  # of a query that has ended: only its text is left
         raised = of_traceback(text[traceback.start() :])
     if raised is not None or _VALUE.search(text):
-        return Terminal(
+        return RowRaised(
             f"a row does not fit an expression of the definition: {raised.full if raised is not None else line}",
             where=table,
             hint="the batch was not written. try_cast, try_divide and their like give NULL, which an expectation finds",

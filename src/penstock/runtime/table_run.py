@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from penstock.engine.delta.upstream_change import read_change, refusal
+from penstock.engine.isolation.condition import row_at_fault
 from penstock.engine.protocol.chain import Verdict
 from penstock.engine.protocol.function import Function
 from penstock.engine.protocol.locks import JvmLock, Lock, NoLock, acquire_run, lock_path
@@ -22,7 +23,7 @@ from penstock.engine.source import Source
 from penstock.engine.state import state_lost
 from penstock.engine.store import HadoopStore, LocalStore
 from penstock.engine.table import Ready, prepare
-from penstock.errors import Fenced, LockHeld, PenstockError, Transient
+from penstock.errors import Fenced, LockHeld, PenstockError, RowRaised, Transient
 from penstock.observe.state import Kind, State, read_state, write_state
 from penstock.plan.model import DeltaSource, TablePlan
 from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, UpstreamChanged, jvm_died
@@ -231,6 +232,8 @@ class TableRun:
                 cause = around.explain(error, table)
                 if isinstance(cause, UpstreamChanged):
                     raise self._change_of_upstream(cause) from error
+                if isinstance(cause, RowRaised):
+                    raise row_at_fault(around.spark, self._table) or cause from error
                 if isinstance(cause, CheckpointUnreadable) and self._table.stream is not None:
                     raise state_lost(table, cause.message) from error
                 self._distrust = isinstance(cause, CheckpointUnreadable | Unexplained)

@@ -136,8 +136,7 @@ class TableUnderTest:
         return batch, (str(Version("test", newest + 1)),)
 
     def _chosen(self, rows: DataFrame, where: str) -> DataFrame:
-        staged = self._table.stages is not None and self._table.may_reject
-        return selected(rows, where) if staged else rows.where(where)
+        return selected(rows, where) if self._table.isolates_where else rows.where(where)
 
     def _confirmed(self, entry: Entry) -> Tail:
         tail = read_tail(self._log)

@@ -13,7 +13,7 @@ from penstock.engine.aggregate.groups import computed, group_names, touched
 from penstock.engine.isolation.failure import Failure, data_failure
 from penstock.engine.isolation.numbered import NUMBER, Numbered
 from penstock.engine.isolation.search import first_failing
-from penstock.errors import Terminal
+from penstock.errors import RowRaised
 from penstock.plan.stages import AggregatePlan
 
 Within = Callable[[DataFrame, DataFrame], DataFrame]
@@ -22,7 +22,7 @@ Within = Callable[[DataFrame, DataFrame], DataFrame]
 
 def group_at_fault(
     error: Exception, rows: DataFrame, groups: DataFrame | None, plan: AggregatePlan, within: Within, table: str
-) -> Terminal | None:
+) -> RowRaised | None:
     """None if the data are not to blame. Without `groups` all that the rows have are looked at."""
     failure = data_failure(error)
     if failure is None:
@@ -35,7 +35,7 @@ def group_at_fault(
 
 def _found(
     failure: Failure, rows: DataFrame, groups: DataFrame | None, plan: AggregatePlan, within: Within, table: str
-) -> Terminal:
+) -> RowRaised:
     some = groups if groups is not None else touched(rows, plan)
     kept = some.withColumn(NUMBER, F.monotonically_increasing_id()).persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -75,8 +75,8 @@ def _raised(made: DataFrame) -> Failure | None:
     return None
 
 
-def _told(failure: Failure, where: str, table: str) -> Terminal:
-    return Terminal(
+def _told(failure: Failure, where: str, table: str) -> RowRaised:
+    return RowRaised(
         f"an expression of the aggregate raises: {where}{failure.full}",
         where=table,
         hint="nothing was written. An aggregate sets no rows aside: correct the rows that it reads, or the expression: "

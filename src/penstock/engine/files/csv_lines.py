@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as JvmColumn
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-from penstock.engine.files.format import Look, Survey, Unfit
+from penstock.engine.files.format import Chosen, Look, Survey, Unfit
 from penstock.engine.files.head import Head, read_heads
 from penstock.engine.files.header import Established, doubled, establish, folded, why_no_header
 from penstock.engine.files.lines import Lines
@@ -99,7 +99,7 @@ class CsvLines:
     def first(self, names: Sequence[str]) -> tuple[str, str] | None:
         return self._lines.first(names)
 
-    def new(self, names: Sequence[str], look: Look) -> StructType:
+    def new(self, names: Sequence[str], look: Look, only: Chosen | None = None) -> StructType:
         """None: their headers name all of them before."""
         return StructType()
 

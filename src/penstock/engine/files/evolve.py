@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pyspark.sql.types import StructType
 
-from penstock.engine.files.format import Look
+from penstock.engine.files.format import Chosen, Look
 from penstock.engine.files.reader import FilesReader
 from penstock.engine.files.types import (
     MOST_ADDED,
@@ -41,7 +41,18 @@ def surveyed(reader: FilesReader, names: Sequence[str], look: Look, fields: Stru
 def met(reader: FilesReader, names: Sequence[str], look: Look) -> Look:
     """A read met a field that the schema does not name. What of it still has no place is left out from now on, by its
     path."""
-    found = reader.schema.format.new(names, look)
+    return _met(reader, look, reader.schema.format.new(names, look))
+
+
+def redriven(reader: FilesReader, names: Sequence[str], look: Look, lines: Chosen) -> Look:
+    """The same of lines that were rejected when their batch was read, and brought no column then."""
+    if reader.files.new_fields != "add" or not look.watchful or not names:
+        return look
+    found = reader.schema.format.new(names, look, lines)
+    return _met(reader, look, found) if found.fields else look
+
+
+def _met(reader: FilesReader, look: Look, found: StructType) -> Look:
     made = _grown(reader, look, merged(look.schema, usable(found)), found)
     if made == look and reader.files.new_fields == "add":  # an object with more fields than are looked at
         reader.note("an object has more fields than can be columns: those beyond are left out")

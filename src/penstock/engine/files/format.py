@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,6 +23,10 @@ class Survey:
     """By the file's name: the line that names its fields."""
     fields: StructType = field(default_factory=StructType)
     """What the files have, as far as that is known without reading them."""
+
+
+Chosen = Callable[[DataFrame], DataFrame]
+"""Of rows that have the file and the number of each, some."""
 
 
 @dataclass(frozen=True)
@@ -73,5 +77,6 @@ class Format(Protocol):
     def first(self, names: Sequence[str]) -> tuple[str, str] | None:
         """The first line that is not blank, of a format that has lines, and its file."""
 
-    def new(self, names: Sequence[str], look: Look) -> StructType:
-        """The fields of the records that end a read because they have one which the schema does not name."""
+    def new(self, names: Sequence[str], look: Look, only: Chosen | None = None) -> StructType:
+        """The fields of the records that end a read because they have one which the schema does not name; `only`
+        chooses some of the records."""

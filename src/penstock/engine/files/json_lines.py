@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from penstock.engine.files.format import Look, Survey
+from penstock.engine.files.format import Chosen, Look, Survey
 from penstock.engine.files.header import Established
 from penstock.engine.files.lines import Lines
 from penstock.engine.files.types import decoder_schema
@@ -54,11 +54,13 @@ class JsonLines:
     def first(self, names: Sequence[str]) -> tuple[str, str] | None:
         return self._lines.first(names)
 
-    def new(self, names: Sequence[str], look: Look) -> StructType:
+    def new(self, names: Sequence[str], look: Look, only: Chosen | None = None) -> StructType:
         """The fields of the good records that have one which the schema does not name. What others hold, rejected ones
         that is, must not decide what a field is."""
         plan = DecodePlan("json", "value", decoder_schema(look.schema))
-        made = JsonDecoder(plan, None, look.left_out).decode(self._texts(names))
+        records = self._lines.read(names, len(names))
+        texts = (records if only is None else only(records)).select("value")
+        made = JsonDecoder(plan, None, look.left_out).decode(texts)
         found, _ = infer_json(made.frame.where(f"{UNKNOWN} IS NOT NULL AND NOT {made.bad}").select("value"))
         return found
 

@@ -8,7 +8,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from penstock.engine.files.format import Look, Survey
+from penstock.engine.files.format import Chosen, Look, Survey
 from penstock.engine.files.header import Established
 from penstock.engine.files.known import no_rows
 from penstock.engine.files.names import AS_NAMED, location_of, name_column
@@ -79,7 +79,7 @@ class ParquetFiles:
     def first(self, names: Sequence[str]) -> None:
         return None
 
-    def new(self, names: Sequence[str], look: Look) -> StructType:
+    def new(self, names: Sequence[str], look: Look, only: Chosen | None = None) -> StructType:
         """None: their footers name all of them before."""
         return StructType()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from penstock.engine.forget.suppression import Suppression
@@ -57,6 +57,10 @@ class Forgetting:
     def probe(self, batch: DataFrame, entry: Entry) -> None:
         assert isinstance(self._inner, Staged)
         self._inner.probe(self._plain(batch), entry)
+
+    def raising(self, batch: DataFrame, entry: Entry) -> tuple[int, int, Row | None, str]:
+        assert isinstance(self._inner, Staged)
+        return self._inner.raising(self._plain(batch), entry)
 
     def look(self, batch: DataFrame, entry: Entry) -> None:
         assert isinstance(self._inner, Staged)

@@ -15,11 +15,12 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from penstock.engine.files.unreadable import story
 from penstock.engine.forget.function import Forgetting
 from penstock.engine.isolation.expressions import fenced
 from penstock.engine.isolation.failure import Failure, data_failure
 from penstock.engine.isolation.numbered import NUMBER, PLACE, Numbered
-from penstock.engine.isolation.places import Places, shown
+from penstock.engine.isolation.places import NOWHERE, Places, shown
 from penstock.engine.isolation.search import Together, TooMany, find_failing
 from penstock.engine.protocol.entry import Entry, Pins, Place
 from penstock.engine.protocol.fates import Fates
@@ -28,7 +29,7 @@ from penstock.engine.protocol.into import Into
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.staged import SetAside, Staged
 from penstock.engine.stages.coordinates import SOURCE
-from penstock.engine.stages.function import DETAIL, TRANSFORM_FAILED
+from penstock.engine.stages.function import DETAIL, RAISES, TRANSFORM_FAILED
 from penstock.errors import Terminal
 from penstock.plan.model import TablePlan
 
@@ -71,15 +72,22 @@ class Isolating:
     def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
         self._details, self._found = {}, []
         self._most = self._bound(into)
+        self._staged.strict = True
         for _ in range(_ROUNDS):
             self._begin(batch, entry)
+            rest = self._without(batch)
+            if into.lazy and self._staged.strict:  # nothing runs before it is too late to say so
+                self._refuse_many_raising(rest, entry)
             try:
-                rest = self._without(batch)
                 if into.lazy and self._raises:
                     self._inner.probe(rest, entry)
                 self._inner.write(rest, entry, into, files=files)
                 return
             except Exception as error:
+                if self._staged.strict and RAISES in story(error):
+                    self._inner.done()
+                    self._refuse_many_raising(rest, entry)
+                    continue
                 found = self._blamed(batch, entry, error)
                 if not found or (not into.lazy and self._is_committed(entry)):
                     raise
@@ -122,6 +130,16 @@ class Isolating:
         """It has expressions that can raise: what decodes and what is expected cannot."""
         stages = self._table.stages
         return self._table.write.merge is not None or (stages is not None and stages.transform is not None)
+
+    def _refuse_many_raising(self, rest: DataFrame, entry: Entry) -> None:
+        """What `where`, a key or a sequence raises is told by the row itself: nothing has to be searched for. From here
+        on these rows are rejected."""
+        if self._table.isolates_where or self._table.write.merge is not None:
+            read, count, first, told = self._inner.raising(rest, entry)
+            if count > self._most - len(self._aside):
+                place: Place = tuple(first) if first is not None else (NOWHERE,)
+                raise self._too_many(read, place, Failure("", told))
+        self._staged.strict = False
 
     def _bound(self, into: Into) -> int:
         """All that was ever read, or ever rejected, may hold more of them than a batch."""

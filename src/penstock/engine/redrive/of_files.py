@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from penstock.engine.files.evolve import redriven
 from penstock.engine.files.format import Survey
 from penstock.engine.files.function import staged_table, with_schema
 from penstock.engine.files.listing import list_files
@@ -23,9 +24,12 @@ from penstock.engine.forget.function import Forgetting
 from penstock.engine.forget.suppression import Suppression
 from penstock.engine.isolation.function import Isolating
 from penstock.engine.lookups import Lookups
+from penstock.engine.merge.merging import table_schema
 from penstock.engine.merge.tombstone_table import tombstone_table
+from penstock.engine.protocol.entry import Pins
 from penstock.engine.redrive.runnable import Runnable
 from penstock.engine.replay.fill import Work
+from penstock.engine.schema import settle_columns
 from penstock.engine.staged import Staged
 from penstock.engine.stages.coordinates import FILE, ROW, SOURCE
 
@@ -36,14 +40,19 @@ def of_files(work: Work, rejected: DataFrame) -> Runnable:
     reader = work.source
     assert isinstance(reader, FilesReader)
     names = _as_they_were(work, reader, rejected)
-    look = replace(reader.schema.require(), watchful=False)  # the table's columns are settled by its batches
+    again = F.coalesce(F.col(f"{SOURCE}.row").isNotNull() & F.col(f"{SOURCE}.file").isin(names), F.lit(False))
+    look = redriven(reader, names, reader.schema.require(), partial(_lines, wanted=rejected.where(again)))
+    look = replace(look, watchful=False)
     survey = reader.schema.format.survey(names, StructType()) if names else Survey()
     stages = staged_table(work.table, reader, look, survey)
     rows = reader.schema.format.rows(names, look, survey, max(1, len(names) // _FILES_A_TASK))
-    again = F.coalesce(F.col(f"{SOURCE}.row").isNotNull() & F.col(f"{SOURCE}.file").isin(names), F.lit(False))
     suppression = Suppression(work.table, work.store)
     tombstones = tombstone_table(work.spark, work.store, work.table, idempotent=work.idempotent)
     lookups = Lookups(work.table, work.store)
+    if reader.files.new_fields == "add":
+        pins = Pins(0, "", lookups.newest())
+        made = stages.make(rows, pins, lookups.read(work.spark, pins))
+        settle_columns(work.spark, work.table, table_schema(work.table, made.rows))
     staged = Staged(with_schema(work.table, look), stages, lookups, None, suppression, tombstones)
     return Runnable(
         Isolating(Forgetting(staged, suppression), staged, work.table, work.log, redriving=True),

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from penstock.engine.files.reader import FilesReader
 from penstock.engine.forget.function import Forgetting
 from penstock.engine.forget.suppression import Suppression
+from penstock.engine.grow import Growing, grows, stages_for
 from penstock.engine.isolation.function import Isolating
 from penstock.engine.lookups import Lookups
 from penstock.engine.merge.tombstone_table import tombstone_table
@@ -39,7 +40,7 @@ from penstock.engine.protocol.fates import (
     read_fates,
 )
 from penstock.engine.protocol.into import Table
-from penstock.engine.protocol.ledger import Tail, read_tail, refuse_foreign_changes
+from penstock.engine.protocol.ledger import Tail, advance, read_tail, refuse_foreign_changes
 from penstock.engine.protocol.locks import acquire_commit
 from penstock.engine.protocol.log import Commit
 from penstock.engine.redrive.marked import Marked
@@ -51,9 +52,10 @@ from penstock.engine.replay.fill import Work
 from penstock.engine.replay.pending import pending_replay
 from penstock.engine.rewind.pending import pending_rewind
 from penstock.engine.staged import MOST_IN_FILE, Staged
-from penstock.engine.stages.coordinates import SOURCE
+from penstock.engine.stages.coordinates import SOURCE, with_own_source
 from penstock.engine.table_function import table_function
 from penstock.errors import Terminal, Transient
+from penstock.plan.model import TablePlan
 
 _COUNTED = ", counted"
 
@@ -108,11 +110,12 @@ def _run_or_leave(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
 
 def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
     table, tail = work.table, _tail(work)
-    runnable = _runnable(work, marked.of(name))
+    runnable = _runnable(work, marked.of(name), tail.entry)
+    tail = advance(tail, work.log)  # it may have got columns
     function, rejected = runnable.function, runnable.rejected
     appended = _appended(work, tail, name)
     before = appended[0].version - 1 if appended else tail.version
-    known = _landed_by(rejected, table.uri, before) if table.write.merge is None else None
+    known = _landed_by(rejected, table, before) if table.write.merge is None else None
     unsure = _of_two_records(rejected) if known is None else _of_two_records(rejected).union(known).distinct()
     batch = runnable.batch(rejected.join(unsure, SOURCE, "left_anti"))
     pins = Pins(
@@ -134,7 +137,7 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
             _refuse_unknown(work, appended[0], name)
             landed, fates = appended[0].rows, {}
             function.look(batch, entry)
-        unclear = _landed_by(rejected, table.uri, None) if appended and known is not None else None
+        unclear = _landed_by(rejected, table, None) if appended and known is not None else None
         stay = staying(rejected, function.rejected(batch, entry), entry, unsure, unclear)
         if runnable.untouched is not None:
             stay = stay.unionByName(_untouched(work, runnable.untouched, landed=bool(appended)))
@@ -148,15 +151,20 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
     return Redriven(name, rows, landed, left, reasons)
 
 
-def _runnable(work: Work, rejected: DataFrame) -> Runnable:
+def _runnable(work: Work, rejected: DataFrame, last: Entry) -> Runnable:
     table = work.table
     if isinstance(work.source, FilesReader):
         return of_files(work, rejected)
     made = table_function(work.spark, table, work.store, work.source)
-    assert made.stages is not None
-    suppression = Suppression(table, work.store)
+    stages = made.stages
+    assert stages is not None
+    suppression, lookups = Suppression(table, work.store), Lookups(table, work.store)
+    if grows(table):
+        growing = Growing(work.spark, table, work.store, suppression)
+        entry = replace(last, pins=replace(last.pins, lookups=lookups.newest()))
+        stages = stages_for(table, growing.redriven(as_batch(rejected, table), entry), "judge")
     tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
-    staged = Staged(table, made.stages, Lookups(table, work.store), None, suppression, tombstones)
+    staged = Staged(table, stages, lookups, None, suppression, tombstones)
     function = Isolating(Forgetting(staged, suppression), staged, table, work.log, redriving=True)
     return Runnable(function, rejected, partial(as_batch, table=table))
 
@@ -165,7 +173,7 @@ def _untouched(work: Work, rows: DataFrame, *, landed: bool) -> DataFrame:
     """`landed`: rows have, before the redrive was cut off; their file may have gone since."""
     if not landed or work.table.write.merge is not None:
         return rows
-    return rows.join(_landed_by(rows, work.table.uri, None), SOURCE, "left_anti")
+    return rows.join(_landed_by(rows, work.table, None), SOURCE, "left_anti")
 
 
 def _tail(work: Work) -> Tail:
@@ -221,11 +229,11 @@ def _refuse_unknown(work: Work, appended: Commit, name: str) -> None:
         )
 
 
-def _landed_by(rejected: DataFrame, uri: str, version: int | None) -> DataFrame:
+def _landed_by(rejected: DataFrame, table: TablePlan, version: int | None) -> DataFrame:
     """The coordinates of the rejected rows that are in the table as of a version, now without one."""
     reader = rejected.sparkSession.read.format("delta")
-    table = (reader.option("versionAsOf", version) if version is not None else reader).load(uri)
-    return table.select(SOURCE).join(rejected.select(SOURCE), SOURCE, "left_semi").distinct()
+    rows = (reader.option("versionAsOf", version) if version is not None else reader).load(table.uri)
+    return with_own_source(rows, table).select(SOURCE).join(rejected.select(SOURCE), SOURCE, "left_semi").distinct()
 
 
 def _of_two_records(rejected: DataFrame) -> DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.engine.identifiers import quote
-from penstock.plan.model import Input
+from penstock.plan.model import Input, TablePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,3 +24,8 @@ def with_source(records: DataFrame, brought: Input) -> DataFrame:
     topic, partition, offset = (quote(brought.raw[name]) for name in ("topic", "partition", "offset"))
     place = f"named_struct('topic', {topic}, 'partition', {partition}, 'offset', {offset})"
     return records.selectExpr("*", f"{place} AS {SOURCE}")
+
+
+def with_own_source(rows: DataFrame, table: TablePlan) -> DataFrame:
+    """Rows of the table itself. A copy of a table that landed a topic has the coordinates as columns, like that one."""
+    return with_source(rows, table.input) if table.stages is None else rows

@@ -68,6 +68,12 @@ def checks(expectations: Sequence[Expectation], place: str) -> Checks:
     )
 
 
+def raises(expectations: Sequence[Expectation], names: Sequence[str]) -> str:
+    """Whether one of those that are named raised on a row that `checked` gives."""
+    numbers = (number for number, one in enumerate(expectations) if one.name in names)
+    return " OR ".join(f"`{_ERROR}{number}` IS NOT NULL" for number in numbers) or "false"
+
+
 def _met(number: int) -> str:
     return f"`{_MET}{number}`"
 

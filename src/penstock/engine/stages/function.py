@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from penstock.engine import bronze
@@ -19,13 +19,13 @@ from penstock.engine.isolation.expressions import cannot_raise, error_of
 from penstock.engine.protocol.entry import Pins
 from penstock.engine.stages.audit import audit
 from penstock.engine.stages.batch_time import with_batch_time
-from penstock.engine.stages.coordinates import SOURCE, with_source
+from penstock.engine.stages.coordinates import FILE, ROW, SOURCE, with_source
 from penstock.engine.stages.csv import CsvDecoder, TextDecoder
 from penstock.engine.stages.debezium import KEY, DebeziumDecoder
 from penstock.engine.stages.decode import PARSED, Decoded, Decoder, case, literal, reason
-from penstock.engine.stages.expect import RAISED
+from penstock.engine.stages.expect import RAISED, raises
 from penstock.engine.stages.json import UNKNOWN, JsonDecoder
-from penstock.engine.stages.judge import BAD, GONE, Judged, judge
+from penstock.engine.stages.judge import BAD, GONE, OUT, REJECT, Judged, judge
 from penstock.engine.stages.observed import Observed
 from penstock.engine.stages.rejects import FAILED, NOTHING_FAILED, RAW, raw_columns, reject, size_of
 from penstock.engine.stages.transform import Transform, load_transform
@@ -35,7 +35,7 @@ from penstock.errors import Terminal
 from penstock.plan.files import FilesSource
 from penstock.plan.model import DeltaSource, KafkaSource, TablePlan
 from penstock.plan.stages import KEY as MERGE_KEY
-from penstock.plan.stages import SEQUENCE, DecodePlan, Expectation
+from penstock.plan.stages import SEQUENCE, DecodePlan, Expectation, Stages
 
 _NO_PINS = Pins(0, "")
 _NO_SOURCE = {
@@ -43,10 +43,16 @@ _NO_SOURCE = {
     "file": "CAST(NULL AS STRUCT<file: STRING, row: BIGINT>)",
 }
 _KEPT, _TEXT = "__kept", "__text"
+_COPIED = "__copied_source"
 _WHERE = "__where"
 """What `from.where` raised on a row; only where it can."""
 FROM_WHERE = "from.where"
 TRANSFORM_FAILED = "transform_failed"
+RAISES = "penstock: an expression of the definition raises"
+"""What ends a pass that meets such a row, where it shall: nothing was written then."""
+_OWN = (FROM_WHERE, MERGE_KEY, SEQUENCE)
+"""Expressions that are tried on every row, and are no expectations of the user's: what they raise is counted with what
+a transform raises."""
 DETAIL = "__detail"
 OpenDecoder = Callable[[DecodePlan, str | None], Decoder]
 
@@ -65,29 +71,54 @@ class StagedTable:
 
     def __init__(self, table: TablePlan, decoder: OpenDecoder | None = None) -> None:
         """`decoder` opens another than the one that payloads of Kafka have."""
-        assert table.stages is not None
-        self._table, self._stages = table, table.stages
+        assert table.staged
+        self._table, self._stages = table, table.stages or Stages("input")
         self._decoder = decoder or _decoder
         self._where_raises: bool | None = None
-        transform = table.stages.transform
+        transform = self._stages.transform
         self._transform: Transform | None = None
-        if table.stages.audit is not None:
-            self._transform = audit(table.stages.audit)
+        if self._stages.audit is not None:
+            self._transform = audit(self._stages.audit)
         elif transform is not None:
-            self._transform = load_transform(transform, table.stages.input_name, table.name)
+            self._transform = load_transform(transform, self._stages.input_name, table.name)
 
     def make(
-        self, batch: DataFrame, pins: Pins, lookups: Mapping[str, DataFrame], most_brought: int | None = None
+        self,
+        batch: DataFrame,
+        pins: Pins,
+        lookups: Mapping[str, DataFrame],
+        most_brought: int | None = None,
+        *,
+        strict: bool = False,
     ) -> Made:
-        """`most_brought`: rejected rows that each task brings along, at the most."""
-        first = self._decoded(batch, pins)
+        """`most_brought`: rejected rows that each task brings along, at the most. `strict`: the first row on which
+        `where`, a key or a sequence raises ends the pass, with RAISES."""
+        first = self._decoded(batch, pins, strict=strict)
         if self._transform is None:
             observed = Observed()
-            return Made(self._finished(first.good(observed, most_brought)), (observed,), (first,))
+            return Made(self._finished(first.good(observed, most_brought), batch), (observed,), (first,))
         before, after = Observed(), Observed()
         rows = self._require_source(self._transform(first.good(before, most_brought), lookups, pins.time_ms))
-        second = self._expected(rows, pins)
-        return Made(self._finished(second.good(after, most_brought)), (before, after), (first, second))
+        second = self._expected(rows, pins, strict=strict)
+        return Made(self._finished(second.good(after, most_brought), batch), (before, after), (first, second))
+
+    def raising(self, made: Made) -> tuple[int, int, Row | None, str]:
+        """By a pass of its own: how many rows were read, on how many `where`, a key or a sequence raises, the
+        coordinates of the first of these, and what it raises."""
+        read, count, first, told = 0, 0, None, ""
+        for judged in made.judged:
+            raised = f"({OUT} AND {_own_raised(f'{REJECT}.{FAILED}')})"
+            place = f"struct({REJECT}.{SOURCE} AS place, get({REJECT}.{FAILED}, 0) AS told)"
+            row = judged.all.selectExpr(
+                "count(1) AS read",
+                f"count_if({raised}) AS raised",
+                f"min({place}) FILTER (WHERE {raised}) AS first",
+            ).first()
+            assert row is not None
+            read, count = max(read, int(row["read"])), count + int(row["raised"])
+            if first is None and row["first"] is not None:
+                first, told = row["first"]["place"], str(row["first"]["told"])
+        return read, count, first, told
 
     @property
     def depends_on_the_moment(self) -> bool:
@@ -135,10 +166,7 @@ class StagedTable:
         """The reason of a row that did not meet what was expected of it, or on which an expression raised that is not
         an expectation, or that holds a time beyond the years that a table can hold."""
         told = f"array_join({FAILED}, ', ')"
-        own = " OR ".join(
-            f"startswith(get({FAILED}, 0), {literal(f'{name}{RAISED}')})" for name in (FROM_WHERE, MERGE_KEY, SEQUENCE)
-        )
-        named = case([(f"coalesce({own}, false)", reason(TRANSFORM_FAILED, told))], reason("expectation", told))
+        named = case([(_own_raised(FAILED), reason(TRANSFORM_FAILED, told))], reason("expectation", told))
         if isinstance(self._table.source, FilesSource):
             column = f"substring(get({FAILED}, 0), {len(MARK) + 1})"
             outside = reason("out_of_range", f"concat({column}, {literal(f': {OUTSIDE}')})")
@@ -194,10 +222,13 @@ class StagedTable:
         return where if self._where_raises else None
 
     def _records(self, batch: DataFrame, pins: Pins) -> DataFrame:
-        records = bronze.rows(batch, self._table, pins) if isinstance(self._table.source, KafkaSource) else batch
-        return with_source(records, self._table.input)
+        table = self._table
+        records = bronze.rows(batch, table, pins) if isinstance(table.source, KafkaSource) else batch
+        if table.stages is None and table.input.coordinates == "file":  # what it copies may have such a column
+            records = records.withColumnRenamed(SOURCE, _COPIED)
+        return with_source(records, table.input)
 
-    def _decoded(self, batch: DataFrame, pins: Pins) -> Judged:
+    def _decoded(self, batch: DataFrame, pins: Pins, *, strict: bool = False) -> Judged:
         table, stages = self._table, self._stages
         records = self._records(batch, pins)
         columns = records.columns
@@ -210,13 +241,15 @@ class StagedTable:
         raised = f"{_WHERE} IS NOT NULL" if where is not None else "false"
         told = f"array(concat('{FROM_WHERE}{RAISED}', {_WHERE}))"
         faults = f"IF({raised}, {told}, {NOTHING_FAILED})" if where is not None else NOTHING_FAILED
+        end = _end_at(f"{raised} OR {raises(expectations, _OWN)}") if strict else "false"
         if stages.decode is None:
             kept, size = partial(reject, raw, SOURCE), size_of(raw)
             bad = f"({raised})"
             outside = outside_years(records.schema) if isinstance(table.source, FilesSource) else {}
             if outside:  # files have no `where`
                 bad, faults = f"({' OR '.join(outside.values())})", marks(outside)
-            return judge(records, columns, expectations, bad=bad, place=place, reject=kept, size=size, faults=faults)
+            found = {"bad": bad, "place": place, "faults": faults, "end": end}
+            return judge(records, columns, expectations, **found, reject=kept, size=size)
         decoded, _ = self._read(records, raw)
         keep = [name for name in stages.decode.keep if name != SOURCE]
         columns = [*(name for name, _ in decoded.columns), *keep, SOURCE]
@@ -231,8 +264,8 @@ class StagedTable:
         )
         held = {name: f"`__raw_{name}`" for name, value in raw.items() if value != "NULL"}
         kept, size = partial(reject, held, SOURCE), size_of(held)
-        found = {"bad": BAD, "gone": GONE, "place": place}
-        return judge(frame, columns, expectations, **found, reject=kept, size=size, faults=faults)
+        found = {"bad": BAD, "gone": GONE, "place": place, "faults": faults, "end": end}
+        return judge(frame, columns, expectations, **found, reject=kept, size=size)
 
     def with_unknown(self, batch: DataFrame, pins: Pins) -> DataFrame:
         """Of the good records that have a field which the schema does not name, even if it holds no value: the first
@@ -241,6 +274,19 @@ class StagedTable:
         decoded, column = self._read(records, raw_columns(self._table, records.columns))
         new = decoded.frame.where(f"({UNKNOWN} IS NOT NULL OR {PARSED}.__rescued IS NOT NULL) AND NOT {decoded.bad}")
         return new.selectExpr(f"{UNKNOWN} AS unknown", f"{quote(column)} AS text")
+
+    def with_empty_unknown(self, batch: DataFrame, pins: Pins) -> DataFrame:
+        """The coordinates of records that have a field which the schema does not name, with nothing in it: null, {} or
+        [], however deep. A text that looks so counts too."""
+        records = self._records(batch, pins)
+        decoded, _ = self._read(records, raw_columns(self._table, records.columns))
+        return decoded.frame.where(F.expr(f"{PARSED}.__rescued").rlike(r"null|\{\}|\[\]")).select(SOURCE)
+
+    def with_empty_field(self, batch: DataFrame, pins: Pins) -> DataFrame:
+        """The same of any field, by the text of the records."""
+        records = self._records(batch, pins)
+        text = F.expr(raw_columns(self._table, records.columns)["value"])
+        return records.where(text.rlike(r"null|\{\s*\}|\[\s*\]")).select(SOURCE)
 
     def _read(self, records: DataFrame, raw: dict[str, str]) -> tuple[Decoded, str]:
         """The records decoded, and the column that has their payload as text."""
@@ -259,7 +305,7 @@ class StagedTable:
             records = records.withColumn(KEY, F.expr(key))
         return self._decoder(decode, binary).decode(records), decode.column
 
-    def _expected(self, rows: DataFrame, pins: Pins) -> Judged:
+    def _expected(self, rows: DataFrame, pins: Pins, *, strict: bool = False) -> Judged:
         """After a transform the record as it came is no longer at hand: it is looked up by its coordinates."""
         has_source = SOURCE in rows.columns
         values = ", ".join(quote(name) for name in rows.columns if name != SOURCE)
@@ -268,7 +314,8 @@ class StagedTable:
         kept = partial(reject, raw, source)
         place = f"to_json({SOURCE})" if has_source else "'an unknown place'"
         expectations = _at(self._stages.expect, pins)
-        return judge(rows, rows.columns, expectations, bad="false", place=place, reject=kept, size=size_of(raw))
+        found = {"bad": "false", "place": place, "end": _end_at(raises(expectations, _OWN)) if strict else "false"}
+        return judge(rows, rows.columns, expectations, **found, reject=kept, size=size_of(raw))
 
     def _require_source(self, rows: DataFrame) -> DataFrame:
         if SOURCE in rows.columns or not self._table.write.source:
@@ -279,12 +326,26 @@ class StagedTable:
             hint=f"keep it: SELECT {SOURCE}, … ; or do without: write: {{source: false}}",
         )
 
-    def _finished(self, rows: DataFrame) -> DataFrame:
+    def _finished(self, rows: DataFrame, batch: DataFrame) -> DataFrame:
+        if self._table.stages is None:  # a copy has the columns of what it copies
+            names = [name for name in batch.columns if name not in (FILE, ROW)]
+            copied = _COPIED if _COPIED in rows.columns else SOURCE
+            return rows.selectExpr(*(f"{copied} AS {SOURCE}" if name == SOURCE else quote(name) for name in names))
         return rows if self._table.write.source else rows.drop(SOURCE)
 
 
 def _at(expectations: Sequence[Expectation], pins: Pins) -> list[Expectation]:
     return [replace(one, check=with_batch_time(one.check, pins.time_ms)) for one in expectations]
+
+
+def _own_raised(failed: str) -> str:
+    """Whether the first thing that a row failed is an expression in _OWN, because it raised."""
+    own = " OR ".join(f"startswith(get({failed}, 0), {literal(f'{name}{RAISED}')})" for name in _OWN)
+    return f"coalesce({own}, false)"
+
+
+def _end_at(raised: str) -> str:
+    return f"IF({raised}, raise_error({literal(RAISES)}), false)"
 
 
 def _text(column: str) -> str:

@@ -82,14 +82,15 @@ def judge(
     size: str,
     gone: str = "false",
     faults: str = NOTHING_FAILED,
+    end: str = "false",
 ) -> Judged:
     """`bad` marks rows that are out whatever the expectations say, `gone` those that are dropped so. `place`, `reject`
     and `size` are expressions: where a row came from, what is kept of it if it is out, made of what it failed, and how
-    large that is. So is `faults`: what a row that is bad has failed."""
+    large that is. So is `faults`: what a row that is bad has failed; and `end`: false, or it ends the pass."""
     found = checks(expectations, place)
     marks = checked(frame, expectations, f"({bad} OR {gone})").selectExpr(
         "*",
-        f"{bad} OR (NOT {gone} AND {found.rejected}) AS {OUT}",
+        f"{end} OR {bad} OR (NOT {gone} AND {found.rejected}) AS {OUT}",
         f"NOT {bad} AND ({gone} OR (NOT ({found.rejected}) AND {found.dropped})) AS {DROP}",
         f"{bad} OR {gone} OR {found.fine} AS {FINE}",
         *(f"NOT {bad} AND NOT {gone} AND {unmet} AS `{UNMET}{name}`" for name, unmet in found.counts),

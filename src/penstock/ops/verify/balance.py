@@ -21,6 +21,7 @@ from penstock.engine.protocol.fates import (
 from penstock.ops.verify.chain import Chain
 from penstock.ops.verify.conserved import Conserved
 from penstock.ops.verify.look import Look
+from penstock.plan.stages import Stages
 
 
 def conserved(look: Look, chain: Chain) -> Conserved:
@@ -45,8 +46,8 @@ def conserved(look: Look, chain: Chain) -> Conserved:
 def unbalanced(look: Look, one: Conserved, rows: int, quarantined: int, earlier: int) -> Iterator[str]:
     """What does not add up. `rows` and `quarantined` are what the two tables hold, `earlier` the rows that were there
     before the ledger."""
-    stages = look.table.stages
-    if stages is None or one.uncounted:
+    stages = look.table.stages or Stages("")
+    if one.uncounted:
         return
     if stages.dedupe is None and one.duplicates:
         yield f"{one.read:,} rows were read, and {one.duplicates:,} of those that passed were not written"

@@ -170,14 +170,15 @@ def _quarantined(look: Look, columns: Columns | None) -> Coordinates:
 
 
 def _balance(look: Look, chain: Chain, quarantined: int) -> None:
-    if look.table.stages is None:
+    if not look.table.staged:
         return
     report = look.report
     report.conserved = conserved(look, chain)
     report.quarantined = quarantined
     if report.conserved.uncounted:
         report.notes.append(
-            f"what became of the rows of {report.conserved.uncounted} batches is not counted: a crash took the numbers"
+            f"what became of the rows of {report.conserved.uncounted} batches is not counted: a crash took the "
+            "numbers, or an earlier version of Penstock wrote them"
         )
     if not chain.foreign:
         report.unbalanced = list(unbalanced(look, report.conserved, report.rows, quarantined, chain.earlier_rows))

@@ -85,7 +85,7 @@ def _counts(report: Report, named: str) -> Iterator[dict[str, Any]]:
     said = "; ".join([report.conserved.said, *report.unbalanced])
     if report.conserved.uncounted:
         outcome = "not made"
-        said += f"; of {report.conserved.uncounted:,} batches a crash took the numbers"
+        said += f"; of {report.conserved.uncounted:,} batches the numbers are not known"
     yield _proof("counts", f"rows that were read, by the ledger; rows of {named}", "each other", outcome, said)
 
 

@@ -65,8 +65,8 @@ class Around:
 
     def reader(self) -> DeltaReader:
         store, coordinates = store_of(self.source, self.store), self.table.input.coordinates
-        raising = self.table.stages is not None and self.table.may_reject
-        return DeltaReader(self.source, store, self.table.name, coordinates=coordinates, keep_raising=raising)
+        where = self.table.isolates_where
+        return DeltaReader(self.source, store, self.table.name, coordinates=coordinates, keep_raising=where)
 
     @contextmanager
     def reading(self, version: int) -> Iterator[None]:

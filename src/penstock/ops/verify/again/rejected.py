@@ -27,7 +27,7 @@ _COMPARED = [name for name in RAW if name != "ingestion_timestamp"]
 
 def has_records(table: TablePlan) -> bool:
     """Its quarantine holds records of a topic, or lines of files, each with its coordinates."""
-    kept = table.stages is not None and (table.stages.transform is None or table.write.source)
+    kept = table.staged and (table.stages is None or table.stages.transform is None or table.write.source)
     stable = table.input.stable and (table.input.origin == "kafka" or isinstance(table.source, FilesSource))
     return table.may_reject and kept and stable and table.aggregate is None and table.stream is None
 

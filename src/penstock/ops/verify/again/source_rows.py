@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from penstock.engine import bronze
 from penstock.engine.covered import Asked, Covered
 from penstock.engine.delta.version import Version, parse
-from penstock.engine.files.format import Survey
+from penstock.engine.files.format import Look, Survey
 from penstock.engine.files.function import staged_table
 from penstock.engine.files.listing import list_files
 from penstock.engine.files.reader import FilesReader
@@ -27,10 +27,12 @@ from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.function import StagedTable
 from penstock.ops.verify.again.around import Around
 from penstock.ops.verify.again.content import Content
+from penstock.ops.verify.derived import reshapes
 from penstock.plan.files import FilesSource
-from penstock.plan.model import DeltaSource, KafkaSource
+from penstock.plan.model import DeltaSource, KafkaSource, TablePlan
 from penstock.plan.quarantine import quarantine_of
 
+GREW = "empty fields of its records may have become columns since they were read, and its transform depends on them"
 FAILED = "transform_failed"
 """Records that no stage can be given: they raise."""
 
@@ -42,6 +44,9 @@ class SourceRows:
     covered: Covered
     excuses: list[str] = field(default_factory=list)
     """Why rows may rightly be others than these."""
+    reshaped: DataFrame | None = None
+    """The coordinates of records whose rows alone may rightly be others: they hold an empty field that was no column
+    when they were read, and the transform is given the columns of now."""
 
 
 def source_rows(around: Around, content: Content) -> SourceRows:
@@ -53,14 +58,26 @@ def source_rows(around: Around, content: Content) -> SourceRows:
         return _of_files(around, content, table.source, suppression)
     covered = covered_rows(around, entry, filled_at(content))
     rows = suppression.source(covered.rows)
-    if table.stages is None:
+    if not table.staged:
         landed = bronze.rows(rows, table, entry.pins) if table.columns else rows
         return SourceRows(suppression.own(landed), covered, changed_upstream(around))
     grown = grows(table)
     stages = stages_for(table, GrownSchema(table, around.store).require(), "look") if grown else StagedTable(table)
     lookups = Lookups(table, around.store).read(around.spark, entry.pins)
     made = stages.make(_without_failed(around, rows), entry.pins, lookups)
-    return SourceRows(suppression.own(made.rows), covered, list(_excuses(around, content, stages)))
+    excuses, reshaped = list(_excuses(around, content, stages)), None
+    if grown and reshapes(table) and _adds(table):
+        if table.write.source and table.input.stable:
+            declared = stages_for(table, Look(GrownSchema(table, around.store).declared), "look")
+            reshaped = declared.with_empty_unknown(rows, entry.pins)
+        else:
+            excuses.append(GREW)
+    return SourceRows(suppression.own(made.rows), covered, excuses, reshaped)
+
+
+def _adds(table: TablePlan) -> bool:
+    decode = table.stages.decode if table.stages is not None else None
+    return decode is not None and decode.new_fields == "add"
 
 
 @dataclass(frozen=True)
@@ -93,12 +110,18 @@ def read_files(around: Around, entry: Entry, source: FilesSource) -> FilesRead:
 
 
 def _of_files(around: Around, content: Content, source: FilesSource, suppression: Suppression) -> SourceRows:
-    entry = content.entry
+    table, entry = around.table, content.entry
     assert entry is not None
     read = read_files(around, entry, source)
-    lookups = Lookups(around.table, around.store).read(around.spark, entry.pins)
+    lookups = Lookups(table, around.store).read(around.spark, entry.pins)
     made = read.stages.make(read.rows, entry.pins, lookups)
-    return SourceRows(suppression.own(made.rows), read.covered, list(_excuses(around, content, read.stages)))
+    excuses, reshaped = list(_excuses(around, content, read.stages)), None
+    if source.new_fields == "add" and source.format == "json" and reshapes(table):
+        if table.write.source:
+            reshaped = read.stages.with_empty_field(read.rows, entry.pins)
+        else:
+            excuses.append(GREW)
+    return SourceRows(suppression.own(made.rows), read.covered, excuses, reshaped)
 
 
 def _whole_files(around: Around) -> set[str]:
@@ -140,7 +163,7 @@ def _without_failed(around: Around, rows: DataFrame) -> DataFrame:
         names = {"topic": "topic", "partition": "partition", "offset": "offset"}
     elif table.input.coordinates == "kafka":
         names = {name: raw[name] for name in ("topic", "partition", "offset")}
-    elif SOURCE in rows.columns:
+    elif table.input.coordinates == "carried" and SOURCE in rows.columns:
         return rows.join(failed.select(SOURCE), SOURCE, "left_anti")
     else:
         return rows
@@ -161,10 +184,9 @@ def changed_upstream(around: Around) -> list[str]:
 
 def _excuses(around: Around, content: Content, stages: StagedTable) -> list[str]:
     plan, merge = around.table.stages, around.table.write.merge
-    assert plan is not None
     found = changed_upstream(around)
-    if plan.transform is not None and plan.decode is not None and plan.decode.new_fields == "add":
-        found.append("its records may have brought columns since they were read, and its transform depends on them")
+    if plan is None:
+        return found
     if stages.depends_on_the_moment:
         found.append("its Python function may give other rows each time")
     texts = [one.check for one in plan.expect] + ([plan.transform.sql or ""] if plan.transform is not None else [])
