@@ -20,8 +20,14 @@ _TYPES = f"{SCHEMA}, _source STRUCT<topic: STRING, partition: INT, offset: BIGIN
 MERGE = {"sequence": "seq", "delete_when": "op = 'd'", "columns": {"except": ["op"]}}
 
 
-def merged_plan(folder: Path, keys: Sequence[str] = ("k",), history: str = "scd1", **write: Any) -> TablePlan:
-    merge = {**MERGE, "keys": list(keys), "history": history}
+def merged_plan(
+    folder: Path,
+    keys: Sequence[str] = ("k",),
+    history: str = "scd1",
+    merge: dict[str, Any] | None = None,
+    **write: Any,
+) -> TablePlan:
+    merge = {**MERGE, "keys": list(keys), "history": history, **(merge or {})}
     tables = {
         "silver.t": {
             "from": {"kafka": "none"},

@@ -38,6 +38,7 @@ FIRST = [Change(one, "p", f"first {one}", None, 1, "c") for one in range(40)]
 GONE = [Change(one, "p", None, None, 5, "d") for one in range(0, 40, 3)]
 LATE = [Change(0, "p", "late", None, 3, "u"), Change(1, "p", "newer", None, 7, "u")]
 MERGE = {"keys": ["id", "part"], "sequence": "seq", "delete_when": "op = 'd'", "columns": {"except": ["op"]}}
+KINDS = [("scd2", False), ("scd1", True)]
 
 
 def _table(topic: str, **merge: Any) -> dict[str, Any]:
@@ -279,6 +280,30 @@ def test_tombstones_follow_keys_and_sequences_that_are_widened(spark: SparkSessi
     assert (made, len(living)) == (latest(table.sent), len(made))
     dead = spark.read.format("delta").load(tombstones_of(plan.name, plan.uri).uri).collect()
     assert {row["id"]: row["_sequence"] for row in dead} == {**{one.id: 5 for one in GONE}, 2**40: 2**41}
+
+
+@pytest.mark.parametrize(
+    ("history", "ignore_nulls"), [("scd1", False), *(pytest.param(*one, marks=pytest.mark.deep) for one in KINDS)]
+)
+def test_sequences_and_values_may_be_structs_that_forbid_null_and_have_any_names(
+    spark: SparkSession, tmp_path: Path, history: str, ignore_nulls: bool
+) -> None:
+    """As the sequence of a table that follows changes is: (version, kind of change)."""
+    merge = {"history": history, "ignore_null_updates": ignore_nulls}
+    plan = merged_plan(tmp_path, ["id", "part"], merge=merge, change_feed=True)
+    assert plan.write.merge is not None
+    plan = replace(plan, write=replace(plan.write, merge=replace(plan.write.merge, truncate="op = 't'")))
+    numbered = "named_struct('the-`number`', seq, 'kind:of', 1) AS seq"
+    table = Merged(spark, plan, ["id", "part", "named_struct('a-b', name, 'c', 1) AS name", "city", numbered, "op"])
+    table.write(FIRST)
+    table.write(GONE[:5])
+    table.write([*GONE[3:], Change(0, "p", "late", None, 3, "u"), Change(3, "p", "back", None, 9, "c")])
+    table.write([Change(3, "p", None, None, 10, "d"), Change(1, "p", None, None, 10, "d")])
+    dead = {one.id for one in GONE} | {1}
+    assert {row["id"] for row in table.alive() if row.get("is_current", True)} == {*range(40)} - dead
+    assert {row["id"] for row in rows_at(tombstones_of(plan.name, plan.uri).uri)} == dead
+    table.write([Change(0, "p", None, None, 50, "t"), Change(2, "p", "after", None, 51, "c")])
+    assert {row["id"] for row in table.alive() if row.get("is_current", True)} == {2}
 
 
 @pytest.mark.deep

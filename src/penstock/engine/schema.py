@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     ShortType,
+    StructField,
     StructType,
     TimestampNTZType,
 )
@@ -75,7 +76,7 @@ def evolve_columns(spark: SparkSession, uri: str, wanted: StructType, found: Dif
     if found.wider:
         widening = "SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
         spark.sql(f"ALTER TABLE delta.{quote(uri)} {widening}")
-    nothing = spark.createDataFrame([], wanted)
+    nothing = spark.createDataFrame([], nullable_within(wanted))
     nothing.write.format("delta").mode("append").option("mergeSchema", "true").save(uri)
 
 
@@ -159,3 +160,33 @@ def _columns(schema: StructType) -> str:
 
 def _text(kind: DataType) -> str:
     return kind.simpleString().upper()
+
+
+def sql_type(kind: DataType) -> str:
+    """A type as a cast takes it: names within it quoted, and NULL allowed everywhere, for Spark refuses to cast what
+    may be NULL to a type that forbids it inside a struct, a list or a map."""
+    if isinstance(kind, StructType):
+        return f"STRUCT<{', '.join(f'{quote(one.name)}: {sql_type(one.dataType)}' for one in kind.fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"ARRAY<{sql_type(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"MAP<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def nullable_within(schema: StructType) -> StructType:
+    """The schema of a table without NOT NULL inside of its columns: Delta holds a struct that is NULL itself to break
+    that promise, and one such row would stop the table."""
+    return StructType(
+        [StructField(one.name, _nullable(one.dataType), one.nullable, one.metadata) for one in schema.fields]
+    )
+
+
+def _nullable(kind: DataType) -> DataType:
+    if isinstance(kind, StructType):
+        return StructType([StructField(one.name, _nullable(one.dataType), True, one.metadata) for one in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(_nullable(kind.elementType), True)
+    if isinstance(kind, MapType):
+        return MapType(_nullable(kind.keyType), _nullable(kind.valueType), True)
+    return kind

@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from penstock.engine.schema import sql_type
+
 
 def known_rows(spark: SparkSession, columns: str, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     """In one partition. `columns` as `path: STRING, size: BIGINT`."""
@@ -23,5 +25,5 @@ def known_rows(spark: SparkSession, columns: str, rows: Sequence[Mapping[str, An
 
 
 def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
-    columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields]
+    columns = [F.lit(None).cast(sql_type(field.dataType)).alias(field.name) for field in schema.fields]
     return spark.range(0, numPartitions=1).select(*columns)

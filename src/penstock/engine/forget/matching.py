@@ -19,6 +19,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, NumericType, Stri
 
 from penstock.engine.forget.order import Order
 from penstock.engine.identifiers import quote
+from penstock.engine.schema import sql_type
 from penstock.errors import SetupError, Terminal
 from penstock.plan.subjects import FORGOTTEN, Place, Subjects
 
@@ -66,7 +67,7 @@ def redacted(rows: DataFrame, columns: Mapping[str, str], condition: Column) -> 
     marked = rows.withColumn(_MARK, condition)
     return marked.select(
         *(
-            F.when(F.col(_MARK), now[name].cast(kind)).otherwise(F.col(quote(name))).alias(name)
+            F.when(F.col(_MARK), now[name].cast(sql_type(kind))).otherwise(F.col(quote(name))).alias(name)
             if name in now
             else F.col(quote(name))
             for name, kind in ((one.name, one.dataType) for one in rows.schema.fields)

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from penstock.engine.identifiers import quote
 from penstock.engine.merge.changes import ALL, CONTENT, CURRENT, FROM, TO, content
 from penstock.engine.merge.tombstones import DELETED, DELETED_AT, SEQUENCE
+from penstock.engine.schema import sql_type
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.decode import literal
 
@@ -51,7 +52,7 @@ def exactly(value: str) -> str:
 def read(text: str, kinds: Mapping[str, str], *, several: bool = False) -> str:
     """And back: a struct of these fields and types, or an array of such."""
     kind = f"STRUCT<{', '.join(f'{name}: {kind}' for name, kind in kinds.items())}>"
-    return f"from_json({literal(text)}, '{f'ARRAY<{kind}>' if several else kind}', {_EXACTLY})"
+    return f"from_json({literal(text)}, {literal(f'ARRAY<{kind}>' if several else kind)}, {_EXACTLY})"
 
 
 def beyond(changes: DataFrame, horizon: str | None) -> DataFrame:
@@ -93,7 +94,7 @@ def deletes(had: DataFrame, like: DataFrame, kept: Sequence[str], values: Sequen
         FROM: "__t",
         CURRENT: "false",
     }
-    kinds = {field.name: field.dataType.simpleString() for field in like.schema.fields}
+    kinds = {field.name: sql_type(field.dataType) for field in like.schema.fields}
     stays = [name for name in kept if name in had.columns]
     rows = had.selectExpr(
         *(
@@ -114,4 +115,4 @@ def _read(schema: StructType, text: str) -> str:
     """As an array: Spark reads one that stands alone as an array of one."""
     since = FROM if FROM in schema.names else SEQUENCE
     parts = {"s": SEQUENCE, "p": SOURCE, "t": since}
-    return read(text, {name: schema[column].dataType.simpleString() for name, column in parts.items()}, several=True)
+    return read(text, {name: sql_type(schema[column].dataType) for name, column in parts.items()}, several=True)

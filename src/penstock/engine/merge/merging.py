@@ -26,6 +26,7 @@ from penstock.engine.protocol.commit import carrying
 from penstock.engine.protocol.entry import APPLIED, Entry
 from penstock.engine.protocol.fates import CONFLICTS
 from penstock.engine.protocol.into import Into, in_files
+from penstock.engine.schema import sql_type
 from penstock.errors import TableChanged
 from penstock.plan.merge import PROPERTY, merged_by
 from penstock.plan.model import TablePlan
@@ -235,7 +236,7 @@ def _with_all_columns(made: DataFrame, table: StructType) -> DataFrame:
     """Columns that the definition no longer makes are NULL in what is new; rows that are written again keep theirs."""
     there = {name.casefold() for name in made.columns}
     gone = [field for field in table.fields if field.name.casefold() not in there]
-    return made.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in gone))
+    return made.select("*", *(F.lit(None).cast(sql_type(field.dataType)).alias(field.name) for field in gone))
 
 
 @dataclass(frozen=True)

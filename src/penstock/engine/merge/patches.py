@@ -18,6 +18,7 @@ from penstock.engine.merge.horizon import ORDER
 from penstock.engine.merge.scd1 import outcome
 from penstock.engine.merge.tombstones import DELETED, DELETED_AT, SEQUENCE
 from penstock.engine.merge.turned import TIE, row
+from penstock.engine.schema import sql_type
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.stages.decode import literal
 from penstock.spec.merge import SINCE
@@ -85,7 +86,7 @@ def turned(
             f"'{_ENDED}', IF({DELETED}, NULL, __e)",
         ]
     )
-    kinds = {field.name: field.dataType.simpleString() for field in there.schema.fields}
+    kinds = {field.name: sql_type(field.dataType) for field in there.schema.fields}
     made_here = {*keys, *values, SEQUENCE, DELETED, DELETED_AT, SOURCE, SINCE}
     made = chosen.selectExpr(
         *map(quote, keys),

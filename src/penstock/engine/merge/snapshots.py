@@ -15,6 +15,7 @@ from penstock.engine.identifiers import quote
 from penstock.engine.merge.changes import CONTENT, CURRENT, FROM
 from penstock.engine.merge.horizon import deletes, exactly, read
 from penstock.engine.merge.tombstones import DELETED, SEQUENCE
+from penstock.engine.schema import sql_type
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.errors import Terminal
 
@@ -31,7 +32,7 @@ class Extracts:
 
 def extracts(ranked: DataFrame, horizon: str | None, table: str, *, history: bool) -> Extracts:
     """Raises where an extract cannot be told from another. Without history only the newest counts."""
-    kind = ranked.schema[SEQUENCE].dataType.simpleString()
+    kind = sql_type(ranked.schema[SEQUENCE].dataType)
     last = f"{read(horizon, {'s': kind})}.s" if horizon is not None else None
     found = (
         ranked.groupBy(f"{SOURCE}.file")

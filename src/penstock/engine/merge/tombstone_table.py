@@ -26,7 +26,7 @@ from penstock.engine.protocol.entry import Entry, Kind
 from penstock.engine.protocol.ledger import Tail, advance, last_rows, read_tail
 from penstock.engine.protocol.log import DeltaLog
 from penstock.engine.quarantine import Companion
-from penstock.engine.schema import differences, evolve_columns
+from penstock.engine.schema import differences, evolve_columns, sql_type
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.engine.store import Store
 from penstock.errors import Fenced, TableChanged
@@ -86,8 +86,7 @@ class TombstoneTable(Companion):
                 f"{values[f.name]} AS {f.name}"
                 if f.name in values
                 else (
-                    f"CAST({quote(f.name) if f.name in known else 'NULL'} AS {f.dataType.simpleString()}) "
-                    f"AS {quote(f.name)}"
+                    f"CAST({quote(f.name) if f.name in known else 'NULL'} AS {sql_type(f.dataType)}) AS {quote(f.name)}"
                 )
                 for f in like.fields
             )
@@ -114,7 +113,7 @@ class TombstoneTable(Companion):
         about = {"generation": entry.generation, "batch": entry.batch}
         come = rows.selectExpr(  # types as text: fields within a sequence that cannot be NULL are no matter of a cast
             *(
-                f"CAST({about.get(f.name, quote(f.name))} AS {f.dataType.simpleString()}) AS {quote(f.name)}"
+                f"CAST({about.get(f.name, quote(f.name))} AS {sql_type(f.dataType)}) AS {quote(f.name)}"
                 for f in exchange.schema.fields
             )
         )

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from penstock.engine.identifiers import quote
 from penstock.engine.protocol.log import DeltaLog
+from penstock.engine.schema import nullable_within
 from penstock.engine.store import LocalStore, Store
 from penstock.errors import Conflict, TableChanged
 
@@ -50,7 +51,9 @@ def create_table(
         session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
     # Delta compares two spellings of the one place that it was given, file:///lake and file:/lake, and finds two.
     session.conf.set("spark.databricks.delta.legacy.allowAmbiguousPathsInCreateTable", "true")
-    table = DeltaTable.create(session).tableName(f"delta.{quote(uri)}").location(uri).addColumns(schema)
+    table = (
+        DeltaTable.create(session).tableName(f"delta.{quote(uri)}").location(uri).addColumns(nullable_within(schema))
+    )
     for name, value in properties.items():
         table = table.property(name, value)
     if partition_by:

@@ -16,6 +16,7 @@ from pyspark.sql.types import MapType, VariantType
 from penstock.engine.delta.version import parse
 from penstock.engine.identifiers import quote
 from penstock.engine.replay.kept import kept_rows
+from penstock.engine.schema import sql_type
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.errors import PenstockError
 from penstock.ops.verify.again.around import Around, Comparison, answer
@@ -126,7 +127,7 @@ def _counted(there: DataFrame, should: DataFrame, values: list[str], places: Map
     def told(rows: DataFrame) -> DataFrame:
         cast = rows.select(
             *(F.expr(place).alias(key) for key, place in places.items()),
-            *(F.col(quote(name)).cast(kinds[name.casefold()]).alias(name) for name in values),
+            *(F.col(quote(name)).cast(sql_type(kinds[name.casefold()])).alias(name) for name in values),
         )
         parts = [
             part

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from penstock.engine.identifiers import quote
+from penstock.engine.schema import sql_type
 from penstock.engine.stages.decode import literal
 from penstock.ops.verify.again.kinds import equal, shown
 from penstock.ops.verify.again.sample import Sample, hashable
@@ -106,7 +107,9 @@ def _side(sides: Sides, frame: DataFrame, number: int, sample: Sample) -> DataFr
     """Its keys and values in the types that the table has, so that both sides have the same hashes."""
     kinds = sides.kinds
     wanted = {**{f"k{n}": key for n, key in enumerate(sides.keys)}, **{f"v{n}": v for n, v in enumerate(sides.values)}}
-    cast = frame.select(*(F.col(quote(name)).cast(kinds[name]).alias(short) for short, name in wanted.items()))
+    cast = frame.select(
+        *(F.col(quote(name)).cast(sql_type(kinds[name])).alias(short) for short, name in wanted.items())
+    )
     values = "".join(f", 'v{n}', v{n}" for n in range(len(sides.values)))
     keyed = cast.selectExpr(*_names(sides), f"{number} AS {_SIDE}", f"named_struct('there', true{values}) AS {_ROW}")
     hashed = [

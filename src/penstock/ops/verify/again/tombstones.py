@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from penstock.engine.identifiers import quote
 from penstock.engine.protocol.entry import Entry
+from penstock.engine.schema import sql_type
 from penstock.engine.stages.coordinates import SOURCE
 from penstock.ops.verify.again.around import Around, Comparison, answer
 from penstock.ops.verify.again.content import Content
@@ -39,7 +40,7 @@ def check_tombstones(around: Around, content: Content, changes: DataFrame, sampl
     check = around.begun("tombstones", "the deletes of its source", "tombstones")
     check.held = tombstones_of(around.table.name, around.table.uri).table
     tombstones = _tombstones(around, entry, merge)
-    kinds = {field.name: field.dataType for field in tombstones.schema.fields}
+    kinds = {field.name: sql_type(field.dataType) for field in tombstones.schema.fields}
     columns = [F.col(quote(name)).cast(kinds[name]).alias(name) for name in (*merge.keys, "s", "p")]
     changes = changes.select(*columns, "dead", "all")
     if not around.table.input.stable:  # read again, a change has another place
