@@ -232,6 +232,16 @@ def test_a_replay_adds_the_fields_that_were_ignored(spark: SparkSession, broker:
     assert found(plan, "v")[4] is True
 
 
+def test_a_name_that_is_too_long_for_a_column_is_kept_aside(
+    spark: SparkSession, broker: Any, topic: Any, project: Any
+) -> None:
+    name, long = topic(), "k" * 60_000
+    plan = project(tables(name))
+    send(broker, name, {"id": 1, long: 1, "fine": 2})
+    run_well(spark, plan)
+    assert found(plan, "fine", "_rescued") == {1: (2, f'{{"{long}":1}}')}
+
+
 @pytest.mark.deep
 def test_a_name_that_the_transform_makes_is_kept_aside(
     spark: SparkSession, broker: Any, topic: Any, project: Any

@@ -18,6 +18,8 @@ MOST_ADDED = 1_000
 not make a table without end."""
 MOST_LEFT_OUT = 1_000
 _REFUSED_BY_DELTA = frozenset(" ,;{}()\n\t=")
+_LONGEST_NAME = 1_000
+"""What reads a table's schema refuses names of 50,000 characters, and some readers far shorter ones."""
 
 
 def spark_schema(schema: Struct) -> StructType:
@@ -49,7 +51,7 @@ def _type(kind: DataType) -> Type:
 
 def can_be_column(name: str, *, nested: bool = False) -> bool:
     own = not nested and (column_key(name) in (*RESERVED, *RESERVED_BY_SPARK) or name.startswith("__"))
-    return bool(name) and not own and not any(sign in _REFUSED_BY_DELTA for sign in name)
+    return 0 < len(name) <= _LONGEST_NAME and not own and not any(sign in _REFUSED_BY_DELTA for sign in name)
 
 
 def usable(schema: StructType, *, nested: bool = False) -> StructType:
