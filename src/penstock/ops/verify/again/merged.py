@@ -175,7 +175,7 @@ def _fold(around: Around, there: DataFrame, changes: DataFrame, merge: MergePlan
     elif merge.ignore_nulls:
         found = _patched(there, changes, merge, values, placed=placed)
     elif merge.history == "scd2":
-        found = _versions(there, changes, merge, values)
+        found = _versions(there, changes, merge, values, placed=placed)
     else:
         found = _newest(there, changes, merge, values)
     place = [SOURCE] if placed and merge.snapshot is None else []
@@ -253,8 +253,9 @@ def _patched(there: DataFrame, changes: DataFrame, merge: MergePlan, values: lis
     return Folded(rows, list(merge.keys), [*values, SEQUENCE, *given], there)
 
 
-def _versions(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:
-    """Every version of a key, valid until the next one begins; a delete, or a truncate, ends the last."""
+def _versions(there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str], *, placed: bool) -> Folded:
+    """Every version of a key, valid until the next one begins; a delete, or a truncate, ends the last. Of two changes
+    with the same sequence the one with the later place stands; where places tell nothing, both do."""
     alone = changes.where(f"NOT {_ALL}")
     truncates = changes.where(_ALL).select(_S, _P, _T).distinct() if merge.truncate is not None else None
     ends = truncates.count() if truncates is not None else 0
@@ -277,7 +278,9 @@ def _versions(there: DataFrame, changes: DataFrame, merge: MergePlan, values: li
         )
         alone = reduce(DataFrame.unionByName, [alone, deletes])
     stands = f"(PARTITION BY {', '.join(keys)}, {_S} ORDER BY {_P} DESC)"
-    versions = alone.selectExpr("*", f"row_number() OVER {stands} AS {_RANK}").where(f"{_RANK} = 1")
+    versions = alone
+    if placed:
+        versions = alone.selectExpr("*", f"row_number() OVER {stands} AS {_RANK}").where(f"{_RANK} = 1")
     following = f"(PARTITION BY {', '.join(keys)} ORDER BY {_S})"
     told = versions.selectExpr(
         "*", f"lead({_T}) OVER {following} AS __until", f"lead({_S}) OVER {following} IS NULL AS __last"

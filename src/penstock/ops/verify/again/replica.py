@@ -67,8 +67,9 @@ def check_copy(around: Around, content: Content) -> list[Check]:
 def _check_tombstones(around: Around, content: Content, entry: Entry, merge: MergePlan, sample: Sample) -> Check | None:
     """Against the deletes in the change feed."""
     try:
-        changes = ordered_keys(changes_of(source_rows(around, content).rows, merge, []), merge)
-        return check_tombstones(around, replace(content, entry=entry), changes, sample)
+        with around.reading(parse(entry.after[0]).read_up_to):
+            changes = ordered_keys(changes_of(source_rows(around, content).rows, merge, []), merge)
+            return check_tombstones(around, content, changes, sample)
     except PenstockError as error:
         if around.own_file(error.message) is not None:
             raise
