@@ -50,7 +50,8 @@ def assert_without(plan: Plan, shop: Shop, *gone: str, closed: bool = False) -> 
     if plan.table("gold.daily") is not None:
         _assert_others(plan, good, [one for one in left if "order_id" in one], closed=closed)
     for report in verify(plan.tables, LocalStore()):
-        assert report.ok(), report
+        # windows that are final do not follow a replay of what they were made of: that is told
+        assert report.ok(allow_partial=report.table == "gold.closed" and not closed), report
 
 
 def _assert_others(plan: Plan, good: list[dict[str, Any]], decoded: list[dict[str, Any]], *, closed: bool) -> None:
