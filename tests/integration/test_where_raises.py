@@ -225,3 +225,20 @@ def test_a_copy_of_a_foreign_table_keeps_its_columns_even_one_that_is_called_sou
     assert Counter(map(str, rows_at(table.uri))) == wanted
     assert [row["error_reason"] for row in rows_at(table.uri + "__quarantine")] == ["transform_failed"]
     complete(spark, plan)
+
+
+@pytest.mark.parametrize("named", [False, pytest.param(True, marks=pytest.mark.deep)])
+def test_rows_of_a_foreign_table_that_a_transform_raises_on_are_left_out_of_the_proof(
+    spark: SparkSession, project: Callable[..., Plan], tmp_path: Path, named: bool
+) -> None:
+    """They have no coordinates. `named`: a column of the table is called as coordinates are."""
+    rows = spark.range(6).selectExpr("id", "id - 1 AS h", *(["'mine' AS _source"] if named else []))
+    rows.write.format("delta").save(str(tmp_path / "foreign"))
+    source, sql = {"delta": str(tmp_path / "foreign")}, "SELECT id, 10 / h AS r FROM input"
+    plan = project({"silver.foreign": {"from": source, "sql": sql, "write": {"source": False}}})
+    run_well(spark, plan)
+    table = plan.table("silver.foreign")
+    assert table is not None
+    assert Counter(row["id"] for row in rows_at(table.uri)) == Counter([0, 2, 3, 4, 5])
+    assert [row["error_reason"] for row in rows_at(table.uri + "__quarantine")] == ["transform_failed"]
+    complete(spark, plan)

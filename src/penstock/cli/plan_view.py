@@ -83,6 +83,7 @@ def _table(table: TablePlan, settings: Sequence[Setting], fits: str | None, kept
             *_source(table.source),
             *(("inferred" if index == 0 else "", line) for index, line in enumerate(kept)),
             *(_stages(_written(table), table.write) if table.stages else ()),
+            *([("rejected", "rows go to its quarantine, with the reason")] if table.may_reject else []),
             *(_aggregate(table.aggregate) if table.aggregate else ()),
             *(_stream(table.stream) if table.stream else ()),
             *(target_facts(table.sink) if table.sink else ()),
@@ -167,8 +168,6 @@ def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
     if stages.audit:
         who = f", by {stages.audit.who}" if stages.audit.who else ""
         yield "audit", f"a row per change of {', '.join(stages.audit.keys)}{who}, with what was before and after"
-    if stages.may_reject:
-        yield "rejected", "rows go to its quarantine, with the reason"
     layout = [f"partitioned by {', '.join(write.partition_by)}"] if write.partition_by else []
     layout += [f"clustered by {', '.join(write.cluster_by)}"] if write.cluster_by else []
     yield (

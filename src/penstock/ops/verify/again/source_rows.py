@@ -16,6 +16,7 @@ from penstock.engine.files.listing import list_files
 from penstock.engine.files.reader import FilesReader
 from penstock.engine.forget.suppression import Suppression
 from penstock.engine.grow import GrownSchema, grows, stages_for
+from penstock.engine.isolation.places import Places
 from penstock.engine.kafka.admin import Admin
 from penstock.engine.kafka.reader import KafkaReader
 from penstock.engine.lookups import Lookups
@@ -166,10 +167,18 @@ def _without_failed(around: Around, rows: DataFrame) -> DataFrame:
     elif table.input.coordinates == "carried" and SOURCE in rows.columns:
         return rows.join(failed.select(SOURCE), SOURCE, "left_anti")
     else:
-        return rows
+        return _without_contents(around, rows, failed.count())
     gone = failed.selectExpr(*(f"{SOURCE}.{name} AS __{name}" for name in names))
     same = [rows[column] == gone[f"__{name}"] for name, column in names.items()]
     return rows.join(gone, same, "left_anti")
+
+
+def _without_contents(around: Around, rows: DataFrame, failed: int) -> DataFrame:
+    """Rows without coordinates are known by their content, which the entries of their batches have. Some of them may
+    have been redriven since: then those that are left cannot be told, and the comparison says what it stopped at."""
+    log = DeltaLog(around.store, around.table.uri, around.table.name)
+    aside = {place for commit in log.backwards() if commit.entry is not None for place in commit.entry.pins.aside}
+    return Places(around.table).without(rows, sorted(aside)) if len(aside) == failed else rows
 
 
 def changed_upstream(around: Around) -> list[str]:
