@@ -27,7 +27,7 @@ ORDER = f"named_struct('s', {SEQUENCE}, 'p', {SOURCE})"
 
 
 KEPT = 100
-"""So many truncates a history remembers."""
+"""The number of truncates that a history remembers."""
 
 
 def truncates(schema: StructType, horizon: str | None) -> str:
