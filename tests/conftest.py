@@ -152,6 +152,13 @@ def make_plan(folder: Path, bootstrap: str, tables: dict[str, Any], **top: Any) 
 
 
 @pytest.fixture(autouse=True)
+def _quick_tries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables whose failure a test provokes are tried again a tenth of a second later, then two, then four."""
+    if "integration" in request.path.parts:
+        monkeypatch.setattr("penstock.runtime.delay.FIRST", 0.1)
+
+
+@pytest.fixture(autouse=True)
 def _no_surprises_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("KAFKA_")]:
         monkeypatch.delenv(name)

@@ -90,6 +90,7 @@ def test_a_password_lands_the_records_and_is_found_nowhere(guarded: tuple[Broker
     assert not [path for path in files if any(mark.encode() in path.read_bytes() for mark in marks)]
 
 
+@pytest.mark.deep
 def test_a_wrong_password_is_a_clear_refusal_without_the_password(guarded: tuple[Broker, str], tmp_path: Path) -> None:
     _, bootstrap = guarded
     (tmp_path / "penstock.yml").write_text(PROJECT.format(bootstrap=bootstrap))

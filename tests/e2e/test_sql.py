@@ -100,6 +100,7 @@ def terminal(project: Path) -> Iterator[Terminal]:
     made.close()
 
 
+@pytest.mark.deep
 def test_a_shell_answers_one_query_after_the_other_and_survives_what_goes_wrong(
     terminal: Terminal, project: Path
 ) -> None:

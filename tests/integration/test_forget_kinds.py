@@ -134,6 +134,7 @@ def test_somebody_is_forgotten_in_every_kind_of_table(spark: SparkSession, town:
     assert forget(spark, plan, gone).proven
 
 
+@pytest.mark.deep
 def test_what_an_earlier_table_of_the_name_left_beside_it_is_erased_too(
     spark: SparkSession, broker: Any, topic: Any, tmp_path: Path
 ) -> None:

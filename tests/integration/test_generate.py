@@ -111,6 +111,7 @@ def test_no_broker_is_said_with_what_to_start(monkeypatch: pytest.MonkeyPatch) -
     assert "penstock kafka start" in (error.value.hint or "")
 
 
+@pytest.mark.deep
 def test_a_broker_that_dies_gives_the_number_of_events_that_were_not_acknowledged(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def test_as_many_records_as_allowed_are_set_aside_and_one_more_stops_the_table_w
         assert isinstance(cause, Terminal) and "[DIVIDE_BY_ZERO]" in cause.message and "10 / h" in cause.message
 
 
+@pytest.mark.deep
 def test_records_that_fail_only_together_stop_the_table_with_the_smallest_range(
     spark: SparkSession, folder: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.integration.runs import produce, rows, run_well
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 PEOPLE = 60
 
 
+@pytest.mark.deep
 def test_run_once_fills_a_lookup_before_the_table_that_looks_up_in_it(
     spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:

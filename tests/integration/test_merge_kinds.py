@@ -143,7 +143,8 @@ def until_truncated(sent: Iterable[tuple[str, int, int | None, str | None]]) -> 
     return found
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (2, 3))])
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_of_several_truncates_the_first_after_it_ends_a_version_however_late_either_comes(
     seed: int, spark: SparkSession, broker: Broker, topic: Callable[..., str], project: Callable[..., Plan]
 ) -> None:

@@ -397,6 +397,7 @@ def test_without_locks_a_runner_that_was_replaced_writes_no_tombstone(
     assert _tombstones(plan, "silver.c") == []
 
 
+@pytest.mark.deep
 def test_a_history_that_follows_changes_takes_deletes_in_more_than_one_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:

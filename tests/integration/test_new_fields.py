@@ -116,6 +116,7 @@ def test_without_new_fields_a_batch_is_read_once(
     assert set(rows(plan, TABLE)[0]) == {"id", "a", "in", "_rescued", "_source"}
 
 
+@pytest.mark.deep
 def test_a_redriven_record_brings_its_new_fields_as_one_of_a_batch_does(
     spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:
@@ -255,6 +256,7 @@ def test_a_name_that_the_transform_makes_is_kept_aside(
     assert found(plan, "twice", "fine", "_rescued") == {1: (2, None, None), 2: (4, 1, '{"twice":"mine"}')}
 
 
+@pytest.mark.deep
 def test_behind_a_transform_only_rows_of_records_with_empty_new_fields_are_excused(
     spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:

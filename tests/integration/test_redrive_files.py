@@ -89,7 +89,8 @@ def test_a_line_with_a_field_that_is_no_column_does_not_keep_others_from_landing
     assert [one.verdict for one in reports] == ["complete"], reports
 
 
-@pytest.mark.parametrize("new_fields", ["add", pytest.param("rescue", marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("new_fields", ["add", "rescue"])
 def test_a_redriven_line_brings_its_new_fields_as_a_line_of_a_batch_does(
     new_fields: str, spark: SparkSession, tmp_path: Path
 ) -> None:

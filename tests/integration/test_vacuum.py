@@ -92,6 +92,7 @@ def test_tables_that_were_stopped_go_on_after_a_vacuum_that_asked_for_no_retenti
     assert f"{gone.files} files deleted, removed before" in (said["vacuum"] or "")
 
 
+@pytest.mark.deep
 def test_without_any_retention_all_goes_at_once_that_nobody_needs_while_a_batch_waits(
     spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:

@@ -188,6 +188,7 @@ def test_a_closed_window_is_not_what_the_source_is_now(shop: Shop) -> None:
     ]
 
 
+@pytest.mark.deep
 def test_tombstones_of_a_copy_are_compared_with_the_deletes_that_it_follows(shop: Shop) -> None:
     check = shop.reports(["silver.copy"])["silver.copy"].checks[1]
     assert (check.name, check.outcome, check.compared) == ("tombstones", "same", 1)

@@ -94,6 +94,7 @@ def test_what_is_read_twice_and_left_out_as_a_duplicate_is_not_missing(
         reset(silver, "ledger")  # what the last batch counted is not lost by it
 
 
+@pytest.mark.deep
 def test_a_row_that_vanished_is_told(spark: SparkSession, broker: Any, layers: tuple[Plan, str]) -> None:
     plan, topic = layers
     send(broker, topic, 60)

@@ -83,6 +83,7 @@ def complete(spark: SparkSession, plan: Plan) -> None:
     assert {one.verdict for one in reports} == {"complete"}, said
 
 
+@pytest.mark.deep
 def test_a_copy_isolates_rows_on_which_its_condition_raises_and_a_redrive_brings_them_back(
     spark: SparkSession, shop: Callable[..., Plan]
 ) -> None:
@@ -189,7 +190,14 @@ def given(*heights: int) -> list[dict[str, Any]]:
     return [{"id": number, "h": height} for number, height in enumerate(heights)]
 
 
-@pytest.mark.parametrize("name", ["copy.t", "silver.staged", "silver.sql", "silver.merged"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "copy.t",
+        "silver.staged",
+        *(pytest.param(one, marks=pytest.mark.deep) for one in ("silver.sql", "silver.merged")),
+    ],
+)
 def test_as_many_rows_as_allowed_are_isolated_and_one_more_stops_the_table_with_the_first(
     spark: SparkSession, folder: Path, name: str
 ) -> None:

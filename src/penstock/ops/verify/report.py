@@ -160,7 +160,9 @@ def summary(report: Report) -> str:
 def covered(report: Report) -> str:
     """What of the source is in the table, as far as that was proven."""
     if report.conserved is not None:
-        return ", ".join([report.conserved.said, *map(_proved, _same(report))])
+        uncounted = report.conserved.uncounted
+        counts = f"{uncounted:,} of its batches without counts" if uncounted else report.conserved.said
+        return ", ".join([counts, *map(_proved, _same(report))])
     if report.chain is not None and not report.partitions:
         batches = report.chain.batches
         chain = f"{batches:,} batch{'' if batches == 1 else 'es'} in an unbroken chain"
