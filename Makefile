@@ -20,7 +20,7 @@ demo: setup ## orders from Kafka through bronze, silver and gold, live, and the 
 test: setup ## every test
 	@$(BIN)/pytest $(PARALLEL) $(ARGS)
 
-deep: setup ## more tests of the same things, half an hour
+deep: setup ## more tests of the same things; takes hours
 	@$(BIN)/pytest $(PARALLEL) -m deep $(ARGS)
 
 check: setup ## format, lint, types, layers: seconds

@@ -15,6 +15,7 @@ from tests.integration.runs import (
     checkpoint,
     commits,
     coordinates,
+    make_plan,
     produce,
     quarantine_dies_once,
     rows,
@@ -27,6 +28,7 @@ from tests.integration.runs import (
 from penstock.engine.store import LocalStore
 from penstock.ops.verify.table import verify
 from penstock.plan.stages import Expectation
+from penstock.testing import table_under_test
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -228,3 +230,13 @@ def test_a_changed_definition_between_the_two_commits_loses_nothing(
     assert max(Counter(found).values()) == 1, "none is in both, none twice"
     dropped = {place for place, value in shop.sent.items() if value.endswith("}") and not json.loads(value)["id"] % 7}
     assert set(shop.sent) - set(found) <= dropped
+
+
+def test_a_struct_that_is_made_of_literals_may_be_null(spark: SparkSession, tmp_path: Path) -> None:
+    made = "IF(id % 2 = 0, named_struct('a', 1, 'l', array(named_struct('b', id, 'c', 1))), NULL)"
+    sql = f"SELECT id, {made} AS s, _source FROM input"
+    silver = {"from": {"kafka": "t"}, "decode": {"json": "value", "schema": "id BIGINT"}, "sql": sql}
+    make_plan(tmp_path, "127.0.0.1:1", {"silver.t": silver})
+    with table_under_test(tmp_path, "silver.t", spark=spark) as table:
+        written = table.run([{"value": {"id": number}} for number in range(2)]).written
+    assert written == [{"id": 0, "s": {"a": 1, "l": [{"b": 0, "c": 1}]}}, {"id": 1, "s": None}]
