@@ -235,12 +235,11 @@ def test_a_copy_of_a_foreign_table_keeps_its_columns_even_one_that_is_called_sou
     complete(spark, plan)
 
 
-@pytest.mark.parametrize("named", [False, pytest.param(True, marks=pytest.mark.deep)])
 def test_rows_of_a_foreign_table_that_a_transform_raises_on_are_left_out_of_the_proof(
-    spark: SparkSession, project: Callable[..., Plan], tmp_path: Path, named: bool
+    spark: SparkSession, project: Callable[..., Plan], tmp_path: Path
 ) -> None:
-    """They have no coordinates. `named`: a column of the table is called as coordinates are."""
-    rows = spark.range(6).selectExpr("id", "id - 1 AS h", *(["'mine' AS _source"] if named else []))
+    """They have no coordinates."""
+    rows = spark.range(6).selectExpr("id", "id - 1 AS h")
     rows.write.format("delta").save(str(tmp_path / "foreign"))
     source, sql = {"delta": str(tmp_path / "foreign")}, "SELECT id, 10 / h AS r FROM input"
     plan = project({"silver.foreign": {"from": source, "sql": sql, "write": {"source": False}}})
@@ -250,3 +249,11 @@ def test_rows_of_a_foreign_table_that_a_transform_raises_on_are_left_out_of_the_
     assert Counter(row["id"] for row in rows_at(table.uri)) == Counter([0, 2, 3, 4, 5])
     assert [row["error_reason"] for row in rows_at(table.uri + "__quarantine")] == ["transform_failed"]
     complete(spark, plan)
+
+
+def test_a_foreign_table_with_a_column_that_is_called_source_is_refused_by_a_table_with_stages(
+    spark: SparkSession, project: Callable[..., Plan], tmp_path: Path
+) -> None:
+    spark.range(2).selectExpr("id", "'mine' AS _Source").write.format("delta").save(str(tmp_path / "foreign"))
+    plan = project({"silver.t": {"from": {"delta": str(tmp_path / "foreign")}, "sql": "SELECT * FROM input"}})
+    assert "has a column _source" in run(spark, plan).errors["silver.t"].message

@@ -224,7 +224,14 @@ class StagedTable:
     def _records(self, batch: DataFrame, pins: Pins) -> DataFrame:
         table = self._table
         records = bronze.rows(batch, table, pins) if isinstance(table.source, KafkaSource) else batch
-        if table.stages is None and table.input.coordinates == "file":  # what it copies may have such a column
+        if table.input.coordinates == "file" and SOURCE in map(str.casefold, records.columns):
+            if table.stages is not None:
+                raise Terminal(
+                    f"its source has a column {SOURCE}: Penstock keeps under that name where a row came from",
+                    where=table.name,
+                    hint="rename the column in the table that is read, or read a copy of it without that column; a table "
+                    "of the project that has nothing but `from` keeps it",
+                )
             records = records.withColumnRenamed(SOURCE, _COPIED)
         return with_source(records, table.input)
 
