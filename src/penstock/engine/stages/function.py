@@ -229,8 +229,8 @@ class StagedTable:
                 raise Terminal(
                     f"its source has a column {SOURCE}: Penstock keeps under that name where a row came from",
                     where=table.name,
-                    hint="rename the column in the table that is read, or read a copy of it without that column; a table "
-                    "of the project that has nothing but `from` keeps it",
+                    hint="rename the column in the table that is read, or read a copy of it without that column; a "
+                    "table of the project that has nothing but `from` keeps it",
                 )
             records = records.withColumnRenamed(SOURCE, _COPIED)
         return with_source(records, table.input)
