@@ -47,7 +47,7 @@ class SourceRows:
     """Why rows may rightly be others than these."""
     reshaped: DataFrame | None = None
     """The coordinates of records whose rows alone may rightly be others: they hold an empty field that was no column
-    when they were read, and the transform is given the columns of now."""
+    when they were read, and the transform is given the current columns."""
 
 
 def source_rows(around: Around, content: Content) -> SourceRows:
