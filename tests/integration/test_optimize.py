@@ -18,7 +18,7 @@ from tests.integration.test_without_locks import by_uri
 
 from penstock.engine.protocol.locks import ProcessLock, lock_path
 from penstock.engine.store import HadoopStore, LocalStore
-from penstock.engine.upkeep import worth
+from penstock.engine.upkeep import worth as optimize_steps
 from penstock.engine.upkeep.memory import read_memory, write_memory
 from penstock.engine.upkeep.session import shared_log
 from penstock.engine.upkeep.turns import alone, held_still
@@ -167,7 +167,7 @@ def test_a_runner_looks_after_its_tables_between_their_batches(
     }
     plan = replace(project(tables), maintenance=MaintenancePlan(optimize_seconds=1.0, vacuum_seconds=2.0))
     monkeypatch.setattr(upkeep, "REST", 0.1)
-    monkeypatch.setattr(worth, "FEWEST", 2)
+    monkeypatch.setattr(optimize_steps, "FEWEST", 2)
     failed: list[str] = []
 
     def care(work: Any, *given: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,8 @@ def parse_topic(text: str) -> NewTopicRequest:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> bool:
-    """False if there is one already (which is left as it is)."""
+    """False if there is one already (which is left as it is). Returns when the broker's own metadata has the topic: it
+    follows the controller, which answers a little earlier."""
     request = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
     client = _client(bootstrap)  # Held until the answer: a client that is collected takes its requests along.
     try:
@@ -52,6 +54,9 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping
         if cause.code() in (KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_PARTITIONS, KafkaError.INVALID_CONFIG):
             raise UsageError(f"the topic {name} was refused: {cause.str()}") from None
         raise _away(bootstrap, cause.str()) from None
+    until = time.monotonic() + TIMEOUT
+    while name not in client.list_topics(timeout=TIMEOUT).topics and time.monotonic() < until:
+        time.sleep(0.02)
     return True
 
 

@@ -55,15 +55,15 @@ def table_rows(spark: SparkSession, rows: Iterable[Mapping[str, Any]], schema: S
 
 def _values(row: Mapping[str, Any], schema: StructType, number: int) -> Iterator[Any]:
     _refuse_unknown(row, schema.names)
-    for field in schema.fields:
-        name = field.name
+    for column in schema.fields:
+        name = column.name
         if name in row:
             value = row[name]
-            text = isinstance(field.dataType, StringType) and isinstance(value, dict | list)
-            binary = isinstance(field.dataType, BinaryType) and value is not None
+            text = isinstance(column.dataType, StringType) and isinstance(value, dict | list)
+            binary = isinstance(column.dataType, BinaryType) and value is not None
             yield json.dumps(value) if text else _bytes(value) if binary else value
         elif name == SOURCE:
-            yield _source(cast(StructType, field.dataType), number)
+            yield _source(cast(StructType, column.dataType), number)
         elif name in ("offset", ROW):
             yield number
         elif name == FILE:

@@ -57,9 +57,8 @@ class Merging:
         self._dead: DataFrame | None = None
         """Tombstones of a replay: they are written when its rows are committed."""
         self._table, self._plan = table, table.write.merge
-        self._history = scd1 if self._plan.history == "scd1" else scd2
-        if self._plan.snapshot is not None:
-            self._history = scd2  # one row per key and extract
+        newest_only = self._plan.history == "scd1" and self._plan.snapshot is None  # else a row per key and extract
+        self._ranked = scd1.ranked if newest_only else scd2.ranked
         self._kept: list[DataFrame] = []
 
     def write(self, rows: DataFrame, entry: Entry, into: Into, *, files: int, rejects: Callable[[], int]) -> None:
@@ -77,7 +76,7 @@ class Merging:
                 found = beyond(found, entry.horizon)
             if files == 1:  # one task: the changes of a key are together without a shuffle
                 found = found.coalesce(1)
-            ranked = self._keep(self._history.ranked(found, self._plan.keys))
+            ranked = self._keep(self._ranked(found, self._plan.keys))
             about = _about(ranked, self._plan.keys, entry.horizon if self._plan.snapshot is None else None)
             newest, few = (
                 self._decisive(ranked),
@@ -173,7 +172,7 @@ class Merging:
 
     def _again(self, changes: DataFrame) -> DataFrame:
         """Ranked once more, with what was added."""
-        return self._decisive(self._history.ranked(changes.withColumn(ALL, F.lit(False)), self._plan.keys))
+        return self._decisive(self._ranked(changes.withColumn(ALL, F.lit(False)), self._plan.keys))
 
     def _extracted(
         self,

@@ -103,8 +103,8 @@ def stand_upstream(look: Look) -> None:
     report.places, unread = [], []
     report.began = began_in_table(table.source, look.began)
     report.doubts += [report.began.doubt] if report.began.doubt else []
-    for name, position in zip(names, entry.after, strict=False):
-        source, at = by_name.get(name, table.source), parse(position)
+    for name, after in zip(names, entry.after, strict=False):
+        source, at = by_name.get(name, table.source), parse(after)
         log = RecentLog(store_of(source, look.store), source.uri, name)
         versions = log.versions()
         read_up_to = at.version - 1 if at.snapshot and at.index < 0 else at.read_up_to
