@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from penstock.engine.delta import version
+from penstock.engine.delta.version import parse as parse_version
 from penstock.engine.delta.upstream_change import changes_read_past
 from penstock.engine.files.unread import unread
 from penstock.engine.protocol.entry import named_streams
@@ -174,7 +174,7 @@ def _landed(status: Status, tail: Tail) -> Status:
 
 def _after_changes(places: tuple[Place, ...], tail: Tail) -> tuple[Place, ...]:
     """The changes of a version are read all at once, so a position within one is at its end."""
-    at = [version.parse(position) for position in tail.entry.after]
+    at = [parse_version(position) for position in tail.entry.after]
     return tuple(
         place if one.whole or one.snapshot else replace(place, position=one.version + 1)
         for place, one in zip(places, at, strict=True)

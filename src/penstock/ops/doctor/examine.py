@@ -11,7 +11,8 @@ from penstock.engine.store import Store
 from penstock.engine.stores import open_store
 from penstock.errors import PenstockError
 from penstock.ops.broker import Question, question
-from penstock.ops.doctor import cluster, machine
+from penstock.ops.doctor import cluster as clusters
+from penstock.ops.doctor import machine
 from penstock.ops.doctor.check import About, Check
 from penstock.ops.doctor.checkpoints import leftovers
 from penstock.ops.doctor.clock import Newest, skew
@@ -39,7 +40,7 @@ def examine(project: Project, plan: Plan, tables: Sequence[TablePlan], say: Say 
     if isinstance(store, Check):
         return [*found, store, *_machine(plan, ())]
     found.append(About("lake.readable").ok(plan.lake))
-    context = Context(plan, store, now_ms, cluster.TIMEOUT)
+    context = Context(plan, store, now_ms, clusters.TIMEOUT)
     say(f"the logs of {len(tables)} tables")
     with ThreadPoolExecutor(1 if plan.local else 2 * _AT_ONCE) as threads:
         seen = list(threads.map(lambda table: see(plan, table, store, now_ms), tables))
@@ -92,7 +93,7 @@ def _ask(seen: Sequence[Seen], say: Say) -> dict[Question, Asked]:
     say(f"asking Kafka at {', '.join(sorted({source.cluster.bootstrap for source in sources.values()}))}")
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         answered = threads.map(
-            lambda key: ask_cluster(sources[key], topics[key], patterns[key], timeout=cluster.TIMEOUT), sources
+            lambda key: ask_cluster(sources[key], topics[key], patterns[key], timeout=clusters.TIMEOUT), sources
         )
         return dict(zip(sources, answered, strict=True))
 

@@ -9,7 +9,8 @@ from penstock.engine.protocol.ledger import read_tail
 from penstock.engine.store import Store
 from penstock.errors import PenstockError
 from penstock.ops.broker import places
-from penstock.ops.doctor import checkpoints, files, pace, rejected, symptoms, topics
+from penstock.ops.doctor import checkpoints, files, rejected, symptoms, topics
+from penstock.ops.doctor import pace as pace_checks
 from penstock.ops.doctor.backlog import Backlog, kafka_backlog
 from penstock.ops.doctor.check import About, Check
 from penstock.ops.doctor.cluster import Asked, touched
@@ -158,11 +159,11 @@ def _pace(seen: Seen, backlog: Backlog, context: Context) -> Iterator[Check]:
         most = f"max_bytes: {source.max_bytes}"
     elif isinstance(source, DeltaSource) and not isinstance(source, FilesSource):
         most = f"max_files: {source.max_files or 1000}"
-    runner = pace.Runner(table.name, table.trigger, seen.status.state in ALIVE, most)
+    runner = pace_checks.Runner(table.name, table.trigger, seen.status.state in ALIVE, most)
     if seen.lately.batches:
-        yield pace.batches(runner, seen.lately)
-    yield from pace.sla(runner, backlog, context.now_ms)
-    yield pace.behind(runner, backlog)
+        yield pace_checks.batches(runner, seen.lately)
+    yield from pace_checks.sla(runner, backlog, context.now_ms)
+    yield pace_checks.behind(runner, backlog)
 
 
 def _lies(seen: Seen) -> Iterator[Check]:
