@@ -3,7 +3,8 @@ from pyspark.sql import functions as F
 
 
 def labelled(orders: DataFrame, names: DataFrame) -> DataFrame:
-    return orders.join(F.broadcast(names), orders.k == names.key, "left").drop("key")
+    labels = names.select("key", "label")
+    return orders.join(F.broadcast(labels), orders.k == labels.key, "left").drop("key")
 
 
 def sessions(orders: DataFrame) -> DataFrame:
