@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-from penstock.engine.java import find_java
+from penstock.spark.java import find_java
 
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "confluent-kafka")
 

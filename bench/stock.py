@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from penstock.engine.jars import own_jar, spark_jars
+from penstock.spark.jars import own_jar, spark_jars
 
 _NEEDED = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

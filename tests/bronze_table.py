@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.engine.protocol import position
-from penstock.engine.protocol.entry import Counts, Entry, Pins, dump
+from penstock.ledger import position
+from penstock.ledger.entry import Counts, Entry, Pins, dump
 from penstock.plan.model import Cluster, KafkaSource, Plan, Starting, TablePlan, Trigger
 from penstock.spec.columns import CANONICAL
 

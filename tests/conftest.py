@@ -105,7 +105,7 @@ def search() -> Iterator[Search]:
 def spark(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """A session with the settings that a project gets: in `make deep`, as in tests of the command, exactly these.
     Otherwise projections are not compiled: for a few rows that takes longer than all the rest of a task."""
-    from penstock.engine.session import spark_session
+    from penstock.spark.session import spark_session
 
     folder = tmp_path_factory.mktemp("session")
     conf = {} if request.config.option.markexpr == "deep" else QUICK
@@ -155,7 +155,7 @@ def make_plan(folder: Path, bootstrap: str, tables: dict[str, Any], **top: Any) 
 def _quick_tries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables whose failure a test provokes are tried again a tenth of a second later, then two, then four."""
     if "integration" in request.path.parts:
-        monkeypatch.setattr("penstock.runtime.delay.FIRST", 0.1)
+        monkeypatch.setattr("penstock.runtime.context.FIRST", 0.1)
 
 
 @pytest.fixture(autouse=True)

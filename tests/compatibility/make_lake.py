@@ -1,4 +1,4 @@
-"""Makes lake.tar.xz: the lake of the compatibility project, with the broker's data beside it, as this version writes it.
+"""Makes lake.tar.xz: the lake of the compatibility project and its broker's data, as this version writes them.
 
     python -m tests.compatibility.make_lake
 

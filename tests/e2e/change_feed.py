@@ -21,8 +21,8 @@ def change_feed(folder: Path, table: str) -> list[dict[str, Any]]:
 
 
 def _print(folder: Path, name: str) -> None:
-    from penstock.engine.session import spark_session
     from penstock.plan.build import build_plan
+    from penstock.spark.session import spark_session
     from penstock.spec.load import load_project
 
     plan = build_plan(load_project(folder))

@@ -10,10 +10,10 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from deltalake import DeltaTable, QueryBuilder
 
-from penstock.engine.delta.version import parse
-from penstock.engine.protocol.entry import Entry
-from penstock.engine.protocol.log import DeltaLog, Origin
-from penstock.engine.store import LocalStore
+from penstock.ledger.delta_log import DeltaLog, Origin
+from penstock.ledger.entry import Entry
+from penstock.ledger.position import parse_version
+from penstock.storage.stores import LocalStore
 from tests.e2e.change_feed import change_feed
 from tests.e2e.tables import place
 from tests.integration.histories import Change, latest, versions
@@ -81,7 +81,7 @@ def compare_versions(folder: Path, replica: str, source: str) -> int:
 def _whole(folder: Path, source: str, entry: Entry) -> int | None:
     """The version up to whose end a batch has read; None if it stopped within one. Delta counts the files of a version
     from 0: those of its feed, or those that were added if it has none."""
-    at = parse(entry.after[0])
+    at = parse_version(entry.after[0])
     if at.whole or at.snapshot:
         return at.read_up_to if at.whole else None
     text = (place(folder, source) / f"_delta_log/{at.version:020d}.json").read_text()

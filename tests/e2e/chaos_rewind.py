@@ -13,8 +13,8 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from penstock.engine.protocol.log import DeltaLog
-from penstock.engine.store import LocalStore
+from penstock.ledger.delta_log import DeltaLog
+from penstock.storage.stores import LocalStore
 from tests.e2e.beside import Poller
 from tests.e2e.chaos_frame import Asked, command_line, set_up
 from tests.e2e.chaos_replay import TOPIC, YML, Flow, check

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from penstock.engine.jars import cache_folder, own_jar
+from penstock.spark.jars import cache_folder, own_jar
 
 _MANY = 20
 

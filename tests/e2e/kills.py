@@ -85,7 +85,7 @@ def damage(folder: Path, table: str, how: str) -> None:
 
 def wait_for_end_of_jvm(folder: Path, table: str, patience: float = 30) -> None:
     """After Python was killed the JVM ends by itself; damage to files of a living process would be another test."""
-    from penstock.engine.protocol.locks import holder, lock_path
+    from penstock.storage.locks import holder, lock_path
 
     deadline = time.monotonic() + patience
     while holder(lock_path(str(folder / "lake/_penstock"), table, "run")) is not None:

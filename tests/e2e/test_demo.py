@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.jars import cache_folder, fetch
+from penstock.spark.jars import cache_folder, fetch
 
 
 def demo(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.dev.child import identity
+from penstock.dev.process import identity
 
 Verb = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from penstock.dev.broker import Broker
-from penstock.dev.ports import LOOPBACK, free_port
+from penstock.dev.process import LOOPBACK, free_port
 
 CANARY = "canary-7f3a9"
 USER = "lander"

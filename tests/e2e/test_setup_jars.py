@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.jars import jar_folder, listed
+from penstock.spark.jars import jar_folder, listed
 
 FETCH_SPARK = """
-from penstock.engine.jars import spark_jars
+from penstock.spark.jars import spark_jars
 from penstock.errors import PenstockError
 try:
     print(len(spark_jars()))

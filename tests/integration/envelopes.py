@@ -52,11 +52,11 @@ class Outcome:
 
 def run(spark: SparkSession, values: Iterable[Any], *, keys: list[Any] | None = None, **table: Any) -> Outcome:
     """One batch of records with these values; `table` has further keys of decode, or whole stages."""
-    from penstock.engine.protocol.entry import Pins
-    from penstock.engine.stages.function import StagedTable
+    from penstock.ledger.entry import Pins
     from penstock.plan.build import build_plan
     from penstock.spec.project import Project
-    from penstock.testing.given import records
+    from penstock.tables.pipeline import StagedTable
+    from penstock.testing.table_under_test import records
 
     stages = {name: table.pop(name) for name in ("expect", "payload") if name in table}
     decode = {"debezium": "value", "schema": SCHEMA, **table}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.integration.runs import make_plan, rows, rows_at, run_well, whole_chain
 
-from penstock.plan.files import FilesSource
+from penstock.plan.sources import FilesSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -48,11 +48,11 @@ class Followed:
 
     def error(self, plan: Plan) -> Any:
         """What ends the sink; it is not tried again."""
-        from penstock.runtime import table_run
+        from penstock.runtime import table_runner
 
         with pytest.MonkeyPatch.context() as patched:
             for name in ("TRIES_ONCE", "TRIES_UNEXPLAINED"):
-                patched.setattr(table_run, name, 1)
+                patched.setattr(table_runner, name, 1)
             return run(self.spark, plan, SINK).errors[SINK]
 
     @property
@@ -72,7 +72,7 @@ def quarantined(plan: Plan) -> list[dict[str, Any]]:
 
 def dies(monkeypatch: pytest.MonkeyPatch, what: str, *, after: bool = True) -> None:
     """The first call ends in a crash: after it did its work, or before."""
-    from penstock.engine.changes.set_aside import SetAside
+    from penstock.tables.sink import SetAside
 
     if what == "append":
         commits_die(monkeypatch, SINK, 1, after=after)
@@ -92,10 +92,9 @@ def dies(monkeypatch: pytest.MonkeyPatch, what: str, *, after: bool = True) -> N
 
 
 def reset(spark: SparkSession, plan: Plan, to: str) -> None:
-    from penstock.engine.sources import Sources
-    from penstock.engine.store import LocalStore
-    from penstock.ops.reset.carry_out import carry_out
-    from penstock.ops.reset.plan import plan_reset
+    from penstock.operations.reset import carry_out, plan_reset
+    from penstock.storage.stores import LocalStore
+    from penstock.tables.sources import Sources
 
     table = sink_of(plan)
     made = plan_reset(table, LocalStore(), to)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 from tests.integration.runs import log, make_plan, run_well
 
-from penstock.engine.protocol.entry import dump
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.again.run import check_in, to_check
-from penstock.ops.verify.report import Report, document
-from penstock.ops.verify.table import verify
+from penstock.ledger.entry import dump
+from penstock.storage.stores import LocalStore
+from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.report import Report, report_document
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,7 +110,7 @@ class Lake:
         found = verify(chosen, LocalStore(), known=plan.tables)
         check_in(self.spark, plan, to_check(chosen, found, deep=deep), LocalStore(), deep=deep)
         for one in found:
-            document(one)
+            report_document(one)
         return {one.table: one for one in found}
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tests.integration.runs import make_plan, run
 
-from penstock.engine.store import LocalStore
 from penstock.errors import Terminal
+from penstock.storage.stores import LocalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.ops.forget.model import Done
+    from penstock.erasure.forget import Done
     from penstock.plan.model import Plan
 
 ANN, BOB, EVE = "ann@example.org", "bob@example.org", "eve@example.org"
@@ -96,11 +96,11 @@ class Shop:
 
 def forget(spark: SparkSession, plan: Plan, *values: str, runs: bool = True, not_names: tuple[str, ...] = ()) -> Done:
     """As the command does it; without `runs` it cannot bring readers on."""
-    from penstock.engine.forget.list import SuppressionList
-    from penstock.engine.forget.matching import Wanted
-    from penstock.ops.forget.asked import Name
-    from penstock.ops.forget.carry_out import Forgetting
+    from penstock.erasure.forget import Forgetting
+    from penstock.erasure.request import Name
     from penstock.runtime.causes import explain
+    from penstock.tables.subject_columns import Wanted
+    from penstock.tables.suppression_list import SuppressionList
 
     assert plan.forget is not None
     store = LocalStore()

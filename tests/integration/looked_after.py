@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.engine.store import LocalStore
-from penstock.engine.upkeep.places import places
-from penstock.engine.upkeep.turns import alone, held_still
-from penstock.engine.upkeep.vacuuming import would_go
-from penstock.ops.optimize.carry_out import optimize as carry_out_optimize
-from penstock.ops.vacuum.carry_out import vacuum as carry_out_vacuum
-from penstock.ops.vacuum.needs import needs, still_needed
+from penstock.maintenance.optimize import optimize as carry_out_optimize
+from penstock.maintenance.retention import needs, still_needed
+from penstock.maintenance.tables import alone, held_still, places
+from penstock.maintenance.vacuum import vacuum as carry_out_vacuum
+from penstock.maintenance.vacuum import would_go
+from penstock.storage.stores import LocalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.ops.optimize.carry_out import Optimized
-    from penstock.ops.vacuum.carry_out import Vacuumed
+    from penstock.maintenance.optimize import Optimized
+    from penstock.maintenance.vacuum import Vacuumed
     from penstock.plan.model import Plan, TablePlan
 
 

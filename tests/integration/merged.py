@@ -13,8 +13,8 @@ from tests.integration.runs import log, make_plan, rows_at
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.engine.merge.merging import Merging
     from penstock.plan.model import TablePlan
+    from penstock.tables.merge.merge import Merging
 
 _TYPES = f"{SCHEMA}, _source STRUCT<topic: STRING, partition: INT, offset: BIGINT>"
 MERGE = {"sequence": "seq", "delete_when": "op = 'd'", "columns": {"except": ["op"]}}
@@ -43,8 +43,8 @@ class Merged:
     """`select` are the columns of a change; `_source` is added."""
 
     def __init__(self, spark: SparkSession, table: TablePlan, select: Sequence[str]) -> None:
-        from penstock.engine.merge.merging import table_schema
-        from penstock.engine.protocol.genesis import genesis
+        from penstock.ledger.create import genesis
+        from penstock.tables.merge.merge import table_schema
 
         self._spark, self.table, self.select = spark, table, list(select)
         self._entry = genesis(
@@ -65,9 +65,9 @@ class Merged:
         self.sent: list[Change] = []
 
     def _opened(self) -> Merging:
-        from penstock.engine.merge.merging import Merging, table_schema
-        from penstock.engine.merge.tombstone_table import TombstoneTable
-        from penstock.engine.store import LocalStore
+        from penstock.storage.stores import LocalStore
+        from penstock.tables.merge.merge import Merging, table_schema
+        from penstock.tables.merge.tombstones import TombstoneTable
 
         self.tombstones = TombstoneTable(self._spark, LocalStore(), self.table, idempotent=False)
         self.tombstones.create(self._entry, table_schema(self.table, self._rows([])))
@@ -90,7 +90,7 @@ class Merged:
 
     def frame(self, rows: DataFrame) -> None:
         """One batch of rows that have all the columns already."""
-        from penstock.engine.protocol.into import Table
+        from penstock.ledger.write_target import Table
 
         self._entry = replace(self._entry, kind="batch", batch=self._entry.batch + 1)
         session = rows.sparkSession
@@ -102,8 +102,8 @@ class Merged:
 
     def evolved(self, table: TablePlan, select: Sequence[str]) -> None:
         """The same table under another definition."""
-        from penstock.engine.merge.merging import table_schema
-        from penstock.engine.schema import settle_columns
+        from penstock.tables.columns import settle_columns
+        from penstock.tables.merge.merge import table_schema
 
         self.table, self.select = table, list(select)
         self._merging = self._opened()

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tests.integration.runs import rows_at
 
-from penstock.engine.store import LocalStore
+from penstock.storage.stores import LocalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.engine.replay.fill import Work
     from penstock.plan.model import Plan
+    from penstock.tables.session import Work
 
 OF_THE_BATCH = ("generation", "batch", "error_timestamp", "definition", "ingestion_timestamp", "_deleted_at")
 """Columns that say when, and in which batch, a row was written."""
@@ -22,9 +22,9 @@ OF_THE_BATCH = ("generation", "batch", "error_timestamp", "definition", "ingesti
 
 def work_on(spark: SparkSession, plan: Plan, name: str, *, remote: bool = False) -> Work:
     """`remote`: as on a store that has none of our locks."""
-    from penstock.engine.protocol.locks import JvmLock, Lock, NoLock, lock_path
-    from penstock.engine.replay.fill import Work
-    from penstock.engine.sources import Sources
+    from penstock.storage.locks import JvmLock, Lock, NoLock, lock_path
+    from penstock.tables.session import Work
+    from penstock.tables.sources import Sources
 
     table = plan.table(name)
     assert table is not None
@@ -34,7 +34,7 @@ def work_on(spark: SparkSession, plan: Plan, name: str, *, remote: bool = False)
 
 
 def replayed(spark: SparkSession, plan: Plan, name: str, at: int | None = None, *, remote: bool = False) -> Any:
-    from penstock.engine.replay.resume import replay
+    from penstock.operations.replay import replay
 
     work = work_on(spark, plan, name, remote=remote)
     try:

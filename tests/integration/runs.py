@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine.protocol.entry import Entry
-from penstock.engine.protocol.log import Commit, DeltaLog, Origin
-from penstock.engine.protocol.position import same
-from penstock.engine.store import LocalStore
 from penstock.errors import PenstockError
+from penstock.ledger.delta_log import Commit, DeltaLog, Origin
+from penstock.ledger.entry import Entry
+from penstock.ledger.position import same
+from penstock.storage.stores import LocalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.engine.protocol.write import Written
+    from penstock.ledger.writer import Written
     from penstock.plan.model import Plan, TablePlan
-    from penstock.runtime.listener import Outcome
+    from penstock.runtime.context import Outcome
 
 TABLE = "bronze.t"
 Coordinates = Counter[tuple[str, int, int]]
@@ -58,7 +58,8 @@ class Heard:
 
 def run(spark: SparkSession, plan: Plan, *names: str) -> Heard:
     """`penstock run --once` of the named tables, or all; a failure is in the answer."""
-    from penstock.runtime.runner import choose, run_in
+    from penstock.plan.build import choose
+    from penstock.runtime.runner import run_in
 
     heard = Heard()
     run_in(spark, plan, choose(plan, names), heard, once=True)
@@ -86,10 +87,10 @@ def refusal(spark: SparkSession, plan: Plan, kind: type[PenstockError]) -> Penst
 @contextmanager
 def running(spark: SparkSession, plan: Plan, name: str = TABLE) -> Iterator[Heard]:
     """`penstock run` of one table beside the test, with the table's own trigger; stopped cleanly on the way out."""
-    from penstock.engine.sources import Sources
+    from penstock.runtime.context import Surroundings
     from penstock.runtime.runner import open_store
-    from penstock.runtime.surroundings import Surroundings
-    from penstock.runtime.table_run import TableRun
+    from penstock.runtime.table_runner import TableRun
+    from penstock.tables.sources import Sources
 
     table = plan.table(name)
     assert table is not None
@@ -239,7 +240,7 @@ def make_plan(folder: Path, bootstrap: str, tables: dict[str, Any]) -> Plan:
 
 def quarantine_dies_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first write of rejected rows is cut off, after the good ones are in the table; the next ones go well."""
-    from penstock.engine.quarantine import Quarantine
+    from penstock.tables.quarantine import Quarantine
 
     whole, times = Quarantine.add, []
 
@@ -274,7 +275,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: 
 def commits_die(monkeypatch: pytest.MonkeyPatch, table: str, *numbers: int, after: bool = False) -> None:
     """The commits of a table's rows that have these numbers, from 1 on, end in a crash: before they are made, or
     after."""
-    from penstock.engine.protocol.into import Table
+    from penstock.ledger.write_target import Table
 
     begun: list[int] = []
     for name, does in (("append", Table.append), ("overwrite", Table.overwrite)):

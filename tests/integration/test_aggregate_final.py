@@ -81,7 +81,7 @@ def test_a_window_appears_once_when_it_is_closed(clock: Clock) -> None:
 
 
 def test_a_crash_or_a_lost_checkpoint_closes_no_window_twice(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.engine.quarantine import Quarantine
+    from penstock.tables.quarantine import Quarantine
 
     clock.send(5, 100)
     clock.run()

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from penstock.dev.broker import Broker
-from penstock.dev.child import identity
-from penstock.dev.topics import TopicCount, count_topics
+from penstock.dev.broker import Broker, TopicCount, count_topics
+from penstock.dev.process import identity
 from penstock.errors import SetupError
 
 QUIET = {"log_level": 0}

@@ -12,9 +12,9 @@ import pytest
 from tests.integration.replays import replayed, work_on
 from tests.integration.runs import TABLE, produce, rows_at, run_well, whole_chain
 
-from penstock.engine.store import LocalStore
 from penstock.errors import Conflict, Fenced
-from penstock.ops.verify.table import verify
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ def number_taken(spark: SparkSession, place: str, application: str, number: int)
 
 
 def redriven(spark: SparkSession, plan: Plan, name: str) -> Any:
-    from penstock.engine.redrive.redrive import redrive
+    from penstock.operations.redrive import redrive
 
     return redrive(work_on(spark, plan, name, remote=True), None)
 
@@ -89,7 +89,7 @@ def test_a_redrive_lands_its_rows_though_the_clock_of_the_last_one_was_ahead(
     commit was skipped, the second was not, and the rows left the quarantine without having landed."""
     run_well(spark, shop(15), name)
     number_taken(spark, uri(shop(15), name), f"penstock:{name}:redrive", AHEAD)
-    monkeypatch.setattr("penstock.engine.protocol.commit.time", Clock(), raising=False)  # it has none any more
+    monkeypatch.setattr("penstock.ledger.commit.time", Clock(), raising=False)  # it has none any more
     (done,) = redriven(spark, shop(10), name)
     assert (done.landed, done.left) == (5, 5)
     assert_split(shop(10), name, 10)
@@ -111,7 +111,7 @@ def test_of_two_redrives_at_once_one_lands_the_rows_and_the_other_one_says_so(
     spark: SparkSession, shop: Callable[[int], Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second finds the mark of the first, takes it for one that was cut off, and finishes it."""
-    from penstock.engine.protocol.into import Table
+    from penstock.ledger.write_target import Table
 
     run_well(spark, shop(15), "silver.k")
     whole, begun = Table.append, []
@@ -132,9 +132,9 @@ def test_of_two_redrives_at_once_one_lands_the_rows_and_the_other_one_says_so(
 def test_what_another_process_committed_under_the_same_number_is_not_taken_for_one_s_own(
     spark: SparkSession, topic: Callable[..., str], project: Callable[..., Plan]
 ) -> None:
-    from penstock.engine.protocol.commit import append, append_nothing, confirm, must_confirm
-    from penstock.engine.protocol.ledger import advance, read_tail
-    from penstock.engine.protocol.open import carry_forward, open_generation
+    from penstock.ledger.commit import append, append_nothing, confirm, must_confirm
+    from penstock.ledger.generations import carry_forward, open_generation
+    from penstock.ledger.head import advance, read_tail
 
     plan = project({TABLE: {"from": {"kafka": topic(1)}}})
     run_well(spark, plan)
@@ -191,12 +191,12 @@ def test_rejected_rows_land_though_the_number_of_their_batch_is_taken(
     spark: SparkSession, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sink's batch that was planned anew and is longer; a table that was put back to an older generation."""
-    from penstock.engine import quarantine as module
-    from penstock.engine.files.quarantine import FileQuarantine
-    from penstock.engine.protocol.entry import Entry, Pins
-    from penstock.engine.quarantine import Quarantine
     from penstock.errors import ChainBroken
+    from penstock.ledger.entry import Entry, Pins
     from penstock.plan.quarantine import quarantine_of
+    from penstock.tables import quarantine as module
+    from penstock.tables.files import FileQuarantine
+    from penstock.tables.quarantine import Quarantine
 
     place = quarantine_of("bronze.t", str(tmp_path / "t"))
     batch = Entry("batch", "bronze.t", "l", 3, 1, ("0",), ("1",), Pins(0, "d"))

@@ -13,10 +13,10 @@ from tests.integration.runs import killed_at, make_plan, produce, rows, rows_at,
 from tests.integration.test_without_locks import by_uri
 from tests.integration.topics import delete_topic
 
-from penstock.engine.quarantine import Quarantine
-from penstock.engine.store import LocalStore
 from penstock.errors import Terminal
-from penstock.ops.verify.table import verify
+from penstock.storage.stores import LocalStore
+from penstock.tables.quarantine import Quarantine
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,8 +99,8 @@ def test_a_reset_completes_it(spark: SparkSession, broker: Any, cut_off: tuple[P
 def test_a_replay_that_is_aborted_has_completed_it(
     spark: SparkSession, broker: Any, cut_off: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.engine.refill import Refill
-    from penstock.ops.replay.carry_out import give_up
+    from penstock.ledger.write_target import Refill
+    from penstock.operations.replay_plan import give_up
 
     folder, name = cut_off
     plan = make_plan(folder, broker.bootstrap, {NAME: {"from": {"kafka": name}, "decode": DECODE}})
@@ -133,9 +133,8 @@ def _dies(self: Quarantine, *given: Any, **more: Any) -> int:
 
 
 def _reset(spark: SparkSession, plan: Plan, to: str) -> Any:
-    from penstock.engine.sources import Sources
-    from penstock.ops.reset.carry_out import carry_out
-    from penstock.ops.reset.plan import plan_reset
+    from penstock.operations.reset import carry_out, plan_reset
+    from penstock.tables.sources import Sources
 
     (table,) = plan.tables
     planned = plan_reset(table, LocalStore(), to, ())

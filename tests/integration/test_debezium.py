@@ -13,8 +13,8 @@ import pytest
 from tests.integration.records import consume
 from tests.integration.runs import rows, rows_at, run_well, wait_for
 
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.table import verify
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from psycopg import Connection

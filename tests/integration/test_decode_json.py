@@ -165,9 +165,9 @@ SCHEMA = (
 
 
 def stages(schema: str) -> Any:
-    from penstock.engine.stages.function import StagedTable
     from penstock.plan.build import build_plan
     from penstock.spec.project import Project
+    from penstock.tables.pipeline import StagedTable
 
     tables = {
         "bronze.t": {"from": {"kafka": "t"}},
@@ -179,8 +179,8 @@ def stages(schema: str) -> Any:
 
 def judged(spark: SparkSession, schema: str, values: list[str | None]) -> tuple[set[int], dict[int, tuple[str, str]]]:
     """Which of the values became rows, and what was said of the others."""
-    from penstock.engine.protocol.entry import Pins
-    from penstock.engine.stages.judge import LARGEST_BROUGHT
+    from penstock.ledger.entry import Pins
+    from penstock.tables.expectations import LARGEST_BROUGHT
 
     rows = [(None, None, value, None, None, "t", 0, number, None, None) for number, value in enumerate(values)]
     staged = stages(schema)

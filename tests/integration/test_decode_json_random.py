@@ -209,9 +209,9 @@ def made(chance: random.Random) -> str:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_as_python_reads_them(spark: SparkSession, seed: int) -> None:
-    from penstock.engine.stages.json import JsonDecoder
+    from penstock.formats.json import JsonDecoder
     from penstock.plan.stages import DecodePlan
-    from penstock.spec.ddl import parse_ddl
+    from penstock.spec.schema import parse_ddl
 
     chance = random.Random(seed)
     texts = [made(chance) for _ in range(RECORDS)]

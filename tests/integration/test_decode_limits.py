@@ -68,9 +68,9 @@ def decoded(
     spark: SparkSession, form: str, schema: dict[str, str], records: Sequence[str], **plan: Any
 ) -> list[tuple[list[Any] | None, str | None, str | None]]:
     """Of each record its values, or None with the reason and the detail. One action."""
-    from penstock.engine.stages.function import _decoder
     from penstock.plan.stages import DecodePlan, csv_options
-    from penstock.spec.ddl import parse_ddl
+    from penstock.spec.schema import parse_ddl
+    from penstock.tables.pipeline import _decoder
 
     ddl = ", ".join(f"{name} {kind}" for name, kind in schema.items())
     options = csv_options({}) if form == "csv" else {}

@@ -89,8 +89,8 @@ def test_a_batch_of_only_duplicates_moves_on(spark: SparkSession, broker: Any, t
 
 def test_all_rows_with_one_key(spark: SparkSession, tmp_path: Path) -> None:
     """Work that grew with the square of a key's rows would not end."""
-    from penstock.engine.stages.dedupe import numbered, without_duplicates
     from penstock.plan.stages import DedupePlan
+    from penstock.tables.dedupe import numbered, without_duplicates
 
     uri = str(tmp_path / "t")
     made = spark.range(100_000).selectExpr(
@@ -111,8 +111,8 @@ def test_all_rows_with_one_key(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_years_of_rows_lose_the_same_duplicates_as_a_batch(spark: SparkSession, tmp_path: Path) -> None:
     """A replay goes another way: nothing is broadcast, and only keys that are there twice are sorted."""
-    from penstock.engine.stages.dedupe import numbered, without_duplicates
     from penstock.plan.stages import DedupePlan
+    from penstock.tables.dedupe import numbered, without_duplicates
 
     uri = str(tmp_path / "t")
     made = spark.range(3_000).selectExpr(

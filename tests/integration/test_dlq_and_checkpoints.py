@@ -22,15 +22,10 @@ from tests.integration.runs import (
     whole_chain,
 )
 
-from penstock.engine.store import LocalStore
 from penstock.errors import LockHeld, Terminal
-from penstock.ops.checkpoints.heal import carry_out, plan_heal
-from penstock.ops.checkpoints.look import look
-from penstock.ops.checkpoints.shown import document, show
-from penstock.ops.dlq.counted import count_kinds
-from penstock.ops.dlq.filter import Filter
-from penstock.ops.dlq.quarantine import open_quarantine
-from penstock.ops.dlq.rows import count, read_rows
+from penstock.operations.checkpoints import carry_out, look, plan_heal, show, show_document
+from penstock.operations.quarantine_rows import Filter, count, count_kinds, open_quarantine, read_rows
+from penstock.storage.stores import LocalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,7 +90,7 @@ def test_a_run_is_counted_shown_and_healed_in_every_layer(
 
     for table in plan.tables:
         found = show(plan, table, STORE, 5)
-        json.dumps(document(found))
+        json.dumps(show_document(found))
         assert (found.seen.in_step, found.outlook.does, found.fits.kind) == (True, "go on", "unchanged"), table.name
         assert found.batches[0].committed
     state = show(plan, chosen(plan, GOLD), STORE, 5).operators

@@ -12,10 +12,9 @@ from typing import Any
 from runs import produce, run_well, transaction
 from topics import forget_records
 
-from penstock.engine.kafka.admin import Admin
-from penstock.engine.kafka.peek import peek
-from penstock.ops.doctor.check import Check
-from penstock.ops.doctor.examine import examine
+from penstock.doctor.check import Check
+from penstock.doctor.examine import examine
+from penstock.kafka.client import Admin, peek
 from penstock.plan.model import Cluster, KafkaSource, Plan, Starting
 from penstock.spec.load import load_project
 

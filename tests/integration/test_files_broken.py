@@ -12,7 +12,7 @@ import pytest
 from tests.integration.folders import Folder
 from tests.integration.runs import quarantine_dies_once, run
 
-from penstock.engine.files.unreadable import Trouble
+from penstock.sources.files.unreadable import Trouble
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ def test_parquet_broken_footers_broken_pages_and_other_types(
 def test_a_file_that_is_deleted_before_it_is_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.engine.files.lister import Lister
+    from penstock.sources.files.manifest import Lister
 
     folder = Folder(spark, tmp_path)
     folder.put("a.json")
@@ -140,12 +140,12 @@ def test_the_decision_survives_a_crash_before_the_quarantine(
 def test_a_file_that_goes_before_its_rejected_rows_are_kept_is_named(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.engine.quarantine import Quarantine
+    from penstock.tables.quarantine import Quarantine
 
     folder = Folder(spark, tmp_path)
     folder.put("a.json", 4, bad=(1,))
     folder.put("b.json", 4, bad=(1,))
-    monkeypatch.setattr("penstock.runtime.table_run.TRIES_UNEXPLAINED", 1)
+    monkeypatch.setattr("penstock.runtime.table_runner.TRIES_UNEXPLAINED", 1)
 
     def dies(self: Quarantine, *given: Any) -> int:
         raise RuntimeError("killed between the two commits")
@@ -178,7 +178,7 @@ def test_a_file_that_is_away_for_a_moment_is_tried_again(
             away.write_bytes(gzip.compress(b'{"id": 5, "name": "back"}\n'))
         return Trouble("away", "the store does not answer")
 
-    monkeypatch.setattr("penstock.engine.files.unreadable.trouble_of", not_now)
+    monkeypatch.setattr("penstock.sources.files.unreadable.trouble_of", not_now)
     heard = folder.run()
     assert heard.heard("in/b.json.gz cannot be read now: the store does not answer")
     folder.there["in/b.json.gz", 0, 5] += 1
@@ -194,7 +194,7 @@ def test_a_file_that_stays_away_is_given_up(
     folder.put("a.json")
     (folder.path / "b.json.gz").write_bytes(b"no gzip")
     monkeypatch.setattr(
-        "penstock.engine.files.unreadable.trouble_of", lambda _: Trouble("away", "the store does not answer")
+        "penstock.sources.files.unreadable.trouble_of", lambda _: Trouble("away", "the store does not answer")
     )
     folder.run()
     folder.check()

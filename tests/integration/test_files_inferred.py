@@ -17,7 +17,7 @@ from penstock.errors import Terminal
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.engine.files.csv_lines import CsvLines
+    from penstock.sources.files.csv import CsvLines
 
 CSV = {"format": "csv", "schema": None, "options": {"header": True}}
 
@@ -29,7 +29,7 @@ def quoted(cell: str) -> str:
 def lines_of(folder: Folder) -> CsvLines:
     from tests.integration.folders import source_of
 
-    from penstock.engine.files.csv_lines import CsvLines
+    from penstock.sources.files.csv import CsvLines
 
     return CsvLines(folder.spark, source_of(folder.plan))
 
@@ -42,9 +42,9 @@ def faults(folder: Folder, names: list[str]) -> list[tuple[str, str]]:
     """Of all records of the files, decoded by the schema that is inferred of them."""
     from tests.integration.folders import source_of
 
-    from penstock.engine.files.format import Look
-    from penstock.engine.files.types import decoder_schema
     from penstock.plan.stages import DecodePlan
+    from penstock.sources.files.format import Look
+    from penstock.sources.files.types import decoder_schema
 
     format = lines_of(folder)
     look = Look(format.infer(names))

@@ -11,10 +11,10 @@ import pytest
 from tests.integration.folders import TABLE, Folder, manifest, source_of
 from tests.integration.runs import checkpoint, commits, make_plan, quarantine_dies_once, run, running, wait_for
 
-from penstock.engine.files.lister import Lister
-from penstock.engine.store import LocalStore
 from penstock.errors import DataLoss, Transient
-from penstock.ops.status import status
+from penstock.operations.status import status
+from penstock.sources.files.manifest import Lister
+from penstock.storage.stores import LocalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -168,7 +168,7 @@ def test_an_empty_folder_makes_an_empty_table(spark: SparkSession, tmp_path: Pat
 def test_a_folder_that_is_not_there_is_waited_for(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.runtime.table_run.TRIES_ONCE", 1)
+    monkeypatch.setattr("penstock.runtime.table_runner.TRIES_ONCE", 1)
     folder = Folder(spark, tmp_path, {"files": "nowhere"})
     error = run(spark, folder.plan).errors[TABLE]
     assert isinstance(error, Transient)

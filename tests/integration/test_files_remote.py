@@ -12,11 +12,10 @@ import pytest
 from tests.integration.folders import TABLE, Folder, manifest, source_of
 from tests.integration.runs import run_well
 
-from penstock.engine.files.lister import Lister
-from penstock.engine.files.listing import File, list_files
-from penstock.engine.files.manifest import Manifest
-from penstock.engine.store import HadoopStore
 from penstock.errors import Transient
+from penstock.sources.files.listing import File, list_files
+from penstock.sources.files.manifest import Lister, Manifest
+from penstock.storage.stores import HadoopStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -178,7 +178,7 @@ def test_a_schema_is_inferred_once_and_kept(spark: SparkSession, tmp_path: Path)
 def test_without_files_there_is_nothing_to_infer_from(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.runtime.table_run.TRIES_ONCE", 1)
+    monkeypatch.setattr("penstock.runtime.table_runner.TRIES_ONCE", 1)
     folder = inferred(spark, tmp_path, "json")
     folder.write("empty.json", "")
     error = run(spark, folder.plan).errors[TABLE]
@@ -202,8 +202,8 @@ def test_a_crash_between_the_new_schema_and_the_write_changes_nothing(
     def dies(*_: Any) -> None:
         raise RuntimeError("killed before the columns were added")
 
-    monkeypatch.setattr("penstock.engine.files.function.settle_columns", dies)
-    monkeypatch.setattr("penstock.runtime.table_run.TRIES_UNEXPLAINED", 1)
+    monkeypatch.setattr("penstock.tables.files.settle_columns", dies)
+    monkeypatch.setattr("penstock.runtime.table_runner.TRIES_UNEXPLAINED", 1)
     assert run(spark, folder.plan).errors
     monkeypatch.undo()
     folder.run()
@@ -264,8 +264,8 @@ def test_a_header_with_a_dotless_i_names_another_column(spark: SparkSession, tmp
 def test_keys_that_are_values_do_not_make_a_table_without_end(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("evolve", "schema"):
-        monkeypatch.setattr(f"penstock.engine.files.{module}.MOST_ADDED", 4)
+    for module in ("tables.files", "sources.files.schema"):
+        monkeypatch.setattr(f"penstock.{module}.MOST_ADDED", 4)
     folder = inferred(spark, tmp_path, "json")
     folder.write("a.json", '{"id": 1, "o": {"a": 1}}\n')
     folder.run()

@@ -15,10 +15,10 @@ from tests.integration.replays import replayed
 from tests.integration.runs import commits, log, rows, rows_at, run_well
 from tests.searched import named
 
-from penstock.engine.forget.since import forgotten_since
-from penstock.engine.store import LocalStore
 from penstock.errors import UsageError
-from penstock.ops.verify.table import verify
+from penstock.ledger.pending import forgotten_since
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +76,7 @@ def _assert_others(plan: Plan, good: list[dict[str, Any]], decoded: list[dict[st
 def test_somebody_forgotten_is_nowhere_and_all_tables_are_as_without_him(
     spark: SparkSession, shop: Shop, names: tuple[str, ...]
 ) -> None:
-    from penstock.ops.replay.plan import plan_replay
+    from penstock.operations.replay_plan import plan_replay
 
     plan = shop.plan(*names)
     shop.send(90)
@@ -116,7 +116,7 @@ def test_somebody_forgotten_is_nowhere_and_all_tables_are_as_without_him(
 
 @pytest.mark.deep
 def test_names_in_the_log_of_a_table_that_had_statistics_go_too(spark: SparkSession, shop: Shop) -> None:
-    from penstock.engine.forget.rewrite import checkpoint
+    from penstock.erasure.rewrite import checkpoint
 
     shop.send(60)
     run_well(spark, shop.plan(*THREE, declared=False))
@@ -154,13 +154,13 @@ def test_a_reader_that_cannot_be_brought_on_keeps_its_files_and_is_named(spark: 
 
 
 STEPS = [
-    ("penstock.engine.forget.erase.must_confirm", 1),  # bronze is done
-    ("penstock.engine.forget.erase.must_confirm", 2),  # silver is, its quarantine is counted and not done
-    ("penstock.engine.forget.rewrite.Rewrite.commit", 3),  # that is done too
-    ("penstock.ops.forget.carry_out.bring_on", 1),
-    ("penstock.ops.forget.files.delete_file", 2),
-    ("penstock.ops.forget.carry_out.remove_named", 2),
-    ("penstock.ops.forget.carry_out.scrub_log", 1),
+    ("penstock.erasure.rewrite.must_confirm", 1),  # bronze is done
+    ("penstock.erasure.rewrite.must_confirm", 2),  # silver is, its quarantine is counted and not done
+    ("penstock.erasure.rewrite.Rewrite.commit", 3),  # that is done too
+    ("penstock.erasure.forget.bring_on", 1),
+    ("penstock.erasure.files.delete_file", 2),
+    ("penstock.erasure.forget.remove_named", 2),
+    ("penstock.erasure.forget.scrub_log", 1),
 ]
 
 

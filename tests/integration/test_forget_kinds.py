@@ -13,8 +13,8 @@ from tests.integration.forgotten import ANN, BOB, EVE, forget
 from tests.integration.runs import make_plan, rows, rows_at, run_well
 from tests.searched import named
 
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.table import verify
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,9 +15,9 @@ from tests.integration.runs import make_plan, rows, rows_at, run_well
 from tests.integration.test_forget import dies
 from tests.searched import named
 
-from penstock.engine.forget.rewrite import checkpoint
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.table import verify
+from penstock.erasure.rewrite import checkpoint
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,7 +130,7 @@ def test_names_of_every_shape_leave_no_byte_behind_and_those_that_begin_alike_st
 
 @pytest.mark.deep
 def test_a_name_in_a_row_of_somebody_else_is_told_and_nothing_is_proven(spark: SparkSession, canary: Canary) -> None:
-    from penstock.ops.forget.certificate import document
+    from penstock.erasure.certificate import document
 
     plan = canary.plan("bronze.o", "silver.o")
     canary.people = (DIGITS, JUNIOR)
@@ -158,7 +158,7 @@ def test_a_name_in_a_row_of_somebody_else_is_told_and_nothing_is_proven(spark: S
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("step", ["logs._replace", "logs._checkpoint_without", "logs._without_removed"])
+@pytest.mark.parametrize("step", ["_replace", "_checkpoint_without", "_without_removed"])
 def test_a_table_can_be_read_wherever_the_rewriting_of_its_log_is_cut_off(
     spark: SparkSession, canary: Canary, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -167,7 +167,7 @@ def test_a_table_can_be_read_wherever_the_rewriting_of_its_log_is_cut_off(
     canary.send(24)
     run_well(spark, plan)
     with monkeypatch.context() as patched:
-        dies(patched, f"penstock.ops.forget.{step}", 1)
+        dies(patched, f"penstock.erasure.log_files.{step}", 1)
         with contextlib.suppress(KeyboardInterrupt):
             forget(spark, plan, PREFIX, DIGITS, QUOTED)
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]

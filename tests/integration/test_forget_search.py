@@ -15,10 +15,10 @@ import pytest
 from tests.integration.runs import make_plan
 from tests.searched import named
 
-from penstock.engine.forget.needle import Needle
-from penstock.engine.forget.scrub import leaves, parsed
-from penstock.engine.store import LocalStore
-from penstock.ops.forget.search import LakeSearch, Left
+from penstock.erasure.log_redaction import leaves, parsed
+from penstock.erasure.search import LakeSearch, Left
+from penstock.erasure.text_search import Needle
+from penstock.storage.stores import LocalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -105,7 +105,7 @@ def test_stopping_sends_what_is_on_its_way_and_reports_it(broker: Broker, name: 
 
 
 def test_no_broker_is_said_with_what_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.dev.generate.topic.DOWN_SECONDS", 0.1)
+    monkeypatch.setattr("penstock.dev.generate.producer.DOWN_SECONDS", 0.1)
     with pytest.raises(BrokerAway) as error:
         produce("127.0.0.1:1", "orders", [])
     assert "penstock kafka start" in (error.value.hint or "")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tests.integration.runs import coordinates, produce, rows, rows_at, run_well
 from tests.integration.test_decode_json import BAD, BAD_NESTED, FLAT, GOOD, GOOD_NESTED, NESTED
 
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.table import verify
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine.files.json_lines import infer_json
-from penstock.engine.files.types import any_for_nothing, decoder_schema, usable
-from penstock.engine.stages.json import JsonDecoder
+from penstock.formats.json import JsonDecoder
 from penstock.plan.stages import DecodePlan
+from penstock.sources.files.lines import infer_json
+from penstock.sources.files.types import any_for_nothing, decoder_schema, usable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,8 @@ import pytest
 from tests.integration.replays import replayed, work_on
 from tests.integration.runs import commits, rows_at, run_well, whole_chain
 
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.table import verify
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,7 +138,7 @@ def verified(plan: Plan) -> None:
 
 
 def again(spark: SparkSession, plan: Plan, name: str, condition: str | None = None) -> Any:
-    from penstock.engine.redrive.redrive import redrive
+    from penstock.operations.redrive import redrive
 
     work = work_on(spark, plan, name)
     try:
@@ -193,7 +193,7 @@ def test_a_redrive_brings_them_back_when_the_definition_is_corrected(
 def test_a_replay_sets_the_same_records_aside_and_lands_those_that_a_corrected_definition_makes(
     spark: SparkSession, shop: Callable[..., Plan]
 ) -> None:
-    from penstock.engine.replay.preview import preview
+    from penstock.operations.replay_preview import preview
 
     divides = {"sql": "SELECT *, 10 / h AS r FROM input", "expect": []}
     plan = shop("silver.expect", "silver.merged", silver__expect=divides)
@@ -222,11 +222,11 @@ def test_a_replay_sets_the_same_records_aside_and_lands_those_that_a_corrected_d
 
 
 STEPS = {
-    "repin": ("penstock.engine.protocol.into.Table", "repin", True),
-    "before_append": ("penstock.engine.protocol.into.Table", "append", False),
-    "after_append": ("penstock.engine.protocol.into.Table", "append", True),
-    "before_add": ("penstock.engine.quarantine.Quarantine", "add", False),
-    "after_add": ("penstock.engine.quarantine.Quarantine", "add", True),
+    "repin": ("penstock.ledger.write_target.Table", "repin", True),
+    "before_append": ("penstock.ledger.write_target.Table", "append", False),
+    "after_append": ("penstock.ledger.write_target.Table", "append", True),
+    "before_add": ("penstock.tables.quarantine.Quarantine", "add", False),
+    "after_add": ("penstock.tables.quarantine.Quarantine", "add", True),
 }
 
 

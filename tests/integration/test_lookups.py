@@ -88,7 +88,7 @@ def test_a_batch_that_is_run_again_looks_up_in_the_same_version(
 def test_a_lookup_that_is_not_there_is_waited_for(
     spark: SparkSession, broker: Any, topic: Any, project: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.runtime.table_run.TRIES_ONCE", 1)
+    monkeypatch.setattr("penstock.runtime.table_runner.TRIES_ONCE", 1)
     name = topic(partitions=1)
     send(broker, name, 1)
     plan = project(tables(name, str(tmp_path / "dim")))

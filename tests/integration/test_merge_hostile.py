@@ -15,11 +15,11 @@ from tests.integration.histories import Change, latest, random_changes, versions
 from tests.integration.merged import Merged, merged_plan
 from tests.integration.runs import log
 
-from penstock.engine.merge import merging
-from penstock.engine.merge.horizon import exactly, read
-from penstock.engine.schema import settle_columns
 from penstock.errors import TableChanged
 from penstock.plan.quarantine import tombstones_of
+from penstock.tables.columns import settle_columns
+from penstock.tables.merge import merge
+from penstock.tables.merge.truncate import exactly, read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +64,7 @@ def _deep_but(names: Iterable[str], *always: str) -> list[Any]:
 def test_a_key_of_any_type_is_found_again(
     kind: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merging, "_MANY_FILES", 1)
+    monkeypatch.setattr(merge, "_MANY_FILES", 1)
     table = Merged(spark, merged_plan(tmp_path), [f"{KEYS[kind]} AS k", *VALUES])
     fill(table)
     assert table.living() == latest(table.sent)
@@ -144,8 +144,8 @@ def test_files_that_others_rewrite_between_batches_are_seen(spark: SparkSession,
 def test_more_changes_than_a_task_holds_and_many_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merging, "_FEW", 10)
-    monkeypatch.setattr(merging, "_MANY_FILES", 1)
+    monkeypatch.setattr(merge, "_FEW", 10)
+    monkeypatch.setattr(merge, "_MANY_FILES", 1)
     keys = ["least", "we`ird.na'me"]
     select = ["id AS least", "part AS `we``ird.na'me`", *VALUES, "map('a', name) AS m"]
     for history in ("scd1", "scd2"):

@@ -13,12 +13,12 @@ from tests.integration.histories import SCHEMA, Change, random_changes, send
 from tests.integration.runs import log, rows, run, run_well
 from tests.integration.test_merge_random import MERGE, living
 
-from penstock.engine.protocol.entry import dump
-from penstock.engine.store import LocalStore
 from penstock.errors import Terminal
-from penstock.ops.verify.again.run import check_in
-from penstock.ops.verify.report import Report
-from penstock.ops.verify.table import verify
+from penstock.ledger.entry import dump
+from penstock.storage.stores import LocalStore
+from penstock.verify.recompute.run import check_in
+from penstock.verify.report import Report
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,9 +9,9 @@ import pytest
 from tests.integration.histories import KEYS, SCHEMA, Change, latest, random_changes, send, versions
 from tests.integration.runs import rows, run_well
 
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.again.run import check_in, to_check
-from penstock.ops.verify.table import verify
+from penstock.storage.stores import LocalStore
+from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable

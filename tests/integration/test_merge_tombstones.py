@@ -17,17 +17,17 @@ from tests.integration.runs import log, make_plan, rows, rows_at, run, run_well,
 from tests.integration.test_rewind import rewound
 from tests.integration.test_without_locks import by_uri
 
-from penstock.engine import table as table_module
-from penstock.engine.merge.exchange import Exchange
-from penstock.engine.merge.tombstone_table import TombstoneTable
-from penstock.engine.protocol.ledger import read_tail
-from penstock.engine.store import LocalStore
 from penstock.errors import Fenced, Terminal
-from penstock.ops.status import status
-from penstock.ops.verify.again.run import check_in
-from penstock.ops.verify.table import verify
+from penstock.ledger.head import read_tail
+from penstock.operations import prepare as table_module
+from penstock.operations.status import status
 from penstock.plan.merge import TOMBSTONES_PROPERTY
 from penstock.plan.quarantine import tombstones_of
+from penstock.storage.stores import LocalStore
+from penstock.tables.merge.row_exchange import Exchange
+from penstock.tables.merge.tombstones import TombstoneTable
+from penstock.verify.recompute.run import check_in
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +111,7 @@ def test_a_batch_that_was_cut_off_leaves_no_tombstone_of_a_delete_that_never_was
     sent += send(broker.bootstrap, "cut", GONE, 2, chance)
 
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.engine.merge.merging.TombstoneTable.add", _then_die(TombstoneTable.add))
+        patched.setattr("penstock.tables.merge.merge.TombstoneTable.add", _then_die(TombstoneTable.add))
         assert run(spark, plan).errors
     assert len(_tombstones(plan, "silver.c")) == len(GONE)
     assert len(_state(plan, "silver.c")) == len(FIRST), "nothing was deleted yet"
@@ -126,7 +126,7 @@ def test_a_batch_that_was_cut_off_leaves_no_tombstone_of_a_delete_that_never_was
     run_well(spark, plan)
     sent += send(broker.bootstrap, "cut", [Change(one.id, "p", None, None, 8, "d") for one in GONE], 2, chance)
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.engine.merge.merging.TombstoneTable.add", _then_die(TombstoneTable.add))
+        patched.setattr("penstock.tables.merge.merge.TombstoneTable.add", _then_die(TombstoneTable.add))
         assert run(spark, plan).errors
     run_well(spark, plan)
     assert _tombstones(plan, "silver.c") == [(one.id, 8) for one in GONE], "each once"

@@ -7,7 +7,8 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine.changes.net import ASIDE, CHANGE, DELETED, TIME, VERSION, net
+from penstock.sinks.base import ASIDE, DELETED, net
+from penstock.sources.columns import CHANGE, TIME, VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,12 +16,12 @@ import pytest
 from tests.integration.replays import content, replayed, work_on
 from tests.integration.runs import commits, produce, rows, rows_at, run, run_well, whole_chain
 
-from penstock.engine import grow
-from penstock.engine.protocol.entry import dump
-from penstock.engine.store import LocalStore
 from penstock.errors import Terminal
-from penstock.ops.verify.again.run import check_in, to_check
-from penstock.ops.verify.table import verify
+from penstock.ledger.entry import dump
+from penstock.storage.stores import LocalStore
+from penstock.tables import new_fields
+from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,9 +95,9 @@ def test_without_new_fields_a_batch_is_read_once(
 ) -> None:
     name = topic()
     looks: list[int] = []
-    whole = grow.infer_json
-    monkeypatch.setattr(grow, "infer_json", lambda texts: (looks.append(1), whole(texts))[1])
-    monkeypatch.setattr(grow, "MOST_ADDED", 3)
+    whole = new_fields.infer_json
+    monkeypatch.setattr(new_fields, "infer_json", lambda texts: (looks.append(1), whole(texts))[1])
+    monkeypatch.setattr(new_fields, "MOST_ADDED", 3)
     plan = project(tables(name))
     send(broker, name, {"id": 1, "a": 1, "in": {"x": 1}, "z": 1}, {"id": 2, "a": 1, "in": {"x": 2}, "z": 2})
     heard = run_well(spark, plan)
@@ -120,7 +120,7 @@ def test_without_new_fields_a_batch_is_read_once(
 def test_a_redriven_record_brings_its_new_fields_as_one_of_a_batch_does(
     spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:
-    from penstock.engine.redrive.redrive import redrive
+    from penstock.operations.redrive import redrive
 
     name = topic()
     decode = {"json": "value", "schema": "id BIGINT NOT NULL, n BIGINT NOT NULL", "new_fields": "add"}
@@ -147,10 +147,10 @@ def test_a_redriven_record_brings_its_new_fields_as_one_of_a_batch_does(
 
 
 STEPS = [
-    (grow.GrownSchema, "keep", False),
-    (grow.GrownSchema, "keep", True),
-    (grow, "settle_columns", False),
-    (grow, "settle_columns", True),
+    (new_fields.GrownSchema, "keep", False),
+    (new_fields.GrownSchema, "keep", True),
+    (new_fields, "settle_columns", False),
+    (new_fields, "settle_columns", True),
 ]
 
 
@@ -181,7 +181,7 @@ def test_a_crash_between_new_columns_and_the_rows_changes_nothing(
         raise RuntimeError("killed")
 
     monkeypatch.setattr(owner, step_name, dies)
-    monkeypatch.setattr("penstock.runtime.table_run.TRIES_UNEXPLAINED", 1)
+    monkeypatch.setattr("penstock.runtime.table_runner.TRIES_UNEXPLAINED", 1)
     assert run(spark, plan).errors
     assert times
     monkeypatch.undo()
@@ -297,13 +297,13 @@ def test_empty_fields_of_files_that_became_columns_make_a_table_with_a_transform
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from penstock.engine import grow
-from penstock.engine.protocol.into import Table
+from penstock.tables import new_fields
+from penstock.ledger.write_target import Table
 from penstock.plan.build import build_plan
 from penstock.spec.load import load_project
 from tests.integration.runs import Heard
 
-owner = {"keep": grow.GrownSchema, "settle_columns": grow, "append": Table}[sys.argv[2]]
+owner = {"keep": new_fields.GrownSchema, "settle_columns": new_fields, "append": Table}[sys.argv[2]]
 whole = getattr(owner, sys.argv[2])
 
 def dies(*given, **more):
@@ -312,7 +312,7 @@ def dies(*given, **more):
     os.kill(os.getpid(), signal.SIGKILL)
 
 setattr(owner, sys.argv[2], dies)
-from penstock.engine.session import spark_session
+from penstock.spark.session import spark_session
 from penstock.runtime.runner import choose, run_in
 plan = build_plan(load_project(Path(sys.argv[1])))
 with spark_session(plan) as spark:

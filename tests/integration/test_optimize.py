@@ -16,20 +16,18 @@ from tests.integration.looked_after import optimize, table_of
 from tests.integration.runs import Heard, produce, rows, wait_for, whole_chain
 from tests.integration.test_without_locks import by_uri
 
-from penstock.engine.protocol.locks import ProcessLock, lock_path
-from penstock.engine.store import HadoopStore, LocalStore
-from penstock.engine.upkeep import worth as optimize_steps
-from penstock.engine.upkeep.memory import read_memory, write_memory
-from penstock.engine.upkeep.session import shared_log
-from penstock.engine.upkeep.turns import alone, held_still
 from penstock.errors import LockHeld, Terminal
-from penstock.ops.care import look_after
-from penstock.ops.optimize.look import look
-from penstock.ops.verify.table import verify
-from penstock.plan.maintenance import MaintenancePlan
+from penstock.maintenance import optimize as optimize_steps
+from penstock.maintenance.optimize import look
+from penstock.maintenance.tables import alone, held_still, read_memory, shared_log, write_memory
+from penstock.plan.model import MaintenancePlan
 from penstock.plan.quarantine import COMPANIONS
-from penstock.runtime import upkeep
+from penstock.runtime import maintenance
+from penstock.runtime.maintenance import look_after
 from penstock.runtime.runner import run_in
+from penstock.storage.locks import ProcessLock, lock_path
+from penstock.storage.stores import HadoopStore, LocalStore
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -166,7 +164,7 @@ def test_a_runner_looks_after_its_tables_between_their_batches(
         },
     }
     plan = replace(project(tables), maintenance=MaintenancePlan(optimize_seconds=1.0, vacuum_seconds=2.0))
-    monkeypatch.setattr(upkeep, "REST", 0.1)
+    monkeypatch.setattr(maintenance, "REST", 0.1)
     monkeypatch.setattr(optimize_steps, "FEWEST", 2)
     failed: list[str] = []
 

@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from penstock.dev.child import identity
 from penstock.dev.postgres import Postgres
+from penstock.dev.process import identity
 
 
 def test_a_server_keeps_its_data_over_a_stop_and_a_kill_and_leaves_nothing() -> None:

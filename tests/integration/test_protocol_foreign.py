@@ -148,9 +148,9 @@ def test_a_delete_while_it_runs_stops_the_table_at_its_next_batch(lake: Lake) ->
 
 def test_a_delete_while_a_batch_is_being_written_stops_the_table(lake: Lake) -> None:
     """After the look at the log and before the commit: Delta lets an append follow a delete."""
-    from penstock.engine import bronze
+    from penstock.tables import landing
 
-    make_rows, done = bronze.rows, []
+    make_rows, done = landing.landed_rows, []
 
     def delete_first(batch: Any, table: Any, pins: Any) -> Any:
         if not done:
@@ -158,12 +158,12 @@ def test_a_delete_while_a_batch_is_being_written_stops_the_table(lake: Lake) -> 
         return make_rows(batch, table, pins)
 
     lake.more(2)
-    bronze.rows = delete_first  # the moment cannot be hit from outside
+    landing.landed_rows = delete_first  # the moment cannot be hit from outside
     try:
         with pytest.raises(TableChanged):
             run_well(lake.spark, lake.plan, TABLE)
     finally:
-        bronze.rows = make_rows
+        landing.landed_rows = make_rows
     refused(lake)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from runs import TABLE, checkpoint, coordinates, log, produce, run_well, running, wait_for, whole_chain
 
-from penstock.engine.protocol.ledger import Tail, read_tail
-from penstock.engine.protocol.locks import JvmLock, acquire_commit, lock_path
-from penstock.engine.protocol.open import CARRY_AFTER_MS, carry_forward, open_generation
 from penstock.errors import Fenced
+from penstock.ledger.generations import CARRY_AFTER_MS, carry_forward, open_generation
+from penstock.ledger.head import Tail, read_tail
+from penstock.storage.locks import JvmLock, acquire_commit, lock_path
 
 
 @pytest.fixture
@@ -80,12 +80,12 @@ class _NoRows:
 
 
 def test_a_fenced_writer_writes_nothing(spark: Any, broker: Any, landed: Any) -> None:
-    from penstock.engine.kafka.admin import Admin
-    from penstock.engine.kafka.reader import KafkaReader
-    from penstock.engine.protocol.locks import NoLock
-    from penstock.engine.protocol.write import BatchWriter
-    from penstock.engine.store import LocalStore
-    from penstock.engine.table import prepare
+    from penstock.kafka.client import Admin
+    from penstock.ledger.writer import BatchWriter
+    from penstock.operations.prepare import prepare
+    from penstock.sources.kafka import KafkaReader
+    from penstock.storage.locks import NoLock
+    from penstock.storage.stores import LocalStore
 
     plan, name, produced = landed
     table = plan.tables[0]
@@ -165,7 +165,7 @@ def test_a_checkpoint_is_healed_from_a_carried_entry(spark: Any, broker: Any, la
 
 
 def test_a_commit_lock_held_elsewhere_makes_a_batch_wait(spark: Any, broker: Any, landed: Any) -> None:
-    from penstock.engine.protocol.locks import ProcessLock
+    from penstock.storage.locks import ProcessLock
 
     plan, name, produced = landed
     lock = ProcessLock(lock_path(plan.system, TABLE, "commit"))

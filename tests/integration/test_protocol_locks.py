@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from runs import TABLE, coordinates, produce, run, run_well, running, wait_for, whole_chain
 
-from penstock.engine.protocol.locks import JvmLock, ProcessLock, holder, lock_path, owner
 from penstock.errors import LockHeld
+from penstock.storage.locks import JvmLock, ProcessLock, holder, lock_path, owner
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from runs import TABLE, coordinates, produce, refusal, run, run_well, running, transaction, wait_for
 
-from penstock.engine.store import LocalStore
 from penstock.errors import Terminal, Transient
-from penstock.ops.reset.plan import plan_reset
-from penstock.ops.verify.table import verify
+from penstock.operations.reset import plan_reset
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 
 
 def of(source: Any, **table: Any) -> dict[str, Any]:
@@ -98,9 +98,9 @@ def test_uncommitted_records_that_were_asked_for_are_no_loss_at_the_next_start(
 def test_a_topic_that_does_not_exist_yet_is_waited_for(
     spark: Any, broker: Any, topic: Any, project: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.runtime import table_run
+    from penstock.runtime import table_runner
 
-    monkeypatch.setattr(table_run, "TRIES_ONCE", 2)
+    monkeypatch.setattr(table_runner, "TRIES_ONCE", 2)
     name = f"late-{uuid.uuid4().hex[:8]}"
     plan = project(of(name, trigger="1s"))
     error = run(spark, plan).errors[TABLE]

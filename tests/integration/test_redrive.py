@@ -12,8 +12,8 @@ from tests.integration.replays import work_on
 from tests.integration.runs import killed_at, produce, rows_at, run_well, whole_chain
 from tests.integration.topics import make_again
 
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.table import verify
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,7 @@ def offsets(plan: Plan, name: str, suffix: str = "") -> Counter[int]:
 
 
 def again(spark: SparkSession, plan: Plan, name: str, condition: str | None = None) -> Any:
-    from penstock.engine.redrive.redrive import redrive
+    from penstock.operations.redrive import redrive
 
     work = work_on(spark, plan, name)
     try:
@@ -113,9 +113,8 @@ def test_records_of_a_topic_that_was_made_again_are_not_taken_for_those_with_the
     spark: SparkSession, broker: Broker, topic: Callable[..., str], project: Callable[..., Plan]
 ) -> None:
     """Offset 0 was rejected and is another, good record now; offset 1 was rejected twice; offset 2 is there once."""
-    from penstock.engine.sources import Sources
-    from penstock.ops.reset.carry_out import carry_out
-    from penstock.ops.reset.plan import plan_reset
+    from penstock.operations.reset import carry_out, plan_reset
+    from penstock.tables.sources import Sources
 
     name = topic(1)
 
@@ -146,9 +145,9 @@ def test_records_of_a_topic_that_was_made_again_are_not_taken_for_those_with_the
 def test_a_redrive_that_dies_anywhere_is_finished_by_the_next_one(
     spark: SparkSession, shop: Callable[[int], Plan], monkeypatch: pytest.MonkeyPatch, kept: slice
 ) -> None:
-    from penstock.engine.redrive import redrive as steps
-    from penstock.engine.redrive.marked import Marked
-    from penstock.engine.staged import Staged
+    from penstock.operations import redrive as steps
+    from penstock.operations.redrive import Marked
+    from penstock.tables.staged import Staged
 
     run_well(spark, shop(40), "silver.k")
     places: list[tuple[Any, str]] = [(Marked, "mark"), (Staged, "write"), (steps, "_count"), (Marked, "settle")]

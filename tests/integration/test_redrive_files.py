@@ -11,16 +11,16 @@ from tests.integration.folders import TABLE, Folder
 from tests.integration.replays import work_on
 from tests.integration.runs import killed_at
 
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.again.run import check_in, to_check
-from penstock.ops.verify.table import verify
+from penstock.storage.stores import LocalStore
+from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def again(folder: Folder) -> Any:
-    from penstock.engine.redrive.redrive import redrive
+    from penstock.operations.redrive import redrive
 
     work = work_on(folder.spark, folder.plan, TABLE)
     try:
@@ -39,7 +39,7 @@ def places(rows: list[dict[str, Any]]) -> set[tuple[str, int | None]]:
 def test_lines_that_pass_now_land_once_and_what_cannot_be_read_as_it_was_stays(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.engine.redrive.marked import Marked
+    from penstock.operations.redrive import Marked
 
     def wanted(least: int) -> list[dict[str, str]]:
         return [{"name": "enough", "check": f"id >= {least}"}]
@@ -121,7 +121,7 @@ def test_a_redriven_line_brings_its_new_fields_as_a_line_of_a_batch_does(
 def test_rows_on_which_a_redrive_fails_are_left_as_they_were(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.engine.redrive import redrive as module
+    from penstock.operations import redrive as module
 
     folder = Folder(spark, tmp_path, expect=[{"name": "enough", "check": "id >= 8"}])
     folder.put("a.json", 3)

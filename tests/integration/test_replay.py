@@ -15,8 +15,8 @@ from tests.integration.runs import (
     run_well,
 )
 
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.table import verify
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,9 +35,8 @@ def shop(spark: SparkSession, broker: Broker, topic: Callable[..., str], tmp_pat
 def test_three_layers_replayed_under_another_rule_equal_a_rebuild_and_go_on(
     spark: SparkSession, shop: Shop, names: tuple[str, ...]
 ) -> None:
-    from penstock.ops.replay.carry_out import carry_out
-    from penstock.ops.replay.dry_run import dry_run
-    from penstock.ops.replay.plan import plan_replay
+    from penstock.operations.replay_plan import carry_out, plan_replay
+    from penstock.operations.replay_preview import dry_run
 
     shop.names = names
     shop.send(150)
@@ -72,16 +71,16 @@ def test_three_layers_replayed_under_another_rule_equal_a_rebuild_and_go_on(
 
 def places() -> list[tuple[Any, str, bool]]:
     """Where a replay can die: before or after these are done."""
-    from penstock.engine.quarantine import Quarantine
-    from penstock.engine.refill import Refill
-    from penstock.engine.replay import fill
+    from penstock.ledger.write_target import Refill
+    from penstock.operations import replay
+    from penstock.tables.quarantine import Quarantine
 
     return [
         (Refill, "append", False),
         (Refill, "append", True),
         (Quarantine, "add", True),
         (Refill, "commit", True),
-        (fill, "heal", True),
+        (replay, "heal", True),
         (Quarantine, "drop", True),
     ]
 

@@ -24,10 +24,10 @@ from tests.integration.runs import (
 )
 from tests.integration.topics import forget_records
 
-from penstock.engine.store import LocalStore
 from penstock.errors import TableChanged
-from penstock.ops.stale import stale_against
-from penstock.ops.verify.table import verify
+from penstock.operations.staleness import stale_against
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ def test_a_runner_with_an_outdated_definition_writes_nothing_after_a_replay(spar
 
 @pytest.mark.deep
 def test_without_our_locks_a_table_is_replayed_again_and_again(spark: SparkSession, shop: Shop) -> None:
-    from penstock.engine.redrive.redrive import redrive
+    from penstock.operations.redrive import redrive
 
     shop.send(60)
     run_well(spark, shop.plan(), *TWO)
@@ -100,7 +100,7 @@ def test_without_our_locks_a_table_is_replayed_again_and_again(spark: SparkSessi
 def test_a_table_over_kafka_keeps_the_rows_whose_records_are_gone(
     spark: SparkSession, shop: Shop, broker: Broker
 ) -> None:
-    from penstock.ops.replay.plan import plan_replay
+    from penstock.operations.replay_plan import plan_replay
 
     shop.send(60)
     plan = shop.plan()
@@ -123,7 +123,8 @@ def test_a_table_over_kafka_keeps_the_rows_whose_records_are_gone(
 @pytest.mark.deep
 def test_a_position_within_a_version_is_read_up_to_there_and_no_further(spark: SparkSession, shop: Shop) -> None:
 
-    from penstock.runtime.runner import choose, run_in
+    from penstock.plan.build import choose
+    from penstock.runtime.runner import run_in
 
     for _ in range(3):  # bronze in several files of one version
         shop.send(60)
@@ -162,8 +163,8 @@ def rows_uri(plan: Plan, name: str) -> str:
 
 @pytest.mark.deep
 def test_what_is_made_of_the_old_rows_is_stale_until_it_is_made_anew(spark: SparkSession, shop: Shop) -> None:
-    from penstock.engine.protocol.ledger import read_tail
-    from penstock.engine.replay.resume import abort, open_replay, owed
+    from penstock.ledger.head import read_tail
+    from penstock.operations.replay import abort, open_replay, owed
 
     plan = shop.plan()
     names = ("bronze.t", "silver.t", "silver.c", "gold.t")

@@ -11,16 +11,16 @@ from tests.integration.replay_shop import TWO, Shop, assert_equal, assert_silver
 from tests.integration.replays import content, rejected
 from tests.integration.runs import commits, killed_at, rows, run, run_well, running, wait_for
 
-from penstock.engine.store import LocalStore
 from penstock.errors import TableChanged, UsageError
-from penstock.ops.rewind.plan import plan_rewind
-from penstock.ops.verify.table import verify
+from penstock.operations.rewind_plan import plan_rewind
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.dev.broker import Broker
-    from penstock.ops.rewind.model import Planned
+    from penstock.operations.rewind_plan import Planned
     from penstock.plan.model import Plan
 
 
@@ -40,7 +40,7 @@ def planned(plan: Plan, name: str, version: int, *, cascade: bool = False) -> Pl
 
 
 def rewound(spark: SparkSession, plan: Plan, name: str, version: int, *, cascade: bool = False) -> None:
-    from penstock.ops.rewind.carry_out import carry_out
+    from penstock.operations.rewind_plan import carry_out
 
     for _ in carry_out(spark, plan, planned(plan, name, version, cascade=cascade), lambda *_: None):
         pass
@@ -139,7 +139,7 @@ def test_a_reader_that_is_not_past_the_version_steps_over_what_is_undone(spark: 
 
 @pytest.mark.deep
 def test_a_reader_that_reads_on_while_spark_starts_is_taken_along(spark: SparkSession, shop: Shop) -> None:
-    from penstock.ops.rewind.carry_out import carry_out
+    from penstock.operations.rewind_plan import carry_out
 
     plan = shop.plan()
     shop.send(50)
@@ -162,8 +162,8 @@ def test_a_reader_that_reads_on_while_spark_starts_is_taken_along(spark: SparkSe
 def test_one_that_was_cut_off_anywhere_is_finished_by_the_next_start(
     spark: SparkSession, shop: Shop, monkeypatch: pytest.MonkeyPatch, kept: slice
 ) -> None:
-    from penstock.engine.quarantine import Quarantine
-    from penstock.engine.rewind import rewinding
+    from penstock.operations import rewind
+    from penstock.tables.quarantine import Quarantine
 
     plan = shop.plan()
     shop.send(60)
@@ -171,8 +171,8 @@ def test_one_that_was_cut_off_anywhere_is_finished_by_the_next_start(
     places: list[tuple[Any, str, bool]] = [
         (Quarantine, "commit", False),
         (Quarantine, "commit", True),
-        (rewinding, "must_confirm", False),
-        (rewinding, "heal", False),
+        (rewind, "must_confirm", False),
+        (rewind, "heal", False),
     ]
     for owner, name, after in places[kept]:
         version = newest(plan, "silver.t")
@@ -229,7 +229,7 @@ def test_rows_that_somebody_deleted_by_hand_come_back(spark: SparkSession, shop:
 def test_what_was_redriven_since_lies_in_the_quarantine_again(spark: SparkSession, shop: Shop) -> None:
     from tests.integration.replays import work_on
 
-    from penstock.engine.redrive.redrive import redrive
+    from penstock.operations.redrive import redrive
 
     shop.send(60)
     strict, loose = shop.plan(rule="amount > 10"), shop.plan()

@@ -25,10 +25,10 @@ from tests.integration.runs import (
     whole_chain,
 )
 
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.table import verify
 from penstock.plan.stages import Expectation
+from penstock.storage.stores import LocalStore
 from penstock.testing import table_under_test
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,26 +179,26 @@ def test_what_dies_before_the_quarantine_is_completed(shop: Shop, monkeypatch: p
 
 
 def test_more_rejected_rows_than_come_along_with_the_write(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.engine.stages import judge
+    from penstock.tables import expectations
 
-    monkeypatch.setattr(judge, "MOST_BROUGHT", 2)
+    monkeypatch.setattr(expectations, "MOST_BROUGHT", 2)
     shop.send(80)
     shop.run()
     shop.check()
 
 
 def test_the_tasks_of_a_replay_share_what_they_bring_along(shop: Shop) -> None:
-    from penstock.engine.stages import judge
+    from penstock.tables import expectations
 
     rows = shop.spark.range(0, 1_000, 1, 100)
-    assert judge.share_of(rows) == judge.MOST_IN_ALL // 100
-    assert judge.share_of(rows.groupBy("id").count()) < judge.MOST_BROUGHT
+    assert expectations.share_of(rows) == expectations.MOST_IN_ALL // 100
+    assert expectations.share_of(rows.groupBy("id").count()) < expectations.MOST_BROUGHT
 
 
 def test_records_too_large_to_come_along(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.engine.stages import judge
+    from penstock.tables import expectations
 
-    monkeypatch.setattr(judge, "LARGEST_BROUGHT", 10)
+    monkeypatch.setattr(expectations, "LARGEST_BROUGHT", 10)
     shop.send(40)
     shop.run()
     shop.check()
@@ -210,7 +210,7 @@ def test_a_changed_definition_between_the_two_commits_loses_nothing(
 ) -> None:
     """The rows of the batch are in the table, its rejected ones are not yet in quarantine, and the new definition would
     take some of those, and reject some that are in the table."""
-    from penstock.engine.quarantine import Quarantine
+    from penstock.tables.quarantine import Quarantine
 
     shop.send(60)
 

@@ -76,7 +76,7 @@ def test_a_runner_that_was_replaced_is_turned_away_and_a_wrong_login_stops_the_s
     followed: Followed, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from penstock.dev.redis import Redis
-    from penstock.engine.targets.redis import RedisKeys
+    from penstock.sinks.redis import RedisKeys
 
     prefix = f"{uuid.uuid4().hex}:"
     plan = followed.plan({"redis": redis.url, "prefix": prefix})

@@ -32,7 +32,7 @@ def documents(search: Search, index: str) -> dict[str, tuple[int, dict[str, Any]
 def test_an_index_holds_what_the_table_holds(
     followed: Followed, search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.engine.targets import search as target
+    from penstock.sinks import search as target
 
     monkeypatch.setattr(target, "_ACTIONS", 700)
     index = uuid.uuid4().hex

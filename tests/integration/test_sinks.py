@@ -141,10 +141,9 @@ def test_rows_of_a_table_that_is_not_ours_are_told_apart_by_their_files(shop: Sh
 
 @pytest.mark.deep
 def test_a_reset_sends_again_from_where_a_person_says(shop: Shop) -> None:
-    from penstock.engine.sources import Sources
-    from penstock.engine.store import LocalStore
-    from penstock.ops.reset.carry_out import carry_out
-    from penstock.ops.reset.plan import plan_reset
+    from penstock.operations.reset import carry_out, plan_reset
+    from penstock.storage.stores import LocalStore
+    from penstock.tables.sources import Sources
 
     plan = shop.plan()
     shop.send(10)
@@ -158,10 +157,10 @@ def test_a_reset_sends_again_from_where_a_person_says(shop: Shop) -> None:
 
 
 def test_status_history_and_verify_know_a_sink(shop: Shop) -> None:
-    from penstock.engine.store import LocalStore
-    from penstock.ops.history import history
-    from penstock.ops.status import status
-    from penstock.ops.verify.table import verify
+    from penstock.operations.history import history
+    from penstock.operations.status import status
+    from penstock.storage.stores import LocalStore
+    from penstock.verify.table import verify
 
     plan = shop.plan()
     shop.send(10)

@@ -46,10 +46,10 @@ def test_a_row_that_only_the_broker_finds_too_large_is_named_too(shop: Shop) -> 
 def test_a_topic_that_does_not_exist_is_asked_for_and_not_made(
     shop: Shop, broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.engine.kafka.admin import Admin
-    from penstock.runtime import table_run
+    from penstock.kafka.client import Admin
+    from penstock.runtime import table_runner
 
-    monkeypatch.setattr(table_run, "TRIES_ONCE", 1)
+    monkeypatch.setattr(table_runner, "TRIES_ONCE", 1)
     plan = shop.plan(to={"kafka": "nobody-made-it"})
     assert plan.tables[-1].sink is not None
     shop.send(1)

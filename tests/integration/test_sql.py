@@ -13,13 +13,13 @@ import pytest
 from tests.integration.runs import make_plan
 
 from penstock.errors import PenstockError, QueryFailed, UsageError
-from penstock.ops.sql.statement import read_statement
+from penstock.sql.statement import read_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.ops.sql.reader import Reader
     from penstock.plan.model import Plan
+    from penstock.sql.reader import Reader
 
 _DECODE = {"json": "value", "schema": "id BIGINT, amount DECIMAL(10,2)"}
 TABLES = {
@@ -63,13 +63,13 @@ def uri(plan: Plan, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def reader(spark: SparkSession, plan: Plan) -> Reader:
-    from penstock.ops.sql.reader import Reader
+    from penstock.sql.reader import Reader
 
     return Reader(spark, plan)
 
 
 def ask(reader: Reader, query: str, limit: int | None = 100) -> Rows:
-    from penstock.ops.sql.values import texts
+    from penstock.sql.reader import texts
 
     with reader.ask(read_statement(query)) as answer:
         return list(texts(answer.frame, limit))
@@ -112,7 +112,7 @@ def test_a_name_that_the_query_gives_itself_is_its_own(reader: Reader) -> None:
 def test_within_a_query_each_table_stays_as_it_was_when_the_query_began(
     spark: SparkSession, reader: Reader, plan: Plan
 ) -> None:
-    from penstock.ops.sql.values import texts
+    from penstock.sql.reader import texts
 
     place, row = uri(plan, "silver.my-orders"), spark.sql("SELECT 'later' AS name")
     both = (
@@ -127,7 +127,7 @@ def test_within_a_query_each_table_stays_as_it_was_when_the_query_began(
 
 
 def test_tombstones_are_hidden_and_nothing_else(spark: SparkSession, reader: Reader, plan: Plan) -> None:
-    from penstock.ops.sql.reader import Reader
+    from penstock.sql.reader import Reader
 
     assert ask(reader, "SELECT id, _deleted FROM silver.customers") == [("1", "false")]
     whole = Reader(spark, plan, tombstones=True)
@@ -225,7 +225,7 @@ def test_no_more_rows_are_computed_than_are_shown_and_one_more_says_that_there_a
 
 
 def test_values_keep_what_they_say(reader: Reader) -> None:
-    from penstock.ops.sql.values import json_values, texts
+    from penstock.sql.reader import json_values, texts
 
     query = """SELECT CAST('12345678901234567890.10' AS DECIMAL(38,2)) AS a, 9223372036854775807 AS b,
         double('NaN') AS c, timestamp'2026-05-14 09:00:00.5' AS d, date'+12345-01-01' AS e, X'00FF' AS f, NULL AS g,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.integration.runs import Heard, produce
 
-from penstock.engine.store import LocalStore
-from penstock.ops.status import document, standing
+from penstock.operations.status import document, standing
 from penstock.runtime.runner import run_in
+from penstock.storage.stores import LocalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.engine.protocol.write import Written
+    from penstock.ledger.writer import Written
 
 BRONZE, SILVER = "bronze.t", "silver.t"
 

@@ -12,11 +12,10 @@ import pytest
 from tests.integration.runs import checkpoint, commits, commits_die, newest, rows, run, run_well, whole_chain
 from tests.integration.streams import GOLD, Site
 
-from penstock.engine.sources import Sources
-from penstock.engine.store import LocalStore
 from penstock.errors import PenstockError, Terminal, UsageError
-from penstock.ops.reset.carry_out import carry_out
-from penstock.ops.reset.plan import plan_reset
+from penstock.operations.reset import carry_out, plan_reset
+from penstock.storage.stores import LocalStore
+from penstock.tables.sources import Sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,11 +56,11 @@ def test_a_crash_between_deltas_commit_and_sparks_keeps_state_and_table_in_step(
     site: Site, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice: in the first batch with rows, and in a later one. Spark's state of the batch is thrown away with it."""
-    from penstock.engine.protocol import write
+    from penstock.ledger import writer
 
     output = {"kinds": {"output": "complete"}}.get(function, {})
     plan = site.two(function) if function == "joined" else site.plan(function, **output)
-    whole, times = write.BatchWriter._complete, []
+    whole, times = writer.BatchWriter._complete, []
 
     def dies(self: Any, *given: Any, **more: Any) -> Any:
         if more["written"]:
@@ -70,7 +69,7 @@ def test_a_crash_between_deltas_commit_and_sparks_keeps_state_and_table_in_step(
                 raise RuntimeError("killed after the commit")
         return whole(self, *given, **more)
 
-    monkeypatch.setattr(write.BatchWriter, "_complete", dies)
+    monkeypatch.setattr(writer.BatchWriter, "_complete", dies)
     for number in range(1, 5):
         site.add((number, "a", number), (number + 10, "b", number))
         site.add((number, "v", number), to="views")
@@ -192,7 +191,7 @@ def test_no_other_position_can_be_chosen(site: Site) -> None:
 
 @pytest.mark.deep
 def test_a_table_whose_first_batch_never_ran_begins_by_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.runtime.table_run import TableRun
+    from penstock.runtime.table_runner import TableRun
 
     def dies(*_: Any) -> None:
         raise Terminal("killed before its query began")

@@ -122,10 +122,10 @@ def test_a_start_at_a_version_reads_from_there(site: Site) -> None:
 
 @pytest.mark.deep
 def test_status_history_and_verify_know_several_streams(site: Site) -> None:
-    from penstock.engine.store import LocalStore
-    from penstock.ops.history import history
-    from penstock.ops.status import status
-    from penstock.ops.verify.table import verify
+    from penstock.operations.history import history
+    from penstock.operations.status import status
+    from penstock.storage.stores import LocalStore
+    from penstock.verify.table import verify
 
     plan = site.two("joined")
     site.add((1, "click", 1))

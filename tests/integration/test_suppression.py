@@ -10,11 +10,11 @@ import pytest
 from tests.integration.replays import work_on
 from tests.integration.runs import commits, produce, rows_at, run_well
 
-from penstock.engine.forget.list import SuppressionList
-from penstock.engine.forget.suppression import Suppression
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.table import verify
 from penstock.plan.subjects import FORGOTTEN
+from penstock.storage.stores import LocalStore
+from penstock.tables.suppression import Suppression
+from penstock.tables.suppression_list import SuppressionList
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +81,7 @@ def customers(plan: Plan, name: str) -> set[str]:
 
 
 def replayed(spark: SparkSession, plan: Plan, *names: str, say: Callable[[str], None] = lambda _: None) -> None:
-    from penstock.engine.replay.resume import replay
+    from penstock.operations.replay import replay
 
     for name in names:
         work = work_on(spark, plan, name)
@@ -158,7 +158,7 @@ def _replays_bring_nothing_back(spark: SparkSession, plan: Plan) -> None:
 
 
 def _redrives_bring_nothing_back(spark: SparkSession, plan: Plan) -> None:
-    from penstock.engine.redrive.redrive import redrive
+    from penstock.operations.redrive import redrive
 
     listed(plan).add("customer", "4")
     work = work_on(spark, plan, "silver.t")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine.forget.list import SuppressionList
-from penstock.engine.forget.matching import Wanted, rows_of
-from penstock.engine.store import LocalStore
 from penstock.plan.subjects import Place
+from penstock.storage.stores import LocalStore
+from penstock.tables.subject_columns import Wanted, rows_of
+from penstock.tables.suppression_list import SuppressionList
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

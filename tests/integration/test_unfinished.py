@@ -214,10 +214,10 @@ def test_a_reset_of_a_table_that_was_put_back_needs_no_second_one_if_it_is_kille
     project: Callable[..., Plan],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from penstock.engine.sources import Sources
-    from penstock.engine.store import LocalStore
-    from penstock.ops.reset import carry_out as module
-    from penstock.ops.reset.plan import plan_reset
+    from penstock.operations import reset as module
+    from penstock.operations.reset import plan_reset
+    from penstock.storage.stores import LocalStore
+    from penstock.tables.sources import Sources
 
     name = topic(2)
     sent = produce(broker.bootstrap, name, 6)

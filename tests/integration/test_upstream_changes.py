@@ -12,10 +12,10 @@ import pytest
 from tests.integration.replays import replayed
 from tests.integration.runs import make_plan, rows, run, run_well
 
-from penstock.engine.store import LocalStore
-from penstock.ops.replay.plan import plan_replay
-from penstock.ops.status import standing
-from penstock.ops.verify.table import verify
+from penstock.operations.replay_plan import plan_replay
+from penstock.operations.status import standing
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

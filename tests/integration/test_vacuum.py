@@ -15,11 +15,11 @@ from tests.integration.histories import SCHEMA, Change, latest, send
 from tests.integration.looked_after import optimize, table_of, vacuum, would_be_lost
 from tests.integration.runs import coordinates, make_plan, produce, rows, run_well, running, wait_for, whole_chain
 
-from penstock.engine.store import LocalStore
-from penstock.engine.upkeep.layout import snapshot_layout
-from penstock.engine.upkeep.remembered import REMOVED, SINCE
-from penstock.ops.history import history
-from penstock.ops.verify.table import verify
+from penstock.maintenance.tables import REMOVED, SINCE
+from penstock.operations.history import history
+from penstock.storage.layout import snapshot_layout
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

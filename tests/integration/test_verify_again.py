@@ -12,14 +12,13 @@ import pytest
 from pyspark.sql.functions import lit
 from tests.integration.runs import log, make_plan, run_well
 
-from penstock.engine.protocol.entry import dump
-from penstock.engine.protocol.log import DeltaLog
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.again import sample
-from penstock.ops.verify.again.run import check_in, to_check
-from penstock.ops.verify.check import Check
-from penstock.ops.verify.report import Report
-from penstock.ops.verify.table import verify
+from penstock.ledger.delta_log import DeltaLog
+from penstock.ledger.entry import dump
+from penstock.storage.stores import LocalStore
+from penstock.verify.recompute import diff
+from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.report import Check, Report
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,8 +160,8 @@ def test_groups_that_are_missing_doubled_or_too_many_are_named(shop: Shop) -> No
 
 
 def test_a_sample_finds_what_is_wrong_in_it_on_either_side(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample, "ALL_UP_TO", 0)
-    monkeypatch.setattr(sample, "SIZE", 2)
+    monkeypatch.setattr(diff, "ALL_UP_TO", 0)
+    monkeypatch.setattr(diff, "SIZE", 2)
     shop.tamper("gold.live", "UPDATE G SET n = n + 1")
     first = shop.check("gold.live", deep=False)
     others = ", ".join(f"('never-{number}', 7)" for number in range(4))

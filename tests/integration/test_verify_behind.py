@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Producer
 from tests.integration.runs import make_plan, produce, run, run_well
 
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.again.run import check_in, to_check
-from penstock.ops.verify.report import Report, summary
-from penstock.ops.verify.table import verify
+from penstock.storage.stores import LocalStore
+from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.report import Report, summary
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,9 +125,8 @@ def test_a_table_that_starts_late_says_from_where_and_what_is_not_part_of_it(
 def test_rows_from_before_the_ledger_make_a_table_partial(
     spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:
-    from penstock.engine.sources import Sources
-    from penstock.ops.reset.carry_out import carry_out
-    from penstock.ops.reset.plan import plan_reset
+    from penstock.operations.reset import carry_out, plan_reset
+    from penstock.tables.sources import Sources
 
     name = topic(partitions=1)
     produce(broker.bootstrap, name, 5, partitions=[0])
@@ -150,7 +149,7 @@ def test_rows_from_before_the_ledger_make_a_table_partial(
 
 
 def test_without_a_recomputation_the_numbers_are_not_proven(spark: SparkSession, tmp_path: Path) -> None:
-    from penstock.ops.verify.again.run import left_out
+    from penstock.verify.recompute.run import left_out
 
     place = str(tmp_path / "t")
     spark.range(5).write.format("delta").save(place)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.functions import lit
 from tests.integration.forging import Forger, Lake, changed, twice, without
 
-from penstock.ops.verify.report import Report
+from penstock.verify.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from tests.integration.topic_tables import (
     visible,
 )
 
-from penstock.ops.verify import broker_gaps
+from penstock.verify import gaps
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_each_kind_of_mistake_is_named_exactly(lake: Any, topic: Any) -> None:
 
 
 def test_gaps_far_apart_are_jumped_to(lake: Any, topic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_gaps, "JUMP", 50)
+    monkeypatch.setattr(gaps, "JUMP", 50)
     name = topic(partitions=2)
     table = lake(name)
     for partition in range(2):

@@ -22,8 +22,8 @@ from tests.integration.topic_tables import (
     visible,
 )
 
-from penstock.engine.kafka.admin import Admin
-from penstock.ops.verify import broker_gaps
+from penstock.kafka.client import Admin
+from penstock.verify import gaps
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_a_stretch_that_ages_out_while_it_is_looked_up_is_unverifiable(lake: Any
     admin = AdminClient({"bootstrap.servers": table.plan.source.cluster.bootstrap})
     for future in admin.delete_records([TopicPartition(name, 0, 50)]).values():
         future.result(20)
-    found = broker_gaps.look_up(table.plan.source, {(name, 0): broker_gaps.Spans([(10, 20), (70, 72)])})
+    found = gaps.look_up(table.plan.source, {(name, 0): gaps.Spans([(10, 20), (70, 72)])})
     assert list(found[name, 0].unverifiable) == [(10, 20), (70, 72)]
     assert found[name, 0].reason
 
@@ -174,6 +174,6 @@ def test_a_broker_that_falls_silent_ends_the_lookup(lake: Any, topic: Any) -> No
     name = topic(partitions=1)
     table = lake(name)
     silent = replace(table.plan.source, cluster=replace(table.plan.source.cluster, bootstrap="127.0.0.1:1"))
-    found = broker_gaps.look_up(silent, {(name, 0): broker_gaps.Spans([(1, 4)])}, patience=1.5)
+    found = gaps.look_up(silent, {(name, 0): gaps.Spans([(1, 4)])}, patience=1.5)
     assert list(found[name, 0].unverifiable) == [(1, 4)]
     assert "no answer" in (found[name, 0].reason or "")

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from runs import TABLE, log, produce, run_well, running, transaction, wait_for
 
-from penstock.engine.protocol.ledger import position_at, read_tail
-from penstock.engine.protocol.open import open_generation
-from penstock.engine.stores import open_store
-from penstock.ops.history import history
-from penstock.ops.status import status
-from penstock.ops.verify.report import Report
-from penstock.ops.verify.table import verify
+from penstock.ledger.generations import open_generation
+from penstock.ledger.head import position_at, read_tail
+from penstock.operations.history import history
+from penstock.operations.status import status
+from penstock.storage.stores import open_store
+from penstock.verify.report import Report
+from penstock.verify.table import verify
 
 
 def checked(plan: Any) -> Report:

@@ -15,23 +15,19 @@ from arro3.core import Array, DataType, Table
 from deltalake import write_deltalake
 from tests.bronze_table import BronzeTable, plan_of, table_plan
 
-from penstock.dev.ports import free_port, is_taken
-from penstock.engine.object_store import storage_options
-from penstock.engine.protocol.heal import heal
-from penstock.engine.store import Store, size_of
-from penstock.engine.stores import open_store
+from penstock.dev.process import free_port, is_taken
 from penstock.errors import PenstockError, UsageError
-from penstock.ops import status as status_ops
-from penstock.ops.checkpoints.heal import carry_out
-from penstock.ops.checkpoints.listed import standings
-from penstock.ops.checkpoints.look import look
-from penstock.ops.dlq.counted import count_kinds
-from penstock.ops.fit import fit_all
-from penstock.ops.history import history
-from penstock.ops.status import status
-from penstock.ops.verify import table as verify_ops
-from penstock.ops.verify.table import verify
+from penstock.ledger.checkpoint import heal
+from penstock.operations import status as status_ops
+from penstock.operations.checkpoints import carry_out, look, standings
+from penstock.operations.history import history
+from penstock.operations.quarantine_rows import count_kinds
+from penstock.operations.staleness import fit_all
+from penstock.operations.status import status
 from penstock.plan.model import Plan
+from penstock.storage.stores import Store, open_store, size_of, storage_options
+from penstock.verify import table as verify_ops
+from penstock.verify.table import verify
 
 LAKE = "s3a://lake/a-folder"
 

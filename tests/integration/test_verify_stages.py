@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.integration.runs import checkpoint, produce, run_well
 
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.report import Report
-from penstock.ops.verify.table import verify
+from penstock.storage.stores import LocalStore
+from penstock.verify.report import Report
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,9 +70,8 @@ def test_what_is_read_twice_and_left_out_as_a_duplicate_is_not_missing(
     spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:
     """Read again by decision; a topic that was made again has offsets twice in the same way."""
-    from penstock.engine.sources import Sources
-    from penstock.ops.reset.carry_out import carry_out
-    from penstock.ops.reset.plan import plan_reset
+    from penstock.operations.reset import carry_out, plan_reset
+    from penstock.tables.sources import Sources
 
     name = topic(partitions=2)
     stages = {"decode": DECODE, "expect": EXPECT, "dedupe": {"keys": ["id"]}}

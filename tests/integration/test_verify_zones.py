@@ -12,11 +12,11 @@ import pytest
 from tests.integration.forging import METADATA
 from tests.integration.runs import log, make_plan, run_well
 
-from penstock.engine.protocol.entry import dump
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.again.run import check_in, to_check
-from penstock.ops.verify.report import Report
-from penstock.ops.verify.table import verify
+from penstock.ledger.entry import dump
+from penstock.storage.stores import LocalStore
+from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.report import Report
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

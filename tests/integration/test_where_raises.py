@@ -13,13 +13,13 @@ import yaml
 from tests.integration.replays import replayed, work_on
 from tests.integration.runs import quarantine_dies_once, rows_at, run, run_well
 
-from penstock.engine.store import LocalStore
 from penstock.errors import Terminal
-from penstock.ops.verify.again.run import check_in, to_check
-from penstock.ops.verify.table import verify
 from penstock.plan.build import build_plan
 from penstock.spec.load import load_project
+from penstock.storage.stores import LocalStore
 from penstock.testing import table_under_test
+from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,7 +101,7 @@ def test_a_copy_isolates_rows_on_which_its_condition_raises_and_a_redrive_brings
     assert "_source" not in rows_at(plan.table("copy.landed").uri)[0]  # type: ignore[union-attr]
     assert ids(plan, "copy.copied") == Counter(good - {5}) and ids(plan, "copy.copied", "__quarantine") == Counter({5})
     complete(spark, plan)
-    from penstock.engine.redrive.redrive import redrive
+    from penstock.operations.redrive import redrive
 
     plan = shop(fixed=True)
     for name in ("copy.landed", "copy.carried"):

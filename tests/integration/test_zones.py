@@ -23,7 +23,7 @@ import pytest
 from tests.integration.runs import rows, rows_at, run, run_well
 
 from penstock.errors import PenstockError
-from penstock.plan.settings import EXCLUDED_RULES, session_settings
+from penstock.plan.spark_settings import EXCLUDED_RULES, session_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -291,10 +291,9 @@ def test_a_batch_within_the_hour_that_comes_twice_finds_its_rows(
     spark: SparkSession, tmp_path: Path, zone: str
 ) -> None:
     """What dedupe and aggregates read of a table, by bounds that lie in that hour."""
-    from penstock.engine.aggregate.groups import computed, touched
-    from penstock.engine.aggregate.recomputed import _bounds, within
-    from penstock.engine.stages.dedupe import numbered, without_duplicates
     from penstock.plan.stages import AggregatePlan, DedupePlan
+    from penstock.tables.aggregate import _bounds, computed, touched, within
+    from penstock.tables.dedupe import numbered, without_duplicates
 
     change, uri = set_back(zone), str(tmp_path / "t")
     twice = [change + near for near in (0, 1, 11 * MINUTE, 29 * MINUTE, 29 * MINUTE + 59 * SECOND)]
@@ -326,8 +325,8 @@ def test_dedupe_by_times_as_keys_finds_the_copies_in_the_hour_that_comes_twice(
     spark: SparkSession, tmp_path: Path, zone: str
 ) -> None:
     """Also those whose TIMESTAMP_NTZ is a cast TIMESTAMP, which Spark's optimizer would compare as a TIMESTAMP."""
-    from penstock.engine.stages.dedupe import numbered, without_duplicates
     from penstock.plan.stages import DedupePlan
+    from penstock.tables.dedupe import numbered, without_duplicates
 
     change, uri = set_back("Europe/Berlin" if zone == "UTC" else zone), str(tmp_path / "t")
     times = [change + near for near in (0, 1, 11 * MINUTE, 29 * MINUTE)]

@@ -11,12 +11,12 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from tests.bronze_table import BronzeTable, Where, table_plan
 
-from penstock.engine.kafka.admin import Admin
-from penstock.engine.store import LocalStore
 from penstock.errors import BrokerAway
-from penstock.ops.verify.report import Report
-from penstock.ops.verify.table import verify
+from penstock.kafka.client import Admin
 from penstock.plan.model import TablePlan
+from penstock.storage.stores import LocalStore
+from penstock.verify.report import Report
+from penstock.verify.table import verify
 
 Offsets = dict[str, dict[int, int]]
 

@@ -9,15 +9,14 @@ from typing import Any
 from ledgers import HandLog, at, entry
 from project_file import AWAY
 
-from penstock.engine.delta.version import Version
-from penstock.engine.protocol.checkpoint import folder_of
-from penstock.engine.protocol.entry import Entry
-from penstock.engine.protocol.heal import heal
-from penstock.engine.store import LocalStore
-from penstock.engine.subscription import subscribes
+from penstock.ledger.checkpoint import folder_of, heal
+from penstock.ledger.entry import Entry
+from penstock.ledger.position import Version
+from penstock.ledger.source import subscribes
 from penstock.plan.build import build_plan
 from penstock.plan.model import KafkaSource, Plan, TablePlan
 from penstock.spec.load import load_project
+from penstock.storage.stores import LocalStore
 
 PROJECT = (
     AWAY

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.ops.checkpoints import outlook
-from penstock.ops.verify import table as verify_table
+from penstock.operations import checkpoints
+from penstock.verify import table as verify_table
 
 
 @pytest.fixture(autouse=True)
 def _do_not_wait_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (verify_table, outlook):
+    for module in (verify_table, checkpoints):
         monkeypatch.setattr(module, "BROKER_TIMEOUT", 0.05)

@@ -6,7 +6,7 @@ import json
 
 from tests.bronze_table import BronzeTable
 
-from penstock.engine.protocol.entry import Entry
+from penstock.ledger.entry import Entry
 
 
 def last(table: BronzeTable) -> Entry:

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from penstock.engine.protocol.entry import Counts, Entry, Kind, Pins, dump
-from penstock.engine.protocol.log import DeltaLog
-from penstock.engine.store import LocalStore
+from penstock.ledger.delta_log import DeltaLog
+from penstock.ledger.entry import Counts, Entry, Kind, Pins, dump
+from penstock.storage.stores import LocalStore
 
 TABLE = "bronze.orders"
 LEDGER = "5f0c"

@@ -1,4 +1,4 @@
-"""Quarantines made without Spark: real Parquet and a real Delta log, with the columns that `engine/quarantine.py` gives
+"""Quarantines made without Spark: real Parquet and a real Delta log, with the columns that `tables/quarantine.py` gives
 them."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from arro3.core import Array, DataType, Field, Table, list_array, struct_array
 from ledgers import HandLog, at, entry
 from project_file import AWAY
 
-from penstock.engine.protocol.fates import BATCHES, READ
+from penstock.ledger.checkpoint import BATCHES, READ
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan, TablePlan
 from penstock.plan.quarantine import quarantine_of

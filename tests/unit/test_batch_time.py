@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.stages.batch_time import with_batch_time
+from penstock.tables.transform import with_batch_time
 
 NOW = "timestamp_millis(5000L)"
 

@@ -13,11 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.dev.broker import Broker
-from penstock.dev.broker_settings import LARGEST_RECORD, properties
-from penstock.dev.child import Child, end_process, identity
-from penstock.dev.ports import LOOPBACK, free_port, holder, is_taken
-from penstock.dev.topics import NewTopicRequest, parse_topic
+from penstock.dev.broker import LARGEST_RECORD, Broker, NewTopicRequest, parse_topic, properties
+from penstock.dev.process import LOOPBACK, Child, end_process, free_port, holder, identity, is_taken
 from penstock.errors import SetupError, UsageError
 
 
@@ -71,7 +68,7 @@ def test_a_child_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     program = (
-        "import os, signal; from pathlib import Path; from penstock.dev.child import Child;"
+        "import os, signal; from pathlib import Path; from penstock.dev.process import Child;"
         f"folder = Path({str(folder)!r});"
         "child = Child(['sleep', '600'], output=folder / 'out', remove_after_us=folder);"
         "print(child.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
@@ -84,7 +81,7 @@ def test_a_child_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
 
 def test_a_child_that_was_let_go_outlives_its_owner(tmp_path: Path) -> None:
     program = (
-        "from pathlib import Path; from penstock.dev.child import Child, identity;"
+        "from pathlib import Path; from penstock.dev.process import Child, identity;"
         f"child = Child(['sleep', '600'], output=Path({str(tmp_path / 'out')!r}));"
         "child.let_go(); print(child.pid, identity(child.pid))"
     )

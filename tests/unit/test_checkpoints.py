@@ -12,15 +12,21 @@ import pytest
 from checkpointed import BRONZE, GOLD, SILVER, STORE, Held, make_plan, version
 from ledgers import at
 
-from penstock.engine.protocol.checkpoint import MARKER
-from penstock.ops.checkpoints import look as look_module
-from penstock.ops.checkpoints.batches import last_batches
-from penstock.ops.checkpoints.look import look
-from penstock.ops.checkpoints.shown import Shown, document, show
-from penstock.ops.checkpoints.state import operators
-from penstock.ops.checkpoints.weight import leftovers, strangers, weigh
-from penstock.ops.checkpoints.words import at as placed
-from penstock.ops.checkpoints.words import between
+from penstock.ledger.checkpoint import MARKER
+from penstock.operations import checkpoints as look_module
+from penstock.operations.checkpoints import (
+    Shown,
+    between,
+    last_batches,
+    leftovers,
+    look,
+    operators,
+    show,
+    show_document,
+    strangers,
+    weigh,
+)
+from penstock.operations.checkpoints import at as placed
 from penstock.plan.model import Plan
 
 
@@ -33,7 +39,7 @@ def shown(plan: Plan, name: str) -> Shown:
     table = plan.table(name)
     assert table is not None
     found = show(plan, table, STORE, 5)
-    json.dumps(document(found))
+    json.dumps(show_document(found))
     return found
 
 

@@ -12,8 +12,8 @@ from checkpointed import BRONZE, GOLD, SILVER, STORE, Held, make_plan
 from typer.testing import CliRunner, Result
 
 from penstock.cli.checkpoints import group
-from penstock.engine.protocol.checkpoint import MARKER
 from penstock.errors import UsageError
+from penstock.ledger.checkpoint import MARKER
 from penstock.plan.model import Plan
 
 
@@ -117,7 +117,9 @@ def test_whatever_a_file_of_it_holds_something_is_said(plan: Plan, file: str) ->
 
 
 def test_none_of_it_loads_spark() -> None:
-    modules = ("checkpoints.shown", "checkpoints.heal", "checkpoints.listed", "fit", "dlq.counted", "dlq.rows")
-    code = f"import sys, {', '.join(f'penstock.ops.{name}' for name in modules)}; print('pyspark' in sys.modules)"
+    modules = ("checkpoints", "staleness", "quarantine_rows")
+    code = (
+        f"import sys, {', '.join(f'penstock.operations.{name}' for name in modules)}; print('pyspark' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "False\n", done.stderr

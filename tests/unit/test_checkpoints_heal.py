@@ -17,14 +17,13 @@ from checkpointed import BRONZE, GOLD, SILVER, STORE, Held, make_plan
 from typer.testing import CliRunner, Result
 
 from penstock.cli.checkpoints import group
-from penstock.engine.protocol.locks import Name, lock_path, owner
-from penstock.engine.store import LocalStore
 from penstock.errors import Conflict, LockHeld, TableChanged, Terminal
-from penstock.observe.state import State, write_state
-from penstock.ops.checkpoints import heal as heal_module
-from penstock.ops.checkpoints.heal import carry_out, plan_heal
-from penstock.ops.checkpoints.look import look
+from penstock.operations import checkpoints as heal_module
+from penstock.operations.checkpoints import carry_out, look, plan_heal
+from penstock.operations.status import State, write_state
 from penstock.plan.model import Plan
+from penstock.storage.locks import Name, lock_path, owner
+from penstock.storage.stores import LocalStore
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def call(plan: Plan, *words: str, said: str = "") -> Result:
 def held(plan: Plan, name: Name) -> Iterator[int]:
     """Another process holds a lock of silver.orders."""
     code = (
-        "import sys; from penstock.engine.protocol.locks import ProcessLock; lock = ProcessLock(sys.argv[1]); "
+        "import sys; from penstock.storage.locks import ProcessLock; lock = ProcessLock(sys.argv[1]); "
         "got = lock.try_acquire(); lock.sign(); print(got, flush=True); input()"
     )
     path = lock_path(plan.system, SILVER, name)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.class_archive import ClassArchive
-from penstock.engine.java import Java
+from penstock.spark.gateway import ClassArchive
+from penstock.spark.java import Java
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 from penstock.cli.console import shown_error
-from penstock.engine.protocol.position import said
 from penstock.errors import Terminal
+from penstock.ledger.position import said
 
 
 def test_of_an_error_what_happened_is_red_and_what_to_do_is_not() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.runtime.delay import LONGEST, SLOT, Backoff, slot_delay
+from penstock.runtime.context import LONGEST, SLOT, Backoff, slot_delay
 
 
 def test_delays_grow_to_a_minute_and_begin_again_after_a_success() -> None:

@@ -11,8 +11,8 @@ import pytest
 from quarantines import make_plan, read_by, rejected, write
 from typer.testing import CliRunner, Result
 
+from penstock.cli.console import visible
 from penstock.cli.dlq import group
-from penstock.cli.visible import visible
 from penstock.errors import Terminal, UsageError
 from penstock.plan.model import Plan, TablePlan
 

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from quarantines import NOON, make_plan, read_by, rejected, write
 
-from penstock.engine.store import LocalStore
 from penstock.errors import UsageError
-from penstock.ops.dlq import counted
-from penstock.ops.dlq.counted import Counted, count_all, count_kinds, document
-from penstock.ops.dlq.quarantine import tables_with_one
+from penstock.operations import quarantine_rows
+from penstock.operations.quarantine_rows import Counted, count_all, count_document, count_kinds, tables_with_one
 from penstock.plan.model import Plan, TablePlan
+from penstock.storage.stores import LocalStore
 
 STORE = LocalStore()
 
@@ -113,7 +112,7 @@ def test_rows_of_batches_that_the_table_does_not_have_are_counted_apart(silver: 
 
 
 def test_more_kinds_than_anyone_reads_are_counted_together(silver: TablePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counted, "MOST_KINDS", 2)
+    monkeypatch.setattr(quarantine_rows, "MOST_KINDS", 2)
     write(silver, *(rejected("wrong_type", f"field_{name}: x") for name in "aabbccde"))
     found = count_kinds(silver, STORE)
     assert kinds(found) == {("wrong_type", "field_a"): 2, ("wrong_type", "field_b"): 2}
@@ -162,7 +161,7 @@ def test_one_that_cannot_be_read_leaves_the_others_alone(plan: Plan, silver: Tab
     broken, whole = count_all([silver, files], STORE)
     assert "cannot be read" in (broken.problem or "") and broken.rows == 0
     assert (whole.problem, whole.rows) == (None, 1)
-    json.dumps([document(broken), document(whole)])
+    json.dumps([count_document(broken), count_document(whole)])
 
 
 @pytest.mark.parametrize("feature", ["typeWidening", "vacuumProtocolCheck", "fromTheFuture"])

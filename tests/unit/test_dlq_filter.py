@@ -8,11 +8,18 @@ from pathlib import Path
 import pytest
 from quarantines import NOON, make_plan, rejected, write
 
-from penstock.engine.store import LocalStore
 from penstock.errors import UsageError
-from penstock.ops.dlq.filter import Filter, read_batch, read_offsets, read_time
-from penstock.ops.dlq.quarantine import Quarantine, open_quarantine
-from penstock.ops.dlq.rows import count, read_rows
+from penstock.operations.quarantine_rows import (
+    Filter,
+    Quarantine,
+    count,
+    open_quarantine,
+    read_batch,
+    read_offsets,
+    read_rows,
+    read_time,
+)
+from penstock.storage.stores import LocalStore
 
 WORDS = ["it's", "a\\'b", "' OR TRUE --", "x'); DROP TABLE quarantine; --", "\x00nul", "new\nline", "%", "ü"]
 

@@ -13,7 +13,7 @@ import pytest
 
 import penstock.spec
 from penstock.plan.quarantine import REASONS
-from penstock.spec.part import Part
+from penstock.spec.base_model import Part
 
 ROOT = Path(__file__).parents[2]
 PAGES = {page.name: page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}

@@ -12,11 +12,10 @@ from typer import Typer
 from typer.testing import CliRunner, Result
 
 from penstock.cli import doctor
-from penstock.cli.doctor_view import doctor_view
+from penstock.cli.doctor import doctor_view
+from penstock.doctor import topics
+from penstock.doctor.check import REASONS, About, Check
 from penstock.errors import SpecError, UsageError
-from penstock.ops.doctor import cluster
-from penstock.ops.doctor.check import About, Check
-from penstock.ops.doctor.reasons import REASONS
 from penstock.plan.build import build_plan
 from penstock.spec.load import load_project
 
@@ -35,7 +34,7 @@ tables:
 
 @pytest.fixture(autouse=True)
 def _do_not_wait_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "TIMEOUT", 0.05)
+    monkeypatch.setattr(topics, "TIMEOUT", 0.05)
 
 
 @pytest.fixture

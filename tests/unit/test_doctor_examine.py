@@ -11,21 +11,21 @@ from doctored import last, noted
 from project_file import AWAY
 from tests.bronze_table import BronzeTable
 
-from penstock.engine.protocol.heal import heal
-from penstock.engine.store import LocalStore
-from penstock.observe.state import State, write_state
-from penstock.ops.doctor import cluster, examine, seen
-from penstock.ops.doctor.check import Check
+from penstock.doctor import examine, table_snapshot, topics
+from penstock.doctor.check import Check
+from penstock.ledger.checkpoint import heal
+from penstock.operations.status import State, write_state
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
+from penstock.storage.stores import LocalStore
 
 STORE = LocalStore()
 
 
 @pytest.fixture(autouse=True)
 def _do_not_wait_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "TIMEOUT", 0.05)
+    monkeypatch.setattr(topics, "TIMEOUT", 0.05)
 
 
 PROJECT = (
@@ -101,7 +101,7 @@ def test_growth_of_the_last_day_is_the_difference_of_two_notes(tmp_path: Path) -
     noted(table, 1, 1, 1000)
     noted(table, 2, 2, 5000)
     now = time.time() * 1000
-    assert seen.see(plan, plan.tables[0], STORE, now).daily == 5000
+    assert table_snapshot.see(plan, plan.tables[0], STORE, now).daily == 5000
     path = table.log / f"{1:020d}.json"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
@@ -110,7 +110,7 @@ def test_growth_of_the_last_day_is_the_difference_of_two_notes(tmp_path: Path) -
     path.write_text("\n".join(map(json.dumps, lines)))
     first = table.log / f"{0:020d}.json"
     first.write_text(first.read_text().replace(str(_time(first)), str(round(now - 3 * 86_400_000))))
-    found = seen.see(plan, plan.tables[0], STORE, now)
+    found = table_snapshot.see(plan, plan.tables[0], STORE, now)
     assert found.daily == 4000
     assert found.pause is not None and 1.9 * 86_400 < found.pause.seconds < 2.1 * 86_400
 

@@ -12,24 +12,22 @@ import pytest
 from doctored import last, noted
 from tests.bronze_table import BronzeTable, now_ms, plan_of, table_plan
 
-from penstock.engine.protocol.checkpoint import MARKER
-from penstock.engine.protocol.entry import Entry
-from penstock.engine.protocol.heal import heal
-from penstock.engine.store import LocalStore
-from penstock.ops.doctor import cluster
-from penstock.ops.doctor.check import Check
-from penstock.ops.doctor.checkpoints import checkpoint, leftovers, read_step
-from penstock.ops.doctor.lately import Lately
-from penstock.ops.doctor.layout import layout
-from penstock.ops.doctor.upstream import delta_backlog, readings, upstream_of
+from penstock.doctor import topics
+from penstock.doctor.check import Check
+from penstock.doctor.files import checkpoint, leftovers, read_step
+from penstock.doctor.retention import delta_backlog, readings, upstream_of
+from penstock.doctor.table_log import Lately, layout
+from penstock.ledger.checkpoint import MARKER, heal
+from penstock.ledger.entry import Entry
 from penstock.plan.model import DeltaSource, TablePlan, VersionStart
+from penstock.storage.stores import LocalStore
 
 STORE = LocalStore()
 
 
 @pytest.fixture(autouse=True)
 def _do_not_wait_for_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "TIMEOUT", 0.05)
+    monkeypatch.setattr(topics, "TIMEOUT", 0.05)
 
 
 @pytest.fixture

@@ -6,10 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ops.doctor.clock import Newest, skew
-from penstock.ops.doctor.location import durable, locks
-from penstock.ops.doctor.machine import Disk, Memory, Mount, disk, memory, mount_of, mounts
-from penstock.ops.doctor.room import Place, disk_room, driver_memory
+from penstock.doctor.machine import (
+    Disk,
+    Memory,
+    Mount,
+    Newest,
+    Place,
+    disk,
+    disk_room,
+    driver_memory,
+    durable,
+    locks,
+    memory,
+    mount_of,
+    mounts,
+    skew,
+)
 
 GIB = 1024**3
 NOW = 1_800_000_000_000

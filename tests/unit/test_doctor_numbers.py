@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ops.doctor.check import LEVELS, PROJECT, About, Check, healthy
-from penstock.ops.doctor.layout import kept_for
-from penstock.ops.doctor.reasons import REASONS
-from penstock.ops.doctor.room import heap_bytes
-from penstock.ops.doctor.said import count, listed, rate, size, span
+from penstock.doctor.check import LEVELS, PROJECT, REASONS, About, Check, count, healthy, listed, rate, size, span
+from penstock.doctor.machine import heap_bytes
+from penstock.doctor.table_log import kept_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,6 +88,6 @@ def test_every_check_is_in_the_docs_and_the_docs_have_no_other() -> None:
 
 
 def test_every_check_of_the_code_has_a_reason_and_every_reason_a_check() -> None:
-    code = "\n".join(path.read_text() for path in (ROOT / "src" / "penstock" / "ops" / "doctor").glob("*.py"))
+    code = "\n".join(path.read_text() for path in (ROOT / "src" / "penstock" / "doctor").glob("*.py"))
     made = set(re.findall(r'About\(\s*"([a-z]+\.[a-z]+)"', code))
     assert made == set(REASONS)

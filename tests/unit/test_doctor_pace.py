@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.ops.doctor.backlog import Backlog, point
-from penstock.ops.doctor.lately import Batch, Lately
-from penstock.ops.doctor.pace import Runner, batches, behind, sla
-from penstock.ops.doctor.trend import Point, Trend, chosen, trend_of
+from penstock.doctor.backlog import Backlog, Point, Runner, Trend, batches, behind, chosen, point, sla, trend_of
+from penstock.doctor.table_log import Batch, Lately
 from penstock.plan.model import Trigger
 
 NOW = 1_800_000_000_000

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock.ops.doctor.backlog import Unread
-from penstock.ops.doctor.check import Check
-from penstock.ops.doctor.cluster import Kept, kept
-from penstock.ops.doctor.delta_retention import delta_retention
-from penstock.ops.doctor.kafka_retention import Reader, compaction, retention
-from penstock.ops.doctor.times import Pause
-from penstock.ops.doctor.upstream import Upstream
+from penstock.doctor.backlog import Unread
+from penstock.doctor.check import Check
+from penstock.doctor.retention import Reader, Upstream, compaction, delta_retention, retention
+from penstock.doctor.table_log import Pause
+from penstock.doctor.topics import Kept, kept
 
 NOW = 1_800_000_000_000
 MINUTE, HOUR, DAY = 60, 3600, 86_400

@@ -8,10 +8,8 @@ from textwrap import dedent
 import pytest
 from pydantic import SecretStr
 
-from penstock.ops.doctor.secrets import in_clear, named_files, plain
-from penstock.ops.doctor.security import files, is_loopback, kafka, target
-from penstock.plan.model import Cluster
-from penstock.plan.target import JdbcTarget, RedisTarget, SearchTarget
+from penstock.doctor.security import files, in_clear, is_loopback, kafka, named_files, plain, target
+from penstock.plan.model import Cluster, JdbcTarget, RedisTarget, SearchTarget
 from penstock.spec.document import Document, parse
 
 CANARY = "hunter2-canary"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.kafka.admin import Topic
-from penstock.ops.broker import Held
-from penstock.ops.doctor import versions
-from penstock.ops.doctor.files import log_size, small_files
-from penstock.ops.doctor.layout import Layout
-from penstock.ops.doctor.topics import Subscribed, answers, consumers, partitions, topics
+from penstock.doctor import versions
+from penstock.doctor.files import log_size, small_files
+from penstock.doctor.table_log import Layout
+from penstock.doctor.topics import Subscribed, answers, consumers, partitions, topics
+from penstock.kafka.client import Topic
+from penstock.operations.broker import Held
 from penstock.plan.model import Cluster, KafkaSource, Starting
 
 MIB = 1024**2
@@ -49,7 +49,7 @@ def test_this_installation_is_as_pinned() -> None:
 
 
 def test_jars_that_differ_from_the_list_are_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.engine.jars import jar_folder
+    from penstock.spark.jars import jar_folder
 
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
     assert [check.level for check in versions.jars(["spark"])] == ["note"]
@@ -194,7 +194,7 @@ def test_nothing_of_doctor_loads_spark() -> None:
     import subprocess
 
     code = (
-        "import sys; from penstock.ops.doctor import examine; "
+        "import sys; from penstock.doctor import examine; "
         "print([name for name in ('pyspark', 'delta') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

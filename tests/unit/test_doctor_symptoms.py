@@ -6,14 +6,23 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.protocol.log import Commit, Origin
-from penstock.ops.doctor.backlog import Backlog
-from penstock.ops.doctor.check import Check
-from penstock.ops.doctor.lately import Lately
-from penstock.ops.doctor.rejected import Rejected, Rescued, quarantine, read_rescued, reason_said, rescued
-from penstock.ops.doctor.symptoms import Quiet, foreign, silent, state
-from penstock.ops.doctor.times import Pause
-from penstock.ops.status import Status
+from penstock.doctor.backlog import Backlog
+from penstock.doctor.check import Check
+from penstock.doctor.rejected import (
+    Quiet,
+    Rejected,
+    Rescued,
+    foreign,
+    quarantine,
+    read_rescued,
+    reason_said,
+    rescued,
+    silent,
+    state,
+)
+from penstock.doctor.table_log import Lately, Pause
+from penstock.ledger.delta_log import Commit, Origin
+from penstock.operations.status import Status
 from penstock.plan.model import Trigger
 
 NOW = 1_800_000_000_000
@@ -163,7 +172,7 @@ def test_what_a_record_held_is_not_in_a_reason() -> None:
 def test_fields_that_the_schema_does_not_name_are_counted_from_statistics(tmp_path: Any) -> None:
     import json
 
-    from penstock.engine.store import LocalStore
+    from penstock.storage.stores import LocalStore
 
     log = tmp_path / "_delta_log"
     log.mkdir()

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from ledgers import TABLE, HandLog, at, entry
 
-from penstock.engine.store import LocalStore
-from penstock.ops.doctor.lately import lately
-from penstock.ops.doctor.times import longest_pause, oldest, version_at
-from penstock.ops.recent import RecentLog
+from penstock.doctor.table_log import lately, longest_pause, oldest, version_at
+from penstock.ledger.delta_log import RecentLog
+from penstock.storage.stores import LocalStore
 
 HOUR = 3_600_000
 

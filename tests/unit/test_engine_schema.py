@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import StructField, StructType
 from pyspark.sql.types import _parse_datatype_json_string as parse
 
-from penstock.engine.schema import differences, widens
+from penstock.tables.columns import differences, widens
 
 
 def kind(text: str) -> object:

@@ -12,7 +12,7 @@ from quarantines import make_plan, rejected, write
 from typer.testing import CliRunner
 
 from penstock.cli.dlq import group
-from penstock.engine.arrow_times import FarTime, micros_of, values_of
+from penstock.storage.delta_rows import FarTime, micros_of, values_of
 
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 

@@ -19,13 +19,11 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from penstock.engine.files.head import Head
-from penstock.engine.files.header import establish, is_value, why_no_header
-from penstock.engine.files.types import added, bounded, decoder_schema, lacking, merged, mixed, usable
-from penstock.engine.grow import as_it_is
 from penstock.errors import Terminal
-from penstock.spec.ddl import BadSchema, parse_ddl
-from penstock.spec.schema import column_key
+from penstock.sources.files.format import Head, establish, is_value, why_no_header
+from penstock.sources.files.types import added, bounded, decoder_schema, lacking, merged, mixed, usable
+from penstock.spec.schema import BadSchema, column_key, parse_ddl
+from penstock.tables.new_fields import as_it_is
 
 
 def struct(**fields: object) -> StructType:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from penstock.engine.delta.version import Version
-from penstock.engine.files.unread import unread
-from penstock.engine.store import LocalStore
+from penstock.ledger.position import Version
+from penstock.sources.files.backlog import unread
+from penstock.storage.stores import LocalStore
 
 
 def manifest(folder: Path, *commits: list[int], compaction: int | None = None) -> str:

@@ -13,7 +13,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from penstock.cli import plan as plan_verb
-from penstock.ops.fit import Fit, fit, fit_all
+from penstock.operations.staleness import Fit, fit, fit_all
 from penstock.plan.model import Plan
 
 MERGED = """

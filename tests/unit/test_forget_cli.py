@@ -8,14 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.engine.forget.order import order_of
+from penstock.erasure.certificate import document, page
+from penstock.erasure.forget import Commit, Done, PlaceDone
 from penstock.errors import UsageError
-from penstock.ops.forget.certificate import document
-from penstock.ops.forget.model import Commit, Done, PlaceDone
-from penstock.ops.forget.page import page
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
+from penstock.tables.suppression_list import order_of
 
 PROJECT = """\
 name: shop

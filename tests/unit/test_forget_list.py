@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from penstock.engine.forget.list import SuppressionList
-from penstock.engine.forget.matching import steps
-from penstock.engine.forget.order import canonical, hashed
-from penstock.engine.store import LocalStore
 from penstock.errors import Terminal, UsageError
 from penstock.plan.subjects import ForgetPlan
+from penstock.storage.stores import LocalStore
+from penstock.tables.subject_columns import steps
+from penstock.tables.suppression_list import SuppressionList, canonical, hashed
 
 
 def open_list(folder: Path, key: str | None = None) -> SuppressionList:

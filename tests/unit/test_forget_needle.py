@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.engine.forget.needle import Needle
-from penstock.engine.forget.scrub import Sought, names_left, scrubbed
+from penstock.erasure.log_redaction import Sought, names_left, scrubbed
+from penstock.erasure.text_search import Needle
 
 ANN = "ann@example.org"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.protocol.locks import lock_path
-from penstock.ops.forget.outdated import outdated
+from penstock.erasure.request import outdated
 from penstock.plan.build import build_plan
 from penstock.spec.load import load_project
+from penstock.storage.locks import lock_path
 
 PROJECT = """\
 name: shop

@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 from tests.unit.ledgers import TABLE, HandLog, at, entry, genesis
 
-from penstock.engine.forget.since import forgotten_after, forgotten_since
-from penstock.engine.protocol.chain import Verdict, check
-from penstock.engine.protocol.ledger import advance, read_tail, refuse_foreign_changes
-from penstock.engine.store import LocalStore
 from penstock.errors import UsageError
-from penstock.ops.sql.names import Readable
-from penstock.ops.sql.versions import Versions
+from penstock.ledger.head import Verdict, advance, check, read_tail, refuse_foreign_changes
+from penstock.ledger.pending import forgotten_after, forgotten_since
+from penstock.sql.versions import Readable, Versions
+from penstock.storage.stores import LocalStore
 
 
 @pytest.fixture

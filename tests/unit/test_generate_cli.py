@@ -76,7 +76,7 @@ def test_a_folder_without_a_project_is_a_mistake_if_it_was_named(tmp_path: Path)
 def test_the_cluster_is_the_one_from_which_the_topic_is_read(
     kind: str, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.dev.generate.topic.DOWN_SECONDS", 0.1)
+    monkeypatch.setattr("penstock.dev.generate.producer.DOWN_SECONDS", 0.1)
     (tmp_path / "penstock.yml").write_text(TWO_CLUSTERS)
     error = refusal(kind, "-C", str(tmp_path))
     assert isinstance(error, BrokerAway)

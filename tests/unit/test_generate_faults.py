@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from penstock.dev.generate import KINDS, Event, Faults, events
-from penstock.dev.generate.malformed import WAYS
+from penstock.dev.generate.stream import WAYS
 from penstock.errors import UsageError
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,20 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.golden import golden, keys
 
-from penstock.engine.protocol.beside import write_beside
-from penstock.engine.protocol.checkpoint import folder_of
-from penstock.engine.protocol.entry import Counts, Entry, Pins, Watermark, dump
-from penstock.engine.protocol.fates import store_fates
-from penstock.engine.protocol.pins import store_pins
-from penstock.engine.protocol.upkeep import Upkeep
-from penstock.engine.protocol.upkeep import dump as dump_upkeep
-from penstock.engine.store import LocalStore
-from penstock.plan.build import build_plan
-from penstock.plan.document import plan_document
+from penstock.ledger.checkpoint import folder_of, store_fates, store_pins, write_beside
+from penstock.ledger.entry import Counts, Entry, Pins, Upkeep, Watermark, dump
+from penstock.ledger.entry import dump_maintenance as dump_upkeep
+from penstock.plan.build import build_plan, plan_document
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
-from tests.golden import golden, keys
+from penstock.storage.stores import LocalStore
 
 ROOT = Path(__file__).parents[2]
 PROJECTS = {file.parent.name: file.parent for file in (ROOT / "examples").glob("*/penstock.yml")}

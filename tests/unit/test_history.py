@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from tests.bronze_table import BronzeTable, table_plan
 
-from penstock.engine.protocol.position import Range
-from penstock.engine.store import LocalStore
-from penstock.ops.history import history
+from penstock.ledger.position import Range
+from penstock.operations.history import history
+from penstock.storage.stores import LocalStore
 
 
 @pytest.fixture

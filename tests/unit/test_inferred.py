@@ -9,7 +9,7 @@ from project_file import HEAD, load
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.ops.inferred import inferred_schemas
+from penstock.operations.history import inferred_schemas
 from penstock.plan.build import build_plan
 
 TEXT = HEAD + "tables:\n  bronze.f: {from: {files: in, format: json}}\n  bronze.k: {from: {kafka: orders}}\n"

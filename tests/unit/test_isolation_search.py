@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from penstock.engine.isolation.failure import Failure, of_exception, of_traceback
-from penstock.engine.isolation.search import Together, TooMany, find_failing
+from penstock.tables.failing_rows import Failure, Together, TooMany, find_failing, of_exception, of_traceback
 
 SEED = 1811
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine import jars
 from penstock.errors import SetupError
+from penstock.spark import jars
 
 
 @pytest.fixture

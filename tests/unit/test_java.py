@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.java import Java, find_java, java_proxy, java_version
 from penstock.errors import SetupError
+from penstock.spark.java import Java, find_java, java_proxy, java_version
 
 
 def pretend_java(home: Path, version: str, code: int = 0) -> Path:

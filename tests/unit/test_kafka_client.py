@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from penstock.engine.kafka.admin import Admin, Topic
-from penstock.engine.kafka.client import java, librdkafka
-from penstock.engine.kafka.source import options
-from penstock.engine.kafka.start import refuse_recreated, require_topics
 from penstock.errors import BrokerAway, DataLoss, Transient
+from penstock.kafka.client import Admin, Topic, java, librdkafka
 from penstock.plan.model import Cluster, KafkaSource, Starting
+from penstock.sources.kafka import options, refuse_recreated, require_topics
 
 SECRET = 'p"a\\ss;word'
 SECURE = Cluster(

@@ -14,21 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.protocol.locks import (
-    JvmLock,
-    NoLock,
-    ProcessLock,
-    acquire_commit,
-    acquire_run,
-    holder,
-    lock_path,
-    owner,
-)
 from penstock.errors import Conflict, LockHeld
+from penstock.storage.locks import JvmLock, NoLock, ProcessLock, acquire_commit, acquire_run, holder, lock_path, owner
 
 HOLD = """
 import sys, time
-from penstock.engine.protocol.locks import ProcessLock
+from penstock.storage.locks import ProcessLock
 lock = ProcessLock(sys.argv[1])
 print(lock.try_acquire(), flush=True)
 time.sleep(float(sys.argv[2]))

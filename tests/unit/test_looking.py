@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.looking import until_next
+from penstock.runtime.table_runner import until_next
 
 
 @pytest.mark.parametrize(

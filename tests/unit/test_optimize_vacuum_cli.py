@@ -15,8 +15,8 @@ from typer import Typer
 from typer.testing import CliRunner, Result
 
 from penstock.cli import optimize, vacuum
-from penstock.cli.plan_maintenance import maintenance_facts
-from penstock.cli.sizes import size_text
+from penstock.cli.console import size_text
+from penstock.cli.plan import maintenance_facts
 from penstock.errors import UsageError
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
@@ -55,7 +55,7 @@ def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("penstock.engine.session.spark_session", refuse)
+    monkeypatch.setattr("penstock.spark.session.spark_session", refuse)
 
 
 def call(module: Any, plan: Plan, *words: str) -> Result:

@@ -6,13 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.identifiers import quote
-from penstock.engine.store import LocalStore
-from penstock.engine.upkeep.layout import DataFile, Layout
-from penstock.engine.upkeep.memory import Memory, read_memory, under_way, write_memory
-from penstock.engine.upkeep.optimizing import is_conflict, statement
-from penstock.engine.upkeep.places import Place
-from penstock.engine.upkeep.worth import FEWEST, MANY, MOST_PARTITIONS, Step, Wanted, steps, target_bytes
+from penstock.maintenance.optimize import (
+    FEWEST,
+    MANY,
+    MOST_PARTITIONS,
+    Step,
+    Wanted,
+    is_conflict,
+    statement,
+    steps,
+    target_bytes,
+)
+from penstock.maintenance.tables import Memory, Place, read_memory, under_way, write_memory
+from penstock.spark.sql_text import quote
+from penstock.storage.layout import DataFile, Layout
+from penstock.storage.stores import LocalStore
 
 MB = 1024 * 1024
 TARGET = 256 * MB

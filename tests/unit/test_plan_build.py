@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from project_file import HEAD, load
 
-from penstock.plan.build import build_plan
-from penstock.plan.document import plan_document
+from penstock.plan.build import build_plan, plan_document
 from penstock.plan.model import Plan, TablePlan
 from penstock.spec.project import Project
 

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from penstock.cli.plan_view import plan_view
-from penstock.plan.build import build_plan
-from penstock.plan.document import plan_document
-from penstock.plan.files import FilesSource
+from penstock.cli.plan import plan_view
+from penstock.plan.build import build_plan, plan_document
 from penstock.plan.model import DeltaSource, Plan
+from penstock.plan.sources import FilesSource
 from penstock.spec.project import Project
 
 FILES: dict[str, Any] = {"files": "landing/orders", "format": "json", "schema": "id BIGINT, name STRING"}

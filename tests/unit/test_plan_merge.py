@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from penstock.plan.build import build_plan
 from penstock.plan.model import TablePlan
 from penstock.spec.load import load_project
-from penstock.spec.merge import Merge
+from penstock.spec.table_kinds import Merge
 
 
 @pytest.fixture

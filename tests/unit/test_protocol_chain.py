@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from ledgers import at, entry, genesis
 
-from penstock.engine.protocol.chain import Verdict, check
 from penstock.errors import ChainBroken, Fenced
+from penstock.ledger.head import Verdict, check
 
 LAST = entry(4, at(10, 20), at(15, 20))
 

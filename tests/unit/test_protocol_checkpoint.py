@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from ledgers import LEDGER, TABLE, at, entry, genesis
 
-from penstock.engine.protocol.checkpoint import MARKER, read_checkpoint, read_planned, why_rebuild
-from penstock.engine.protocol.entry import Entry
-from penstock.engine.protocol.heal import heal
-from penstock.engine.store import LocalStore
 from penstock.errors import TableChanged
+from penstock.ledger.checkpoint import MARKER, heal, read_checkpoint, read_planned, why_rebuild
+from penstock.ledger.entry import Entry
+from penstock.storage.stores import LocalStore
 
 STORE = LocalStore()
 ENDS = {0: at(0, 0), 1: at(2, 2), 2: at(5, 5), 3: at(9, 9), 4: at(12, 12), 5: at(15, 15), 6: at(20, 20)}

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from ledgers import at, entry
 
-from penstock.engine.protocol import position
-from penstock.engine.protocol.entry import Pins, dump, parse
-from penstock.engine.protocol.position import Range
+from penstock.ledger import position
+from penstock.ledger.entry import Pins, dump, parse
+from penstock.ledger.position import Range
 
 
 def test_an_entry_reads_back_as_it_was_written() -> None:

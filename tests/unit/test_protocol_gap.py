@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from ledgers import HandLog, at, entry
 
-from penstock.engine.protocol.ledger import read_tail, refuse_gap
 from penstock.errors import TableChanged
+from penstock.ledger.head import read_tail, refuse_gap
 
 
 def look(hand: HandLog) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from ledgers import HandLog, at, entry
 
-from penstock.engine.protocol.commit import confirm, must_confirm
-from penstock.engine.protocol.entry import Counts, Kind
-from penstock.engine.protocol.ledger import Tail, advance, position_at, read_tail, refuse_foreign_changes, refuse_gap
 from penstock.errors import ChainBroken, Conflict, Fenced, TableChanged
-from penstock.ops.verify.walk import read_chain
+from penstock.ledger.commit import confirm, must_confirm
+from penstock.ledger.entry import Counts, Kind
+from penstock.ledger.head import Tail, advance, position_at, read_tail, refuse_foreign_changes, refuse_gap
+from penstock.verify.ledger_walk import read_chain
 
 ONE = entry(1, at(0, 0), at(5, 5))
 TWO = entry(2, at(5, 5), at(9, 9), rows=10, total=10, seen=1)
@@ -180,8 +180,8 @@ def test_a_batch_committed_twice_is_refused(hand: HandLog) -> None:
 
 def test_an_entry_of_a_later_format_is_refused_not_overlooked(hand: HandLog) -> None:
     """A newer Penstock wrote it: to go on from the entry before would read everything since then twice."""
-    from penstock.engine.protocol.entry import dump
     from penstock.errors import Terminal
+    from penstock.ledger.entry import dump
 
     hand.commit("WRITE", adds=1, note=dump(TWO).replace('"penstock":1', '"penstock":2'))
     with pytest.raises(Terminal):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ledgers import HandLog, at, entry
 
-from penstock.engine.protocol.log import Origin
+from penstock.ledger.delta_log import Origin
 
 
 @pytest.fixture

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from ledgers import at, entry, genesis
 
-from penstock.engine.protocol.chain import Verdict, check
-from penstock.engine.protocol.checkpoint import read_checkpoint, why_rebuild
-from penstock.engine.protocol.heal import seed
-from penstock.engine.store import LocalStore
 from penstock.errors import TableChanged
+from penstock.ledger.checkpoint import read_checkpoint, seed, why_rebuild
+from penstock.ledger.head import Verdict, check
+from penstock.storage.stores import LocalStore
 
 META = '{"batchWatermarkMs":0,"batchTimestampMs":5,"conf":{"spark.sql.shuffle.partitions":"2"}}'
 

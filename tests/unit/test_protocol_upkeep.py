@@ -9,18 +9,17 @@ from pathlib import Path
 import pytest
 from ledgers import HandLog, at, entry
 
-from penstock.engine.protocol.gone import files_gone
-from penstock.engine.protocol.ledger import advance, read_tail, refuse_foreign_changes, refuse_gap
-from penstock.engine.protocol.log import Origin
-from penstock.engine.protocol.upkeep import WORKS, Upkeep, dump, parse
-from penstock.engine.store import LocalStore
-from penstock.ops.recent import RecentLog
+from penstock.ledger.commit import files_gone
+from penstock.ledger.delta_log import Origin, RecentLog
+from penstock.ledger.entry import WORKS, Upkeep, dump_maintenance, parse_maintenance
+from penstock.ledger.head import advance, read_tail, refuse_foreign_changes, refuse_gap
+from penstock.storage.stores import LocalStore
 
 NOTE = Upkeep("optimize", "bronze.orders", "penstock optimize", "9 files as larger ones", "host", 7)
 
 
 def test_what_is_written_is_read_again() -> None:
-    assert parse(dump(NOTE)) == NOTE
+    assert parse_maintenance(dump_maintenance(NOTE)) == NOTE
     assert NOTE.said == "9 files as larger ones (penstock optimize, process 7 on host)"
 
 
@@ -28,7 +27,7 @@ def test_what_is_written_is_read_again() -> None:
     "text", [None, "", "by hand", "{", '{"penstock": 1, "kind": "batch"}', '{"penstock": 1}', "[1]"]
 )
 def test_other_peoples_texts_are_none(text: str | None) -> None:
-    assert parse(text) is None
+    assert parse_maintenance(text) is None
 
 
 @pytest.mark.parametrize("work", WORKS)
@@ -40,7 +39,7 @@ def test_the_last_entry_stays_the_last_one(work: str, operation: str, tmp_path: 
     made.batch(last)
     tail = read_tail(made.log)
     assert tail is not None
-    note = dump(Upkeep(work, "bronze.orders", "the runner", "done", "host", 7))  # type: ignore[arg-type]
+    note = dump_maintenance(Upkeep(work, "bronze.orders", "the runner", "done", "host", 7))  # type: ignore[arg-type]
     made.commit(operation, note=note, adds=1, removes=2, change=False)
     advanced, found = advance(tail, made.log), read_tail(made.log)
     assert found is not None and found.entry == advanced.entry == last
@@ -57,7 +56,7 @@ def test_the_last_entry_stays_the_last_one(work: str, operation: str, tmp_path: 
 def test_a_commit_that_removes_rows_is_foreign_whatever_it_says(tmp_path: Path) -> None:
     made = HandLog(tmp_path)
     made.begin(at(0, 0))
-    made.commit("DELETE", note=dump(NOTE), removes=1, change=True)
+    made.commit("DELETE", note=dump_maintenance(NOTE), removes=1, change=True)
     assert [commit.origin for commit in made.log.since(0)] == [Origin.FOREIGN_CHANGE]
 
 
@@ -80,10 +79,10 @@ def test_commits_without_rows_leave_no_reader_behind(tmp_path: Path) -> None:
     made = HandLog(tmp_path)
     made.begin(at(0, 0))
     made.batch(entry(1, at(0, 0), at(5, 5)))
-    made.commit("OPTIMIZE", note=dump(NOTE), adds=1, removes=1, change=False)
+    made.commit("OPTIMIZE", note=dump_maintenance(NOTE), adds=1, removes=1, change=False)
     made.batch(entry(2, at(5, 5), at(9, 9)))
-    made.commit("OPTIMIZE", note=dump(NOTE), adds=1, removes=2, change=False)
-    made.commit("VACUUM END", note=dump(replace(NOTE, work="vacuum")))
+    made.commit("OPTIMIZE", note=dump_maintenance(NOTE), adds=1, removes=2, change=False)
+    made.commit("VACUUM END", note=dump_maintenance(replace(NOTE, work="vacuum")))
     made.commit("WRITE", note=entry(2, at(5, 5), at(9, 9), kind="carry"))
 
     def end(position: int) -> int | None:

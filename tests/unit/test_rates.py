@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.unit.ledgers import at, entry, genesis
 
-from penstock.engine.protocol.entry import Counts, Entry, dump, parse
-from penstock.engine.protocol.fates import store_fates
-from penstock.engine.protocol.log import Commit, Origin
-from penstock.engine.store import LocalStore
-from penstock.ops.rates import MOST_BATCHES, Rates, rates
+from penstock.ledger.checkpoint import store_fates
+from penstock.ledger.delta_log import Commit, Origin
+from penstock.ledger.entry import Counts, Entry, dump, parse
+from penstock.operations.status import MOST_BATCHES, Rates, read_rates
+from penstock.storage.stores import LocalStore
 
 NOW = 1_800_000_000_000
 
@@ -32,7 +32,7 @@ def batch(number: int, seconds_ago: float, rows: int, took: float = 1.0, read: i
 
 
 def found(folder: Path, *newest_first: Commit) -> Rates:
-    return rates(newest_first, LocalStore(), str(folder), now_ms=NOW)
+    return read_rates(newest_first, LocalStore(), str(folder), now_ms=NOW)
 
 
 def test_input_is_per_second_of_the_window_and_processing_per_second_of_batches(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from penstock.engine.delta.version import Version
-from penstock.engine.rewind.source_there import _missing
-from penstock.engine.store import LocalStore
+from penstock.ledger.position import Version
+from penstock.operations.rewind import _missing
 from penstock.plan.model import DeltaSource, VersionStart
+from penstock.storage.stores import LocalStore
 
 
 def add(folder: Path, version: int) -> None:

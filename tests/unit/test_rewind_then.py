@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from ledgers import HandLog, at, entry
 
-from penstock.engine.protocol.entry import Counts, Entry
-from penstock.engine.protocol.ledger import read_tail
-from penstock.engine.protocol.position import parse
-from penstock.engine.rewind.goes_on import goes_on
-from penstock.engine.rewind.pending import Rewind, rewind_document
-from penstock.engine.rewind.then import Then, then_at
 from penstock.errors import UsageError
-from penstock.ops.verify.walk import read_chain
+from penstock.ledger.entry import Counts, Entry
+from penstock.ledger.head import read_tail
+from penstock.ledger.pending import Rewind, rewind_document
+from penstock.ledger.position import parse
+from penstock.operations.rewind import Then, goes_on, then_at
+from penstock.verify.ledger_walk import read_chain
 
 
 def read(offsets: dict[str, dict[str, int]], **other: object) -> Entry:

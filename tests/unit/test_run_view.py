@@ -5,11 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
-from penstock.cli.run_view import RunView
-from penstock.engine.protocol.chain import Verdict
-from penstock.engine.protocol.fates import DUPLICATES, READ, REJECTED
-from penstock.engine.protocol.write import Written
-from penstock.runtime.listener import Result
+from penstock.cli.run import RunView
+from penstock.ledger.checkpoint import DUPLICATES, READ, REJECTED
+from penstock.ledger.head import Verdict
+from penstock.ledger.writer import Written
+from penstock.runtime.context import Result
 
 NAMES = ["bronze.orders", "silver.orders"]
 
@@ -46,11 +46,11 @@ def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
 
 
 def test_the_rate_begins_with_the_first_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.cli import run_view
+    from penstock.cli import run
 
     view = RunView(Console(file=io.StringIO()), NAMES)
     now = [100.0]
-    monkeypatch.setattr(run_view.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(run.time, "monotonic", lambda: now[0])
     view.batch("bronze.orders", written(1, 0), 1.0)
     now[0] = 200.0
     view.batch("bronze.orders", written(2, 1000), 2.0)

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from project_file import HEAD, check, load, problems
 
-from penstock.plan.build import build_plan
-from penstock.plan.document import plan_document
-from penstock.plan.target import ChangeSink, JdbcTarget, KafkaTarget, RedisTarget, SearchTarget
+from penstock.plan.build import build_plan, plan_document
+from penstock.plan.model import ChangeSink, JdbcTarget, KafkaTarget, RedisTarget, SearchTarget
 
 TABLES = """\
 tables:

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.spec.ddl import BadSchema, parse_ddl
-from penstock.spec.schema import Array, Column, Map, Scalar, Struct
+from penstock.spec.schema import Array, BadSchema, Column, Map, Scalar, Struct, parse_ddl
 
 
 def test_columns_as_sql_writes_them() -> None:

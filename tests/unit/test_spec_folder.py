@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from project_file import HEAD, load, one, problems, table
 
-from penstock.spec.folder import FilesFrom
+from penstock.spec.files_source import FilesFrom
 
 
 def source(tmp_path: Path, written: str) -> FilesFrom:

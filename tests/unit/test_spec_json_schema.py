@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.spec.ddl import BadSchema, parse_ddl
-from penstock.spec.json_schema import parse_json_schema
+from penstock.spec.schema import BadSchema, parse_ddl, parse_json_schema
 
 
 def columns(**properties: Any) -> dict[str, Any]:

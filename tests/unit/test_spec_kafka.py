@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from project_file import HEAD, check, load, one, place, problems, table
 
-from penstock.spec.kafka_options import allowed_options, client_options
+from penstock.spec.kafka_cluster import allowed_options, client_options
 
 TABLES = "tables: {bronze.orders: {from: {kafka: orders}}}\n"
 

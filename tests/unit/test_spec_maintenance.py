@@ -8,7 +8,7 @@ import pytest
 from project_file import HEAD, load, one, problems
 
 from penstock.plan.build import build_plan
-from penstock.plan.maintenance import TARGET_BYTES, ExternalReader, MaintenancePlan
+from penstock.plan.model import TARGET_BYTES, ExternalReader, MaintenancePlan
 
 TABLES = HEAD + "tables:\n  silver.orders: {from: {kafka: orders}}\n"
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.spec.finding import Wrong
+from penstock.spec.base_model import Wrong
 from penstock.spec.quantity import duration_text, instant, seconds, size
 
 

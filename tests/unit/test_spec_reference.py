@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spec.finding import Referenced, Wrong, shown
-from penstock.spec.reference import resolve
+from penstock.spec.base_model import Referenced, Wrong, shown
+from penstock.spec.document import resolve
 
 
 def test_a_variable_is_replaced_also_inside_a_longer_text(tmp_path: Path) -> None:

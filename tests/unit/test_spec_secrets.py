@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from project_file import check, load, problems
 
-from penstock.plan.build import build_plan
-from penstock.plan.document import plan_document
+from penstock.plan.build import build_plan, plan_document
 
 CANARY = "canary-8c1f2"
 PROJECT = """\
@@ -68,7 +67,7 @@ def test_nothing_that_is_printed_has_the_secret(folder: Path) -> None:
 def test_the_view_of_a_plan_has_stars(folder: Path) -> None:
     from rich.console import Console
 
-    from penstock.cli.plan_view import plan_view
+    from penstock.cli.plan import plan_view
 
     console = Console(width=100, record=True, file=(folder / "out").open("w"))
     console.print(plan_view(build_plan(load(folder, PROJECT, PASSWORD=CANARY)), ()))

@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 from project_file import HEAD, load, one, place, problems
 
-from penstock.engine.protocol.entry import dump, parse
-from penstock.engine.protocol.log import read_commit
-from penstock.plan.build import build_plan
-from penstock.plan.document import plan_document
+from penstock.ledger.delta_log import read_commit
+from penstock.ledger.entry import dump, parse
+from penstock.plan.build import build_plan, choose, plan_document
 from penstock.plan.model import SinkPlan, TablePlan
-from penstock.plan.select import choose
 
 TABLES = """\
 tables:

@@ -8,8 +8,8 @@ import pytest
 from project_file import HEAD, check, load, one, place, problems, table
 
 from penstock.plan.build import build_plan
-from penstock.plan.holding import in_quarantine, read_by
 from penstock.plan.model import Plan
+from penstock.plan.quarantine import in_quarantine, read_by
 from penstock.plan.subjects import Place
 
 LAYERS = (

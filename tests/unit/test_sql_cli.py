@@ -16,14 +16,13 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from penstock.cli import sql
-from penstock.cli.shell_line import statements
-from penstock.cli.sql_output import _field
-from penstock.cli.sql_view import rows_view
+from penstock.cli.shell import statements
+from penstock.cli.sql_output import _field, rows_view
 from penstock.errors import PenstockError, UsageError
-from penstock.ops.sql.names import Names, Readable
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
+from penstock.sql.versions import Names, Readable
 
 PROJECT = (
     AWAY
@@ -172,7 +171,7 @@ def test_loading_what_is_said_without_a_jvm_loads_no_spark() -> None:
     import subprocess
 
     code = (
-        "import sys, penstock.cli.sql, penstock.cli.shell, penstock.cli.shell_line, penstock.ops.sql.early; "
+        "import sys, penstock.cli.sql, penstock.cli.shell, penstock.cli.shell, penstock.sql.statement; "
         "sys.exit('pyspark' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

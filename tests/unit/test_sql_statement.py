@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import UsageError
-from penstock.ops.sql.statement import read_statement
+from penstock.sql.statement import read_statement
 
 
 def refused(text: str) -> UsageError:

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from penstock.ops.sql.statement import split
-from penstock.ops.sql.tokens import tokens
+from penstock.sql.statement import split, tokens
 
 
 def cut(text: str) -> list[str]:

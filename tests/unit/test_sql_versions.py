@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.store import LocalStore
 from penstock.errors import UsageError
-from penstock.ops.sql.names import Readable
-from penstock.ops.sql.versions import Versions, session_zone
+from penstock.sql.versions import Readable, Versions, session_zone
+from penstock.storage.stores import LocalStore
 
 NOON = datetime(2026, 5, 14, 12, tzinfo=UTC)
 

@@ -14,13 +14,12 @@ from pathlib import Path
 import pytest
 from tests.bronze_table import BronzeTable, plan_of, table_plan
 
-from penstock.engine.protocol.locks import lock_path
-from penstock.engine.store import LocalStore
-from penstock.observe.state import Kind, State, write_state
-from penstock.ops import status as status_module
-from penstock.ops.recent import RecentLog
-from penstock.ops.status import Status, document, status
+from penstock.ledger.delta_log import RecentLog
+from penstock.operations import status as status_module
+from penstock.operations.status import Kind, State, Status, document, status, write_state
 from penstock.plan.model import Plan
+from penstock.storage.locks import lock_path
+from penstock.storage.stores import LocalStore
 
 
 @pytest.fixture(autouse=True)

@@ -14,12 +14,12 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli import history, status, verify
 from penstock.errors import UsageError
-from penstock.observe.state import State, write_state
-from penstock.ops import status as status_ops
-from penstock.ops.verify import table as verify_ops
+from penstock.operations import status as status_ops
+from penstock.operations.status import State, write_state
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
+from penstock.verify import table as verify_ops
 
 PROJECT = (
     AWAY
@@ -60,7 +60,7 @@ def call(module: Any, plan: Plan, *words: str) -> Result:
 
 
 def test_status_has_a_row_per_table_and_says_why_the_lag_is_unknown(plan: Plan, orders: BronzeTable) -> None:
-    from penstock.engine.store import LocalStore
+    from penstock.storage.stores import LocalStore
 
     write_state(LocalStore(), plan.system, "bronze.orders", State("failed", "the disk is full", "make room"))
     done = call(status, plan)

@@ -8,9 +8,9 @@ import pytest
 from ledgers import at as offset
 from ledgers import entry
 
-from penstock.engine.protocol.entry import Counts, Entry
-from penstock.engine.targets.standing import Standing, already_there, dump_position, parse_standing, refuse_other
 from penstock.errors import TableChanged
+from penstock.ledger.entry import Counts, Entry
+from penstock.sinks.base import Standing, already_there, dump_position, parse_standing, refuse_other
 
 
 def at(number: int) -> tuple[str, ...]:

@@ -17,18 +17,18 @@ from tests.integration.unfinished import DONE, STEPS
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.engine.comparison import move_leftovers
-from penstock.engine.protocol.ledger import read_tail
-from penstock.engine.protocol.making import remove_unfinished
-from penstock.engine.store import LocalStore
-from penstock.engine.upkeep.places import places
 from penstock.errors import Conflict, PenstockError
-from penstock.ops import status as status_ops
-from penstock.ops.verify import table as verify_ops
+from penstock.ledger.create import remove_unfinished
+from penstock.ledger.head import read_tail
+from penstock.maintenance.tables import places
+from penstock.operations import status as status_ops
 from penstock.plan.build import build_plan
-from penstock.plan.files import FilesSource
 from penstock.plan.model import Plan
+from penstock.plan.sources import FilesSource
 from penstock.spec.load import load_project
+from penstock.storage.stores import LocalStore
+from penstock.tables.startup_checks import move_leftovers
+from penstock.verify import table as verify_ops
 
 PROJECT = (
     AWAY

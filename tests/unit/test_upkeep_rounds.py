@@ -8,11 +8,10 @@ import pytest
 from ledgers import at, entry
 from tests.bronze_table import plan_of, table_plan
 
-from penstock.engine.store import LocalStore
-from penstock.engine.upkeep.vacuuming import within
-from penstock.ops.vacuum.leftovers import leftovers
-from penstock.plan.maintenance import MaintenancePlan
-from penstock.runtime.upkeep import every, next_due
+from penstock.maintenance.vacuum import leftovers, within
+from penstock.plan.model import MaintenancePlan
+from penstock.runtime.maintenance import every, next_due
+from penstock.storage.stores import LocalStore
 
 
 def test_tables_share_the_first_round_and_then_keep_their_distance() -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from vacuumed import TABLE, Lake, at_version, make_plan
 
-from penstock.engine.upkeep.remembered import DAY_MS, known_since_ms, retention_ms
-from penstock.ops.vacuum.guard import HOUR_MS, MARGIN_MS, Horizon, Need, horizon, hours, span_text
-from penstock.ops.vacuum.needs import same_place
+from penstock.maintenance.retention import HOUR_MS, MARGIN_MS, Horizon, Need, horizon, hours, same_place, span_text
+from penstock.maintenance.tables import DAY_MS, known_since_ms, retention_ms
 
 NOW = 1_800_000_000_000
 
@@ -177,10 +176,10 @@ def test_a_batch_in_flight_keeps_its_files(lake: Lake) -> None:
     says whether somebody is at work; elsewhere nobody can tell."""
     from dataclasses import replace
 
-    from penstock.engine.protocol.heal import heal
-    from penstock.engine.protocol.ledger import read_tail
-    from penstock.engine.protocol.log import DeltaLog
-    from penstock.engine.store import LocalStore
+    from penstock.ledger.checkpoint import heal
+    from penstock.ledger.delta_log import DeltaLog
+    from penstock.ledger.head import read_tail
+    from penstock.storage.stores import LocalStore
 
     table = lake.plan.table(TABLE)
     assert table is not None
@@ -250,7 +249,7 @@ def test_nothing_goes_while_a_reader_cannot_be_understood(broken: str, lake: Lak
 
 
 def test_a_table_that_was_made_again_is_needed_by_none_of_its_old_readers(lake: Lake) -> None:
-    from penstock.engine.delta.version import Version
+    from penstock.ledger.position import Version
 
     lake.reads("silver.orders", Version("another-id", 12))
     lake.optimize()

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from vacuumed import Lake, at_version, make_plan
 
-from penstock.engine.protocol.entry import dump
-from penstock.engine.protocol.ledger import read_tail
-from penstock.engine.protocol.log import DeltaLog
-from penstock.engine.replay.pending import Replay, document
-from penstock.engine.store import LocalStore
-from penstock.ops.vacuum.guard import HOUR_MS
+from penstock.ledger.delta_log import DeltaLog
+from penstock.ledger.entry import dump
+from penstock.ledger.head import read_tail
+from penstock.ledger.pending import Replay, document
+from penstock.maintenance.retention import HOUR_MS
+from penstock.storage.stores import LocalStore
 
 
 def test_a_table_that_is_being_replayed_keeps_files_that_are_in_no_commit_yet(tmp_path: Path) -> None:

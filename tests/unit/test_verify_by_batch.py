@@ -8,16 +8,15 @@ from pathlib import Path
 from tests.bronze_table import BronzeTable
 from tests.unit.verified import begun
 
-from penstock.engine.protocol.ledger import read_tail
-from penstock.engine.protocol.log import DeltaLog
-from penstock.engine.store import LocalStore
-from penstock.ops.verify.arrivals import Arrival, arrivals
-from penstock.ops.verify.by_batch import _Sums, wrong_batches
-from penstock.ops.verify.coordinates import landed
-from penstock.ops.verify.look import Look
-from penstock.ops.verify.report import Report
-from penstock.ops.verify.rows import Rows, read_at
-from penstock.ops.verify.spans import Spans
+from penstock.ledger.delta_log import DeltaLog
+from penstock.ledger.head import read_tail
+from penstock.storage.stores import LocalStore
+from penstock.verify.context import Look
+from penstock.verify.coordinates import Spans, landed
+from penstock.verify.counts import _Sums, wrong_batches
+from penstock.verify.report import Report
+from penstock.verify.rows import Rows, read_at
+from penstock.verify.upstream import Arrival, arrivals
 
 
 def problems(table: BronzeTable) -> list[str]:

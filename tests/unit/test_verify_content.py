@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.ledgers import HandLog, at, entry
 
-from penstock.ops.verify.again.content import Content, content_at
+from penstock.verify.recompute.context import Content, content_at
 
 
 def content(log: HandLog, **asked: Any) -> Content:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from tests.bronze_table import BronzeTable, Where, table_plan
 
-from penstock.ops.verify import coordinates
-from penstock.ops.verify.coordinates import Coordinates, landed, read_coordinates
-from penstock.ops.verify.spans import Spans
+from penstock.verify import coordinates
+from penstock.verify.coordinates import Coordinates, Spans, landed, read_coordinates
 
 RENAMED = {"value": "payload", "topic": 'the "topic"', "partition": "Part Nr", "offset": "select"}
 

@@ -9,12 +9,11 @@ import pytest
 from tests.bronze_table import BronzeTable
 from tests.unit.verified import begun, checked, fine, only
 
-from penstock.engine.kafka.admin import Topic
-from penstock.engine.protocol.position import Range
-from penstock.ops.broker import Held
-from penstock.ops.place import Place
-from penstock.ops.verify.unread import unread_of_topics
+from penstock.kafka.client import Topic
+from penstock.ledger.position import Range
+from penstock.operations.broker import Held, Place
 from penstock.plan.model import KafkaSource, Starting
+from penstock.verify.unread import unread_of_topics
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from tests.bronze_table import BronzeTable
 from tests.unit.verified import begun, checked, fine, only
 
-from penstock.engine.protocol.entry import Counts, dump
+from penstock.ledger.entry import Counts, dump
 
 
 @pytest.fixture

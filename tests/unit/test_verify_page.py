@@ -14,14 +14,13 @@ from typer import Typer
 from typer.testing import CliRunner, Result
 
 from penstock.cli import verify
-from penstock.cli.html import el
-from penstock.cli.verify_page import page
-from penstock.engine.store import LocalStore
+from penstock.cli.verify_page import el, page
 from penstock.errors import UsageError
-from penstock.ops.verify import table as verify_table
-from penstock.ops.verify.again import run as again
-from penstock.ops.verify.check import Check, Differing, Value
-from penstock.ops.verify.document import Asked, audit_document
+from penstock.storage.stores import LocalStore
+from penstock.verify import table as verify_table
+from penstock.verify.document import Asked, audit_document
+from penstock.verify.recompute import run as again
+from penstock.verify.report import Check, Differing, Value
 
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[31m‮"
 PROJECT = (

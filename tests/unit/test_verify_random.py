@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tests.bronze_table import BronzeTable, Where, all_between, table_plan
 
-from penstock.engine.protocol import position
-from penstock.engine.store import LocalStore
-from penstock.ops.verify import table as verify_table
-from penstock.ops.verify.report import Report
+from penstock.ledger import position
+from penstock.storage.stores import LocalStore
+from penstock.verify import table as verify_table
+from penstock.verify.report import Report
 
 Rows = Counter[Where]
 TOPIC = "orders"

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.ops.verify.again.due import due, not_made
-from penstock.ops.verify.again.sample import ALL_UP_TO, SIZE, hashable, sample_of
-from penstock.ops.verify.again.unsteady import unsteady_metrics
-from penstock.ops.verify.check import Differing, Value
-from penstock.ops.verify.queries import groups_query, name
 from penstock.plan.build import build_plan
 from penstock.plan.model import TablePlan
 from penstock.spec.load import load_project
+from penstock.verify.document import groups_query, name
+from penstock.verify.recompute.applicability import due, not_made
+from penstock.verify.recompute.diff import ALL_UP_TO, SIZE, hashable, sample_of, unsteady_metrics
+from penstock.verify.report import Differing, Value
 
 
 def test_few_are_all_looked_at_and_of_many_about_a_hundred() -> None:

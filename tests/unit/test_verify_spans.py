@@ -7,9 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.ops.verify.coordinates import runs
-from penstock.ops.verify.expected import Expected
-from penstock.ops.verify.spans import Spans
+from penstock.verify.coordinates import Expected, Spans, runs
 
 
 def test_spans_that_touch_or_overlap_become_one() -> None:

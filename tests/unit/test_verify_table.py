@@ -9,9 +9,9 @@ import pytest
 from tests.bronze_table import BronzeTable, table_plan
 from tests.unit.verified import begun, checked, fine, only
 
-from penstock.engine.protocol.entry import Counts, dump
-from penstock.engine.store import LocalStore
-from penstock.ops.verify import table as verify_table
+from penstock.ledger.entry import Counts, dump
+from penstock.storage.stores import LocalStore
+from penstock.verify import table as verify_table
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import unicodedata
 
 import pytest
 
-from penstock.cli.visible import visible, visible_json
+from penstock.cli.console import visible, visible_json
 
 
 @pytest.mark.parametrize(

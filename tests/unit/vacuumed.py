@@ -10,16 +10,14 @@ from typing import Any
 from ledgers import at
 from project_file import HEAD, load
 
-from penstock.engine.delta.version import Version
-from penstock.engine.protocol.entry import Entry, Pins, dump
-from penstock.engine.protocol.heal import heal
-from penstock.engine.store import LocalStore
-from penstock.engine.upkeep.places import places
-from penstock.engine.upkeep.remembered import DAY_MS
-from penstock.ops.vacuum.guard import HOUR_MS, Horizon, horizon, hours
-from penstock.ops.vacuum.needs import needs
+from penstock.ledger.checkpoint import heal
+from penstock.ledger.entry import Entry, Pins, dump
+from penstock.ledger.position import Version
+from penstock.maintenance.retention import HOUR_MS, Horizon, horizon, hours, needs
+from penstock.maintenance.tables import DAY_MS, places
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
+from penstock.storage.stores import LocalStore
 
 TABLE, ID = "bronze.orders", "table-id"
 START_MS = 1_700_000_000_000

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.bronze_table import BronzeTable, table_plan
 
-from penstock.engine.store import LocalStore
-from penstock.ops.verify import table as verify_table
-from penstock.ops.verify.report import Partition, Report, document
+from penstock.storage.stores import LocalStore
+from penstock.verify import table as verify_table
+from penstock.verify.report import Partition, Report, report_document
 
 
 def begun(folder: Path) -> BronzeTable:
@@ -18,7 +18,7 @@ def begun(folder: Path) -> BronzeTable:
 
 def checked(table: BronzeTable) -> Report:
     (report,) = verify_table.verify([table.plan], LocalStore())
-    document(report)
+    report_document(report)
     return report
 
 

@@ -1,16 +1,70 @@
-"""Where text goes: answers to standard output, everything said along the way to standard error."""
+"""Where text goes: answers to standard output, progress and errors to standard error; text of strangers made
+harmless."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+import threading
+import unicodedata
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from penstock.cli.visible import visible_json
-from penstock.errors import PenstockError
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from penstock.errors import PenstockError
+    from penstock.ledger.writer import Written
+    from penstock.runtime.context import Outcome
+
+
+# What strangers wrote, for a terminal. A record of Kafka may hold anything: what could move the cursor, colour the
+# screen, hide itself or turn the direction of writing is shown as an escape.
+
+
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def visible(text: str) -> str:
+    """On one line, every character of it to be seen."""
+    return text if text.isprintable() else "".join(one if _plain(one) else _escape(one) for one in text)
+
+
+def visible_json(text: str) -> str:
+    """The same of a JSON document, which stays the same document: such a character can only stand within a string."""
+    if text.isprintable():
+        return text
+    return "".join(one if one == "\n" or _plain(one) else _unicode(one) for one in text)
+
+
+def shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _plain(one: str) -> bool:
+    return one.isprintable() or unicodedata.category(one) == "Zs"  # spaces of other scripts
+
+
+def _escape(one: str) -> str:
+    if one in _SHORT:
+        return _SHORT[one]
+    code = ord(one)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _unicode(one: str) -> str:
+    """As JSON writes it: in halves where it is long."""
+    units = one.encode("utf-16-be", errors="surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+# Where text goes: answers to standard output, everything said along the way to standard error.
+
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -45,3 +99,78 @@ def print_view(view: RenderableType, *, piped: int) -> None:
     with out.capture() as printed:
         out.print(view)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
+
+
+# Progress on standard error, for what can take a while.
+
+
+AFTER = 2.0
+"""Seconds of work before a progress bar appears."""
+
+
+class Bar:
+    """Shown once it has taken a while. A timer starts it: the work may be one long call."""
+
+    def __init__(self) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=err, transient=True)
+        self._task = self._progress.add_task("", total=1.0)
+        self._timer = threading.Timer(AFTER, self._progress.start)
+        self._timer.daemon = True
+
+    def step(self, table: str, what: str, part: float) -> None:
+        self._progress.update(self._task, description=f"{table}: {what}" if table else what, completed=part)
+
+    def __enter__(self) -> Bar:
+        if err.is_terminal:
+            self._timer.start()
+        return self
+
+    def hide(self) -> None:
+        """While something is shown, or asked."""
+        self._timer.cancel()
+        if err.is_terminal:  # else nothing was ever shown, and it would say so with an empty line
+            self._progress.stop()
+
+    def show(self) -> None:
+        if err.is_terminal:
+            self._progress.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.hide()
+
+
+# A listener of tables that a command runs by the way: what they say is progress, what fails is kept.
+
+
+class Quiet:
+    def __init__(self, told: Callable[[str, str], None]) -> None:
+        self._told = told
+        self.errors: dict[str, PenstockError] = {}
+
+    def said(self, table: str, message: str) -> None:
+        if table:
+            self._told(table, message)
+
+    def batch(self, table: str, written: Written, seconds: float) -> None:
+        self._told(table, f"batch {written.batch}")
+
+    def failed(self, table: str, error: PenstockError) -> None:
+        self.errors[table] = error
+
+    def ended(self, table: str, outcome: Outcome) -> None:
+        pass
+
+
+# Bytes as people read them.
+
+
+def size_text(count: float) -> str:
+    """1536 -> '1.5 KiB'."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            break
+        count /= 1024
+    return f"{count:,.0f} {unit}" if unit == "B" or count >= 100 else f"{count:,.1f} {unit}"

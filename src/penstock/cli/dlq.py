@@ -1,12 +1,229 @@
-"""`penstock dlq`: the rows that tables rejected."""
+"""`penstock dlq`: list, show and redrive rejected rows."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
+from penstock.cli.console import people, print_json, shortened, visible
 from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, load_plan
+from penstock.cli.status import ago
+from penstock.operations.quarantine_rows import Payload, tables_with_one
+from penstock.storage.delta_rows import FarTime, micros_of
+from penstock.storage.stores import open_store
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from penstock.operations.quarantine_rows import Counted, Row
+    from penstock.plan.model import Plan
+    from penstock.storage.delta_rows import Time
+
+# What `dlq` shows. Everything that came from a record passes `visible` first.
+
+
+KINDS_SHOWN = 5
+"""Of each reason."""
+_SAMPLE, _KEY, _VALUE, _BYTES = 100, 80, 240, 32
+
+
+def counted_view(found: Sequence[Counted]) -> RenderableType:
+    if not found:
+        return Text("no table of the project has a quarantine: nothing in their definitions rejects a row")
+    parts: list[RenderableType] = []
+    for one in found:
+        parts += [*([""] if parts else []), *_counted(one)]
+    return Group(*parts)
+
+
+def _counted(found: Counted) -> Iterator[RenderableType]:
+    title = Text.assemble((found.quarantine, "bold"), "  ")
+    if found.problem is not None:
+        yield title + Text(found.problem, style="bold red")
+        if found.hint:
+            yield Text(f"  -> {found.hint}")
+        return
+    if not found.rows:
+        yield title + Text("empty" if found.made else "not made yet: no row was rejected", style="green")
+        return
+    read = f", {_percent(found.share)} of {found.read:,} rows read" if found.share is not None else ""
+    yield title + Text(f"{found.rows:,} row{'s' * (found.rows != 1)}{read}")
+    yield _kinds(found)
+    if found.ahead:
+        said = f"  {found.ahead:,} rows are of batches that are not in {found.table}: a replay is being made, or the "
+        yield Text(f"{said}table was put back", style="yellow")
+
+
+def _kinds(found: Counted) -> Table:
+    grid = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), expand=True)
+    grid.add_column(Text("  reason"), no_wrap=True)
+    grid.add_column(Text("rows"), justify="right", no_wrap=True)
+    grid.add_column(Text("about"), no_wrap=True, overflow="ellipsis", max_width=30)
+    for title in ("of them", "first seen", "last seen"):
+        grid.add_column(Text(title), justify="right", no_wrap=True)
+    grid.add_column(Text("one of them"), no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
+    now = datetime.now(UTC)
+    for reason, rows in found.reasons.items():
+        kinds = [kind for kind in found.kinds if kind.reason == reason]
+        head = (f"  {visible(reason) or 'none'}", f"{rows:,}")
+        for kind in kinds[:KINDS_SHOWN]:
+            count = f"{kind.rows:,}" if kind.rows != rows else ""
+            cells = (*head, visible(kind.about), count, _age(kind.first, now), _age(kind.last, now))
+            grid.add_row(*map(Text, cells), Text(_sample(kind.sample), style="dim"))
+            head = ("", "")
+        rest = rows - sum(kind.rows for kind in kinds[:KINDS_SHOWN])
+        if rest:
+            grid.add_row(*map(Text, head), Text("more: `--json` has them", style="dim"), Text(f"{rest:,}"))
+    return grid
+
+
+def _age(at: Time | None, now: datetime) -> str:
+    return "" if at is None else ago((micros_of(now) - micros_of(at)) / 1_000_000)
+
+
+def _sample(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return place(row) if row.value is None else _payload(row.value, _SAMPLE)
+
+
+def rows_view(table: str, rows: Sequence[Row], total: int, *, full: bool) -> Iterator[Text]:
+    if not rows:
+        yield Text.assemble((table, "bold"), ": no such row in its quarantine")
+        return
+    more = f"{len(rows):,} of {total:,}" if len(rows) < total else f"{total:,}"
+    yield Text.assemble((table, "bold"), f": {more} rejected row{'s' * (total != 1)}, the newest first")
+    for row in rows:
+        yield Text("")
+        yield from _row(row, full=full)
+
+
+def _row(row: Row, *, full: bool) -> Iterator[Text]:
+    yield Text.assemble((place(row), "bold"), "  ", (visible(row.reason or "no reason"), "red"))
+    if row.detail:
+        yield _fact("detail", visible(row.detail))
+    yield _fact("rejected", f"{_time(row.rejected_at)} UTC, in batch {row.generation}.{row.batch}")
+    if row.kafka_timestamp is not None:
+        yield _fact("in Kafka", f"{_time(row.kafka_timestamp)} UTC")
+    if row.key is not None:
+        yield _fact("key", _payload(row.key, None if full else _KEY))
+    yield _fact("value", "null" if row.value is None else _payload(row.value, None if full else _VALUE))
+    if row.headers:
+        most = None if full else _KEY
+        yield _fact("headers", ", ".join(f"{visible(name)}: {_header(value, most)}" for name, value in row.headers))
+
+
+def _fact(name: str, text: str) -> Text:
+    return Text.assemble((f"  {name:<9} ", "dim"), text)
+
+
+def place(row: Row) -> str:
+    """`orders-2 offset 1042`, `in/a.json row 7`, `version 12 (deleted)`."""
+    source = row.source or {}
+    if source.get("topic") is not None:
+        return f"{visible(str(source['topic']))}-{source.get('partition')} offset {source.get('offset')}"
+    if source.get("file") is not None:
+        number = "" if source.get("row") is None else f" row {source['row']}"
+        return f"{visible(str(source['file']))}{number}"
+    if source.get("version") is not None:
+        return f"version {source['version']}{' (deleted)' if source.get('deleted') else ''}"
+    return "no coordinates"
+
+
+def _payload(payload: Payload, most: int | None) -> str:
+    if payload.text == "":
+        return '""'
+    if payload.text is not None:
+        whole = most is None or (len(payload.text) <= most and len(payload.text.encode()) == payload.size)
+        text = visible(payload.text if most is None else payload.text[:most])
+        return text if whole else f"{shortened(text, most or 0).rstrip('…')}… ({payload.size:,} bytes)"
+    data = payload.data or b""
+    if most is None or len(data) <= _BYTES:
+        return f"0x{data.hex()}" + ("" if payload.size == len(data) else f"… ({payload.size:,} bytes)")
+    return f"0x{data[:_BYTES].hex()}… ({payload.size:,} bytes)"
+
+
+def _header(value: bytes | None, most: int | None) -> str:
+    if value is None:
+        return "null"
+    try:
+        return _payload(Payload(value.decode(), None, len(value)), most)
+    except UnicodeDecodeError:
+        return _payload(Payload(None, value, len(value)), most)
+
+
+def _percent(share: float | None) -> str:
+    percent = 100 * (share or 0)
+    return f"{percent:.1f}%" if percent >= 0.1 else f"{percent:.2g}%"
+
+
+def _time(at: Time | None) -> str:
+    if at is None:
+        return "?"
+    utc = at.text if isinstance(at, FarTime) else at.replace(tzinfo=UTC).isoformat(timespec="microseconds")
+    return utc.partition(".")[0].replace("T", " ")
+
+
+# `penstock dlq redrive`: what it would do, asked and done.
+
+
+def redrive_in_steps(
+    plan: Plan, name: str, reason: str | None, where: str | None, *, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    from penstock.operations.redrive import asked_for, chosen_rows, redrive_rows, refuse_without
+    from penstock.runtime.causes import explain
+    from penstock.spark.session import logs_folder, spark_session
+
+    store = open_store(plan)
+    (table,) = tables_with_one(plan, store, [name])
+    refuse_without(table, store)
+    console, condition = people(as_json), asked_for(reason, where)
+    answer: dict[str, Any] = {"table": table.name, "done": False}
+    try:
+        with console.status("starting Spark …") as status, spark_session(plan) as spark:
+            status.update(f"{table.name}: looking at its quarantine …")
+            found = chosen_rows(spark, plan, table, condition)
+            answer["rows"] = found
+            status.stop()
+            console.print(f"[bold]{table.name}[/bold]: {sum(found.values()):,} rejected rows are run again")
+            for kind, count in sorted(found.items()):
+                console.print(f"  {kind}: {count:,}", markup=False)
+            if found and not dry_run:
+                if not yes:
+                    typer.confirm("Go on?", abort=True, err=True)
+                status.start()
+                status.update(f"{table.name}: rejected rows are run again …")
+                done = redrive_rows(spark, plan, table, condition)
+                status.stop()
+                for one in done:
+                    console.print(
+                        f"  {one.rows:,} rows: {one.landed:,} landed, {one.left:,} left the quarantine, "
+                        f"{one.rows - one.left:,} stay" + _reasons(one.reasons),
+                        markup=False,
+                        soft_wrap=True,
+                    )
+                answer |= {"done": True, "redrives": [asdict(one) for one in done]}
+    except typer.Abort:
+        raise
+    except Exception as error:
+        raise explain(error, table.name, str(logs_folder(plan))) from error
+    if as_json:
+        print_json(answer)
+
+
+def _reasons(found: Any) -> str:
+    return f" ({', '.join(f'{reason} {count:,}' for reason, count in sorted(found.items()))})" if found else ""
+
+
+# `penstock dlq`: the rows that tables rejected.
+
 
 group = typer.Typer(help="What was rejected, and why: the quarantines of the tables.", no_args_is_help=True)
 MOST = 10_000
@@ -14,7 +231,7 @@ MOST = 10_000
 
 
 @group.command("redrive")
-def redrive(
+def redrive_command(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)],
     reason: Annotated[str | None, typer.Option("--reason", help="Only rows with this error_reason.")] = None,
     where: Annotated[
@@ -31,7 +248,6 @@ def redrive(
     Those that pass land in the table, once, and leave the quarantine; what reads the table sees them as new rows. The
     others stay, with their new reason. Works beside a running table; killed anywhere, the next redrive finishes it.
     """
-    from penstock.cli.dlq_redrive import redrive_in_steps
 
     redrive_in_steps(load_plan(directory), table, reason, where, dry_run=dry_run, yes=yes, as_json=as_json)
 
@@ -47,9 +263,8 @@ def list_(tables: Tables = None, directory: Directory = None, as_json: AsJson = 
 
     No Spark is started and nothing is changed. Exit code 3 if a quarantine cannot be read.
     """
-    from penstock.engine.stores import open_store
-    from penstock.ops.dlq.counted import count_all, document
-    from penstock.ops.dlq.quarantine import tables_with_one
+    from penstock.operations.quarantine_rows import count_all, count_document, tables_with_one
+    from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
     store = open_store(plan)
@@ -57,10 +272,9 @@ def list_(tables: Tables = None, directory: Directory = None, as_json: AsJson = 
     if as_json:
         from penstock.cli.console import print_json
 
-        print_json({"project": plan.name, "tables": [document(one) for one in found]})
+        print_json({"project": plan.name, "tables": [count_document(one) for one in found]})
     else:
         from penstock.cli.console import print_view
-        from penstock.cli.dlq_view import counted_view
 
         print_view(counted_view(found), piped=200)
     if any(one.problem for one in found):
@@ -98,10 +312,18 @@ def show(
     Values are shortened, unless with --full or --json; what a terminal would obey is shown as an escape, and bytes that
     are no text as hex, in JSON as base64.
     """
-    from penstock.engine.stores import open_store
-    from penstock.ops.dlq.filter import Filter, read_batch, read_offsets, read_time
-    from penstock.ops.dlq.quarantine import open_quarantine, tables_with_one
-    from penstock.ops.dlq.rows import count, document, read_rows
+    from penstock.operations.quarantine_rows import (
+        Filter,
+        count,
+        open_quarantine,
+        read_batch,
+        read_offsets,
+        read_rows,
+        read_time,
+        row_document,
+        tables_with_one,
+    )
+    from penstock.storage.stores import open_store
 
     generation, number = read_batch(batch)
     wanted = Filter(
@@ -126,10 +348,11 @@ def show(
         from penstock.cli.console import print_json
 
         name = quarantine.name if quarantine is not None else None
-        print_json({"table": chosen.name, "quarantine": name, "rows": total, "shown": [document(row) for row in rows]})
+        print_json(
+            {"table": chosen.name, "quarantine": name, "rows": total, "shown": [row_document(row) for row in rows]}
+        )
         return
     from penstock.cli.console import out
-    from penstock.cli.dlq_view import rows_view
 
     for line in rows_view(chosen.name, rows, total, full=full):
         out.print(line, soft_wrap=True)

@@ -1,28 +1,117 @@
-"""`penstock forget`."""
+"""`penstock forget`: what it would do, what it has done, who was ordered to be forgotten."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
+from penstock.cli.console import size_text
 from penstock.cli.options import AsJson, Directory, DryRun, Yes, load_plan
+from penstock.erasure.forget import PlaceDone
+from penstock.maintenance.retention import time_text
+from penstock.spec.quantity import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
-    from penstock.engine.forget.list import SuppressionList
-    from penstock.engine.store import Store
+    from penstock.erasure.forget import Done, Outlook
+    from penstock.erasure.request import Name
     from penstock.errors import PenstockError
-    from penstock.ops.forget.asked import Name
-    from penstock.ops.forget.model import Done
     from penstock.plan.model import Plan, TablePlan
+    from penstock.storage.stores import Store
+    from penstock.tables.suppression_list import Order, SuppressionList
+
+
+# What `forget` shows: what it would do, what it has done, who was ordered to be forgotten.
+
+
+_SHOWN = 20
+
+
+def outlook_view(outlook: Outlook) -> RenderableType:
+    made = Table("table", *_right("files", "rows of theirs", "files to rewrite", "older files to delete"), box=None)
+    for one in outlook.places:
+        rows = f"{one.rows:,}" + (f" and {one.marked:,} marked" if one.marked else "")
+        older = f"{one.beside:,}" + (f", {size_text(one.bytes)}" if one.beside else "")
+        made.add_row(Text(one.name), f"{one.files:,}", rows, f"{one.held:,}", older)
+    return Group(made, *(Text(line) for line in _afterwards(outlook)))
+
+
+def _right(*names: str) -> list[Any]:
+    from rich.table import Column
+
+    return [Column(name, justify="right") for name in names]
+
+
+def _afterwards(outlook: Outlook) -> Iterator[str]:
+    if outlook.readers:
+        yield f"  runs, up to what is there: {', '.join(outlook.readers)}"
+    if outlook.waits:
+        yield f"  waits for, in another process: {', '.join(outlook.waits)}"
+    if outlook.anew:
+        yield f"  made anew: {', '.join(outlook.anew)}"
+    yield "  versions from before it can no longer be read or gone back to"
+
+
+def done_view(done: Done) -> RenderableType:
+    made = Table("table", *_right("rows", "files rewritten", "files deleted", "log files", "files decoded", "left"))
+    for one in done.places.values():
+        rows = one.rows + one.marked
+        log = one.log_rewritten + one.log_removed
+        if not (one.where or one.removed_files or log or one.problem):  # it declares nothing, and nothing was found
+            continue
+        numbers = (one.files, one.removed_files, log, one.decoded, one.left)
+        said = f"{rows:,}{' redacted' if rows and one.redacted else ''}"
+        made.add_row(Text(one.name), said, *(f"{number:,}" for number in numbers))
+    parts: list[RenderableType] = [made]
+    if done.proven:
+        parts.append(Text("proven: no file of the lake that can still be read holds them", style="bold green"))
+        size = f"{counted(done.search.files, 'file')}, {size_text(done.search.bytes)}"
+        parts.append(Text(f"  searched in every form: {size}"))
+    else:
+        parts.append(Text("not complete; run the command again when this is done:", style="bold red"))
+        parts += [Text(f"  {problem}") for problem in done.problems[:_SHOWN]]
+        if len(done.problems) > _SHOWN:
+            parts.append(Text(f"  and {len(done.problems) - _SHOWN:,} more: the certificate has them"))
+    parts += [Text(f"  went with the commits {line}") for line in _commits(done.places.values())]
+    if done.search.same:
+        times, where = sum(done.search.same.values()), counted(len(done.search.same), "place")
+        parts.append(Text(f"  the same digits as another thing, {times:,} times in {where}: the certificate has them"))
+    parts += [Text(f"  declares no such subject, so no row was taken out: {name}") for name in done.undeclared]
+    parts += [Text(f"  outside: {line}") for line in done.outside]
+    return Group(*parts)
+
+
+def _commits(places: Any) -> Iterator[str]:
+    for one in places:
+        assert isinstance(one, PlaceDone)
+        if one.commits:
+            yield f"{one.name} {', '.join(f'v{commit.version}' for commit in one.commits)}"
+
+
+def orders_view(orders: Sequence[Order], proven: dict[str, bool]) -> RenderableType:
+    if not orders:
+        return Text("nobody was forgotten yet")
+    made = Table("order", "subject", "ordered (UTC)", "state", box=None)
+    for order in orders:
+        state = {True: "proven", False: "not complete"}.get(proven.get(order.id), "begun")  # type: ignore[arg-type]
+        made.add_row(Text(order.id), order.subject, time_text(order.time_ms), state)
+    return Group(made, Text(f"{counted(len(orders), 'order')}; the names are kept nowhere"))
+
+
+# `penstock forget`.
+
 
 WAIT = "10 minutes"
 
@@ -65,10 +154,10 @@ def command(
     nowhere.
     """
     from penstock.cli.console import people, print_json
-    from penstock.engine.forget.list import SuppressionList
-    from penstock.engine.stores import open_store
+    from penstock.erasure.request import known_places, names
     from penstock.errors import UsageError
-    from penstock.ops.forget.asked import known_places, names
+    from penstock.storage.stores import open_store
+    from penstock.tables.suppression_list import SuppressionList
 
     plan = load_plan(directory)
     store = open_store(plan)
@@ -108,13 +197,11 @@ def _forget(
     dry_run: bool,
     yes: bool,
 ) -> tuple[Done | None, dict[str, Any]]:
-    from penstock.cli.forget_view import done_view, outlook_view
-    from penstock.engine.forget.matching import Wanted
-    from penstock.engine.session import logs_folder, spark_session
-    from penstock.engine.upkeep.session import beside_a_runner
-    from penstock.ops.forget.carry_out import Forgetting
-    from penstock.ops.forget.look import document, look, provisional
+    from penstock.erasure.forget import Forgetting, document, look, provisional
+    from penstock.maintenance.tables import beside_a_runner
     from penstock.runtime.causes import explain
+    from penstock.spark.session import logs_folder, spark_session
+    from penstock.tables.subject_columns import Wanted
 
     log = str(logs_folder(plan))
     outlook: dict[str, Any] = {}
@@ -160,7 +247,7 @@ def _forget(
 def _runs(
     spark: SparkSession, plan: Plan, told: Callable[[str, str], None]
 ) -> Callable[[TablePlan], PenstockError | None]:
-    from penstock.cli.quiet import Quiet
+    from penstock.cli.console import Quiet
     from penstock.runtime.runner import run_in
 
     def run(table: TablePlan) -> PenstockError | None:
@@ -171,9 +258,8 @@ def _runs(
 
 def _certify(plan: Plan, done: Done, path: Path | None, console: Console) -> dict[str, Any]:
     """Into the lake, and to the path if there is one."""
-    from penstock.engine.stores import open_store
-    from penstock.ops.forget.certificate import document, folder
-    from penstock.ops.forget.page import page
+    from penstock.erasure.certificate import document, folder, page
+    from penstock.storage.stores import open_store
 
     made = document(plan, done)
     text, shown = json.dumps(made, indent=2, ensure_ascii=False), page(made)
@@ -193,10 +279,9 @@ def _certify(plan: Plan, done: Done, path: Path | None, console: Console) -> dic
 
 def _list(plan: Plan, store: Store, as_json: bool) -> None:
     from penstock.cli.console import people, print_json
-    from penstock.cli.forget_view import orders_view
-    from penstock.engine.forget.list import SuppressionList
-    from penstock.ops.forget.certificate import states
-    from penstock.ops.forget.look import order_document
+    from penstock.erasure.certificate import states
+    from penstock.erasure.forget import order_document
+    from penstock.tables.suppression_list import SuppressionList
 
     orders = SuppressionList(plan.forget, store).orders() if plan.forget is not None else ()
     proven = states(plan, store)
@@ -222,7 +307,7 @@ def _read(path: str | None) -> str | None:
 
 def _seconds(text: str) -> float:
     from penstock.errors import UsageError
-    from penstock.spec.finding import Wrong
+    from penstock.spec.base_model import Wrong
     from penstock.spec.quantity import seconds
 
     try:

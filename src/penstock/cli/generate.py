@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,13 +13,89 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.console import err, out, print_json
-from penstock.cli.generate_view import document, progress, report, say_topic
 from penstock.cli.options import AsJson, Directory, load_plan, project_folder
 from penstock.errors import BrokerAway, UsageError
-from penstock.spec.finding import did_you_mean
+from penstock.spec.base_model import did_you_mean
 
 if TYPE_CHECKING:
+    from penstock.dev.generate import Sent, Topic
     from penstock.plan.model import Cluster, Plan
+
+
+# What `penstock generate` shows: progress while it sends, and what was sent.
+
+
+@contextmanager
+def progress(title: str, number: int | None, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, if that is a terminal. Gives the function that moves it."""
+    if not shown or not err.is_terminal:
+        yield lambda done: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(title, total=number)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def say_topic(topic: Topic, wanted: int | None) -> None:
+    """Whoever asked for a number of partitions should hear that the topic has another."""
+    if topic.created:
+        err.print(f"made the topic {topic.name} with {_many(topic.partitions, 'partition')}")
+    elif wanted is not None and topic.partitions != wanted:
+        err.print(
+            f"the topic {topic.name} exists and has {_many(topic.partitions, 'partition')}, not {wanted}: used as is"
+        )
+
+
+def report(kind: str, sent: Sent) -> list[str]:
+    """The answer for people, line by line."""
+    speed = f"{sent.rate:,.0f}/s, {sent.bytes / 1e6:,.1f} MB"
+    lines = [f"{sent.count:,} {kind} in {sent.seconds:.1f} s ({speed}), all acknowledged"]
+    width = max((len(label) for label in sent.labels), default=0)
+    if set(sent.labels) - {"valid"}:
+        lines += [f"  {label:<{width}}  {many:>12,}" for label, many in _in_order(sent.labels)]
+    lines += [f"  {sent.topic.name}-{partition} up to offset {offset:,}" for partition, offset in sent.offsets.items()]
+    return lines
+
+
+def document(kind: str, seed: int, start: datetime, asked: int | None, sent: Sent) -> dict[str, Any]:
+    """The answer as JSON."""
+    malformed = {label.partition(".")[2]: many for label, many in sent.labels.items() if label.startswith("malformed.")}
+    return {
+        "kind": kind,
+        "topic": sent.topic.name,
+        "partitions": sent.topic.partitions,
+        "topic_created": sent.topic.created,
+        "seed": seed,
+        "start": start.isoformat(),
+        "asked": asked,
+        "acknowledged": sent.count,
+        "sent": {
+            "valid": sent.labels.get("valid", 0),
+            "late": sent.labels.get("late", 0),
+            "duplicate": sent.labels.get("duplicate", 0),
+            "malformed": malformed,
+        },
+        "bytes": sent.bytes,
+        "seconds": round(sent.seconds, 3),
+        "rate": round(sent.rate, 1),
+        "offsets": {str(partition): offset for partition, offset in sent.offsets.items()},
+        "stopped": sent.stopped,
+    }
+
+
+def _in_order(labels: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(labels.items(), key=lambda item: (item[0] != "valid", item[0].startswith("malformed"), item[0]))
+
+
+def _many(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+# `penstock generate`: realistic events into a topic.
+
 
 DEFAULT_COUNT, DEFAULT_PARTITIONS = "10k", 4
 INTERRUPTED = 3
@@ -69,7 +145,7 @@ def command(
     Every event is acknowledged by the broker, or the exit code says that some were not.
     """
     from penstock.dev.generate import PACE, Faults, events, find_kind, produce
-    from penstock.dev.generate import written as read
+    from penstock.dev.generate import stream as read
 
     find_kind(kind)
     faults = Faults(
@@ -105,7 +181,7 @@ def command(
 
 def _number(count: str | None, speed: float | None, lasting: str | None) -> int | None:
     """How many events are asked for; None is as many as come until somebody stops it."""
-    from penstock.dev.generate import written as read
+    from penstock.dev.generate import stream as read
 
     if count is not None and lasting is not None:
         raise UsageError("--count and --for both say when to end", hint="leave one of them out")
@@ -119,7 +195,7 @@ def _number(count: str | None, speed: float | None, lasting: str | None) -> int 
 
 
 def _pace(number: int | None, over: str | None) -> float | None:
-    from penstock.dev.generate import written as read
+    from penstock.dev.generate import stream as read
 
     if over is None:
         return None
@@ -145,7 +221,7 @@ def _connection(bootstrap: str | None, cluster: str | None, directory: Path | No
     folder = project_folder(directory)
     if cluster is None and folder == Path() and not (folder / FILE).exists():
         return _development_broker(FILE)
-    from penstock.engine.kafka.client import librdkafka
+    from penstock.kafka.client import librdkafka
 
     return librdkafka(_cluster(load_plan(directory), cluster, topic))
 

@@ -24,8 +24,8 @@ def fetch(
     ] = False,
 ) -> None:
     """Fetch what is missing into the user's cache, and verify it."""
-    from penstock.engine.jars import FIRST, SETS, fetch
-    from penstock.engine.java import ensure_java, find_java
+    from penstock.spark.jars import FIRST, SETS, fetch
+    from penstock.spark.java import ensure_java, find_java
 
     java = ensure_java(err.print) if install_java else find_java()
     if java.warning:
@@ -36,7 +36,7 @@ def fetch(
 @group.command("list")
 def show(as_json: AsJson = False) -> None:
     """The jars, where they are and their SHA-256."""
-    from penstock.engine.jars import SETS, jar_folder, listed
+    from penstock.spark.jars import SETS, jar_folder, listed
 
     jars = [(name, jar_folder(name) / jar, digest) for name in SETS for jar, digest in listed()[name].items()]
     if as_json:
@@ -51,7 +51,7 @@ def show(as_json: AsJson = False) -> None:
 @group.command()
 def check() -> None:
     """Hash every jar again and compare it with the list."""
-    from penstock.engine.jars import FIRST, SETS, jar_folder, listed, verify
+    from penstock.spark.jars import FIRST, SETS, jar_folder, listed, verify
 
     for name in SETS:
         if not jar_folder(name).is_dir():

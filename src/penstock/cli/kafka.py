@@ -28,8 +28,8 @@ def start(
 ) -> None:
     """Start it, and leave it running until `penstock kafka stop`."""
     from penstock.dev import standing_broker
-    from penstock.dev.topics import parse_topic
-    from penstock.engine.jars import broker_jars
+    from penstock.dev.broker import parse_topic
+    from penstock.spark.jars import broker_jars
 
     topics = [parse_topic(text) for text in topic or ()]
     broker_jars()  # Before the spinner: a first fetch shows its own progress.
@@ -83,7 +83,7 @@ def status(as_json: AsJson = False) -> None:
             err.print("no broker of ours runs; start one with: penstock kafka start")
         raise typer.Exit(1)
 
-    from penstock.dev.topics import count_topics
+    from penstock.dev.broker import count_topics
 
     topics = count_topics(broker.bootstrap)
     if as_json:

@@ -16,7 +16,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli.options import before_verb
-from penstock.cli.verbs import Verbs
+from penstock.cli.registry import Verbs
 
 app = typer.Typer(
     name="penstock",

@@ -1,19 +1,86 @@
-"""`penstock optimize`."""
+"""`penstock optimize`: the files of each table, what would be done, and what it came to."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
+from penstock.cli.console import size_text
 from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, load_plan
+from penstock.spec.quantity import counted
 
 if TYPE_CHECKING:
-    from penstock.engine.store import Store
+    from rich.console import RenderableType
+
     from penstock.errors import PenstockError
-    from penstock.ops.optimize.carry_out import Optimized
-    from penstock.ops.optimize.look import Looked
+    from penstock.maintenance.optimize import Looked, Optimized
     from penstock.plan.model import Plan
+    from penstock.storage.stores import Store
+
+
+# What `optimize` shows: the files of each table, what would be done, and what it came to.
+
+
+def look_view(found: Sequence[Looked]) -> RenderableType:
+    if not found:
+        return Text("the project has no tables")
+    grid = _grid("table", "files", "size", "average")
+    grid.add_column(Text("to do"), overflow="fold", ratio=1)
+    for one in found:
+        if not one.created:
+            row = ("", "", "", Text("not created yet", style="dim"))
+        elif one.problem is not None:
+            row = ("", "", "", Text(one.problem.message, style="red"))
+        else:
+            row = (f"{one.files:,}", size_text(one.bytes), _average(one.bytes, one.files), _steps(one))
+        grid.add_row(Text(one.place.name, style="bold"), *row)
+    todo = [one for one in found if one.steps]
+    last = _summary(todo) if todo else Text("nothing to do: no table has files that are worth a write", style="green")
+    return Group(grid, Text(""), last)
+
+
+def done_view(done: Collection[Optimized], errors: Mapping[str, PenstockError]) -> RenderableType:
+    grid = _grid("table", "files", "now", "average", "now")
+    for one in done:
+        averages = _average(one.bytes_before, one.files_before), _average(one.bytes, one.files)
+        grid.add_row(
+            Text(one.place.name, style="bold"), f"{one.files_before:,}", f"{one.files:,}", averages[0], averages[1]
+        )
+    failed = [Text.assemble(("failed ", "bold red"), str(error)) for error in errors.values()]
+    return Group(*([grid] if done else []), *failed)
+
+
+def _grid(*titles: str) -> Table:
+    grid = Table(box=None, pad_edge=False, header_style="dim")
+    grid.add_column(Text(titles[0]), overflow="fold")
+    for title in titles[1:]:
+        grid.add_column(Text(title), justify="right", no_wrap=True)
+    return grid
+
+
+def _steps(one: Looked) -> Text:
+    if not one.steps:
+        return Text("nothing", style="dim")
+    return Text("; ".join(f"{step.said}: {size_text(step.bytes)}, about {step.left:,} left" for step in one.steps))
+
+
+def _summary(todo: Sequence[Looked]) -> Text:
+    steps = [step for one in todo for step in one.steps]
+    files, size = sum(step.files for step in steps), sum(step.bytes for step in steps)
+    return Text(f"{counted(files, 'file')}, {size_text(size)}, to write anew; no row changes")
+
+
+def _average(size: int, files: int) -> str:
+    return size_text(size / files) if files else ""
+
+
+# `penstock optimize`.
+
 
 BY = "penstock optimize"
 
@@ -34,12 +101,10 @@ def command(
     cluster_by or zorder_by are put in order; rows that are only marked as deleted go for good. Quarantines are looked
     after with their tables. No row changes: streams and readers do not notice, and a runner may be at work.
     """
-    from penstock.cli.bar import Bar
-    from penstock.cli.console import people, print_json
-    from penstock.cli.optimize_view import done_view, look_view
-    from penstock.engine.stores import open_store
-    from penstock.ops.optimize.look import document, look
-    from penstock.plan.select import choose
+    from penstock.cli.console import Bar, people, print_json
+    from penstock.maintenance.optimize import document, look
+    from penstock.plan.build import choose
+    from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
     chosen = choose(plan, tables or [])
@@ -74,12 +139,11 @@ def _carry_out(
     plan: Plan, todo: list[Looked], store: Store, *, full: bool
 ) -> tuple[dict[str, Optimized], dict[str, PenstockError]]:
     """Each table alone: one that fails leaves the others."""
-    from penstock.cli.bar import Bar
-    from penstock.engine.session import logs_folder, spark_session
-    from penstock.engine.upkeep.session import beside_a_runner
-    from penstock.engine.upkeep.turns import alone, held_still
-    from penstock.ops.optimize.carry_out import optimize
+    from penstock.cli.console import Bar
+    from penstock.maintenance.optimize import optimize
+    from penstock.maintenance.tables import alone, beside_a_runner, held_still
     from penstock.runtime.causes import JvmDied, explain
+    from penstock.spark.session import logs_folder, spark_session
 
     done: dict[str, Optimized] = {}
     errors: dict[str, PenstockError] = {}

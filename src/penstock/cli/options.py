@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from penstock.plan.model import Plan
 
+
 Directory = Annotated[
     Path | None,
     typer.Option("-C", "--project", metavar="DIR", help="The project folder: where penstock.yml is.", show_default="."),

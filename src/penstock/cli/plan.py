@@ -1,10 +1,379 @@
-"""`penstock plan`."""
+"""`penstock plan`: each table with its source and its places, then every choice with its reason."""
 
 from __future__ import annotations
 
-import typer
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+import typer
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.console import size_text
 from penstock.cli.options import AsJson, Directory, Tables, load_plan
+from penstock.plan.model import (
+    ChangeSink,
+    JdbcTarget,
+    KafkaSource,
+    KafkaTarget,
+    RedisTarget,
+    Setting,
+)
+from penstock.plan.sources import FilesSource
+from penstock.spec.quantity import duration_text
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+    from penstock.plan.model import (
+        Cluster,
+        DeltaSource,
+        MaintenancePlan,
+        Plan,
+        SinkPlan,
+        StreamPlan,
+        TablePlan,
+        Trigger,
+    )
+    from penstock.plan.stages import AggregatePlan, MergePlan, Stages, WritePlan
+
+# The part of `plan` that says how files are looked after.
+
+
+def maintenance_facts(plan: MaintenancePlan) -> list[tuple[str, str]]:
+    """Nothing where nothing was asked for."""
+    found: list[str] = []
+    if plan.optimize_seconds is not None:
+        found.append(
+            f"optimize every {duration_text(plan.optimize_seconds)} to files of {size_text(plan.target_bytes)}"
+        )
+    if plan.vacuum_seconds is not None:
+        kept = [
+            f"{duration_text(plan.retain_ms / 1000)} kept" if plan.retain_ms is not None else "",
+            f"replay window {duration_text(plan.replay_ms / 1000)}" if plan.replay_ms else "",
+            *(f"{one.name} up to {duration_text(one.lag_ms / 1000)} behind {one.table}" for one in plan.external),
+        ]
+        said = ", ".join(filter(None, kept))
+        found.append(f"vacuum every {duration_text(plan.vacuum_seconds)}" + (f" ({said})" if said else ""))
+    return [("maintenance", "; ".join(found))] if found else []
+
+
+# Where a sink sends, as `plan` shows it.
+
+
+def target_facts(sink: SinkPlan | ChangeSink) -> Iterable[tuple[str, str]]:
+    yield "to", sink.said
+    if isinstance(sink, ChangeSink):
+        yield from _followed(sink)
+        return
+    yield "cluster", cluster_text(sink.cluster)
+    yield "key", sink.key or "none"
+    yield "value", sink.value or "all columns but _source, as a JSON object"
+    for name, expression in sink.headers.items():
+        yield "header", f"{name}: {expression}"
+    by = "place of its record in Kafka" if sink.coordinates else "file of the table and what is sent"
+    yield "promise", f"each row at least once; the header penstock-id, made of the {by}, is the same each time"
+
+
+def _followed(sink: ChangeSink) -> Iterable[tuple[str, str]]:
+    target = sink.target
+    if isinstance(target, KafkaTarget):
+        yield "cluster", cluster_text(target.cluster)
+    elif target.user is not None:
+        yield "as", target.user
+    yield "keys", ", ".join(sink.keys)
+    sent = ", ".join(sink.columns) or "all but those that Penstock adds"
+    if isinstance(target, KafkaTarget):
+        yield "value", target.value or f"columns as a JSON object: {sent}; of a delete none (a tombstone)"
+        for name, expression in target.headers.items():
+            yield "header", f"{name}: {expression}"
+    else:
+        yield "columns", sent
+    if isinstance(target, JdbcTarget):
+        yield "if missing", "the table is made" if target.create else "the sink stops"
+    if isinstance(target, RedisTarget):
+        ttl = f", forgotten after {duration_text(target.ttl_ms / 1000)}" if target.ttl_ms is not None else ""
+        yield "value", {"json": "a JSON object", "hash": "a hash, a field per column"}[target.form] + ttl
+    yield "promise", target.promise
+    yield "rejected", "what cannot be sent goes to its quarantine, with the reason"
+
+
+def cluster_text(cluster: Cluster) -> str:
+    login = f" as {cluster.username}, {cluster.mechanism}" if cluster.mechanism else ""
+    return f"{cluster.name}: {cluster.bootstrap} ({cluster.protocol}{login})"
+
+
+# A plan for people: each table with its source and its places, then every choice with its reason.
+
+
+_INDENT = 2
+_NEW_FIELDS = {
+    "add": "become columns",
+    "rescue": "are kept as JSON in _rescued",
+    "ignore": "are left out",
+    "fail": "stop the table",
+}
+
+
+def plan_view(
+    plan: Plan,
+    only: Collection[str],
+    fits: Mapping[str, str] = MappingProxyType({}),
+    kept: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> RenderableType:
+    """`fits` says by table how its definition stands to what is in the lake, `kept` which columns were inferred."""
+    tables = [table for table in plan.tables if not only or table.name in only]
+    shared = _shared(tables)
+    parts: list[RenderableType] = [_head(plan, tables)]
+    for table in tables:
+        own = [setting for setting in table.settings if setting not in shared]
+        parts += ["", _table(table, own, fits.get(table.name), kept.get(table.name, ()))]
+    if shared:
+        parts += ["", _settings("Every table", shared)]
+    hidden = [Setting(name, str(secret), "yours, by reference") for name, secret in plan.secret_conf.items()]
+    return Group(*parts, "", _settings("The Spark session", [*plan.settings, *hidden]))
+
+
+def _head(plan: Plan, tables: Sequence[TablePlan]) -> RenderableType:
+    count = _tables(tables) if len(tables) == len(plan.tables) else f"{_tables(tables)} of {_tables(plan.tables)}"
+    title = Text.assemble((plan.name, "bold"), f": {count}")
+    return Group(
+        title,
+        _facts(
+            [
+                ("lake", plan.lake + (" (a local folder: Penstock locks it)" if plan.local else "")),
+                ("spark", f"{plan.master}, {plan.parallelism} tasks at once"),
+                *maintenance_facts(plan.maintenance),
+            ]
+        ),
+    )
+
+
+def _tables(found: Sequence[TablePlan]) -> str:
+    sinks = sum(table.sink is not None for table in found)
+    counts = (("table", len(found) - sinks), ("sink", sinks))
+    return " and ".join(f"{n} {noun}{'' if n == 1 else 's'}" for noun, n in counts if n)
+
+
+def _table(table: TablePlan, settings: Sequence[Setting], fits: str | None, kept: Sequence[str]) -> RenderableType:
+    title = Text.assemble((table.name, "bold cyan"), "  ", (table.origin, "dim"))
+    facts = _facts(
+        [
+            *_source(table.source),
+            *(("inferred" if index == 0 else "", line) for index, line in enumerate(kept)),
+            *(_stages(_written(table), table.write) if table.stages else ()),
+            *([("rejected", "rows go to its quarantine, with the reason")] if table.may_reject else []),
+            *(_aggregate(table.aggregate) if table.aggregate else ()),
+            *(_stream(table.stream) if table.stream else ()),
+            *(target_facts(table.sink) if table.sink else ()),
+            ("trigger", _trigger(table.trigger)),
+            ("table" if table.sink is None else "ledger", table.uri),
+            ("checkpoint", f"{table.checkpoints}/<generation>"),
+            *([("columns", _columns(table))] if table.columns and not table.stages else []),
+            ("definition", table.definition + (f", {fits}" if fits else "")),
+        ]
+    )
+    return Group(title, facts, *([_settings(None, settings)] if settings else []))
+
+
+def _source(source: KafkaSource | DeltaSource) -> list[tuple[str, str | Text]]:
+    if isinstance(source, KafkaSource):
+        return [
+            ("from", _topics(source)),
+            ("cluster", cluster_text(source.cluster)),
+            ("starting", _starting(source)),
+        ]
+    if isinstance(source, FilesSource):
+        return list(_files(source))
+    where = f" where {source.where}" if source.where else ""
+    named = (
+        f"{'changes of ' if source.changes else ''}table {source.table}"
+        if source.table
+        else f"the Delta table {source.uri}"
+    )
+    return [("from", named + where), ("starting", _version(source))]
+
+
+def _files(source: FilesSource) -> Iterable[tuple[str, str]]:
+    named = f", named {source.pattern}" if source.pattern else ""
+    options = "".join(f", {name} {value}" for name, value in source.reader.items())
+    header = ", each with a header" if source.header else ""
+    whole = ", each one document" if source.documents else ""
+    yield "from", f"{source.format} files in {source.folder}{named}{header}{whole}{options}"
+    yield "listed in", f"{source.uri}, once by path"
+    yield (
+        "starting",
+        {"earliest": "earliest: every file", "latest": "latest: files that come from now on"}[source.starting.kind],
+    )
+    given = source.schema.columns().replace("`", "") if source.schema else f"inferred once, kept in {source.stored}"
+    yield "schema", given
+    yield "new fields", _NEW_FIELDS[source.new_fields]
+
+
+def _written(table: TablePlan) -> Stages:
+    """Without the decode that a format of files stands for: it was told already."""
+    assert table.stages is not None
+    by_line = isinstance(table.source, FilesSource) and table.source.by_line
+    return replace(table.stages, decode=None) if by_line else table.stages
+
+
+def _version(source: DeltaSource) -> str:
+    starting, comes = source.starting, "what changes" if source.changes else "what is added"
+    if starting.timestamp_ms is not None:
+        return f"the first version at or after {_time(starting.timestamp_ms)}"
+    if starting.version is not None:
+        return f"version {starting.version}"
+    return {"earliest": f"earliest: the whole table, then {comes}", "latest": f"latest: {comes} from now on"}[
+        starting.kind
+    ]
+
+
+def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
+    if decode := stages.decode:
+        schema = decode.schema.columns().replace("`", "") if decode.schema else ""
+        said = "".join(f", {name} {value}" for name, value in decode.options.items() if decode.format == "debezium")
+        yield "decode", f"{decode.format} in {decode.column}{said}: {schema}"
+        if decode.format in ("json", "debezium"):
+            yield "new fields", _NEW_FIELDS[decode.new_fields]
+    if transform := stages.transform:
+        yield "transform", transform.sql or f"{transform.function} in {transform.file}"
+    if stages.lookups:
+        yield "lookups", ", ".join(f"{one.name}: {one.table or one.uri}" for one in stages.lookups)
+    for one in stages.expect:
+        yield "expect", f"{one.name}: {one.check} (else {one.action})"
+    if stages.dedupe:
+        bound = f" within {duration_text(stages.dedupe.within_ms / 1000)}" if stages.dedupe.within_ms else ""
+        yield "dedupe", f"by {', '.join(stages.dedupe.keys)}{bound}"
+    if stages.audit:
+        who = f", by {stages.audit.who}" if stages.audit.who else ""
+        yield "audit", f"a row per change of {', '.join(stages.audit.keys)}{who}, with what was before and after"
+    layout = [f"partitioned by {', '.join(write.partition_by)}"] if write.partition_by else []
+    layout += [f"clustered by {', '.join(write.cluster_by)}"] if write.cluster_by else []
+    yield (
+        "write",
+        ", ".join([f"schema {write.schema}", *layout, *(["keeps a change feed"] if write.change_feed else [])]),
+    )
+    if write.merge:
+        yield from _merge(write.merge)
+
+
+def _merge(merge: MergePlan) -> Iterable[tuple[str, str]]:
+    kept = "one row per key" if merge.history == "scd1" else "a row per version: valid_from, valid_to, is_current"
+    yield "merge", f"{merge.history} by {', '.join(merge.keys)}: {kept}"
+    if merge.snapshot:
+        yield "extracts", f"each file is one, taken at {merge.snapshot}: what it lacks is deleted"
+        return
+    yield "newest", f"by {merge.sequence}, then by its place in the source"
+    if merge.deleted != "false":
+        yield "deleted", f"when {merge.deleted}: a tombstone stays, so that a late change does not bring the row back"
+    if merge.ignore_nulls:
+        yield "nulls", "keep the value that is there"
+
+
+def _aggregate(plan: AggregatePlan) -> Iterable[tuple[str, str]]:
+    groups = [*plan.keys, *([f"windows over {plan.time}"] if plan.time else [])]
+    yield "groups", ", ".join(groups)
+    if plan.every_ms is not None and plan.size_ms is not None:
+        every, size = duration_text(plan.every_ms / 1000), duration_text(plan.size_ms / 1000)
+        yield "window", every if every == size else f"{size}, every {every}"
+    yield "metrics", ", ".join(f"{name}: {expression}" for name, expression in plan.metrics.items())
+    late = f", rows later than {duration_text(plan.watermark_ms / 1000)} are kept aside" if plan.watermark_ms else ""
+    yield "emit", plan.emit + late
+
+
+def _stream(stream: StreamPlan) -> Iterable[tuple[str, str]]:
+    yield "stream", f"{stream.function}({', '.join(stream.inputs)}) in {stream.file}"
+    for name, one in list(stream.inputs.items())[1:]:
+        where = f" where {one.where}" if one.where else ""
+        yield name, f"{one.table or one.uri}{where}, starting {_version(one)}"
+    how = {"append": "rows are added once Spark says they are final", "complete": "the whole table anew in every batch"}
+    yield "output", f"{stream.output}: {how[stream.output]}"
+    yield "state", "Spark's, in the checkpoint: if that is lost, the table begins anew from its sources"
+    yield "", "it has as many partitions as spark.sql.shuffle.partitions says when the table begins, and keeps them"
+
+
+def _topics(source: KafkaSource) -> str:
+    if source.pattern is not None:
+        return f"topics that match {source.pattern}"
+    return ("topic " if len(source.topics) == 1 else "topics ") + ", ".join(source.topics)
+
+
+def _starting(source: KafkaSource) -> str:
+    starting = source.starting
+    if starting.timestamp_ms is not None:
+        return _time(starting.timestamp_ms)
+    if starting.offsets:
+        return "; ".join(
+            f"{topic} at " + ", ".join(f"{partition}: {_offset(offset)}" for partition, offset in partitions.items())
+            for topic, partitions in starting.offsets.items()
+        )
+    return starting.kind
+
+
+def _time(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).isoformat().replace("+00:00", "Z")
+
+
+def _offset(offset: int) -> str:
+    return {-2: "earliest", -1: "latest"}.get(offset, str(offset))
+
+
+def _trigger(trigger: Trigger) -> Text:
+    when = f"every {duration_text(trigger.seconds)}" if trigger.seconds is not None else trigger.kind
+    return Text.assemble(when, (f"  {trigger.why}", "dim"))
+
+
+def _columns(table: TablePlan) -> str:
+    names = (name if name == canonical else f"{canonical} as {name}" for canonical, name in table.columns.items())
+    return ", ".join(names) + f" (payload: {table.payload})"
+
+
+def _facts(rows: Iterable[tuple[str, str | Text]]) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="dim", min_width=10)
+    grid.add_column(overflow="fold")
+    for label, content in rows:
+        grid.add_row(label, Text(content) if isinstance(content, str) else content)
+    return Padding(grid, (0, 0, 0, _INDENT))
+
+
+def _settings(title: str | None, settings: Iterable[Setting]) -> RenderableType:
+    parts: list[RenderableType] = [Text(title, style="bold")] if title else []
+    return Group(*parts, *map(_Choice, settings))
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Name and value, and below it why: the names are too long for columns side by side."""
+
+    setting: Setting
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        name, value = Text(self.setting.name), Text(self.setting.value, style="green", overflow="fold")
+        fits = _INDENT + len(name) + 3 + len(value) <= options.max_width
+        yield _indented(Text.assemble(name, (" = ", "dim"), value if fits else ""), _INDENT)
+        if not fits:
+            yield _indented(value, 2 * _INDENT)
+        yield _indented(Text(self.setting.why, style="dim"), 3 * _INDENT)
+
+
+def _indented(text: Text, columns: int) -> RenderableType:
+    return Padding(text, (0, 0, 0, columns))
+
+
+def _shared(tables: Sequence[TablePlan]) -> list[Setting]:
+    """Choices that all tables have alike are told once."""
+    if len(tables) < 2:
+        return []
+    return [setting for setting in tables[0].settings if all(setting in table.settings for table in tables)]
+
+
+# `penstock plan`.
 
 
 def command(tables: Tables = None, directory: Directory = None, as_json: AsJson = False) -> None:
@@ -14,16 +383,16 @@ def command(tables: Tables = None, directory: Directory = None, as_json: AsJson 
     definition another than that of its last batch. Neither Spark nor a broker is needed, and nothing is changed.
     """
     from penstock.cli.console import out, print_json
-    from penstock.ops.fit import fit_all
-    from penstock.ops.inferred import inferred_schemas
-    from penstock.plan.select import choose
+    from penstock.operations.history import inferred_schemas
+    from penstock.operations.staleness import fit_all
+    from penstock.plan.build import choose
 
     plan = load_plan(directory)
     chosen = choose(plan, tables or [])
     fits, kept = fit_all(plan, chosen), inferred_schemas(plan, chosen)
     if as_json:
-        from penstock.ops.checkpoints.document import fit_document
-        from penstock.plan.document import plan_document
+        from penstock.operations.checkpoints import fit_document
+        from penstock.plan.build import plan_document
 
         document = plan_document(plan, tables or ())
         for table in document["tables"]:
@@ -32,8 +401,6 @@ def command(tables: Tables = None, directory: Directory = None, as_json: AsJson 
                 table["inferred"] = kept[table["name"]].document
         print_json(document)
     else:
-        from penstock.cli.plan_view import plan_view
-
         if not out.is_terminal:
             out.width = 200  # piped, there is no width to keep to: paths stay in one piece for grep
         with out.capture() as printed:

@@ -1,18 +1,247 @@
-"""`penstock run`."""
+"""`penstock run`: a line for whatever a person should know and, on a terminal, a live row per table."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
+from penstock.cli.console import shown_error
 from penstock.cli.options import AsJson, Directory, Tables, load_plan
+from penstock.cli.status import per_second
+from penstock.ledger.checkpoint import (
+    CONFLICTS,
+    DROPPED,
+    DUPLICATES,
+    FORGOTTEN,
+    READ,
+    REJECTED,
+    SUPERSEDED,
+    UNMET,
+    added,
+)
 
 if TYPE_CHECKING:
-    from penstock.runtime.stopping import StopSignals
+    from rich.console import Console
+
+    from penstock.errors import PenstockError
+    from penstock.ledger.entry import Fates
+    from penstock.ledger.writer import Written
+    from penstock.runtime.context import Outcome, Result
+    from penstock.runtime.signals import StopSignals
+
+
+# What `run` shows: a line for whatever a person should know, and, on a terminal, a live row per table.
+
+
+LINES_EVERY = 30.0
+"""Seconds between two lines of progress where there is no terminal."""
+ROWS_SHOWN = 30
+
+
+@dataclass
+class _Row:
+    state: str = "starting"
+    batch: int = 0
+    batches: int = 0
+    rows: int = 0
+    read: int = 0
+    """Rows, those among them that were not written."""
+    seconds: float = 0.0
+    """Of the last batch."""
+    busy: float = 0.0
+    """Seconds of all batches."""
+    first: float = 0.0
+    """When the first batch with rows began."""
+    last: float = 0.0
+    """When the last batch ended."""
+    fates: Fates = field(default_factory=dict)
+    """What became of the rows that were read and not written."""
+    behind: str = ""
+    """How much is not read yet, in words."""
+
+    @property
+    def window(self) -> float:
+        """Seconds from the first batch with rows to the end of the last."""
+        return max(0.001, self.last - self.first) if self.read else 0.0
+
+    @property
+    def input_rate(self) -> float:
+        """Rows read per second of that time."""
+        return self.read / self.window if self.read else 0.0
+
+    @property
+    def processed_rate(self) -> float | None:
+        """Rows read per second of batch time."""
+        return self.read / max(0.001, self.busy) if self.read else None
+
+
+_FATES = {
+    REJECTED: "quarantined",
+    DUPLICATES: "duplicates",
+    SUPERSEDED: "superseded",
+    CONFLICTS: "contradicting",
+    DROPPED: "dropped",
+    FORGOTTEN: "forgotten",
+}
+
+
+def _shown_fates(rows: Iterable[_Row]) -> dict[str, str]:
+    """Only those that happened: a run that only lands topics has none."""
+    found = list(rows)
+    return {name: label for name, label in _FATES.items() if any(row.fates.get(name) for row in found)}
+
+
+def _counts(row: _Row, fates: Mapping[str, str]) -> list[str]:
+    return [f"{row.fates[name]:,}" if row.fates.get(name) else "" for name in fates]
+
+
+def _rates(row: _Row) -> list[str]:
+    return [per_second(row.input_rate), per_second(row.processed_rate)]
+
+
+def _line(name: str, row: _Row) -> str:
+    notes = [f"{row.fates[fate]:,} {label}" for fate, label in _FATES.items() if row.fates.get(fate)]
+    notes += [f"{per_second(row.processed_rate)} rows/s processed"] if row.read else []
+    notes += [f"{row.behind} behind"] if row.behind not in ("", "0") else []
+    return f"{name} {row.rows:,} rows" + (f" ({', '.join(notes)})" if notes else "")
+
+
+class RunView:
+    """A listener; used as a context manager around the run."""
+
+    def __init__(self, console: Console, tables: Sequence[str], *, lines_every: float = LINES_EVERY) -> None:
+        self._console = console
+        self._lines_every = lines_every
+        self._rows = {name: _Row() for name in tables}
+        self._lock = threading.Lock()
+        self._live = Live(self, console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        self._said = time.monotonic()
+
+    def __enter__(self) -> RunView:
+        if self._live is not None:
+            self._live.__enter__()
+        else:
+            self._console.print("starting Spark …")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)
+
+    def __rich__(self) -> Table:
+        with self._lock:
+            fates = _shown_fates(self._rows.values())
+            known = any(row.behind for row in self._rows.values())
+            titles = ["table", "state", "batch", "rows", *fates.values(), "in/s", "proc/s", "last batch"]
+            table = Table(*titles, *(["behind"] if known else []), box=None, pad_edge=False)
+            for name, row in list(self._rows.items())[:ROWS_SHOWN]:
+                took = f"{row.seconds:.2f} s" if row.batches else ""
+                cells = [name, row.state, str(row.batch), f"{row.rows:,}", *_counts(row, fates), *_rates(row)]
+                table.add_row(*cells, took, *([row.behind] if known else []))
+        return table
+
+    def again(self) -> None:
+        """Another run of the same tables begins; what they did so far still counts."""
+        with self._lock:
+            for row in self._rows.values():
+                row.state = "starting"
+
+    def behind(self, tables: Mapping[str, str]) -> None:
+        """How much each table has not read yet, in words; told by whoever asks the broker and the logs."""
+        with self._lock:
+            for name, words in tables.items():
+                self._rows[name].behind = words
+
+    def said(self, table: str, message: str) -> None:
+        self._print(Text(f"{table}: " if table else "", style="bold") + Text(message))
+
+    def batch(self, table: str, written: Written, seconds: float) -> None:
+        with self._lock:
+            row = self._rows[table]
+            row.last = time.monotonic()
+            if row.read == 0:
+                row.first = row.last - seconds
+            row.state, row.batch, row.seconds = "running", written.batch, seconds
+            row.batches += 1
+            row.rows += written.rows
+            if read := written.fates.get(READ) or written.rows:
+                row.read, row.busy = row.read + read, row.busy + seconds
+            row.fates = added(row.fates, written.fates)
+            due = self._live is None and time.monotonic() - self._said > self._lines_every
+            if due:
+                self._said = time.monotonic()
+                line = ", ".join(_line(name, row) for name, row in list(self._rows.items())[:8])
+        if due:
+            self._print(Text(line))
+
+    def failed(self, table: str, error: PenstockError) -> None:
+        if not table:
+            self._print(shown_error(error))
+            return
+        with self._lock:
+            self._rows[table].state = "failed"
+        self._print(shown_error(error, "failed", table))
+
+    def ended(self, table: str, outcome: Outcome) -> None:
+        with self._lock:
+            self._rows[table].state = outcome
+
+    def summary(self, result: Result) -> None:
+        fates = _shown_fates(self._rows.values())
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column("table", overflow="fold")
+        table.add_column("outcome", no_wrap=True)
+        for title in ("batches", "written", *fates.values(), "in/s", "proc/s"):
+            table.add_column(title, justify="right", no_wrap=True)
+        for name, row in self._rows.items():
+            style = "red" if name in result.errors else ""
+            outcome = Text(result.outcomes.get(name, "stopped"), style=style)
+            rates = _rates(row) if row.read else ["", ""]
+            table.add_row(name, outcome, str(row.batches), f"{row.rows:,}", *_counts(row, fates), *rates)
+        self._console.print(table)
+        for name, row in self._rows.items():
+            unmet = [f"{key.removeprefix(UNMET)} {n:,}" for key, n in row.fates.items() if key.startswith(UNMET) and n]
+            if unmet:
+                self._print(Text(f"{name}: ", style="bold") + Text(f"rows that did not meet {', '.join(unmet)}"))
+
+    def document(self, result: Result) -> dict[str, Any]:
+        tables = {}
+        for name, row in self._rows.items():
+            error = result.errors.get(name)
+            tables[name] = {
+                "outcome": result.outcomes.get(name),
+                "batches": row.batches,
+                "rows": row.rows,
+                "fates": dict(row.fates),
+                "input_rows_per_second": round(row.input_rate, 1),
+                "processed_rows_per_second": None if row.processed_rate is None else round(row.processed_rate, 1),
+                "window_seconds": round(row.window, 1),
+                "last_batch_seconds": round(row.seconds, 3) if row.batches else None,
+                "error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+                if error
+                else None,
+            }
+        return {"tables": tables, "ok": not result.errors}
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)
+
+
+# `penstock run`.
 
 
 def command(
@@ -38,7 +267,7 @@ def command(
     Ctrl-C and SIGTERM end it after the batches in flight, but within --stop-timeout; a second one ends it at once. A
     table that fails leaves the others running; the exit code is 3 if any failed.
     """
-    from penstock.runtime.stopping import StopNow, StoppedAtStart, StopSignals
+    from penstock.runtime.signals import StopNow, StoppedAtStart, StopSignals
 
     try:
         with StopSignals() as signals:
@@ -54,9 +283,8 @@ def _run(
     tables: list[str], once: bool, directory: Path | None, as_json: bool, spark_logs: bool, signals: StopSignals
 ) -> None:
     from penstock.cli.console import people, print_json
-    from penstock.cli.run_view import RunView
-    from penstock.ops.care import look_after
-    from penstock.plan.select import choose
+    from penstock.plan.build import choose
+    from penstock.runtime.maintenance import look_after
     from penstock.runtime.runner import run
 
     plan = load_plan(directory)
@@ -78,9 +306,8 @@ def _stopped_at_start(tables: list[str], directory: Path | None, as_json: bool) 
 
     people(as_json).print("stopped while Spark was starting: no table had begun, nothing was written")
     if as_json:
-        from penstock.cli.run_view import RunView
-        from penstock.plan.select import choose
-        from penstock.runtime.listener import Result
+        from penstock.plan.build import choose
+        from penstock.runtime.context import Result
 
         names = [table.name for table in choose(load_plan(directory), tables)]
         print_json(RunView(people(True), names).document(Result(dict.fromkeys(names, "stopped"), {})))
@@ -99,7 +326,7 @@ def _exit(code: int) -> None:
 
 def _seconds(text: str) -> float:
     from penstock.errors import UsageError
-    from penstock.spec.finding import Wrong
+    from penstock.spec.base_model import Wrong
     from penstock.spec.quantity import seconds
 
     try:

@@ -50,16 +50,14 @@ def command(
     text = _text(query, file)
 
     from penstock.cli.console import err
-    from penstock.ops.sql.early import refuse_early
-    from penstock.ops.sql.statement import read_statement
+    from penstock.sql.statement import read_statement, refuse_early
 
     plan = load_plan(directory)
     statement = read_statement(text)
     refuse_early(plan, statement)
 
-    from penstock.cli.sql_output import kept_aside, write_csv, write_json
-    from penstock.cli.sql_view import CUT, ask_people, first
-    from penstock.ops.sql.reader import open_reader
+    from penstock.cli.sql_output import CUT, ask_people, first, kept_aside, write_csv, write_json
+    from penstock.sql.reader import open_reader
 
     most = (None if as_json or as_csv else SHOWN) if limit is None else limit or None
     with (

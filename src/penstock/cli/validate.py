@@ -70,8 +70,8 @@ def _conclude(sign: str, colour: str, text: str) -> None:
 
 
 def _contents(project: Project) -> str:
-    from penstock.spec.folder import FilesFrom
-    from penstock.spec.source import KafkaFrom
+    from penstock.spec.files_source import FilesFrom
+    from penstock.spec.kafka_source import KafkaFrom
 
     sources = [table.source for table in project.tables.values()]
     kafka = [source for source in sources if isinstance(source, KafkaFrom)]

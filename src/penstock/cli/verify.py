@@ -1,13 +1,187 @@
-"""`penstock verify`."""
+"""`penstock verify`: one line per table if all is well, and each wrong offset by its place if not."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
+from penstock.cli.console import visible
 from penstock.cli.options import AsJson, Directory, Tables, load_plan
+from penstock.ledger.position import Range
+from penstock.verify.report import summary
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from penstock.verify.coordinates import Doubled
+    from penstock.verify.ledger_walk import Accepted
+    from penstock.verify.report import Check, Partition, Report
+
+# What `verify` shows: one line per table if all is well, and each wrong offset by its place if not.
+
+
+SHOWN = 10
+"""Ranges of a kind that are spelled out; `--json` has all."""
+STYLES = {"differs": "red", "stale": "yellow", "unverifiable": "yellow"}
+"""Of checks that are no good news."""
+
+
+def report_view(report: Report) -> RenderableType:
+    lines = [*_wrong(report), *_said(report)]
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="dim", min_width=12)
+    grid.add_column(overflow="fold")
+    for label, text in lines:
+        grid.add_row(label, text)
+    return Group(_head(report), Padding(grid, (0, 0, 0, 2))) if lines else _head(report)
+
+
+HEADS = {
+    "complete": ("complete", "bold green"),
+    "behind": ("behind", "bold yellow"),
+    "partial": ("partial", "bold yellow"),
+    "wrong": ("WRONG", "bold red"),
+}
+
+
+def _head(report: Report) -> Text:
+    name = (f"{report.table}  ", "bold")
+    if report.verdict == "not created":
+        return Text.assemble(name, ("not created yet", "yellow"), f": {report.hint}")
+    said = summary(report)
+    return Text.assemble(name, HEADS[report.verdict], f": {visible(said)}" if said else "")
+
+
+def _wrong(report: Report) -> Iterable[tuple[str, Text | str]]:
+    for problem in report.problems:
+        yield "problem", Text(problem, style="red")
+    for broken in report.chain.broken if report.chain else ():
+        yield "chain", Text(broken, style="red")
+    parts = report.partitions
+    yield from _ranges("missing", "red", [(one, span) for one in parts for span in one.lost.first(SHOWN + 1)], parts)
+    yield from _times("doubled", [(one, doubled) for one in parts for doubled in one.doubled])
+    yield from _times("too few", [(one, short) for one in parts for short in one.short])
+    yield from _ranges(
+        "unexpected", "red", [(one, span) for one in parts for span in one.unexpected.first(SHOWN + 1)], parts
+    )
+    if report.without:
+        yield "unexpected", Text(f"{report.without:,} rows without topic, partition or offset", style="red")
+    yield from _ranges(
+        "not proven", "yellow", [(one, span) for one in parts for span in one.unverifiable.first(SHOWN + 1)], parts
+    )
+    for reason in dict.fromkeys(reason for one in parts for reason in one.reasons):
+        yield "", Text(reason, style="dim")
+    for doubt in report.doubts:
+        yield "not proven", Text(visible(doubt), style="yellow")
+    if report.hint and report.verdict != "not created":
+        yield "", Text(f"-> {report.hint}", style="dim")
+    for check in report.checks:
+        if check.outcome in STYLES or check.left_out:
+            yield from _check(check, STYLES.get(check.outcome, "yellow"))
+
+
+def _check(check: Check, style: str) -> Iterable[tuple[str, Text | str]]:
+    head = "stale: " if check.outcome == "stale" else ""
+    yield check.name, Text(f"{head}{visible(check.said)}", style=style)
+    for one in check.differences[:SHOWN]:
+        yield "", Text(visible(str(one)), style=style)
+    if check.differing > SHOWN:
+        yield "", Text(f"and {check.differing - SHOWN:,} more: `--json` has them", style=style)
+    for remark in check.remarks:
+        yield "", Text(visible(remark), style="dim")
+
+
+def _ranges(
+    label: str, style: str, found: list[tuple[Partition, tuple[int, int]]], parts: list[Partition]
+) -> Iterable[tuple[str, Text]]:
+    if not found:
+        return
+    kinds = {
+        "missing": [one.lost for one in parts],
+        "unexpected": [one.unexpected for one in parts],
+        "not proven": [one.unverifiable for one in parts],
+    }[label]
+    offsets, spans = sum(spans.size for spans in kinds), sum(len(spans) for spans in kinds)
+    unit = {"missing": "record", "unexpected": "offset", "not proven": "offset"}[label]
+    listed = [str(Range(one.topic, one.partition, *span)) for one, span in found[:SHOWN]]
+    yield label, Text(f"{_count(offsets, unit)}: {', '.join(listed)}{_more(spans)}", style=style)
+
+
+def _times(label: str, found: list[tuple[Partition, Doubled]]) -> Iterable[tuple[str, Text]]:
+    if not found:
+        return
+    listed = [
+        f"{Range(one.topic, one.partition, d.start, d.end)} {d.times} times"
+        + (f" instead of {d.expected}" if d.expected > 1 else "")
+        for one, d in found[:SHOWN]
+    ]
+    offsets = sum(d.end - d.start for _, d in found)
+    yield label, Text(f"{_count(offsets, 'offset')}: {', '.join(listed)}{_more(len(found))}", style="red")
+
+
+def _said(report: Report) -> Iterable[tuple[str, Text | str]]:
+    if report.version is None:
+        return
+    known = f"batch {report.generation}.{report.batch}, version {report.version}"
+    unread = report.unread
+    standing = str(unread) if unread.count is None else f"{unread} not landed yet" if unread.count else "nothing unread"
+    style = "yellow" if unread.count != 0 else "dim"
+    yield "up to", Text(visible(f"{known}; {standing}"), style=style)
+    if unread.count or report.state.state in ("failed", "crashed"):
+        yield "state", Text(visible(str(report.state)), style=style)
+        if report.state.hint:
+            yield "", Text(visible(f"-> {report.state.hint}"), style="dim")
+    for check in report.checks:
+        if check.outcome not in STYLES and not check.left_out:
+            yield from _check(check, "dim")
+    empty = sum(one.empty.size for one in report.partitions)
+    if empty:
+        text = f"{_count(empty, 'offset')} without a record: transaction markers, aborted transactions or compaction"
+        yield "Kafka's own", Text(text, style="dim")
+    for accepted in _accepted(report):
+        yield "accepted", Text(_accepted_text(accepted), style="dim")
+    for note in report.notes[:SHOWN]:
+        yield "note", Text(note, style="dim")
+    if len(report.notes) > SHOWN:
+        yield "note", Text(f"and {len(report.notes) - SHOWN:,} more: `--json` has all", style="dim")
+
+
+def _accepted(report: Report) -> list[Accepted]:
+    return report.chain.accepted if report.chain else []
+
+
+def _accepted_text(one: Accepted) -> str:
+    parts = [
+        _listed("skipped", one.skipped),
+        _listed("read again", one.again),
+        f"no longer read: {', '.join(one.dropped)}" if one.dropped else "",
+        f"made again: {', '.join(one.remade)}" if one.remade else "",
+    ]
+    what = "; ".join(filter(None, parts))
+    note = f" ({one.note})" if one.note else ""
+    return f"generation {one.generation}, version {one.version}{note}" + (f": {what}" if what else "")
+
+
+def _listed(label: str, ranges: tuple[Range, ...]) -> str:
+    return f"{label} {', '.join(map(str, ranges[:SHOWN]))}{_more(len(ranges))}" if ranges else ""
+
+
+def _more(spans: int) -> str:
+    return f" and {spans - SHOWN:,} more ranges" if spans > SHOWN else ""
+
+
+def _count(number: int, unit: str) -> str:
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"
+
+
+# `penstock verify`.
 
 
 def command(
@@ -56,16 +230,14 @@ def command(
     The answer is one of complete, behind (right so far, not everything is read), partial (right as far as it could be
     looked at) and wrong. Exit code 1 unless every table is complete.
     """
-    from penstock.cli.bar import Bar
-    from penstock.cli.console import out, print_json
-    from penstock.cli.verify_file import page_file
-    from penstock.cli.verify_view import report_view
-    from penstock.engine.stores import open_store
+    from penstock.cli.console import Bar, out, print_json
+    from penstock.cli.verify_page import page_file
     from penstock.errors import UsageError
-    from penstock.ops.verify.again.run import check_again, left_out
-    from penstock.ops.verify.document import Asked, audit_document
-    from penstock.ops.verify.table import verify
-    from penstock.plan.select import choose
+    from penstock.plan.build import choose
+    from penstock.storage.stores import open_store
+    from penstock.verify.document import Asked, audit_document
+    from penstock.verify.recompute.run import check_again, left_out
+    from penstock.verify.table import verify
 
     if deep and no_recompute:
         raise UsageError("--deep and --no-recompute at once", hint="choose one of them")

@@ -1,29 +1,257 @@
-"""A real Kafka broker on this machine, for development, demonstrations and tests.
-
-    with Broker() as broker:                    # a free port, a temporary folder
-        broker.create_topic("orders", 4)
-        ...                                     # broker.bootstrap is "127.0.0.1:<port>"
-
-It ends with the Python process that started it, however that ends; `let_go` makes it stay (`penstock kafka start`).
-"""
+"""A real Kafka broker on this machine, for development, demonstrations and tests."""
 
 from __future__ import annotations
 
+import base64
+import logging
+import os
 import signal
 import socket
+import subprocess
 import time
+import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from penstock.dev import broker_settings as settings
-from penstock.dev.child import Child
-from penstock.dev.ports import LOOPBACK, free_port, holder, is_taken
-from penstock.dev.server import Server
-from penstock.dev.topics import answering_cluster, create_topic
-from penstock.engine.jars import broker_jars
-from penstock.engine.java import find_java
-from penstock.errors import SetupError
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from penstock.dev.process import LOOPBACK, Child, Server, free_port, holder, is_taken
+from penstock.errors import BrokerAway, SetupError, UsageError
+from penstock.kafka.client import Admin
+from penstock.plan.model import Cluster
+from penstock.spark.jars import broker_jars
+from penstock.spark.java import find_java
+
+# Topics of the development broker: made, listed, counted.
+
+
+TIMEOUT = 15.0
+
+
+@dataclass(frozen=True)
+class TopicCount:
+    name: str
+    partitions: int
+    records: int
+    """Offsets between first and next of all partitions: what a reader from the start would see, at most."""
+
+
+@dataclass(frozen=True)
+class NewTopicRequest:
+    name: str
+    partitions: int
+
+
+def parse_topic(text: str) -> NewTopicRequest:
+    """`name` or `name:partitions`."""
+    name, colon, number = text.partition(":")
+    if not name or (colon and not (number.isdigit() and int(number) > 0)):
+        raise UsageError(f"--topic {text}: that is not a topic", hint="write name or name:partitions, as in orders:4")
+    return NewTopicRequest(name, int(number) if colon else 1)
+
+
+def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> bool:
+    """False if there is one already (which is left as it is). Returns when the broker's own metadata has the topic: it
+    follows the controller, which answers a little earlier."""
+    request = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+    client = _client(bootstrap)  # Held until the answer: a client that is collected takes its requests along.
+    try:
+        client.create_topics([request], request_timeout=TIMEOUT)[name].result(TIMEOUT + 5)
+    except KafkaException as error:
+        cause = error.args[0]
+        if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        if cause.code() in (KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_PARTITIONS, KafkaError.INVALID_CONFIG):
+            raise UsageError(f"the topic {name} was refused: {cause.str()}") from None
+        raise _away(bootstrap, cause.str()) from None
+    until = time.monotonic() + TIMEOUT
+    while name not in client.list_topics(timeout=TIMEOUT).topics and time.monotonic() < until:
+        time.sleep(0.02)
+    return True
+
+
+def count_topics(bootstrap: str) -> list[TopicCount]:
+    """Every topic but Kafka's own."""
+    try:
+        names = [name for name in _client(bootstrap).list_topics(timeout=TIMEOUT).topics if not name.startswith("__")]
+    except KafkaException as error:
+        raise _away(bootstrap, error.args[0].str()) from None
+    admin = Admin(Cluster("development", bootstrap), timeout=TIMEOUT)
+    topics = admin.describe(names)
+    first, following = admin.earliest(topics), admin.latest(topics, committed=False)
+    return [
+        TopicCount(
+            name,
+            len(topic.partitions),
+            sum(following[name][p] - first[name][p] for p in topic.partitions),
+        )
+        for name, topic in sorted(topics.items())
+    ]
+
+
+def answering_cluster(bootstrap: str, timeout: float) -> str | None:
+    """The id of the cluster that answers there, once it has a broker that takes clients."""
+    try:
+        answer = _client(bootstrap).list_topics(timeout=timeout)
+    except KafkaException:
+        return None
+    return answer.cluster_id if answer.brokers else None
+
+
+def _client(bootstrap: str) -> AdminClient:
+    # librdkafka would write every refused connection to standard error while we wait for the broker.
+    silent = logging.Logger("librdkafka", logging.CRITICAL + 1)
+    properties: dict[str, Any] = {"bootstrap.servers": bootstrap, "logger": silent, "log_level": 0}
+    return AdminClient(properties)
+
+
+def _away(bootstrap: str, reason: str) -> BrokerAway:
+    return BrokerAway(f"Kafka at {bootstrap} does not answer ({reason})", hint="penstock kafka status")
+
+
+# What the development broker runs with: its properties, its log, and its storage made ready.
+
+
+LARGEST_RECORD = 64 * 1024 * 1024
+
+_LOG4J = """\
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.filePattern = {log}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %p %c{{1}}: %m%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 2
+rootLogger.level = INFO
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+def properties(port: int, controller_port: int, storage: Path, overrides: Mapping[str, str]) -> dict[str, str]:
+    """server.properties of one node that is broker and controller, for this machine only."""
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": f"CLIENTS://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}",
+        "advertised.listeners": f"CLIENTS://{LOOPBACK}:{port}",
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "CLIENTS",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
+        "log.dirs": str(storage),
+        # A topic that appears because somebody mistyped its name hides the mistake.
+        "auto.create.topics.enable": "false",
+        "message.max.bytes": str(LARGEST_RECORD),
+        "replica.fetch.max.bytes": str(LARGEST_RECORD),
+        # Internal topics of one node: one copy, and not 50 partitions of files.
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        # After a crash the controller refuses the broker until the session of the old one has ended: 9 s by default.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+        # By default a quarter of our heap.
+        "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+        "num.io.threads": "4",
+        **overrides,
+    }
+
+
+def write_files(folder: Path, settings: Mapping[str, str]) -> None:
+    """server.properties and log4j2.properties; the log is broker.log beside them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "server.properties").write_text(properties_text(settings))
+    (folder / "log4j2.properties").write_text(_LOG4J.format(log=_escaped(str(folder / "broker.log"))))
+
+
+def properties_text(settings: Mapping[str, str]) -> str:
+    """As Java reads it."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+
+
+def jvm(java: Path, jars: tuple[Path, ...], folder: Path, heap: str) -> list[str]:
+    """The command up to the class name."""
+    return [
+        str(java),
+        f"-Xmx{heap}",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.awt.headless=true",
+        "-Dlog4j2.disableJmx=true",
+        f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+        "-cp",
+        os.pathsep.join(map(str, jars)),
+    ]
+
+
+def format_storage(command: list[str], folder: Path, storage: Path) -> None:
+    """Make the storage ready, once: a formatted one is left as it is."""
+    if (storage / "meta.properties").exists():
+        return
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    if cluster.startswith("-"):  # The tool would read it as an option.
+        cluster = "k" + cluster[1:]
+    arguments = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(folder / "server.properties")]
+    done = subprocess.run(
+        [
+            command[0],
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            *command[1:],
+            *arguments,
+        ],  # It only lives a second.
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    if done.returncode != 0:
+        raise SetupError(
+            f"the broker's storage {storage} could not be made ready:{reasons(done.stdout)}",
+            hint="check the space left on that disk and the overrides given",
+        )
+
+
+def reasons(text: str) -> str:
+    """The few lines of a log or a stack trace that say what was wrong, ready to follow a colon."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
+    telling = [line for line in lines if " ERROR " in line or " FATAL " in line or "Exception" in line]
+    return "".join(f"\n  {line[:300]}" for line in (telling or lines)[-3:])
+
+
+def cluster_id(storage: Path) -> str | None:
+    try:
+        lines = (storage / "meta.properties").read_text().splitlines()
+    except OSError:
+        return None
+    return next((line.partition("=")[2].strip() for line in lines if line.startswith("cluster.id=")), None)
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\")
+
+
+# A real Kafka broker on this machine, for development, demonstrations and tests.
+#
+#     with Broker() as broker:                    # a free port, a temporary folder
+#         broker.create_topic("orders", 4)
+#         ...                                     # broker.bootstrap is "127.0.0.1:<port>"
+#
+# It ends with the Python process that started it, however that ends; `let_go` makes it stay (`penstock kafka start`).
+
 
 PATIENCE = 120.0
 """Seconds until a broker that does not answer counts as failed. It takes 4 on an idle machine, 30 on a busy one."""
@@ -105,15 +333,15 @@ class Broker(Server):
 
     def _start_once(self) -> None:
         storage = self.data_dir / "log"
-        command = settings.jvm(find_java().path, broker_jars(), self.data_dir, self.heap)
-        settings.write_files(self.data_dir, settings.properties(self.port, free_port(), storage, self._overrides))
-        settings.format_storage(command, self.data_dir, storage)
+        command = jvm(find_java().path, broker_jars(), self.data_dir, self.heap)
+        write_files(self.data_dir, properties(self.port, free_port(), storage, self._overrides))
+        format_storage(command, self.data_dir, storage)
         self.log.unlink(missing_ok=True)
         output = self.data_dir / "broker.out"
         output.unlink(missing_ok=True)
         child = self._launch([*command, "kafka.Kafka", str(self.data_dir / "server.properties")], output)
         try:
-            self._wait(child, settings.cluster_id(storage))
+            self._wait(child, cluster_id(storage))
         except BaseException:
             self._end(0.0)
             raise
@@ -154,7 +382,7 @@ class Broker(Server):
 
     def _failed(self, reason: str) -> SetupError:
         return SetupError(
-            f"the Kafka broker did not start: {reason}{settings.reasons(self._told())}",
+            f"the Kafka broker did not start: {reason}{reasons(self._told())}",
             hint=f"its log is {self.log}" if not self._temporary else "start it with a data folder to keep its log",
         )
 

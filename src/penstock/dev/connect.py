@@ -1,31 +1,114 @@
-"""A real Kafka Connect worker with Debezium's connector for PostgreSQL, for development, examples and tests.
-
-    with Connect(broker, postgres, tables=["public.customers"], topic_prefix="shop"):
-        ...                     # changes of the table are in the topic shop.public.customers
-
-The worker stands alone: its offsets are in a file, which a killed worker leaves behind for the next one. It ends with
-the Python process that started it, however that ends.
-"""
+"""A real Kafka Connect worker with Debezium's connector for PostgreSQL, for development, examples and tests."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
-from penstock.dev import connect_settings as settings
-from penstock.dev.broker import Broker
-from penstock.dev.broker_settings import reasons
-from penstock.dev.child import Child
-from penstock.dev.ports import LOOPBACK, free_port
+from penstock.dev.broker import Broker, properties_text, reasons
 from penstock.dev.postgres import Postgres
-from penstock.dev.server import Server
-from penstock.engine.jars import connect_jars
-from penstock.engine.java import find_java
+from penstock.dev.process import LOOPBACK, Child, Server, free_port
 from penstock.errors import SetupError
+from penstock.spark.jars import connect_jars
+from penstock.spark.java import find_java
+
+# What the Connect worker and Debezium's connector run with.
+
+
+STANDALONE = "org.apache.kafka.connect.cli.ConnectStandalone"
+NAME = "postgres"
+"""Of the connector, within its worker."""
+_JSON = "org.apache.kafka.connect.json.JsonConverter"
+
+_LOG4J = """\
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %p %c{{1}}: %m%n
+rootLogger.level = WARN
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+def connector(postgres: Postgres, database: str, tables: Sequence[str], topic_prefix: str) -> dict[str, str]:
+    """Debezium's own defaults for the encoding of values; truncates are sent, which by default they are not."""
+    name = re.sub(r"[^a-z0-9_]", "_", topic_prefix.lower())
+    return {
+        "name": NAME,
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "tasks.max": "1",
+        "database.hostname": LOOPBACK,
+        "database.port": str(postgres.port),
+        "database.user": postgres.user,
+        "database.dbname": database,
+        "topic.prefix": topic_prefix,
+        "table.include.list": ",".join(tables),
+        "plugin.name": "pgoutput",
+        "slot.name": f"penstock_{name}",
+        "publication.name": f"penstock_{name}",
+        "publication.autocreate.mode": "filtered",
+        "skipped.operations": "none",
+        "poll.interval.ms": "50",
+    }
+
+
+def write_files(
+    folder: Path, bootstrap: str, port: int, connector: Mapping[str, str], schemas: bool
+) -> tuple[Path, Path]:
+    """The files that the worker is called with; its log is connect.log beside them."""
+    plugins = folder / "plugins"  # None: they are on the class path already.
+    plugins.mkdir(exist_ok=True)
+    worker = {
+        "bootstrap.servers": bootstrap,
+        "listeners": f"http://{LOOPBACK}:{port}",
+        "key.converter": _JSON,
+        "key.converter.schemas.enable": str(schemas).lower(),
+        "value.converter": _JSON,
+        "value.converter.schemas.enable": str(schemas).lower(),
+        "offset.storage.file.filename": str(folder / "offsets"),
+        "offset.flush.interval.ms": "1000",
+        "plugin.path": str(plugins),
+        "plugin.discovery": "only_scan",
+        "producer.max.request.size": str(64 * 1024 * 1024),
+    }
+    found = folder / "worker.properties", folder / "connector.properties"
+    for path, settings in zip(found, (worker, connector), strict=True):
+        path.write_text(properties_text(settings))
+    (folder / "log4j2.properties").write_text(_LOG4J.format(log=folder / "connect.log"))
+    return found
+
+
+def jvm(java: Path, jars: Sequence[Path], folder: Path, heap: str) -> list[str]:
+    """The command up to the class name."""
+    return [
+        str(java),
+        f"-Xmx{heap}",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-XX:TieredStopAtLevel=1",  # It starts in two thirds of the time, and sends little.
+        "-Djava.awt.headless=true",
+        "-Dlog4j2.disableJmx=true",
+        f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+        "-cp",
+        os.pathsep.join(map(str, jars)),
+    ]
+
+
+# A real Kafka Connect worker with Debezium's connector for PostgreSQL, for development, examples and tests.
+#
+#     with Connect(broker, postgres, tables=["public.customers"], topic_prefix="shop"):
+#         ...                     # changes of the table are in the topic shop.public.customers
+#
+# The worker stands alone: its offsets are in a file, which a killed worker leaves behind for the next one. It ends
+# with the Python process that started it, however that ends.
+
 
 PATIENCE = 180.0
 """Seconds until a connector that does not run counts as failed. It takes 8 on an idle machine, a minute on a busy one.
@@ -55,7 +138,7 @@ class Connect(Server):
         self._broker, self._postgres = broker, postgres
         self.schemas, self._heap = schemas, heap
         self._connector = {
-            **settings.connector(postgres, database or postgres.database, self.tables, topic_prefix),
+            **connector(postgres, database or postgres.database, self.tables, topic_prefix),
             **(overrides or {}),
         }
 
@@ -76,9 +159,9 @@ class Connect(Server):
         for topic in self.topics:
             self._broker.create_topic(topic, 1)
         self.rest = free_port()
-        command = settings.jvm(find_java().path, connect_jars(), self.folder, self._heap)
-        files = settings.write_files(self.folder, self._broker.bootstrap, self.rest, self._connector, self.schemas)
-        child = self._launch([*command, settings.STANDALONE, *map(str, files)], self.folder / "connect.out")
+        command = jvm(find_java().path, connect_jars(), self.folder, self._heap)
+        files = write_files(self.folder, self._broker.bootstrap, self.rest, self._connector, self.schemas)
+        child = self._launch([*command, STANDALONE, *map(str, files)], self.folder / "connect.out")
         try:
             self._wait(child)
         except BaseException:
@@ -96,7 +179,7 @@ class Connect(Server):
 
     def status(self) -> dict[str, Any]:
         """What the worker says of its connector."""
-        address = f"http://{LOOPBACK}:{self.rest}/connectors/{settings.NAME}/status"
+        address = f"http://{LOOPBACK}:{self.rest}/connectors/{NAME}/status"
         with urllib.request.urlopen(address, timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
             return found

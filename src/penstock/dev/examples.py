@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from penstock.errors import SetupError, UsageError
-from penstock.spec.finding import did_you_mean
+from penstock.spec.base_model import did_you_mean
 
 
 @dataclass(frozen=True)

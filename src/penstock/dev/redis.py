@@ -14,14 +14,13 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.dev.child import Child
-from penstock.dev.ports import LOOPBACK, free_port
-from penstock.dev.server import Server
-from penstock.engine.apt import apt_get, may_install
+from penstock.dev.process import LOOPBACK, Child, Server, free_port
 from penstock.errors import SetupError
+from penstock.spark.java import apt_get, may_install
 
 if TYPE_CHECKING:
     import redis
+
 
 PATIENCE = 30.0
 _INSTALL = "install it: apt-get install -y redis-server (Debian, Ubuntu), brew install redis (macOS)"

@@ -15,11 +15,10 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from penstock.dev.ports import LOOPBACK, free_port
-from penstock.dev.server import Server
-from penstock.engine.jars import search_jars
-from penstock.engine.java import find_java
+from penstock.dev.process import LOOPBACK, Server, free_port
 from penstock.errors import SetupError
+from penstock.spark.jars import search_jars
+from penstock.spark.java import find_java
 
 PATIENCE = 60.0
 _HTTP = "org.opensearch.transport.Netty4Plugin"

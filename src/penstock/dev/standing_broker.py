@@ -11,10 +11,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from penstock.dev.broker import Broker
-from penstock.dev.child import end_process, identity
-from penstock.dev.ports import LOOPBACK
-from penstock.dev.topics import NewTopicRequest, create_topic
+from penstock.dev.broker import Broker, NewTopicRequest, create_topic
+from penstock.dev.process import LOOPBACK, end_process, identity
 from penstock.errors import SetupError, UsageError
 
 DEFAULT_PORT = 9092

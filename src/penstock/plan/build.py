@@ -1,23 +1,30 @@
-"""Project to Plan: every default filled in, every path absolute, every choice with its reason."""
+"""Project to Plan: every default filled in, every path absolute; the plan as JSON; tables by name and by who reads
+them."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import SecretStr
 
-from penstock.plan.maintenance import maintenance_plan
-from penstock.plan.model import EXTRA_JARS, Plan, Setting
-from penstock.plan.settings import YOURS, session_settings
-from penstock.plan.sink import sink_plan
+from penstock.errors import UsageError
+from penstock.plan.model import EXTRA_JARS, YOURS, DeltaSource, Plan, Setting, TablePlan, maintenance_plan
+from penstock.plan.sinks import sink_plan
+from penstock.plan.spark_settings import session_settings
 from penstock.plan.subjects import forget_plan
 from penstock.plan.table import kafka_columns, table_plan
+from penstock.spec.base_model import did_you_mean
 from penstock.spec.graph import in_order
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
+
+# Project to Plan: every default filled in, every path absolute, every choice with its reason.
+
 
 _CLUSTER_PARALLELISM = 8
 _OPAQUE = ("key", "key_binary", "value", "value_binary")
@@ -93,3 +100,80 @@ def _parallelism(project: Project, cores: int | None) -> int:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# A plan as one JSON document. Secrets are stars.
+
+
+def plan_document(plan: Plan, only: Collection[str] = ()) -> dict[str, Any]:
+    """Everything that `run` uses; with `only`, of these tables."""
+    document = asdict(plan)
+    document["local"] = plan.local
+    document["tables"] = [table for table in document["tables"] if not only or table["name"] in only]
+    starred: dict[str, Any] = _starred(document)
+    return starred
+
+
+def _starred(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): _starred(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_starred(item) for item in value]
+    return value
+
+
+# Tables by their names, as a user types them.
+
+
+def choose(plan: Plan, names: Sequence[str]) -> list[TablePlan]:
+    """The named tables in the plan's order; all if none is named."""
+    known = [table.name for table in plan.tables]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"there is no table '{name}' in this project", hint=did_you_mean(name, known))
+    return [table for table in plan.tables if not names or table.name in names]
+
+
+# Who reads a table, and what becomes of them when all of its rows are made anew.
+
+
+How = Literal["rebuilt", "recomputed", "follows", "state", "sent"]
+"""rebuilt: it has rows made of the old ones, until it is made anew itself. recomputed: groups, which its next batch
+computes again. follows: it reads the changes, and gets these. state: only Spark knows what it made of the old rows.
+sent: they have left the lake."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    table: TablePlan
+    how: How
+
+
+def readers_of(plan: Plan, name: str) -> list[Reader]:
+    """Those that read it as it grows, in the plan's order."""
+    return [Reader(table, how_it_reads(table)) for table in plan.tables if name in table.upstream]
+
+
+def how_it_reads(table: TablePlan) -> How:
+    if table.stream is not None:
+        return "state"
+    if isinstance(table.source, DeltaSource) and table.source.changes:
+        return "follows"
+    if table.sink is not None:
+        return "sent"
+    if table.aggregate is not None and table.aggregate.emit != "final":
+        return "recomputed"
+    return "rebuilt"
+
+
+def made_of(plan: Plan, name: str) -> list[Reader]:
+    """All that has to be made anew with it, however many tables lie between, upstream before downstream."""
+    found: dict[str, Reader] = {}
+    for table in plan.tables:
+        if any(one == name or one in found for one in table.upstream):
+            how = how_it_reads(table)
+            if how in ("rebuilt", "recomputed"):
+                found[table.name] = Reader(table, how)
+    return list(found.values())

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from penstock.plan.model import Setting
 from penstock.plan.stages import MergePlan
+from penstock.spec.delta_source import ChangesFrom
 from penstock.spec.graph import keys_of
-from penstock.spec.merge import KEEP_DELETED, Merge
 from penstock.spec.project import Project
 from penstock.spec.table import Table
-from penstock.spec.upstream import ChangesFrom
+from penstock.spec.table_kinds import KEEP_DELETED, Merge
 
 _PREIMAGE = "_change_type = 'update_preimage'"
 

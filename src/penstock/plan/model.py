@@ -1,20 +1,176 @@
-"""The resolved graph: plain, frozen data. `plan` prints it and `run` runs it, so both see the same.
-
-Nothing here imports Spark, reads a clock or talks to a broker.
-"""
+"""The resolved graph as plain, frozen data. `plan` prints it and `run` runs it, so both see the same."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import SecretStr
 
-from penstock.plan.maintenance import MaintenancePlan
 from penstock.plan.stages import AggregatePlan, Stages, WritePlan
 from penstock.plan.subjects import ForgetPlan, Holds, Subjects
-from penstock.plan.target import ChangeSink
+from penstock.spec.maintenance import Maintenance
+
+# How the files of the tables are looked after: how often, how large they shall be, and what must be kept.
+
+
+TARGET_BYTES = 256 * 1024 * 1024
+"""Large enough for a scan, small enough for one task to write. Delta's own 1 GiB would have files written again and
+again, in every run, until they are that large."""
+
+
+@dataclass(frozen=True)
+class ExternalReader:
+    name: str
+    table: str
+    lag_ms: int
+
+
+@dataclass(frozen=True)
+class MaintenancePlan:
+    optimize_seconds: float | None = None
+    """How often the runner does it; None: it does not."""
+    target_bytes: int = TARGET_BYTES
+    vacuum_seconds: float | None = None
+    retain_ms: int | None = None
+    """None: as long as a table remembers what was removed from it, which is 7 days unless its properties say more."""
+    replay_ms: int = 0
+    """However little is asked for: so far back everything can be read again."""
+    external: tuple[ExternalReader, ...] = ()
+
+    @property
+    def scheduled(self) -> bool:
+        return self.optimize_seconds is not None or self.vacuum_seconds is not None
+
+    def lag_ms(self, table: str) -> int:
+        """How far behind somebody outside may be who reads the table."""
+        return max((one.lag_ms for one in self.external if one.table == table), default=0)
+
+
+def maintenance_plan(maintenance: Maintenance) -> MaintenancePlan:
+    optimize, vacuum = maintenance.optimize, maintenance.vacuum
+    return MaintenancePlan(
+        optimize_seconds=optimize.every if optimize else None,
+        target_bytes=(optimize.target_size if optimize else None) or TARGET_BYTES,
+        vacuum_seconds=vacuum.every if vacuum else None,
+        retain_ms=_ms(vacuum.retain) if vacuum and vacuum.retain is not None else None,
+        replay_ms=_ms(vacuum.replay_window) if vacuum and vacuum.replay_window is not None else 0,
+        external=tuple(
+            ExternalReader(one.name, one.table, _ms(one.lag)) for one in (vacuum.external_readers if vacuum else ())
+        ),
+    )
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+# Where a sink that follows changes sends them: addresses, logins, and the columns that name a row.
+
+
+POSTGRES = "jdbc:postgresql:"
+
+
+@dataclass(frozen=True)
+class KafkaTarget:
+    cluster: Cluster
+    topic: str
+    value: str | None = None
+    """An SQL expression over a row; None: its columns as a JSON object."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the producer, without those of the login."""
+
+    @property
+    def said(self) -> str:
+        return f"topic {self.topic}"
+
+    @property
+    def promise(self) -> str:
+        return (
+            "each change at least once, those of one key in their order; the header penstock-id is the same each time"
+        )
+
+
+@dataclass(frozen=True)
+class JdbcTarget:
+    url: str
+    table: str
+    user: str | None = None
+    password: SecretStr | None = None
+    create: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the driver."""
+
+    @property
+    def said(self) -> str:
+        return f"table {self.table} of {self.url}"
+
+    @property
+    def promise(self) -> str:
+        return "exactly once: the position is kept in the database, in the same transaction as the rows"
+
+
+@dataclass(frozen=True)
+class SearchTarget:
+    url: str
+    index: str
+    user: str | None = None
+    password: SecretStr | None = None
+    api_key: SecretStr | None = None
+
+    @property
+    def said(self) -> str:
+        return f"index {self.index} of {self.url}"
+
+    @property
+    def promise(self) -> str:
+        return "each change at least once; its version is that of the commit, so that a repeat changes nothing"
+
+
+@dataclass(frozen=True)
+class RedisTarget:
+    url: str
+    prefix: str
+    form: Literal["json", "hash"] = "json"
+    ttl_ms: int | None = None
+    user: str | None = None
+    password: SecretStr | None = None
+
+    @property
+    def said(self) -> str:
+        return f"keys {self.prefix}… of {self.url}"
+
+    @property
+    def promise(self) -> str:
+        return "each change at least once, those of one key in their order; a repeat changes nothing"
+
+
+Target = KafkaTarget | JdbcTarget | SearchTarget | RedisTarget
+
+
+@dataclass(frozen=True)
+class ChangeSink:
+    """What becomes of the rows of a table, followed into another system."""
+
+    target: Target
+    keys: tuple[str, ...]
+    """The columns that name a row."""
+    columns: tuple[str, ...] = ()
+    """Those that are sent; empty: all but what Penstock itself adds."""
+
+    @property
+    def said(self) -> str:
+        return self.target.said
+
+
+# The resolved graph: plain, frozen data. `plan` prints it and `run` runs it, so both see the same.
+#
+# Nothing here imports Spark, reads a clock or talks to a broker.
+
 
 EXTRA_JARS = "penstock.extra.jars"
 """Not a conf of Spark: the session puts these jars beside its own."""
@@ -251,3 +407,13 @@ class Plan:
 
     def table(self, name: str) -> TablePlan | None:
         return next((table for table in self.tables if table.name == name), None)
+
+
+YOURS = "yours, from penstock.yml"
+
+
+# The hash of what decides the rows of a table: tells a batch that was begun under another definition.
+
+
+def hashed(decides: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(decides, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]

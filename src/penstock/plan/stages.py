@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.plan.subjects import Holds, held_by
-from penstock.spec.aggregate import Aggregate
+from penstock.spec.delta_source import is_place
 from penstock.spec.graph import keys_of
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
-from penstock.spec.routine import find_routine
-from penstock.spec.schema import Struct
-from penstock.spec.schema_file import load_schema
-from penstock.spec.stages import Decode
-from penstock.spec.table import Table
-from penstock.spec.upstream import is_place
-from penstock.spec.write import Write
+from penstock.spec.schema import Struct, load_schema
+from penstock.spec.stages import Decode, find_routine
+from penstock.spec.table import Table, Write
+from penstock.spec.table_kinds import Aggregate
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pydantic import SecretStr
 
 from penstock.spec.columns import table_columns
+from penstock.spec.delta_source import ChangesFrom, TableFrom
+from penstock.spec.kafka_source import KafkaFrom
 from penstock.spec.project import Project
-from penstock.spec.source import KafkaFrom
 from penstock.spec.table import Table
-from penstock.spec.upstream import ChangesFrom, TableFrom
 
 FORGOTTEN = "penstock.forgotten"
 """The one header that a redacted record has."""

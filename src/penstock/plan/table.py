@@ -1,18 +1,26 @@
-"""One table of the plan: its source, its stages, its place, and the hash of what decides its rows."""
+"""One table of the plan: source, stages, trigger, Delta properties, and the hash of what decides its rows."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from penstock.plan.definition import hashed
-from penstock.plan.delta import delta_plan
-from penstock.plan.files import FilesSource, files_decide, files_input, files_plan, files_stages, files_write
-from penstock.plan.kafka import source_plan
 from penstock.plan.merge import merge_plan, merge_properties, merge_settings
-from penstock.plan.model import DeltaSource, Input, KafkaSource, Setting, TablePlan
-from penstock.plan.properties import property_settings
+from penstock.plan.model import YOURS, DeltaSource, Input, KafkaSource, Setting, TablePlan, Trigger, hashed
+from penstock.plan.sources import (
+    FilesSource,
+    delta_plan,
+    files_decide,
+    files_input,
+    files_plan,
+    files_stages,
+    files_write,
+    source_plan,
+    stream_definition,
+    stream_plan,
+)
 from penstock.plan.stages import (
     AggregatePlan,
     Stages,
@@ -23,17 +31,99 @@ from penstock.plan.stages import (
     table_uri,
     write_plan,
 )
-from penstock.plan.stream import stream_definition, stream_plan
 from penstock.plan.subjects import forget_plan, subjects_plan
-from penstock.plan.trigger import trigger_plan
+from penstock.spec import table as spec
 from penstock.spec.columns import table_columns
-from penstock.spec.folder import FilesFrom
+from penstock.spec.delta_source import ChangesFrom, TableFrom
+from penstock.spec.files_source import FilesFrom
 from penstock.spec.graph import upstream_of, waits_for
-from penstock.spec.origin import From
+from penstock.spec.kafka_source import KafkaFrom
 from penstock.spec.project import Project
-from penstock.spec.source import KafkaFrom
-from penstock.spec.table import Table
-from penstock.spec.upstream import ChangesFrom, TableFrom
+from penstock.spec.quantity import duration_text
+from penstock.spec.source import From
+from penstock.spec.table import Table, Write
+
+# When a table takes its batches, and why then.
+
+
+DEFAULT_SECONDS = 30.0
+_SHARE_OF_SLA = 3
+
+
+def trigger_plan(own: spec.Trigger | None, default: spec.Trigger | None) -> Trigger:
+    """The table's own, else the project's default, else 30 seconds."""
+    given, whose = (own, YOURS) if own else (default, "the project's default")
+    if given is None:
+        return Trigger("interval", DEFAULT_SECONDS, "the default: fresh enough for most, and few small files")
+    if given.kind == "once":
+        return Trigger("once", None, f"{whose}: one batch of all there is, whatever max_per_trigger says")
+    if given.kind == "available-now":
+        return Trigger("available-now", None, f"{whose}: what is there at the start, in batches, then it ends")
+    assert given.seconds is not None
+    if given.kind == "sla":
+        why = f"a third of the SLA of {duration_text(given.seconds)} ({whose}): one batch may fail and another run late"
+        return Trigger("interval", given.seconds / _SHARE_OF_SLA, why, given.seconds)
+    return Trigger("interval", given.seconds, whose)
+
+
+# The Delta properties that a table is created with, and why.
+
+
+_SEARCHED = ("topic", "partition", "offset", "kafka_timestamp", "ingestion_timestamp")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def property_settings(write: Write, raw: Mapping[str, str], *, one_topic: bool = False) -> tuple[Setting, ...]:
+    """Penstock's choices with the user's on top. `raw` is canonical name -> column of a table that keeps records as
+    they came."""
+    chosen = [
+        Setting(
+            "delta.enableInCommitTimestamps",
+            "true",
+            "the times of versions are in the log, so that they survive a copy of the table",
+        ),
+        Setting(
+            "delta.checkpointInterval",
+            "100",
+            "Delta's own checkpoint costs 1.7 s even for a small table, and the default makes one every 10 commits",
+        ),
+    ]
+    if raw:
+        known = {column.casefold() for column in write.partition_by}  # Delta has no statistics of these
+        searched = [raw[name] for name in _SEARCHED if not (name == "topic" and one_topic)]
+        searched = [column for column in searched if column.casefold() not in known]
+        chosen.append(
+            Setting(
+                "delta.dataSkippingStatsColumns",
+                ",".join(map(_quoted, searched)),
+                "statistics only on what is searched for: those of whole payloads, or of a topic that is the same in "
+                "every row, cost time and tell nothing",
+            )
+        )
+    if write.auto_compact:
+        chosen.append(Setting("delta.autoOptimize.autoCompact", "true", f"{YOURS}: small files become large ones"))
+    if write.merge is not None:
+        chosen.append(
+            Setting(
+                "delta.enableDeletionVectors",
+                "true",
+                "a changed row is marked in its file, which is not written anew for it",
+            )
+        )
+    if write.change_feed:
+        chosen.append(Setting("delta.enableChangeDataFeed", "true", f"{YOURS}: changes of rows can be followed"))
+    return (
+        *(setting for setting in chosen if setting.name not in write.properties),
+        *(Setting(name, value, YOURS) for name, value in write.properties.items()),
+    )
+
+
+def _quoted(name: str) -> str:
+    """Delta reads the list as SQL identifiers."""
+    return name if _PLAIN.fullmatch(name) else f"`{name}`"
+
+
+# One table of the plan: its source, its stages, its place, and the hash of what decides its rows.
 
 
 def table_plan(project: Project, name: str, lake: str) -> TablePlan:

@@ -7,8 +7,8 @@ import re
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException
 
-from penstock.engine.isolation.failure import EXPECTATION, data_failure, described, of_traceback
 from penstock.errors import BrokerAway, Conflict, DataLoss, PenstockError, RowRaised, SetupError, Terminal, Transient
+from penstock.tables.failing_rows import EXPECTATION, data_failure, described, of_traceback
 
 _AWAY = re.compile(
     r"TimeoutException|DisconnectException|BrokerNotAvailable|NotLeaderOrFollower|LeaderNotAvailable|"

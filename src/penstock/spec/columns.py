@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.spec.finding import Finding, Wrong, did_you_mean, shown
-from penstock.spec.part import text_values
+from penstock.spec.base_model import Finding, Wrong, did_you_mean, shown, text_values
 from penstock.spec.schema import Struct, column_key
 
 ONLY_WITH_STRING_PAYLOAD = ("key_binary", "value_binary")

@@ -1,20 +1,23 @@
-"""YAML to a plain tree in which every value knows its line and column.
-
-Only what JSON knows: text, whole numbers, decimals, true and false, nothing, lists and mappings. `on`, `yes`, `no`,
-dates and `1:30` stay text, keys are always text, and no tag makes an object.
-"""
+"""YAML to a plain tree in which every value knows its line and column; `${env:X}` and `${file:path}` resolved."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from penstock.errors import Problem
-from penstock.spec.finding import Path
+from penstock.spec.base_model import KeyPath, Referenced, Wrong, did_you_mean, nearest, wrong
+
+# YAML to a plain tree in which every value knows its line and column.
+#
+# Only what JSON knows: text, whole numbers, decimals, true and false, nothing, lists and mappings. `on`, `yes`, `no`,
+# dates and `1:30` stay text, keys are always text, and no tag makes an object.
+
 
 _TAG = "tag:yaml.org,2002:"
 _MOST_NODES = 200_000  # aliases of aliases of aliases would else fill the memory
@@ -48,13 +51,13 @@ class Document:
 
     file: str
     tree: Any = None
-    values: dict[Path, tuple[int, int]] = field(default_factory=dict)
-    keys: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    values: dict[KeyPath, tuple[int, int]] = field(default_factory=dict)
+    keys: dict[KeyPath, tuple[int, int]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def known(self, path: Path) -> Path:
+    def known(self, path: KeyPath) -> KeyPath:
         """The deepest path of the document that `path` leads to; steps that only a model knows are left out."""
-        found: Path = ()
+        found: KeyPath = ()
         for step in path:
             if (*found, step) in self.values:
                 found = (*found, step)
@@ -62,13 +65,13 @@ class Document:
                 found = (*found, str(step))
         return found
 
-    def place(self, path: Path, *, at_key: bool = False) -> tuple[int, int]:
+    def place(self, path: KeyPath, *, at_key: bool = False) -> tuple[int, int]:
         found = self.known(path)
         if at_key and found in self.keys:
             return self.keys[found]
         return self.values.get(found, (1, 1))
 
-    def problem(self, path: Path, message: str, hint: str | None = None, *, at_key: bool = False) -> Problem:
+    def problem(self, path: KeyPath, message: str, hint: str | None = None, *, at_key: bool = False) -> Problem:
         line, column = self.place(path, at_key=at_key)
         return Problem(self.file, line, column, message, hint)
 
@@ -91,11 +94,11 @@ def parse(text: str, file: str) -> Document:
         document.problems.append(Problem(file, line, column, message, "remove it"))
         return document
     if root is not None:
-        _Reader(document).read_root(root)
+        _YamlReader(document).read_root(root)
     return document
 
 
-class _Reader:
+class _YamlReader:
     def __init__(self, document: Document) -> None:
         self.document = document
         self.open: list[int] = []
@@ -110,7 +113,7 @@ class _Reader:
         if problem not in self.document.problems:
             self.document.problems.append(problem)
 
-    def read(self, node: yaml.Node, path: Path) -> Any:
+    def read(self, node: yaml.Node, path: KeyPath) -> Any:
         self.count += 1
         if self.count > _MOST_NODES or id(node) in self.open:
             self.complain(node, "an alias makes the document endless", "write the values out instead of *alias")
@@ -147,7 +150,7 @@ class _Reader:
         self.complain(node, f"the tag {_tag(node)} is not allowed", "remove it: only plain YAML is read")
         return None
 
-    def mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+    def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         tree: dict[str, Any] = {}
         first: dict[str, yaml.Node] = {}
         merged: list[tuple[str, yaml.Node, yaml.Node]] = []
@@ -215,3 +218,87 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
     elif (error.problem or "").startswith("mapping values are not allowed"):
         hint = "put the value in quotes if it contains ': '"
     return Problem(file, line, column, f"this is not YAML: {error.problem or error.context}", hint)
+
+
+# `${env:X}`, `${env:X:-default}` and `${file:path}` in the values of a project file. `$${` stays a plain `${`.
+
+
+_SUBSTITUTION = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LARGEST_FILE = 1_000_000
+_WAYS = "write ${env:NAME}, ${env:NAME:-default} or ${file:path}; $${ is a plain ${"
+
+
+def resolve(text: str, *, env: Mapping[str, str], folder: Path) -> str:
+    """The text with its references replaced: a `Referenced` if there were any. Raises Wrong.
+
+    Paths are relative to `folder`; a trailing newline of a file is not part of its value.
+    """
+    if "${" not in text:
+        return text
+    referenced = False
+
+    def replace(match: re.Match[str]) -> str:
+        nonlocal referenced
+        if match[0] == "$${":
+            return "${"
+        referenced = True
+        if not match[2]:
+            raise wrong(f"the reference '{match[0]}' is not closed", "end it with }; " + _WAYS)
+        return _value(match[1], env, folder)
+
+    resolved = _SUBSTITUTION.sub(replace, text)
+    return Referenced(resolved, text) if referenced else resolved
+
+
+def _value(inside: str, env: Mapping[str, str], folder: Path) -> str:
+    kind, colon, rest = inside.partition(":")
+    if kind == "env" and colon:
+        return _variable(rest, env)
+    if kind == "file" and colon:
+        return _file(rest, folder)
+    hint = f"did you mean ${{env:{inside}}}?" if _VARIABLE.fullmatch(inside) else _WAYS
+    if colon and nearest(kind, ("env", "file")):
+        hint = did_you_mean(kind, ("env", "file"))
+    raise wrong(f"'${{{inside}}}' is not a reference that Penstock knows", hint)
+
+
+def _variable(rest: str, env: Mapping[str, str]) -> str:
+    name, has_default, default = rest.partition(":-")
+    if not _VARIABLE.fullmatch(name):
+        raise wrong(f"'${{env:{rest}}}' does not name a variable", _WAYS)
+    if has_default:
+        return env.get(name) or default  # as in a shell: set but empty takes the default
+    if name not in env:
+        raise wrong(
+            f"the environment variable {name} is not set",
+            f"export {name}=..., or give it a default: ${{env:{name}:-...}}",
+        )
+    return env[name]
+
+
+def _file(written: str, folder: Path) -> str:
+    if not written.strip():
+        raise wrong("'${file:}' does not name a file", _WAYS)
+    path = folder / Path(written.strip()).expanduser()
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise wrong(f"the file {written} is larger than 1 MB", "a reference reads one small value")
+        content = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise _unreadable(written, "does not exist", folder) from None
+    except IsADirectoryError:
+        raise _unreadable(written, "is a folder", folder) from None
+    except UnicodeDecodeError:
+        raise _unreadable(written, "is not text", folder) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, Wrong):
+            raise
+        reason = getattr(error, "strerror", None) or "its path is not one"
+        raise _unreadable(written, f"cannot be read: {reason}", folder) from None
+    return content.removesuffix("\n").removesuffix("\r")
+
+
+def _unreadable(written: str, why: str, folder: Path) -> Wrong:
+    where = "" if Path(written).is_absolute() else " (a relative path starts at the project folder)"
+    return wrong(f"the file {written} {why}", f"create it, or correct the path{where}")

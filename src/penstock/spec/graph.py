@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from penstock.spec.finding import Finding, did_you_mean, shown
+from penstock.spec.base_model import Finding, did_you_mean, shown
+from penstock.spec.delta_source import ChangesFrom, TableFrom, is_place
 from penstock.spec.sink import Sink
 from penstock.spec.table import Table
-from penstock.spec.upstream import ChangesFrom, TableFrom, is_place
 
 
 def upstream_of(table: Table) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from penstock.spec.finding import shown, wrong
+from penstock.spec.base_model import shown, wrong
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _RENAMED = {"s3": "s3a", "s3n": "s3a", "wasb": "abfss", "wasbs": "abfss", "gcs": "gs"}

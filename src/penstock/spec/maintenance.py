@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.finding import Finding, did_you_mean, shown, wrong
-from penstock.spec.part import Part
+from penstock.spec.base_model import Finding, Part, did_you_mean, shown, wrong
 from penstock.spec.quantity import duration_text, seconds, size
 
 LEAST_EVERY = 60.0

@@ -9,21 +9,18 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.cluster import KafkaCluster
-from penstock.spec.files import cluster_file_findings, jar_findings, table_file_findings
-from penstock.spec.finding import Finding, Wrong, did_you_mean, shown, wrong
-from penstock.spec.finding import Path as TreePath
+from penstock.spec.base_model import Finding, Part, Wrong, did_you_mean, shown, wrong
+from penstock.spec.base_model import KeyPath as TreePath
 from penstock.spec.graph import graph_findings, sink_findings
+from penstock.spec.kafka_cluster import KafkaCluster
+from penstock.spec.kafka_source import KafkaFrom, MaxPerTrigger
 from penstock.spec.lake import lake_place, lake_uri
 from penstock.spec.maintenance import Maintenance, maintenance_findings
-from penstock.spec.part import Part
-from penstock.spec.sink import Sink, sink_name_findings
-from penstock.spec.source import KafkaFrom, MaxPerTrigger
+from penstock.spec.referenced_files import cluster_file_findings, jar_findings, table_file_findings
+from penstock.spec.sink import KafkaTo, Sink, sink_name_findings
 from penstock.spec.spark import Spark
 from penstock.spec.subjects import Forget, column_findings
-from penstock.spec.table import Table, name_findings
-from penstock.spec.target import KafkaTo
-from penstock.spec.trigger import Trigger
+from penstock.spec.table import Table, Trigger, name_findings
 
 DEFAULT_CLUSTER = "default"
 """What the cluster under the top-level `kafka:` is called."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from penstock.spec.finding import nearest, shown, wrong
+from penstock.spec.base_model import nearest, shown, wrong
 
 _SECONDS = {
     "ms": 0.001,

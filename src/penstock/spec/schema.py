@@ -1,12 +1,18 @@
-"""The schema of decoded records as plain data: no JVM is needed to check a project, and the plan can show it."""
+"""Schemas of decoded records as plain data, from DDL, JSON Schema or a file: checked without a JVM."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from penstock.spec.finding import nearest
+from penstock.spec.base_model import nearest, shown, wrong
+
+# The schema of decoded records as plain data: no JVM is needed to check a project, and the plan can show it.
+
 
 MAX_PRECISION = 38
 _SCALARS = (
@@ -171,3 +177,287 @@ def _decimal(arguments: tuple[int, ...]) -> Scalar:
         written = ", ".join(map(str, arguments))
         raise BadType(f"DECIMAL({written}) cannot be", f"write DECIMAL(p,s) with p up to {MAX_PRECISION}, s up to p")
     return Scalar("DECIMAL", precision, scale)
+
+
+# Columns as SQL writes them, read without a JVM: `order_id BIGINT NOT NULL, items ARRAY<STRUCT<sku: STRING>>`.
+
+
+_TOKEN = re.compile(
+    r"""\s+|--[^\n]*|/\*.*?\*/|(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+    r"""|(?P<word>[^\W\d][\w]*)|(?P<number>\d+)|(?P<sign>[<>(),:])""",
+    re.DOTALL,
+)
+_EXAMPLE = "write columns such as: order_id BIGINT NOT NULL, amount DECIMAL(18,4)"
+
+
+class BadSchema(ValueError):
+    """What is wrong with a schema's text, and where in it (1-based)."""
+
+    def __init__(self, message: str, hint: str, line: int = 1, column: int = 1) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.line, self.column = message, hint, line, column
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    at: int
+
+
+def parse_ddl(text: str) -> Struct:
+    """Raises BadSchema."""
+    reader = _DdlReader(text)
+    columns = reader.columns(nested=False, end="")
+    return Struct(columns)
+
+
+class _DdlReader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens: list[_Token] = []
+        at = 0
+        while at < len(text):
+            found = _TOKEN.match(text, at)
+            if found is None:
+                raise self._bad(f"{text[at]!r} does not belong here", _EXAMPLE, at)
+            if found.lastgroup:
+                self._tokens.append(_Token(found.lastgroup, found[0], at))
+            at = found.end()
+        self._next = 0
+
+    def columns(self, *, nested: bool, end: str) -> tuple[Column, ...]:
+        columns: list[Column] = []
+        taken: dict[str, str] = {}
+        while True:
+            token = self._peek()
+            if token is None and not columns:
+                raise self._bad("there are no columns", _EXAMPLE)
+            column = self._column(nested=nested)
+            if column_key(column.name) in taken:
+                message = f"the column '{column.name}' is there twice"
+                raise self._bad(message, "give each its own name; capitals make no difference", token)
+            taken[column_key(column.name)] = column.name
+            columns.append(column)
+            following = self._peek()
+            if following is not None and following.text == ",":
+                self._next += 1
+                if self._peek() is None and not end:
+                    return tuple(columns)  # people leave the last comma
+                continue
+            if (following.text if following else "") != end:
+                shown = f"'{following.text}' does not belong here" if following else "the text ends too early"
+                raise self._bad(
+                    shown, "columns are divided by commas" if following else f"close it with {end}", following
+                )
+            self._next += bool(end)
+            return tuple(columns)
+
+    def _column(self, *, nested: bool) -> Column:
+        name = self._take("a column's name")
+        if name.kind not in ("word", "quoted"):
+            raise self._bad(f"'{name.text}' cannot name a column", "put it in backticks: `" + name.text + "`", name)
+        if nested and (colon := self._peek()) is not None and colon.text == ":":
+            self._next += 1
+        kind = self._type()
+        required = False
+        while (word := self._peek()) is not None and word.kind == "word":
+            match word.text.upper():
+                case "NOT":
+                    self._next += 1
+                    null = self._take("NULL after NOT")
+                    if null.text.upper() != "NULL":
+                        raise self._bad(f"NOT {null.text} says nothing", "write NOT NULL", null)
+                    required = True
+                case "COMMENT":
+                    self._next += 2
+                case _:
+                    raise self._bad(f"'{word.text}' does not belong here", "columns are divided by commas", word)
+        plain = name.text[1:-1].replace("``", "`") if name.kind == "quoted" else name.text
+        return Column(plain, kind, required)
+
+    def _type(self) -> Type:
+        word = self._take("a type")
+        match word.text.upper():
+            case "ARRAY":
+                self._expect("<", "ARRAY<STRING>")
+                element = self._type()
+                self._expect(">", "ARRAY<STRING>")
+                return Array(element)
+            case "MAP":
+                self._expect("<", "MAP<STRING, BIGINT>")
+                key = self._type()
+                if key != Scalar("STRING"):
+                    raise self._bad(f"{key} cannot be the key of a map", "keys of JSON objects are STRING", word)
+                self._expect(",", "MAP<STRING, BIGINT>")
+                value = self._type()
+                self._expect(">", "MAP<STRING, BIGINT>")
+                return Map(Scalar("STRING"), value)
+            case "STRUCT":
+                self._expect("<", "STRUCT<a: STRING>")
+                return Struct(self.columns(nested=True, end=">"))
+        try:
+            return scalar(word.text, self._arguments())
+        except BadType as error:
+            raise self._bad(str(error), error.hint, word) from None
+
+    def _arguments(self) -> tuple[int, ...]:
+        token = self._peek()
+        if token is None or token.text != "(":
+            return ()
+        self._next += 1
+        numbers: list[int] = []
+        while (inner := self._take("a closing bracket")).text != ")":
+            if inner.kind == "number":
+                numbers.append(int(inner.text))
+            elif inner.text != ",":
+                raise self._bad(f"'{inner.text}' does not belong here", "write for example DECIMAL(18,4)", inner)
+        return tuple(numbers)
+
+    def _peek(self) -> _Token | None:
+        return self._tokens[self._next] if self._next < len(self._tokens) else None
+
+    def _take(self, what: str) -> _Token:
+        token = self._peek()
+        if token is None:
+            raise self._bad(f"the text ends where {what} belongs", _EXAMPLE)
+        self._next += 1
+        return token
+
+    def _expect(self, sign: str, example: str) -> None:
+        token = self._take(f"'{sign}'")
+        if token.text != sign:
+            raise self._bad(f"'{token.text}' stands where '{sign}' belongs", f"write {example}", token)
+
+    def _bad(self, message: str, hint: str, at: _Token | int | None = None) -> BadSchema:
+        place = len(self._text.rstrip()) if at is None else at.at if isinstance(at, _Token) else at
+        before = self._text[:place]
+        return BadSchema(message, hint, before.count("\n") + 1, place - (before.rfind("\n") + 1) + 1)
+
+
+# A JSON Schema document as the columns of a table. Shapes, types and `required` count; the rest is for `expect`.
+
+
+_PLAIN = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "STRING"}
+_FORMATS = {"date-time": "TIMESTAMP", "date": "DATE"}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)", re.IGNORECASE)
+_DEEPEST = 50
+
+
+def parse_json_schema(text: str) -> Struct:
+    """Raises BadSchema."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadSchema(f"this is not JSON: {error.msg}", "correct it", error.lineno, error.colno) from None
+    if not isinstance(document, Mapping):
+        raise BadSchema("this is not a JSON Schema of an object", 'write {"type": "object", "properties": {...}}')
+    made = _JsonSchemaReader(document).type(document, "$", 0)
+    if not isinstance(made, Struct):
+        raise BadSchema("a record must be an object with properties", 'write {"type": "object", "properties": {...}}')
+    return made
+
+
+class _JsonSchemaReader:
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = document
+
+    def type(self, node: Any, path: str, depth: int) -> Type:
+        if depth > _DEEPEST:
+            raise BadSchema(f"{path}: the schema refers to itself", "a table's columns need an end: write it out")
+        node = self._followed(node, path)
+        kind = self._kind(node, path)
+        if kind == "object":
+            return self._object(node, path, depth)
+        if kind == "array":
+            if not isinstance(node.get("items"), Mapping):
+                raise BadSchema(f"{path}: an array of what?", 'write "items": {"type": "string"}')
+            return Array(self.type(node["items"], f"{path}[]", depth + 1))
+        return self._scalar(kind, node.get("format"), path)
+
+    def _object(self, node: Mapping[str, Any], path: str, depth: int) -> Type:
+        properties = node.get("properties")
+        if not isinstance(properties, Mapping) or not properties:
+            values = node.get("additionalProperties")
+            if isinstance(values, Mapping):
+                return Map(Scalar("STRING"), self.type(values, f"{path}.*", depth + 1))
+            raise BadSchema(f"{path}: an object without properties", 'write "properties" or "additionalProperties"')
+        required = node.get("required", [])
+        columns: list[Column] = []
+        taken: set[str] = set()
+        for name, below in properties.items():
+            if column_key(name) in taken:
+                raise BadSchema(f"{path}.{name}: two names that differ only in capitals", "a table holds one of them")
+            taken.add(column_key(name))
+            kind = self.type(below, f"{path}.{name}", depth + 1)
+            columns.append(Column(name, kind, name in required and not self._may_be_null(below)))
+        return Struct(tuple(columns))
+
+    def _may_be_null(self, node: Any) -> bool:
+        kinds = self._followed(node, "").get("type")
+        return isinstance(kinds, list) and "null" in kinds
+
+    def _kind(self, node: Mapping[str, Any], path: str) -> str:
+        kinds = node.get("type")
+        several = [kind for kind in kinds if kind != "null"] if isinstance(kinds, list) else [kinds]
+        if len(several) == 1 and isinstance(several[0], str) and several[0] in (*_PLAIN, "object", "array"):
+            return several[0]
+        if kinds is None and "properties" in node:
+            return "object"
+        hint = "a column has one type: object, array, string, integer, number or boolean, and null beside it"
+        raise BadSchema(f"{path}: no single type ({json.dumps(kinds)})", hint)
+
+    def _scalar(self, kind: str, form: Any, path: str) -> Scalar:
+        if kind in ("string", "number") and isinstance(form, str):
+            if decimal := _DECIMAL.fullmatch(form):
+                try:
+                    return scalar("DECIMAL", (int(decimal[1]), int(decimal[2])))
+                except BadType as error:
+                    raise BadSchema(f"{path}: {error}", error.hint) from None
+            if kind == "string" and form in _FORMATS:
+                return Scalar(_FORMATS[form])
+        return Scalar(_PLAIN[kind])
+
+    def _followed(self, node: Any, path: str) -> Mapping[str, Any]:
+        """`$ref` within the document."""
+        for _ in range(_DEEPEST):
+            if not isinstance(node, Mapping):
+                raise BadSchema(f"{path}: {json.dumps(node)} says nothing of a type", 'write {"type": "string"}')
+            if "$ref" not in node:
+                return node
+            target: Any = self._document
+            reference = str(node["$ref"])
+            for step in filter(None, reference.removeprefix("#").split("/")):
+                target = target.get(step) if isinstance(target, Mapping) and reference.startswith("#") else None
+            if target is None:
+                raise BadSchema(f"{path}: {node['$ref']} is not in this file", "refer to #/$defs/NAME")
+            node = target
+        raise BadSchema(f"{path}: the schema refers to itself", "a table's columns need an end: write it out")
+
+
+# The schema that a table names: a file beside the project, or the columns themselves.
+
+
+def load_schema(written: str, root: Path) -> Struct:
+    """A file of columns (.ddl, .sql), a JSON Schema (.json), or columns as text. Raises Wrong."""
+    file = root / Path(written).expanduser()
+    inline = any(sign.isspace() for sign in written.strip()) and not _is_file(file)
+    if not inline and not _is_file(file):
+        hint = "correct the path (a relative one starts at the project folder), or write the columns: order_id BIGINT"
+        raise wrong(f"there is no file {shown(written)}", hint)
+    try:
+        text = written if inline else file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise wrong(f"{written} cannot be read: {error}", "make it a UTF-8 text file that you may read") from None
+    try:
+        return parse_json_schema(text) if file.suffix == ".json" and not inline else parse_ddl(text)
+    except BadSchema as error:
+        where = "" if inline else f"{written}:{error.line}:{error.column}: "
+        raise wrong(f"{where}{error.message}", error.hint) from None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # columns as text can be longer than a name may be
+        return False

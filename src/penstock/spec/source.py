@@ -1,115 +1,53 @@
-"""Kafka topics as the source of a table."""
+"""Where the rows of a table come from: the key says which kind of source it is."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal
+import re
+from typing import Any
 
-from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import ValidationError, ValidationInfo
 
-from penstock.spec.finding import Finding, Wrong, did_you_mean, shown, wrong
-from penstock.spec.kafka_options import client_options
-from penstock.spec.part import Part
-from penstock.spec.quantity import instant
-from penstock.spec.topics import Topics
+from penstock.spec.base_model import Wrong, did_you_mean, shown, wrong
+from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
+from penstock.spec.files_source import FilesFrom
+from penstock.spec.kafka_source import KafkaFrom
 
-_KEYWORDS = ("earliest", "latest")
-
-
-def _most(value: Any) -> Any:
-    if isinstance(value, str) and value != "unlimited" and not value.strip().isdecimal():
-        raise wrong(f"{shown(value)} is not a number of records", "write max_per_trigger: 200000, or unlimited")
-    if isinstance(value, str) and value != "unlimited":
-        return int(value)
-    if isinstance(value, bool | float) or (isinstance(value, int) and value < 1):
-        raise wrong(f"{shown(value)} is not a number of records", "write 1 or more, or unlimited")
-    return value
-
-
-MaxPerTrigger = Annotated[int | Literal["unlimited"], BeforeValidator(_most)]
+From = KafkaFrom | TableFrom | DeltaFrom | FilesFrom | ChangesFrom
+_KINDS: dict[str, type[KafkaFrom] | type[TableFrom] | type[DeltaFrom] | type[FilesFrom] | type[ChangesFrom]] = {
+    "kafka": KafkaFrom,
+    "table": TableFrom,
+    "delta": DeltaFrom,
+    "files": FilesFrom,
+    "changes": ChangesFrom,
+}
+_TABLE = re.compile(r"\w+\.\w+")
+_SHAPES = (
+    "write from: {kafka: topic}, {table: bronze.orders}, {changes: silver.customers}, {delta: /path} or "
+    "{files: folder, format: json}"
+)
 
 
-def _offsets(value: Any) -> dict[str, dict[int, int]]:
-    hint = "write starting: {offsets: {topic: {0: 1200, 1: 900}}} (-2 is the earliest, -1 the latest)"
-    if not isinstance(value, dict) or not value:
-        raise wrong(f"{shown(value)} does not give offsets per topic", hint)
-    findings: list[Finding] = []
-    made: dict[str, dict[int, int]] = {}
-    for topic, partitions in value.items():
-        if not isinstance(partitions, dict) or not partitions:
-            findings.append(Finding((topic,), f"{shown(partitions)} does not give offsets per partition", hint))
-            continue
-        for partition, offset in partitions.items():
-            at = (topic, partition)
-            if not str(partition).isdecimal():
-                findings.append(Finding(at, f"{shown(partition)} is not the number of a partition", hint, at_key=True))
-            elif _whole(offset) is None or int(offset) < -2:
-                findings.append(Finding(at, f"{shown(offset)} is not an offset", "write 0 or more, -2 or -1"))
-            else:
-                made.setdefault(str(topic), {})[int(partition)] = int(offset)
-    if findings:
-        raise Wrong(findings)
-    return made
-
-
-def _whole(value: Any) -> int | None:
-    if isinstance(value, bool | float):
-        return None
+def source_of(value: Any, info: ValidationInfo) -> From:
+    """Raises Wrong."""
+    if isinstance(value, KafkaFrom | TableFrom | DeltaFrom | FilesFrom | ChangesFrom):
+        return value
+    if not isinstance(value, dict):
+        shown_value = "there is nothing here" if value is None else f"{shown(value)} is not what belongs here"
+        meant = f"write from: {{table: {value}}}" if isinstance(value, str) and _TABLE.fullmatch(value) else _SHAPES
+        raise wrong(shown_value, meant, at_key=value is None)
+    kinds = [key for key in _KINDS if key in value]
+    if len(kinds) > 1:
+        raise wrong(f"a table has one source, not {' and '.join(kinds)}", "make a table of each", at_key=True)
+    if not kinds:
+        raise _unknown(value)
+    part = _KINDS[kinds[0]]
     try:
-        return int(value)
-    except (TypeError, ValueError):
-        return None
+        return part.model_validate(value, context=info.context)
+    except ValidationError as error:
+        raise Wrong(part.findings(error)) from None
 
 
-class Starting(Part):
-    """Where a topic without a position begins: exactly one of the three is set."""
-
-    at: Literal["earliest", "latest"] | None = None
-    offsets: Annotated[dict[str, dict[int, int]], BeforeValidator(_offsets)] | None = None
-    timestamp: Annotated[datetime, BeforeValidator(instant)] | None = None
-
-    python_only: ClassVar[frozenset[str]] = frozenset({"at"})
-    shape: ClassVar[str] = "earliest, latest, {offsets: {topic: {0: 1200}}} or {timestamp: 2026-01-01T00:00:00Z}"
-
-    @classmethod
-    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
-        if isinstance(data, str):
-            if data not in _KEYWORDS:
-                raise wrong(f"{shown(data)} is not where a topic can start", f"write {cls.shape}")
-            return {"at": str(data)}
-        return data
-
-    @model_validator(mode="after")
-    def _one(self) -> Starting:
-        if sum(part is not None for part in (self.at, self.offsets, self.timestamp)) != 1:
-            raise wrong("'starting' needs exactly one place to start", f"write {self.shape}", at_key=True)
-        return self
-
-
-class KafkaFrom(Part):
-    """Topics of one cluster. Without `cluster` it is the one under the top-level `kafka:`."""
-
-    kafka: Topics = Field(examples=["orders"])
-    cluster: str | None = Field(default=None, examples=["eu"])
-    starting: Starting = Starting(at="earliest")
-    max_per_trigger: MaxPerTrigger | None = None
-    min_partitions: int | None = Field(default=None, ge=1)
-    options: Annotated[dict[str, str], BeforeValidator(client_options)] = Field(default={})
-
-    shape: ClassVar[str] = "from: {kafka: topic}"
-
-    @property
-    def input_name(self) -> str:
-        return "input"
-
-    @model_validator(mode="after")
-    def _offsets_of_these_topics(self) -> KafkaFrom:
-        findings = []
-        for topic in self.starting.offsets or {}:
-            if not self.kafka.covers(topic):
-                hint = did_you_mean(topic, self.kafka.names) if self.kafka.names else "the pattern does not match it"
-                message = f"offsets are given for the topic '{topic}', which this table does not read"
-                findings.append(Finding(("starting", "offsets", topic), message, hint, at_key=True))
-        if findings:
-            raise Wrong(findings)
-        return self
+def _unknown(value: dict[str, Any]) -> Wrong:
+    near = [did_you_mean(str(key), list(_KINDS)) for key in value]
+    close = next((hint for hint in near if hint.startswith("did you mean")), None)
+    return wrong("where do the rows come from?", close or _SHAPES, at_key=True)

@@ -8,9 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, SecretStr
 
-from penstock.spec.finding import Finding, Referenced, Wrong, shown, wrong
-from penstock.spec.part import Part, text_values
-from penstock.spec.properties import refusal as property_refusal
+from penstock.spec.base_model import Finding, Part, Referenced, Wrong, shown, text_values, wrong
+from penstock.spec.delta_properties import refusal as property_refusal
 
 _MASTER = re.compile(
     r"local|local\[(\d+|\*)\s*(,\s*\d+\s*)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|(spark|k8s)://.+"

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, SecretStr, ValidationInfo, model_validator
 
-from penstock.spec.cluster import Secret
+from penstock.spec.base_model import Finding, Part, Wrong, did_you_mean, shown, wrong
 from penstock.spec.columns import table_columns
-from penstock.spec.finding import Finding, Wrong, did_you_mean, shown, wrong
-from penstock.spec.part import Part
-from penstock.spec.schema_file import load_schema
-from penstock.spec.source import KafkaFrom
+from penstock.spec.kafka_cluster import Secret
+from penstock.spec.kafka_source import KafkaFrom
+from penstock.spec.schema import load_schema
 from penstock.spec.stages import CHANGE_COLUMNS
 
 if TYPE_CHECKING:
     from penstock.spec.table import Table
+
 
 STATISTICS = "delta.dataSkippingStatsColumns"
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

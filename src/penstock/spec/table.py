@@ -1,4 +1,4 @@
-"""One table: where its rows come from, what they look like and when they are taken."""
+"""One table: where its rows come from, what they look like, when its batches run and how its rows are kept."""
 
 from __future__ import annotations
 
@@ -6,23 +6,145 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, PrivateAttr, SerializeAsAny, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    SerializeAsAny,
+    ValidationInfo,
+    model_validator,
+)
 
-from penstock.spec.aggregate import Aggregate
-from penstock.spec.audit import Audit
-from penstock.spec.changed import changes_findings, merge_findings
+from penstock.spec.base_model import Finding, Part, Wrong, caller, nearest, one_of, shown, text_values, wrong
 from penstock.spec.columns import clashes, renamed
-from penstock.spec.finding import Finding, Wrong
-from penstock.spec.folder import FilesFrom
-from penstock.spec.origin import From, source_of
-from penstock.spec.part import Part, caller, one_of, text_values
-from penstock.spec.source import KafkaFrom
+from penstock.spec.delta_properties import table_properties
+from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
+from penstock.spec.files_source import FilesFrom
+from penstock.spec.kafka_source import KafkaFrom
+from penstock.spec.quantity import seconds
+from penstock.spec.source import From, source_of
 from penstock.spec.stages import Decode, Dedupe, Expectation, expectations
-from penstock.spec.stream import output_mode, stream_findings, stream_inputs
 from penstock.spec.subjects import Place, layout_findings, subject_places
-from penstock.spec.trigger import Trigger
-from penstock.spec.upstream import ChangesFrom, DeltaFrom, TableFrom
-from penstock.spec.write import NOT_APPEND_ONLY, Write
+from penstock.spec.table_kinds import (
+    Aggregate,
+    Audit,
+    Merge,
+    changes_findings,
+    merge_findings,
+    output_mode,
+    stream_findings,
+    stream_inputs,
+)
+
+# How often a table takes a batch.
+
+
+_CONTINUOUS = (
+    "the continuous mode of Spark has no batches: it can neither write to Delta nor record exactly once what it wrote",
+    "write trigger: 1s, which lands records about as soon as that mode would",
+)
+
+
+class Trigger(Part):
+    """`30s`, `available-now`, `once` or `{sla: 1h}`. `seconds` is the interval, or the SLA itself."""
+
+    kind: Literal["interval", "available-now", "once", "sla"]
+    seconds: float | None = None
+
+    python_only: ClassVar[frozenset[str]] = frozenset({"kind", "seconds"})
+    shape: ClassVar[str] = "trigger: 30s, available-now, once or {sla: 1h}"
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        if isinstance(data, dict) and "kind" in data and info.context is None:
+            return data
+        if data == "continuous" or (isinstance(data, dict) and "continuous" in data):
+            raise wrong(*_CONTINUOUS)
+        if isinstance(data, dict):
+            return cls._from_sla(data)
+        if data in ("available-now", "once"):
+            return {"kind": str(data)}
+        if isinstance(data, str) and (meant := nearest(data, ("available-now", "once", "continuous"))):
+            if meant == "continuous":
+                raise wrong(*_CONTINUOUS)
+            raise wrong(f"{shown(data)} is not a trigger", f"did you mean {meant}?")
+        return {"kind": "interval", "seconds": seconds(data)}
+
+    @classmethod
+    def _from_sla(cls, data: dict[str, Any]) -> dict[str, Any]:
+        if set(data) != {"sla"}:
+            other = next((key for key in data if key != "sla"), None)
+            raise wrong(f"{shown(other or data)} is not a trigger", f"write {cls.shape}")
+        sla = seconds(data["sla"])
+        if sla <= 0:
+            raise wrong(f"{shown(data['sla'])} is too short", "write sla: 1h", "sla")
+        return {"kind": "sla", "seconds": sla}
+
+    @model_validator(mode="after")
+    def _has_an_interval(self) -> Trigger:
+        if (self.kind in ("interval", "sla")) != (self.seconds is not None):
+            raise wrong(f"the trigger '{self.kind}' and the seconds {self.seconds} do not fit", f"write {self.shape}")
+        return self
+
+
+# How the rows of a table are kept: schema, layout, change feed.
+
+
+NOT_APPEND_ONLY = ("rows of this table are replaced by others, which delta.appendOnly forbids", "remove it")
+_LISTS = ("partition_by", "cluster_by", "zorder_by")
+
+
+def _mode(value: Any) -> str:
+    return one_of(value, "schema mode", ("strict", "evolve"))
+
+
+class Write(Part):
+    schema_: Annotated[Literal["strict", "evolve"], BeforeValidator(_mode)] = Field(default="strict", alias="schema")
+    partition_by: tuple[str, ...] = Field(default=(), examples=["[order_date]"])
+    cluster_by: tuple[str, ...] = Field(default=(), examples=["[customer_id]"])
+    zorder_by: tuple[str, ...] = Field(default=(), examples=["[customer_id]"])
+    auto_compact: bool = False
+    change_feed: bool = False
+    source: bool = True
+    """Each row keeps the coordinates of the record it came from, in the column _source."""
+    merge: Merge | None = None
+    """None: rows are appended."""
+    properties: Annotated[dict[str, str], BeforeValidator(table_properties)] = Field(default={})
+
+    shape: ClassVar[str] = "{schema: strict, partition_by: [order_date]}"
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        if isinstance(data, dict):
+            return {key: [value] if key in _LISTS and isinstance(value, str) else value for key, value in data.items()}
+        return data
+
+    @property
+    def has_change_feed(self) -> bool:
+        return self.change_feed or self.properties.get("delta.enableChangeDataFeed", "").casefold() == "true"
+
+    @property
+    def append_only(self) -> bool:
+        return self.properties.get("delta.appendOnly", "").casefold() == "true"
+
+    @model_validator(mode="after")
+    def _fits(self) -> Write:
+        if self.merge is not None and not self.source:
+            message = "a merged table needs to know which of two changes came later: its rows keep their coordinates"
+            raise wrong(message, "remove source: false", "source", at_key=True)
+        if self.merge is not None and self.append_only:
+            raise wrong(*NOT_APPEND_ONLY, "properties", "delta.appendOnly", at_key=True)
+        if self.cluster_by and (self.partition_by or self.zorder_by):
+            other = "partition_by" if self.partition_by else "zorder_by"
+            raise wrong(
+                f"a table is laid out by cluster_by or by {other}, not by both", "keep one", "cluster_by", at_key=True
+            )
+        return self
+
+
+# One table: where its rows come from, what they look like and when they are taken.
+
 
 _SEGMENT = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _RESERVED = ("__quarantine", "__tombstones")

@@ -13,7 +13,6 @@ It is the table's own function that runs, with real Delta tables in a folder tha
 
 from __future__ import annotations
 
-from penstock.testing.outcome import Outcome
-from penstock.testing.under_test import TableUnderTest, table_under_test
+from penstock.testing.table_under_test import Outcome, TableUnderTest, table_under_test
 
 __all__ = ["Outcome", "TableUnderTest", "table_under_test"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from penstock.dev.generate.event import Event
-from penstock.dev.generate.producer import Sent, produce
+from penstock.dev.generate.producer import Sent, Topic, ensure_topic, produce
 from penstock.dev.generate.stream import KINDS, PACE, Faults, events, find_kind
-from penstock.dev.generate.topic import Topic, ensure_topic
 
 __all__ = ["KINDS", "PACE", "Event", "Faults", "Sent", "Topic", "ensure_topic", "events", "find_kind", "produce"]

@@ -1,0 +1,162 @@
+"""What one check came to: what was found, why it matters, what to do. Every check by its id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+# Every check by its id, in the order in which they are made, and why it matters. docs/doctor.md has them all.
+
+
+REASONS: Mapping[str, str] = {
+    "lake.durable": "the lake holds the tables, their ledgers and their checkpoints: what takes it takes them all",
+    "lake.locks": "on a local lake two writers are kept apart by POSIX locks, which not every file system has",
+    "lake.readable": "without the lake nothing is known about the tables",
+    "lake.leftovers": "what nobody uses takes room, and shows that another project uses the same lake",
+    "disk.room": "a full disk stops every table, and Spark's temporary files with it",
+    "memory.driver": "a JVM that grows beyond the memory there is gets killed by the kernel, in the midst of a batch",
+    "versions.packages": "other versions of Spark and Delta than the pinned ones have other faults",
+    "versions.jars": "jars that are not the listed ones are other programs",
+    "versions.java": "Spark runs on it",
+    "secrets.plain": "who may read the project file, or any copy of it, has the secret",
+    "secrets.files": "who can read the file of a key or a password has it; who can change a project runs code",
+    "kafka.secure": "who listens on the way reads the records, and a password that is sent in clear",
+    "targets.secure": "who listens on the way reads the rows, and a password that is sent in clear",
+    "kafka.answers": "without a broker nothing is landed, and what it keeps meanwhile ages",
+    "kafka.consumers": "consumers beyond the cache are opened anew in every batch",
+    "clock.skew": "times of batches, retention and windows of time go by the clocks of this machine and of Kafka",
+    "table.state": "a table that does not run lands nothing",
+    "table.checkpoint": "each stream has a checkpoint of its own, which says what its ledger says",
+    "table.foreign": "what others write is in no ledger: rows may be doubled or gone, and `verify` finds them",
+    "kafka.topics": "what a table reads has to be there, and has to be what it was when it was read last",
+    "kafka.retention": "Kafka deletes what is too old, whether it was read or not",
+    "kafka.compaction": "of the records with one key compaction leaves the newest, whether the others were read or not",
+    "kafka.partitions": "a partition is read by one task at a time",
+    "delta.retention": "the log and the replaced files of a table go after a time, whether they were read or not",
+    "table.silent": "a table into which nothing comes looks like one where all is well",
+    "pace.batches": "batches that take longer than the trigger run back to back, and there is no reserve left",
+    "pace.sla": "that is how old data may be",
+    "pace.behind": "a table that falls behind reaches the end of retention sooner or later",
+    "table.files": "every query opens every file: many small ones cost more time than their rows",
+    "table.log": "whoever opens the table reads all commits since Delta's last checkpoint",
+    "quarantine.share": "rejected rows are kept, but nobody's query sees them",
+    "schema.rescued": "fields that the schema does not name are kept as JSON, and are in no column",
+}
+
+
+# What one check came to: what was found, why it matters, what to do.
+
+
+Level = Literal["red", "warn", "unknown", "note", "ok"]
+LEVELS: tuple[Level, ...] = ("red", "warn", "unknown", "note", "ok")
+"""The worst first. Only red makes the answer no."""
+PROJECT = "the project"
+"""The subject of what is not about one table. With a space: no table can be called so."""
+
+
+@dataclass(frozen=True)
+class Check:
+    id: str
+    subject: str
+    """A table or a sink by its name, or the project."""
+    level: Level
+    found: str
+    """With the numbers that decided it; of `unknown`, why it could not be found out."""
+    why: str
+    fix: str = ""
+    """A command, or a line of the project file; empty if there is nothing to do."""
+
+
+@dataclass(frozen=True)
+class About:
+    """One check of one subject, before its outcome is known."""
+
+    id: str
+    subject: str = PROJECT
+
+    def ok(self, found: str) -> Check:
+        return self._check("ok", found, "")
+
+    def note(self, found: str, fix: str = "") -> Check:
+        return self._check("note", found, fix)
+
+    def warn(self, found: str, fix: str) -> Check:
+        return self._check("warn", found, fix)
+
+    def red(self, found: str, fix: str) -> Check:
+        return self._check("red", found, fix)
+
+    def unknown(self, reason: str, fix: str = "") -> Check:
+        """What cannot be found out is never taken for fine."""
+        return self._check("unknown", reason, fix)
+
+    def _check(self, level: Level, found: str, fix: str) -> Check:
+        return Check(self.id, self.subject, level, found, REASONS[self.id], fix)
+
+
+def healthy(checks: Iterable[Check]) -> bool:
+    return all(check.level != "red" for check in checks)
+
+
+def document(check: Check) -> dict[str, Any]:
+    return asdict(check)
+
+
+# Numbers as people read them.
+
+
+_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def span(seconds: float) -> str:
+    """`3 d 4 h`, `2 h 5 min`, `40 s`, `0.3 s`: two units at most."""
+    if seconds < 0:
+        return f"-{span(-seconds)}"
+    if seconds < 10:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    rest = round(seconds)
+    for index, (size, unit) in enumerate(_SPANS):
+        if rest >= size:
+            whole, rest = divmod(rest, size)
+            below, small = _SPANS[index + 1] if index + 1 < len(_SPANS) else (1, "s")
+            return f"{whole} {unit} {rest // below} {small}" if rest // below else f"{whole} {unit}"
+    return f"{rest} s"
+
+
+def size(number: float) -> str:
+    """`1.5 GiB`."""
+    for unit in _SIZES[:-1]:
+        if abs(number) < 1024:
+            return f"{number:.0f} {unit}" if unit == "bytes" or abs(number) >= 100 else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} {_SIZES[-1]}"
+
+
+def count(number: int, noun: str, nouns: str | None = None) -> str:
+    """`1 record`, `1,200 records`."""
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def rate(per_second: float) -> str:
+    """`12/s`; of slow things `3/h`."""
+    if per_second >= 1:
+        return f"{per_second:,.0f}/s"
+    hourly = per_second * 3600
+    return f"{hourly:,.0f}/h" if hourly >= 1 else f"{per_second * 86_400:.1f}/d"
+
+
+def listed(names: Iterable[str], most: int = 5) -> str:
+    """`a, b, c and 4 more`."""
+    found: Sequence[str] = list(names)
+    more = f" and {len(found) - most:,} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + more
+
+
+# The production checklist, told from evidence.
+#
+# Evidence, each read once:  seen (a table's own files: lately, times, layout, upstream, quarantine), cluster and
+# backlog (brokers), machine. Checks, pure functions over it:  location, checkpoints, topics, kafka_retention,
+# delta_retention, pace, files, rejected, symptoms, security, secrets, versions, room, clock. `examine` brings both
+# together.

@@ -1,0 +1,406 @@
+"""Talking to a Kafka cluster: client properties for Java and librdkafka, topics and offsets, single records."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+
+from penstock.errors import BrokerAway, PenstockError, Terminal, Transient
+
+if TYPE_CHECKING:
+    from penstock.ledger.position import Offsets
+    from penstock.plan.model import Cluster, KafkaSource, KafkaTarget, SinkPlan
+
+# One description of a cluster, two client libraries: Spark's Java client and librdkafka in this process.
+#
+# The only place where a Kafka secret is unwrapped. What comes out goes into a client and nowhere else.
+
+
+_JAAS = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_ONLY_JAVA = {
+    "max.poll.records",
+    "default.api.timeout.ms",
+    "receive.buffer.bytes",
+    "send.buffer.bytes",
+    "client.dns.lookup",
+}
+_RENAMED = {
+    "max.partition.fetch.bytes": "max.partition.fetch.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "request.timeout.ms": "socket.timeout.ms",
+}
+_SHARED = {
+    "client.id",
+    "client.rack",
+    "fetch.min.bytes",
+    "metadata.max.age.ms",
+    "connections.max.idle.ms",
+    "reconnect.backoff.ms",
+    "reconnect.backoff.max.ms",
+    "ssl.endpoint.identification.algorithm",
+    "isolation.level",
+}
+
+
+def java(cluster: Cluster, options: Mapping[str, str]) -> dict[str, str]:
+    """Properties of the Java client, which Spark takes with the prefix `kafka.`."""
+    found = {**cluster.options, **options, "bootstrap.servers": cluster.bootstrap}
+    if cluster.protocol != "PLAINTEXT":
+        found["security.protocol"] = cluster.protocol
+    if cluster.mechanism and cluster.password is not None:
+        found["sasl.mechanism"] = cluster.mechanism
+        found["sasl.jaas.config"] = (
+            f"{_JAAS[cluster.mechanism]} required username={_quoted(cluster.username or '')} "
+            f"password={_quoted(cluster.password.get_secret_value())};"
+        )
+    if cluster.ca_file:
+        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": cluster.ca_file}
+    if cluster.cert_file and cluster.key_file:
+        found |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": _text(cluster.cert_file),
+            "ssl.keystore.key": _text(cluster.key_file),
+        }
+        if cluster.key_password is not None:
+            found["ssl.key.password"] = cluster.key_password.get_secret_value()
+    return found
+
+
+def librdkafka(cluster: Cluster, options: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Properties for confluent-kafka. Java-only tuning is left out: it changes no answer."""
+    found = {"bootstrap.servers": cluster.bootstrap, "security.protocol": cluster.protocol}
+    for name, value in {**cluster.options, **(options or {})}.items():
+        if name in _SHARED or name in _RENAMED:
+            found[_RENAMED.get(name, name)] = value or "none"  # Java turns the check of host names off by an empty text
+    if cluster.mechanism and cluster.password is not None:
+        found["sasl.mechanism"] = cluster.mechanism
+        found["sasl.username"] = cluster.username or ""
+        found["sasl.password"] = cluster.password.get_secret_value()
+    if cluster.ca_file:
+        found["ssl.ca.location"] = cluster.ca_file
+    if cluster.cert_file and cluster.key_file:
+        found |= {"ssl.certificate.location": cluster.cert_file, "ssl.key.location": cluster.key_file}
+        if cluster.key_password is not None:
+            found["ssl.key.password"] = cluster.key_password.get_secret_value()
+    return found
+
+
+def _quoted(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _text(path: str) -> str:
+    from pathlib import Path
+
+    return Path(path).read_text(encoding="utf-8")
+
+
+# What the broker knows: topics and their ids, first and next offsets. One client per cluster, shared by all tables.
+
+
+@dataclass(frozen=True)
+class Topic:
+    id: str
+    partitions: tuple[int, ...]
+
+
+class Admin:
+    """`timeout` bounds every question, in seconds: a broker that is away is said, never waited for silently."""
+
+    def __init__(self, cluster: Cluster, *, timeout: float = 15.0) -> None:
+        self._cluster = cluster
+        self._timeout = timeout
+        self._refused: KafkaError | None = None
+        conf: dict[str, Any] = {**librdkafka(_admin_only(cluster)), "logger": Silent(), "log_level": 0}
+        conf["error_cb"] = self._hear
+        self._client = AdminClient(conf)
+
+    def topics(self, source: KafkaSource) -> dict[str, Topic]:
+        """The topics that a source reads and that exist now."""
+        return self.describe(self._matching(source) if source.pattern else source.topics)
+
+    def describe(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Ids and partitions; a topic that does not exist is left out."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        answers = self._ask(
+            lambda: self._client.describe_topics(TopicCollection(wanted), request_timeout=self._timeout)
+        )
+        found = {}
+        for name, future in answers.items():
+            try:
+                described = self._result(future)
+            except _Unknown:
+                continue
+            if described.is_internal:  # Spark reads none of Kafka's own topics, whatever the pattern says
+                continue
+            found[name] = Topic(str(described.topic_id), tuple(sorted(p.id for p in described.partitions)))
+        return found
+
+    def earliest(self, topics: Mapping[str, Topic]) -> Offsets:
+        return self._offsets({name: topic.partitions for name, topic in topics.items()}, _EARLIEST)
+
+    def latest(self, topics: Mapping[str, Topic], *, committed: bool = True) -> Offsets:
+        """The end that a consumer sees: of committed records by default, so an open transaction ends it."""
+        return self._offsets({n: t.partitions for n, t in topics.items()}, _LATEST, committed=committed)
+
+    def at_time(self, topics: Mapping[str, Topic], timestamp_ms: int) -> Offsets:
+        """The first record at or after a time; the end of the partition if there is none."""
+        found = self._offsets({n: t.partitions for n, t in topics.items()}, OffsetSpec.for_timestamp(timestamp_ms))
+        ends = self.latest(topics)
+        return {t: {p: o if o >= 0 else ends[t][p] for p, o in parts.items()} for t, parts in found.items()}
+
+    def newest_times(self, topics: Mapping[str, Topic]) -> dict[str, dict[int, int]]:
+        """Topic -> partition -> the latest time of any of its records, in ms; partitions without one are left out."""
+        request = {TopicPartition(name, p): _NEWEST for name, topic in topics.items() for p in topic.partitions}
+        answers = self._answers(request) if request else {}
+        found: dict[str, dict[int, int]] = {}
+        for partition, answer in answers.items():
+            if is_time(answer.timestamp):
+                found.setdefault(partition.topic, {})[partition.partition] = answer.timestamp
+        return found
+
+    def names(self) -> list[str]:
+        """Every topic that this user may see, Kafka's own among them."""
+        return list(self._ask(lambda: self._client.list_topics(timeout=self._timeout)).topics)
+
+    def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Topic -> its settings as they are in force, those that the broker keeps secret left out. Terminal if this
+        user may not see them."""
+        wanted = {name: ConfigResource(ResourceType.TOPIC, name) for name in sorted(set(names))}
+        if not wanted:
+            return {}
+        answers = self._ask(lambda: self._client.describe_configs(list(wanted.values()), request_timeout=self._timeout))
+        found = {resource.name: self._result(future) for resource, future in answers.items()}
+        return {
+            topic: {name: entry.value for name, entry in entries.items() if entry.value is not None}
+            for topic, entries in found.items()
+        }
+
+    def _matching(self, source: KafkaSource) -> list[str]:
+        pattern = re.compile(source.pattern or "")
+        return [name for name in self.names() if pattern.fullmatch(name)]
+
+    def _offsets(self, wanted: Mapping[str, Iterable[int]], spec: Any, *, committed: bool = True) -> Offsets:
+        request = {TopicPartition(t, p): spec for t, parts in wanted.items() for p in parts}
+        found: Offsets = {}
+        for partition, answer in self._answers(request, committed=committed).items() if request else ():
+            found.setdefault(partition.topic, {})[partition.partition] = answer.offset
+        return found
+
+    def _answers(self, request: dict[Any, Any], *, committed: bool = True) -> dict[Any, Any]:
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        answers = self._ask(
+            lambda: self._client.list_offsets(request, isolation_level=level, request_timeout=self._timeout)
+        )
+        return {partition: self._result(future) for partition, future in answers.items()}
+
+    def _ask(self, question: Any) -> Any:
+        try:
+            return question()
+        except KafkaException as error:
+            raise self._problem(error) from None
+
+    def _result(self, future: Future[Any]) -> Any:
+        try:
+            return future.result(timeout=self._timeout + 5)
+        except KafkaException as error:
+            raise self._problem(error) from None
+        except TimeoutError:
+            raise self._away("no answer") from None
+
+    def _hear(self, error: KafkaError) -> None:
+        """librdkafka tells a wrong password only here; to whoever asked it says no more than that time ran out."""
+        if error.code() in _DENIED:
+            self._refused = error
+
+    def _problem(self, error: KafkaException) -> PenstockError:
+        cause = error.args[0] if error.args else None
+        code = cause.code() if isinstance(cause, KafkaError) else None
+        self._client.poll(0.1)
+        if code not in _DENIED and code != KafkaError.UNKNOWN_TOPIC_OR_PART and self._refused is not None:
+            cause, code, self._refused = self._refused, self._refused.code(), None
+        if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return _Unknown(str(cause))
+        if code in _DENIED:
+            return Terminal(
+                f"Kafka at {self._cluster.bootstrap} refused: {cause.str()}",  # type: ignore[union-attr]
+                hint=f"check `security` of the cluster {self._cluster.name} and the rights of its user",
+            )
+        return self._away(cause.str() if isinstance(cause, KafkaError) else str(error))
+
+    def _away(self, reason: str) -> BrokerAway:
+        return BrokerAway(
+            f"Kafka at {self._cluster.bootstrap} does not answer ({reason})",
+            hint="is it running, and is `bootstrap` right? `penstock kafka start` runs one for development",
+        )
+
+
+_EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_LAST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+
+
+def is_time(timestamp_ms: int) -> bool:
+    """A record's timestamp is a number that its producer chose; -1 is none."""
+    return 0 <= timestamp_ms <= _LAST_MS
+
+
+_NEWEST: Any = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+_DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+}
+
+
+class _Unknown(PenstockError):
+    pass
+
+
+class Silent:
+    """librdkafka reports every lost connection as it happens; what matters reaches the user as an error."""
+
+    def log(self, *_: Any, **__: Any) -> None:
+        pass
+
+    debug = info = warning = error = critical = log
+
+
+def _admin_only(cluster: Cluster) -> Cluster:
+    from dataclasses import replace
+
+    keep = {"client.id", "client.rack", "metadata.max.age.ms", "ssl.endpoint.identification.algorithm"}
+    return replace(cluster, options={k: v for k, v in cluster.options.items() if k in keep})
+
+
+def reads_committed(source: KafkaSource) -> bool:
+    """Else the position may lie beyond what a reader of committed records sees, as long as a transaction is open."""
+    return source.options.get("isolation.level") != "read_uncommitted"
+
+
+# A look at single records: when the one at a place was made. Nothing is committed and no group is joined.
+
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """The first record at or after a place."""
+
+    offset: int
+    timestamp_ms: int
+    by_broker: bool
+    """The broker's clock gave the time, not the producer's."""
+
+
+def peek(source: KafkaSource, at: Mapping[Place, int], *, timeout: float) -> dict[Place, Record]:
+    """The first record at or after each offset that the source can see. A partition is left out that has none, whose
+    records have no time, or that did not answer within `timeout` seconds: never raises because of the broker."""
+    if not at:
+        return {}
+    consumer = Consumer(_settings(source))
+    found: dict[Place, Record] = {}
+    try:
+        consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in at.items()])
+        waiting, until = set(at), time.monotonic() + timeout
+        while waiting and (left := until - time.monotonic()) > 0:
+            message = consumer.poll(min(left, 0.2))
+            if message is None or (place := _place(message)) not in waiting:
+                continue
+            waiting.discard(place)
+            with suppress(KafkaException):  # more of it may be on the way: it need not be fetched
+                consumer.incremental_unassign([TopicPartition(*place)])
+            record = _record(message)
+            if record is not None:
+                found[place] = record
+    except KafkaException:
+        pass
+    finally:
+        consumer.close()
+    return found
+
+
+def _place(message: Any) -> Place:
+    """An error that is not about one partition is of none."""
+    partition = message.partition()
+    return message.topic() or "", -1 if partition is None else partition
+
+
+def _record(message: Any) -> Record | None:
+    if message.error() is not None:  # the end of the partition, or an offset that is gone
+        return None
+    kind, timestamp_ms = message.timestamp()
+    if kind == TIMESTAMP_NOT_AVAILABLE or not is_time(timestamp_ms):
+        return None
+    return Record(message.offset(), timestamp_ms, kind == TIMESTAMP_LOG_APPEND_TIME)
+
+
+def _settings(source: KafkaSource) -> dict[str, Any]:
+    return {
+        **librdkafka(source.cluster, source.options),
+        "isolation.level": "read_committed" if reads_committed(source) else "read_uncommitted",
+        "group.id": "penstock-look",  # the client demands one; it is never joined
+        "enable.auto.commit": "false",
+        "enable.auto.offset.store": "false",
+        "auto.offset.reset": "error",
+        "enable.partition.eof": "true",
+        "fetch.wait.max.ms": "50",
+        "max.partition.fetch.bytes": "65536",
+        "fetch.queue.backoff.ms": "5",  # by default it waits for a second before it fetches of the next partition
+        "logger": Silent(),
+        "log_level": 0,
+    }
+
+
+def producer_options(target: SinkPlan | KafkaTarget) -> dict[str, str]:
+    """The cluster's own options are in the plan's, as far as a producer knows them."""
+    from dataclasses import replace
+
+    found = java(replace(target.cluster, options={}), target.options)
+    return {**{f"kafka.{name}": value for name, value in found.items()}, "topic": target.topic}
+
+
+def require_topic(admin: Admin, target: SinkPlan | KafkaTarget, sink: str) -> None:
+    """Raises Transient while the topic is not there."""
+    topic, bootstrap = target.topic, target.cluster.bootstrap
+    if topic not in admin.describe([topic]):
+        raise Transient(
+            f"topic {topic} does not exist on {bootstrap}",
+            where=sink,
+            hint="create it with as many partitions as its consumers need: "
+            f"`kafka-topics.sh --bootstrap-server {bootstrap} --create --topic {topic} --partitions 4`, at the "
+            f"development broker `penstock kafka start --topic {topic}:4`",
+        )

@@ -1,0 +1,348 @@
+"""A checkpoint on disk: read as Spark writes it, the documents of its batches, and how it is rebuilt from the
+ledger."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import TableChanged, Terminal
+from penstock.ledger import position
+from penstock.ledger.entry import parse_pins, pins_document
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.ledger.entry import Entry, Fates, Pins
+    from penstock.plan.model import TablePlan
+    from penstock.storage.stores import Store
+
+
+# A checkpoint on disk, read as Spark writes it, and compared with the ledger before a start.
+#
+# Spark 4.0 checks little of this itself: it takes a checkpoint without `metadata` for a new query, silently.
+
+
+MARKER = "penstock.json"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One `offsets/N` file: what batch N reads up to, and its time."""
+
+    time_ms: int
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    offsets: Mapping[int, Planned | None]
+    """By batch; None where the file is there and cannot be read."""
+    commits: Mapping[int, bool]
+    """By batch; False where the file is there and cannot be read."""
+    metadata: bool
+    marker: Mapping[str, Any] | None
+    strangers: tuple[str, ...] = field(default=())
+    """Sources beyond ours, or state: a checkpoint of another kind of query."""
+
+
+def folder_of(checkpoints: str, entry: Entry) -> str:
+    return f"{checkpoints}/{entry.generation}"
+
+
+def read_planned(store: Store, folder: str, batch: int) -> Planned | None:
+    text = store.read(f"{folder}/offsets/{batch}")
+    return None if text is None else parse_planned(text)
+
+
+def parse_planned(text: str) -> Planned | None:
+    lines = text.split("\n")
+    if len(lines) < 3 or lines[0] != "v1":
+        return None
+    try:
+        time_ms = int(json.loads(lines[1])["batchTimestampMs"])
+        after = tuple(line for line in lines[2:] if line)
+        for source in after:
+            position.parse(source)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return Planned(time_ms, after)
+
+
+def read_checkpoint(store: Store, folder: str) -> Checkpoint | None:
+    """None if the folder is missing or empty. Reads the two newest batches, which are all that Spark looks at."""
+    if not store.names(folder):
+        return None
+    offsets = _batches(store, f"{folder}/offsets")
+    commits = _batches(store, f"{folder}/commits")
+    try:
+        marker = json.loads(store.read(f"{folder}/{MARKER}") or "null")
+        metadata = bool(json.loads(store.read(f"{folder}/metadata") or "{}").get("id"))
+    except (ValueError, AttributeError, RecursionError):
+        marker, metadata = None, False
+    return Checkpoint(
+        offsets={batch: read_planned(store, folder, batch) for batch in offsets[-2:]},
+        commits={batch: _commit_is_whole(store.read(f"{folder}/commits/{batch}")) for batch in commits[-2:]},
+        metadata=metadata,
+        marker=marker if isinstance(marker, dict) else None,
+        strangers=tuple(name for name in store.names(folder) if name == "state"),
+    )
+
+
+def why_rebuild(found: Checkpoint | None, entry: Entry, *, stateful: bool = False) -> str | None:
+    """None if the checkpoint is whole and in step with the table's last entry, else what is wrong with it. `stateful`
+    if it may hold Spark's state, and nothing can be read again without that.
+
+    Raises TableChanged if the checkpoint is this table's own and ahead of it: then it is the table that went back.
+    """
+    if found is None:
+        return "it is missing or empty"
+    if found.marker is None:
+        return "its marker file is missing"
+    if found.marker.get("ledger") != entry.ledger or found.marker.get("generation") != entry.generation:
+        return f"it belongs to {found.marker.get('table')}, generation {found.marker.get('generation')}"
+    if not found.metadata:
+        return "its metadata file is missing or empty"
+    if not found.offsets or not found.commits:
+        return "its offsets or commits are missing"
+    if None in found.offsets.values() or not all(found.commits.values()):
+        return "a file in offsets or commits is cut short"
+    if found.strangers and not stateful:
+        return "it holds state of another query"
+    planned, committed = max(found.offsets), max(found.commits)
+    if committed > entry.batch or planned > entry.batch + 1:
+        ahead = found.offsets[planned]
+        assert ahead is not None
+        raise TableChanged(
+            f"the checkpoint has seen batch {max(committed, planned - 1)}, the table ends with batch {entry.batch}: "
+            f"the table was put back to an older state. Not in the table: "
+            f"{'; '.join(position.difference(a, b) for a, b in zip(entry.after, ahead.after, strict=False))}",
+            where=entry.table,
+            hint=f"`penstock checkpoints reset {entry.table} --to "
+            + ("starting` empties the table and begins anew" if stateful else "ledger` reads those records again"),
+        )
+    return _why_out_of_step(found, entry, planned, committed)
+
+
+def _why_out_of_step(found: Checkpoint, entry: Entry, planned: int, committed: int) -> str | None:
+    if planned < entry.batch:
+        return f"it is older than the ledger (batch {planned}, the ledger has {entry.batch})"
+    if committed < planned - 1 or committed > planned:
+        return f"commits end at batch {committed}, offsets at {planned}"
+    if committed not in (entry.batch - 1, entry.batch):
+        return f"commits end at batch {committed}, the ledger at {entry.batch}"
+    pairs = [(entry.batch, entry.after)]
+    if planned == entry.batch and entry.batch > 0:  # Spark reads the two newest offsets files, and dies of either
+        pairs.append((entry.batch - 1, tuple(map(position.filled, entry.before, entry.after))))
+    for batch, expected in pairs:
+        at = found.offsets.get(batch)
+        if at is None or len(at.after) != len(expected):
+            return f"offsets/{batch} is missing"
+        # To run a batch again, Spark has to be told where its new partitions began: it would ask the broker otherwise,
+        # and refuse if retention has taken their head since. For a batch that is done with, it does not matter.
+        says = at.after if committed < entry.batch else tuple(map(position.filled, at.after, entry.after))
+        if not all(map(position.same, says, expected)):
+            return f"offsets/{batch} says {', '.join(at.after)}, the ledger {', '.join(expected)}"
+    if planned == entry.batch + 1:
+        ahead = found.offsets[planned]
+        if ahead is None or len(ahead.after) != len(entry.after):
+            return f"offsets/{planned} does not fit the sources"
+        if not all(_reaches(a, b) for a, b in zip(entry.after, ahead.after, strict=True)):
+            return f"offsets/{planned} lies before the ledger"
+    return None
+
+
+def _reaches(before: str, after: str) -> bool:
+    """Every partition of `before` is in `after`, at the same offset or a later one."""
+    later = position.parse(after)
+    return all(
+        later.get(topic, {}).get(partition, -1) >= offset
+        for topic, partitions in position.parse(before).items()
+        for partition, offset in partitions.items()
+    )
+
+
+def _batches(store: Store, folder: str) -> list[int]:
+    return sorted(int(name) for name in store.names(folder) if name.isdigit())
+
+
+def _commit_is_whole(text: str | None) -> bool:
+    lines = (text or "").split("\n")
+    try:
+        return lines[0] == "v1" and isinstance(json.loads(lines[1]), dict)
+    except (IndexError, ValueError, RecursionError):
+        return False
+
+
+# A checkpoint made from the ledger: the log is the truth, the checkpoint its cache.
+
+
+def heal(store: Store, folder: str, entry: Entry) -> None:
+    """Writes the checkpoint from which Spark goes on exactly after `entry`.
+
+    A batch is planned again over its recorded range and left uncommitted, so that Spark runs it once more: its rows are
+    skipped as a retry, and whatever else of it was not written is completed. An entry without rows (genesis, open) is
+    batch 0, committed; one that stops at a position has its next batch planned up to there. Ids go on from the entry's:
+    to begin again at 0 within a generation would make Delta take the next batches for old ones and skip them.
+    """
+    with _replaced(store, folder, entry) as temporary:
+        if entry.batch == 0:
+            _batch(store, temporary, 0, entry.pins.time_ms, entry.after, committed=True)
+            if (end := entry.stops_at) is not None:
+                _batch(store, temporary, 1, entry.pins.time_ms, (end,), committed=False)
+        else:
+            before = tuple(map(position.filled, entry.before, entry.after))
+            _batch(store, temporary, entry.batch - 1, entry.pins.time_ms, before, committed=True)
+            _batch(store, temporary, entry.batch, entry.pins.time_ms, entry.after, committed=False)
+
+
+def seed(store: Store, folder: str, entry: Entry, metadata: str) -> None:
+    """The same for a query that keeps state, of an entry without rows. Its batch 0 is planned over nothing and not yet
+    done: Spark runs it, which makes the empty state that batch 1 begins with. `metadata` is what Spark writes of its
+    settings."""
+    assert entry.batch == 0
+    with _replaced(store, folder, entry) as temporary:
+        store.write(f"{temporary}/offsets/0", "\n".join(["v1", metadata, *entry.after]))
+
+
+@contextmanager
+def _replaced(store: Store, folder: str, entry: Entry) -> Iterator[str]:
+    """A folder that takes the place of the checkpoint, whole."""
+    parent, _, generation = folder.rpartition("/")
+    for name in store.names(parent):
+        if name.startswith(f"{generation}.") and name.endswith(".new"):  # left by a process that died while healing
+            store.delete(f"{parent}/{name}")
+    temporary = f"{folder}.{uuid.uuid4().hex}.new"
+    yield temporary
+    store.write(f"{temporary}/metadata", json.dumps({"id": str(uuid.uuid4())}))
+    marker = {"table": entry.table, "ledger": entry.ledger, "generation": entry.generation}
+    store.write(f"{temporary}/{MARKER}", json.dumps(marker))
+    store.delete(folder)
+    store.move(temporary, folder)
+
+
+def _batch(store: Store, folder: str, batch: int, time_ms: int, after: tuple[str, ...], *, committed: bool) -> None:
+    # Commits before offsets: on a store without an atomic rename of folders, a half-made copy then holds commits that
+    # no offsets precede, which the comparison at start finds, and never offsets that seem to be uncommitted work.
+    if committed:
+        store.write(f"{folder}/commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
+    meta = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": time_ms, "conf": {}}, separators=(",", ":"))
+    store.write(f"{folder}/offsets/{batch}", "\n".join(["v1", meta, *after]))
+
+
+# Tables that rest on the state that Spark keeps in their checkpoint, and nowhere else: lost, they begin anew.
+
+
+def begin_anew(table: str) -> str:
+    return (
+        f"begin anew: `penstock checkpoints reset {table} --to starting` empties the table and reads its sources from "
+        "their start"
+    )
+
+
+def state_lost(table: str, why: str) -> Terminal:
+    return Terminal(
+        f"the checkpoint holds Spark's state of this table and cannot be made again: {why}",
+        where=table,
+        hint=f"nothing was written. Put the checkpoint back, or {begin_anew(table)}",
+    )
+
+
+def rebuild(spark: SparkSession, store: Store, table: TablePlan, folder: str, entry: Entry) -> None:
+    """The checkpoint from which Spark goes on exactly after `entry`. Raises where there would have to be state."""
+    if table.stream is None:
+        heal(store, folder, entry)
+    elif entry.batch == 0:
+        seed(store, folder, entry, _metadata(spark, entry.pins.time_ms))
+    else:
+        raise state_lost(table.name, f"batch {entry.generation}.{entry.batch} has been written")
+
+
+def _metadata(spark: SparkSession, time_ms: int) -> str:
+    """What Spark itself would write of its settings. Those that are missing it takes for those of its first releases,
+    whose state had faults. The number of shuffle partitions is among them, and stays what it is now."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    kind = jvm.org.apache.spark.sql.execution.streaming.OffsetSeqMetadata
+    return str(kind.apply(0, time_ms, spark._jsparkSession.conf()).json())
+
+
+# Small documents of a batch, beside Spark's own files in the checkpoint.
+
+
+KEPT = 100
+"""As many batches as Spark keeps of its own files."""
+
+
+def write_beside(store: Store, folder: str, kind: str, batch: int, document: Mapping[str, Any]) -> None:
+    store.write(f"{folder}/{kind}/{batch}", json.dumps(document, separators=(",", ":")))
+    if batch > KEPT:
+        store.delete(f"{folder}/{kind}/{batch - KEPT}")
+
+
+def read_beside(store: Store, folder: str, kind: str, batch: int) -> dict[str, Any] | None:
+    """None if it is not there, or not whole."""
+    try:
+        document = json.loads(store.read(f"{folder}/{kind}/{batch}") or "null")
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+# What became of the rows that a table read: added up over its batches in the ledger, as conservation asks for it:
+#
+#     read + reshaped = written + rejected + dropped + duplicates + superseded + forgotten
+#
+# A batch cannot count itself, so its numbers stand in the next entry; until then in a file beside its offsets.
+
+
+BATCHES = "batches"
+"""How many batches were counted: with fewer than there were, a crash took the numbers of some."""
+READ = "read"
+RESHAPED = "reshaped"
+"""Rows that the transform made, less those that it was given."""
+REJECTED = "rejected"
+"""To quarantine."""
+DROPPED = "dropped"
+DUPLICATES = "duplicates"
+SUPERSEDED = "superseded"
+"""Of a merged table: changes that a newer one of their key had overtaken, or that say what is there already."""
+FORGOTTEN = "forgotten"
+"""Of somebody who shall be forgotten: left out, or taken out of the table or its quarantine later."""
+CONFLICTS = "conflicts"
+"""Among the changes of a merged table: those that had the sequence of another one of their key, and another content."""
+UNMET = "unmet:"
+"""Before the name of an expectation: rows that did not meet it, whatever its action."""
+
+
+def added(one: Fates, other: Fates) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def store_fates(store: Store, folder: str, batch: int, fates: Fates) -> None:
+    write_beside(store, folder, "fates", batch, fates)
+
+
+def read_fates(store: Store, folder: str, batch: int) -> Fates:
+    """Empty if nobody has counted, or a crash came first."""
+    return read_beside(store, folder, "fates", batch) or {}
+
+
+# What a batch has pinned, stored beside `offsets/N` before its first write.
+
+
+def store_pins(store: Store, folder: str, batch: int, pins: Pins) -> None:
+    write_beside(store, folder, "pins", batch, pins_document(pins))
+
+
+def read_pins(store: Store, folder: str, batch: int) -> Pins | None:
+    """The pins of a batch that was begun before; None if it never came to its first write."""
+    document = read_beside(store, folder, "pins", batch)
+    try:
+        return parse_pins(document) if document else None
+    except KeyError:
+        return None

@@ -1,0 +1,204 @@
+"""Creating a Delta table, and its first ledger entry: schema, properties, and where it begins."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+
+from penstock.errors import ChainBroken, Conflict, PenstockError, TableChanged
+from penstock.ledger.commit import append_nothing, last_generation
+from penstock.ledger.entry import Entry, Pins, dump, new_id
+from penstock.ledger.head import read_tail
+from penstock.spark.sql_text import quote
+from penstock.spark.sql_types import nullable_within
+from penstock.storage.stores import LocalStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from penstock.ledger.delta_log import DeltaLog
+    from penstock.ledger.head import Tail
+    from penstock.storage.stores import Store
+
+# Creating a Delta table: one commit, after whatever a process that died here has left behind is removed.
+#
+# Delta creates the folder of a table and its log first and writes the commit into it afterwards. A process killed in
+# between leaves a folder without a table in it, and Delta then says of it that it exists when it is created, and that
+# it does not when it is read.
+
+
+LOG = "_delta_log"
+_UNFINISHED = re.compile(r"\..+\.tmp|\.[^/]*\.crc|\d{20}\.crc")
+"""What is in a log before its first commit: the commit under a temporary name, and checksums."""
+_FOLDERS = ("_staged_commits", "_sidecars", "_commits")
+"""Folders that Delta may create in a log; without a commit they are empty."""
+_SHOWN = 3
+_MAY_BE_RENAMED_MS = 30_000
+"""A commit is written and renamed within milliseconds."""
+
+
+def create_table(
+    spark: SparkSession,
+    log: DeltaLog,
+    uri: str,
+    schema: StructType,
+    properties: Mapping[str, str],
+    *,
+    metadata: str | None = None,
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
+) -> None:
+    """Without a job and without a data file. `metadata` goes with the commit: it is a conf of the session, so there is
+    one for this commit alone, because other tables are created at the same time. Raises TableChanged if the folder
+    holds files of another kind."""
+    remove_unfinished(log.store, uri, log.table)
+    session = spark.newSession()
+    if metadata is not None:
+        session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
+    # Delta compares two spellings of the one place that it was given, file:///lake and file:/lake, and finds two.
+    session.conf.set("spark.databricks.delta.legacy.allowAmbiguousPathsInCreateTable", "true")
+    table = (
+        DeltaTable.create(session).tableName(f"delta.{quote(uri)}").location(uri).addColumns(nullable_within(schema))
+    )
+    for name, value in properties.items():
+        table = table.property(name, value)
+    if partition_by:
+        table = table.partitionedBy(*partition_by)
+    if cluster_by:
+        table = table.clusterBy(*cluster_by)
+    table.execute()
+
+
+def remove_unfinished(store: Store, uri: str, table: str) -> None:
+    """Of a table without a commit: empties its folder of what was left by a process that died while it created it.
+
+    Nothing else is ever removed: files are deleted by their names, and folders only if they are empty. On stores
+    without our locks another process may be creating the table at this moment: a commit under its temporary name stays
+    for as long as it can still be renamed."""
+    inside = store.names(uri)
+    if not inside:
+        return
+    in_log = store.names(f"{uri}/{LOG}")
+    others = [name for name in inside if name != LOG]
+    others += [f"{LOG}/{name}" for name in in_log if not _left_behind(store, f"{uri}/{LOG}", name)]
+    if others:
+        shown = ", ".join(sorted(others)[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if others[_SHOWN:] else "")
+        raise TableChanged(
+            f"its folder {uri} holds files, but no Delta table: there is no commit in {LOG}, and there is {shown}",
+            where=table,
+            hint="nothing was changed. If these files were a table, put its log back; if they are something else, move "
+            "them away, or give the table another name",
+        )
+    if not isinstance(store, LocalStore):
+        _refuse_young(store, uri, table)
+    for name in in_log:
+        path = f"{uri}/{LOG}/{name}"
+        if name in _FOLDERS:
+            store.delete_empty(path)
+        else:
+            store.delete(path)
+    store.delete_empty(f"{uri}/{LOG}")
+
+
+def _left_behind(store: Store, folder: str, name: str) -> bool:
+    if name in _FOLDERS:
+        return not store.names(f"{folder}/{name}")
+    return _UNFINISHED.fullmatch(name) is not None
+
+
+def _refuse_young(store: Store, uri: str, table: str) -> None:
+    """HDFS writes a commit under a temporary name and renames it. Taken away in between, it is an error there."""
+    since = time.time() * 1000 - _MAY_BE_RENAMED_MS
+    young = [name for name, file in store.listing(f"{uri}/{LOG}").items() if file.modified_ms > since]
+    if any(name.endswith(".tmp") for name in young):
+        raise Conflict(
+            f"another process is creating it, or died while it did so: {uri}/{LOG}/{min(young)} is less than "
+            f"{_MAY_BE_RENAMED_MS // 1000} s old",
+            where=table,
+            hint="nothing was changed. It is tried again: what a process that died has left is removed then",
+        )
+
+
+# The first commit of a table: its schema, its properties, and where it begins.
+
+
+def genesis(
+    spark: SparkSession,
+    log: DeltaLog,
+    *,
+    table: str,
+    uri: str,
+    schema: StructType,
+    properties: Mapping[str, str],
+    position: tuple[str, ...],
+    definition: str,
+    topics: Mapping[str, str],
+    subscription: Mapping[str, Any],
+    generation: int = 1,
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
+    base: int | None = None,
+) -> Tail:
+    """Creates the table in one commit with its entry: batch 0 of its first generation, at an explicit position. A Delta
+    table that is there already is taken over: only the entry is committed to it."""
+    versions = log.versions()
+    if versions:  # the number of a commit has to grow, whatever became of the entries of those before
+        generation = max(generation, last_generation(spark, uri, table, versions[-1]) + 1)
+    entry = Entry(
+        kind="genesis",
+        table=table,
+        ledger=uuid.uuid4().hex,
+        generation=generation,
+        batch=0,
+        before=position,
+        after=position,
+        pins=Pins(time.time_ns() // 1_000_000, definition),
+        topics=topics,
+        subscription=subscription,
+        began=position,
+        base=base,
+        id=new_id(),
+    )
+    if versions:
+        append_nothing(spark, uri, entry)
+    else:
+        _create(spark, log, uri, schema, properties, entry, partition_by, cluster_by)
+    tail = read_tail(log)
+    if tail is None or tail.entry.ledger != entry.ledger:
+        raise ChainBroken("the table was created, but its log does not hold our entry", where=table)
+    return tail
+
+
+def _create(
+    spark: SparkSession,
+    log: DeltaLog,
+    uri: str,
+    schema: StructType,
+    properties: Mapping[str, str],
+    entry: Entry,
+    partition_by: Sequence[str],
+    cluster_by: Sequence[str],
+) -> None:
+    try:
+        create_table(
+            spark,
+            log,
+            uri,
+            schema,
+            properties,
+            metadata=dump(entry),
+            partition_by=partition_by,
+            cluster_by=cluster_by,
+        )
+    except PenstockError:
+        raise
+    except Exception as error:
+        if not log.versions():
+            raise
+        raise Conflict("another process created the table at the same time", where=entry.table) from error

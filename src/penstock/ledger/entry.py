@@ -1,0 +1,349 @@
+"""A ledger entry: what a commit's `userMetadata` says about where its rows came from; and the notes of maintenance
+commits."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from penstock.errors import Terminal
+
+Fates = Mapping[str, int]
+
+
+# What a commit of Penstock's own upkeep says in `userMetadata`: who looked after the files, and why.
+#
+# It is no link of the chain: no row changes with it, and the last entry of the table stays the last one.
+
+
+Work = Literal["optimize", "purge", "vacuum", "remember"]
+WORKS = ("optimize", "purge", "vacuum", "remember")
+"""optimize: small files became large ones, or were put in order. purge: rows that were only marked as deleted are gone.
+vacuum: files that no version needs any more were deleted. remember: the table remembers removed files for longer."""
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    work: Work
+    table: str
+    by: str
+    """`penstock optimize`, `penstock vacuum`, or the runner."""
+    note: str
+    """For people: what was found, what was done."""
+    host: str = field(default_factory=socket.gethostname)
+    process: int = field(default_factory=os.getpid)
+
+    @property
+    def said(self) -> str:
+        return f"{self.note} ({self.by}, process {self.process} on {self.host})"
+
+
+def dump_maintenance(upkeep: Upkeep) -> str:
+    document: dict[str, Any] = {
+        "penstock": _FORMAT,
+        "kind": upkeep.work,
+        "table": upkeep.table,
+        "by": upkeep.by,
+        "note": upkeep.note,
+        "host": upkeep.host,
+        "process": upkeep.process,
+    }
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+def parse_maintenance(user_metadata: str | None) -> Upkeep | None:
+    """None if that is somebody else's text, or an entry of the ledger."""
+    if not user_metadata or '"penstock"' not in user_metadata:
+        return None
+    try:
+        document = json.loads(user_metadata)
+        if document["kind"] not in WORKS:
+            return None
+        return Upkeep(
+            document["kind"],
+            str(document["table"]),
+            str(document["by"]),
+            str(document["note"]),
+            str(document["host"]),
+            int(document["process"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+# A ledger entry: what a commit's `userMetadata` says about where its rows came from.
+#
+# Every entry stands alone: the last one is enough to go on from, because Delta's log retention removes the older
+# ones.
+
+
+FORMAT = 1
+Kind = Literal["genesis", "batch", "open", "fill", "rewind", "redrive", "forget", "carry"]
+"""genesis: the table is made. batch: rows. open: a new generation at a chosen position. fill: all rows anew, up to the
+position that its generation was opened at. rewind: the rows of an earlier version, at the position of that. redrive:
+rows out of quarantine, beside the batches. forget: the rows of somebody are gone. carry: the last entry again."""
+
+
+BESIDE: tuple[Kind, ...] = ("carry", "redrive", "forget")
+"""Entries with the number and the positions of the one before: they come beside the batches."""
+WHOLE: tuple[Kind, ...] = ("fill", "rewind")
+"""Entries that put other rows in the place of all that there were. They have the number of what opened for them."""
+APPLIED = ("inserted", "updated", "deleted")
+"""What a change of a merge can do to the table."""
+_LETTERS = str.maketrans("0123456789", "ghijklmnop")
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """In microseconds since 1970; None as long as no time was read."""
+
+    closed: int | None = None
+    """Windows that end here or earlier were closed by the batches before."""
+    now: int | None = None
+    """Windows that end here or earlier are closed by this one."""
+    reached: int | None = None
+    """The latest time that was read, less the delay. It becomes `now` where the source's version is read to its end."""
+    local: bool = False
+    """Of times without a zone: counted by their own clock."""
+
+
+Place = tuple[str | int, ...]
+"""Where a record came from: topic, partition, offset; file and row; or, of records without either, "#" and hashes."""
+
+
+@dataclass(frozen=True)
+class Pins:
+    """What a batch must see again if it runs again."""
+
+    time_ms: int
+    definition: str
+    lookups: Mapping[str, int] = field(default_factory=dict)
+    watermark: Watermark | None = None
+    aside: tuple[Place, ...] = ()
+    """Records of the batch on which an expression raised: they are not in the table, but in its quarantine."""
+    kept: tuple[Place, ...] = ()
+    """The same of a redrive: they stay in quarantine."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows of the previous batch, and of all before this entry: an entry cannot count the commit it is part of."""
+
+    rows: int = 0
+    total: int = 0
+    fates: Fates = field(default_factory=dict)
+    """Of a table with stages: what became of the rows that it read."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    kind: Kind
+    table: str
+    ledger: str
+    """Random, chosen at genesis: tells this table's checkpoints from those of an earlier table of the same name."""
+    generation: int
+    batch: int
+    before: tuple[str, ...]
+    """Position before the batch, one text per source, verbatim from Spark's `offsets/N-1`."""
+    after: tuple[str, ...]
+    pins: Pins
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """Topic ids: a topic deleted and made again keeps its name and loses its records."""
+    subscription: Mapping[str, Any] = field(default_factory=dict)
+    """{"topics": [...]} or {"pattern": ...}: tells a topic newly named in the project from one that newly appeared.
+    Of a table {"table": ...}, of several {"streams": {name: table}, "order": [names, one per position]}."""
+    counts: Counts = Counts()
+    note: str | None = None
+    parked: Mapping[str, Any] = field(default_factory=dict)
+    """Topics that were taken out of the project: {topic: {"id": …, "offsets": {"0": 12}}}. Put back, they go on there;
+    by `starting` their rows would be read twice."""
+    seen: int | None = None
+    """The version up to which its writer had looked at the log: what lies between that and its own commit slipped in
+    while the rows were written, and still has to be looked at."""
+    sent: int | None = None
+    """Of a sink: rows that went out. They are counted before the commit, which itself adds one row about the batch."""
+    changed: Mapping[str, int] = field(default_factory=dict)
+    """Of a merge, which counts before it commits too: inserted, updated and deleted rows, changes that were superseded,
+    those that contradicted another of their sequence, and how many of the table's files were read for it."""
+
+    horizon: str | None = None
+    """Of a merge: before it nothing counts any more. In words of its own, carried from entry to entry."""
+    began: tuple[str, ...] = ()
+    """Where the table began to read, carried from its genesis."""
+    base: int | None = None
+    """Of a table that reads another: the version of it that all rows here were made from, or of later ones. Carried."""
+    filled: tuple[int, int] | None = None
+    """Generation and version of the last fill before this entry. Carried."""
+    started_ms: int | None = None
+    """When the attempt that wrote this batch began, for rates. Not `pins.time_ms`: that is when the batch was planned,
+    perhaps by a runner that was killed hours ago."""
+    pending: Mapping[str, Any] = field(default_factory=dict)
+    """What a generation that was opened still owes: until it is done, no batch is written."""
+    id: str = field(default="", compare=False)
+    """Random, of this commit alone: another process can commit an entry with the same number. Empty in entries of
+    versions before."""
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return (self.generation, self.batch)
+
+    def carried(self, counts: Counts, seen: int | None = None) -> Entry:
+        alone = replace(self, kind="carry", sent=None, changed={}, started_ms=None, id=new_id())
+        return replace(alone, counts=counts, seen=seen)
+
+    def stamped(self, **given: Any) -> Entry:
+        """The same with other values, for a commit of its own."""
+        return replace(self, **given, id=new_id())
+
+    def followed(self, kind: Kind, **given: Any) -> Entry:
+        """The next entry of the ledger: what is carried stays, what was about one commit alone does not."""
+        alone = replace(self, kind=kind, note=None, sent=None, changed={}, started_ms=None, pending={}, id=new_id())
+        return replace(alone, **given)
+
+    @property
+    def unfinished(self) -> bool:
+        """Its generation was opened for a replay or a rewind, which is not done."""
+        return "replay" in self.pending or "rewind" in self.pending
+
+    @property
+    def stops_at(self) -> str | None:
+        """A position beyond which its generation does not read."""
+        until = self.pending.get("until")
+        return None if until is None else str(until["at"])
+
+    @property
+    def applied(self) -> int | None:
+        """Of a sink or a merge: the rows that counted; None where the commit itself says it."""
+        if self.sent is not None:
+            return self.sent
+        return sum(self.changed.get(kind, 0) for kind in APPLIED) if self.changed else None
+
+
+def new_id() -> str:
+    """Without digits: a name that is a number cannot be found in it by chance."""
+    return uuid.uuid4().hex.translate(_LETTERS)
+
+
+def named_streams(entry: Entry) -> tuple[str, ...]:
+    """Of a table with `stream`: the table that each of its positions is of; () of any other."""
+    tables = entry.subscription.get("streams", {})
+    return tuple(tables.get(name, name) for name in entry.subscription.get("order", ()))
+
+
+def pins_document(pins: Pins) -> dict[str, Any]:
+    document: dict[str, Any] = {"time": pins.time_ms, "definition": pins.definition, "lookups": dict(pins.lookups)}
+    if pins.watermark is not None:
+        marks = asdict(pins.watermark)
+        document["watermark"] = marks if marks.pop("local") is False else {**marks, "local": True}
+    if pins.aside:
+        document["set_aside"] = [list(place) for place in pins.aside]
+    if pins.kept:
+        document["redrive_set_aside"] = [list(place) for place in pins.kept]
+    return document
+
+
+def parse_pins(document: Mapping[str, Any]) -> Pins:
+    marks = document.get("watermark")
+    return Pins(
+        document["time"],
+        document["definition"],
+        document.get("lookups", {}),
+        Watermark(**marks) if marks is not None else None,
+        tuple(tuple(place) for place in document.get("set_aside", ())),
+        tuple(tuple(place) for place in document.get("redrive_set_aside", ())),
+    )
+
+
+def dump(entry: Entry) -> str:
+    document: dict[str, Any] = {
+        "penstock": FORMAT,
+        "kind": entry.kind,
+        "table": entry.table,
+        "ledger": entry.ledger,
+        "generation": entry.generation,
+        "batch": entry.batch,
+        "before": list(entry.before),
+        "after": list(entry.after),
+        "pins": pins_document(entry.pins),
+        "topics": dict(entry.topics),
+        "subscription": dict(entry.subscription),
+        "counts": {"rows": entry.counts.rows, "total": entry.counts.total},
+    }
+    if entry.counts.fates:
+        document["counts"]["fates"] = dict(entry.counts.fates)
+    if entry.note:
+        document["note"] = entry.note
+    if entry.parked:
+        document["parked"] = dict(entry.parked)
+    if entry.seen is not None:
+        document["seen"] = entry.seen
+    if entry.sent is not None:
+        document["sent"] = entry.sent
+    if entry.changed:
+        document["changed"] = dict(entry.changed)
+    if entry.horizon is not None:
+        document["horizon"] = entry.horizon
+    if entry.began:
+        document["began"] = list(entry.began)
+    if entry.base is not None:
+        document["base"] = entry.base
+    if entry.filled is not None:
+        document["filled"] = list(entry.filled)
+    if entry.started_ms is not None:
+        document["started"] = entry.started_ms
+    if entry.pending:
+        document["pending"] = dict(entry.pending)
+    if entry.id:
+        document["id"] = entry.id
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+def parse(user_metadata: str | None) -> Entry | None:
+    """The entry in a commit's userMetadata, or None if that is somebody else's text."""
+    if not user_metadata or '"penstock"' not in user_metadata:
+        return None
+    try:
+        document = json.loads(user_metadata)
+    except ValueError:
+        return None
+    if not isinstance(document, dict) or not isinstance(document.get("penstock"), int):
+        return None
+    if document["penstock"] != FORMAT:  # overlooked, it would send the table back to the last entry that we can read
+        raise Terminal(
+            f"the table's log has an entry of format {document['penstock']}; this Penstock reads format {FORMAT}",
+            hint="a newer Penstock wrote to the table: run that version",
+        )
+    if document.get("kind") in WORKS:  # it says who looked after the files, and moves no position
+        return None
+    pins, counts = document["pins"], document.get("counts", {})
+    return Entry(
+        kind=document["kind"],
+        table=document["table"],
+        ledger=document["ledger"],
+        generation=document["generation"],
+        batch=document["batch"],
+        before=tuple(document["before"]),
+        after=tuple(document["after"]),
+        pins=parse_pins(pins),
+        topics=document.get("topics", {}),
+        subscription=document.get("subscription", {}),
+        counts=Counts(counts.get("rows", 0), counts.get("total", 0), counts.get("fates", {})),
+        note=document.get("note"),
+        parked=document.get("parked", {}),
+        seen=document.get("seen"),
+        sent=document.get("sent"),
+        changed=document.get("changed", {}),
+        horizon=document.get("horizon"),
+        began=tuple(document.get("began", ())),
+        base=document.get("base"),
+        filled=(document["filled"][0], document["filled"][1]) if "filled" in document else None,
+        started_ms=document.get("started"),
+        pending=document.get("pending", {}),
+        id=document.get("id", ""),
+    )

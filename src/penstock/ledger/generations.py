@@ -1,0 +1,83 @@
+"""Entries without rows that change or keep where a table stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.ledger.commit import append_nothing, must_confirm, overwrite_by_nothing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.ledger.delta_log import DeltaLog
+    from penstock.ledger.head import Tail
+
+DAY_MS = 24 * 3600 * 1000
+CARRY_AFTER_MS = 2 * DAY_MS
+"""Delta keeps its log for 30 days, 7 at the least that a project may ask for: an idle table's last entry is said again
+long before that."""
+
+
+def open_generation(
+    spark: SparkSession,
+    log: DeltaLog,
+    tail: Tail,
+    uri: str,
+    *,
+    after: tuple[str, ...],
+    topics: Mapping[str, str],
+    subscription: Mapping[str, Any],
+    definition: str,
+    note: str,
+    parked: Mapping[str, Any] | None = None,
+    emptied: bool = False,
+    base: int | None = None,
+    began: tuple[str, ...] | None = None,
+    pending: Mapping[str, Any] | None = None,
+    at_least: int = 0,
+) -> Tail:
+    """Generation g+1 at the position `after`: fences whoever writes generation g, at his next chain check. `emptied`
+    removes all rows in the same commit; `pending` is what has to be done before its first batch. The generation is
+    `at_least` that: of a table that was put back, what lies beside it may be of later ones."""
+    last = tail.entry
+    entry = last.followed(
+        "open",
+        generation=max(last.generation + 1, at_least),
+        batch=0,
+        before=last.after,
+        after=after,
+        pins=replace(last.pins, time_ms=time.time_ns() // 1_000_000, definition=definition),
+        topics=topics,
+        subscription=subscription,
+        counts=tail.counts,
+        note=note,
+        parked=last.parked if parked is None else parked,
+        seen=tail.version,
+        horizon=None if emptied else last.horizon,
+        base=base if emptied or base is not None else last.base,
+        began=after if emptied else began if began is not None else last.began,
+        filled=tail.filled,
+        pending=pending or {},
+    )
+    if emptied:
+        overwrite_by_nothing(spark, uri, entry)
+    else:
+        append_nothing(spark, uri, entry)
+    return must_confirm(tail, log, entry)
+
+
+def is_old(tail: Tail, now_ms: int | None = None) -> bool:
+    now = now_ms if now_ms is not None else time.time_ns() // 1_000_000
+    return now - tail.commit.timestamp_ms >= CARRY_AFTER_MS
+
+
+def carry_forward(spark: SparkSession, log: DeltaLog, tail: Tail, uri: str, *, now_ms: int | None = None) -> Tail:
+    """Says the last entry again if it is so old that log retention could take it; else gives the tail as it is."""
+    if not is_old(tail, now_ms):
+        return tail
+    entry = tail.carried
+    append_nothing(spark, uri, entry)
+    return must_confirm(tail, log, entry)

@@ -1,0 +1,138 @@
+"""Positions: how far a table has read, as Spark writes it, of topics and of Delta tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+# Positions: how far a table has read, as Spark writes it: `{"orders":{"0":120,"1":98}}` of topics, of a Delta table
+# `{"sourceVersion":1,"reservoirId":"…","reservoirVersion":7,"index":-1,"isStartingVersion":false}`.
+#
+# The ledger keeps Spark's text verbatim; these functions only look into it. To them a Delta table is a topic of one
+# partition whose offsets are its versions.
+
+
+Offsets = dict[str, dict[int, int]]
+"""topic -> partition -> next offset to read."""
+VERSIONS = "versions of its source"
+"""What stands for the topic of a Delta table; no topic can be called so."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Offsets from start up to, not including, end."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        what = "versions" if self.topic == VERSIONS else f"{self.topic}-{self.partition}"
+        return f"{what} [{self.start}, {self.end})"
+
+
+def parse(position: str) -> Offsets:
+    document = json.loads(position)
+    if "reservoirVersion" in document:
+        return {VERSIONS: {0: int(document["reservoirVersion"])}}
+    return {topic: {int(p): int(o) for p, o in parts.items()} for topic, parts in document.items()}
+
+
+def dump(offsets: Mapping[str, Mapping[int, int]]) -> str:
+    ordered = {t: {str(p): offsets[t][p] for p in sorted(offsets[t])} for t in sorted(offsets)}
+    return json.dumps(ordered, separators=(",", ":"))
+
+
+def same(one: str, other: str) -> bool:
+    """Spark does not promise an order of topics and partitions: compare what they say."""
+    return one == other or json.loads(one) == json.loads(other)
+
+
+def ranges(before: str, after: str) -> Iterator[Range]:
+    """What was read between two positions. A partition that `before` does not know began at 0."""
+    earlier = parse(before)
+    for topic, partitions in sorted(parse(after).items()):
+        for partition, end in sorted(partitions.items()):
+            start = earlier.get(topic, {}).get(partition, 0)
+            if start != end:
+                yield Range(topic, partition, start, end)
+
+
+def filled(before: str, after: str) -> str:
+    """`before` with the partitions that only `after` knows, at 0, which is where they began."""
+    earlier, later = parse(before), parse(after)
+    new = {t: set(parts) - set(earlier.get(t, {})) for t, parts in later.items()}
+    if not any(new.values()):
+        return before
+    return dump({t: {**dict.fromkeys(new.get(t, ()), 0), **earlier.get(t, {})} for t in {**earlier, **later}})
+
+
+def size(before: str, after: str) -> int:
+    """Offsets between two positions: at most so many records."""
+    return sum(r.end - r.start for r in ranges(before, after))
+
+
+def difference(before: str, after: str) -> str:
+    """For messages: `orders-0 [5, 9), orders-1 [0, 3)`."""
+    found = [str(r) for r in ranges(before, after)]
+    return ", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "") or "nothing"
+
+
+def said(place: str) -> str:
+    """A position for people: what Spark writes of a Delta table tells them nothing."""
+    if "reservoirVersion" not in place:
+        return place
+    found = json.loads(place)
+    return f"{'the table as of ' if found.get('isStartingVersion') else ''}version {found['reservoirVersion']}"
+
+
+# Positions in a Delta table, in Spark's own text.
+
+
+_BEFORE_ALL_FILES = -1
+
+
+@dataclass(frozen=True)
+class Version:
+    """Before the first file of a version, or within it. `snapshot` means the whole table as of the version is read,
+    before what was added later."""
+
+    table_id: str
+    version: int
+    index: int = _BEFORE_ALL_FILES
+    snapshot: bool = False
+
+    @property
+    def read_up_to(self) -> int:
+        """The last version of which rows have been read."""
+        return self.version - 1 if self.whole else self.version
+
+    @property
+    def whole(self) -> bool:
+        """Every version up to here is read to its end."""
+        return self.index == _BEFORE_ALL_FILES and not self.snapshot
+
+    def __str__(self) -> str:
+        document = {
+            "sourceVersion": 1,
+            "reservoirId": self.table_id,
+            "reservoirVersion": self.version,
+            "index": self.index,
+            "isStartingVersion": self.snapshot,
+        }
+        return json.dumps(document, separators=(",", ":"))
+
+
+def base_of(position: str) -> int:
+    """The version up to which all that a table has read is wholly there as it is now, if it begins here."""
+    at = parse_version(position)
+    return at.version if at.snapshot else at.version - 1
+
+
+def parse_version(text: str) -> Version:
+    document = json.loads(text)
+    return Version(
+        document["reservoirId"], document["reservoirVersion"], document["index"], document["isStartingVersion"]
+    )

@@ -1,0 +1,529 @@
+"""Rejected rows read with `deltalake`: filtered, counted by reason, shown."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PenstockError, Terminal, UsageError
+from penstock.ledger.checkpoint import BATCHES, READ, folder_of, read_fates
+from penstock.ledger.delta_log import DeltaLog, RecentLog
+from penstock.ledger.head import read_tail
+from penstock.plan.build import choose
+from penstock.plan.quarantine import SUFFIX, quarantine_of
+from penstock.sources.columns import SOURCE
+from penstock.spark.sql_text import quoted_name, quoted_text
+from penstock.spec.base_model import Wrong
+from penstock.spec.quantity import instant, seconds
+from penstock.storage.delta_rows import FarTime, micros_of, values_of
+
+if TYPE_CHECKING:
+    from deltalake import QueryBuilder
+
+    from penstock.ledger.entry import Entry
+    from penstock.plan.model import Plan, TablePlan
+    from penstock.storage.delta_rows import Time
+    from penstock.storage.stores import Store
+
+
+# The quarantine of a table, read with `deltalake`. Its query engine counts, filters and sorts: what comes into this
+# process are the few rows that are shown.
+
+
+ROWS = "quarantine"
+"""What the rows are called in a query."""
+REASON, DETAIL, WHEN = "error_reason", "error_detail", "error_timestamp"
+_NEEDED = (REASON, DETAIL, WHEN, "generation", "batch")
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """At one version: all that is asked of it is of the same rows."""
+
+    table: str
+    name: str
+    version: int
+    columns: frozenset[str]
+    coordinates: tuple[str, ...]
+    """The parts of `_source`: topic, partition, offset; or file, row; or version, deleted."""
+    engine: QueryBuilder
+
+    def ask(self, sql: str) -> Iterator[Mapping[str, Any]]:
+        """The rows of an answer, as they come. Terminal if the files cannot be read."""
+        try:
+            for batch in self.engine.execute(sql):
+                names = batch.schema.names
+                for values in zip(*(values_of(batch.column(i)) for i in range(len(names))), strict=True):
+                    yield dict(zip(names, values, strict=True))
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # the query engine raises plain Exception; a panic in it is not even that
+            raise unreadable(self.name, error) from None
+
+
+def tables_with_one(plan: Plan, store: Store, names: Sequence[str]) -> list[TablePlan]:
+    """The tables named, by their own names or by those of their quarantines; if none is, all that have one. A table may
+    have one from an earlier definition, though this one rejects nothing."""
+    chosen = choose(plan, [name.removesuffix(SUFFIX) for name in names])
+    return chosen if names else [table for table in chosen if table.may_reject or _there(table, store)]
+
+
+def _there(table: TablePlan, store: Store) -> bool:
+    place = quarantine_of(table.name, table.uri)
+    return bool(DeltaLog(store, place.uri, place.table).versions())
+
+
+def open_quarantine(table: TablePlan, store: Store) -> Quarantine | None:
+    """None if there is none yet. UsageError if the table is not of the kind that has one, Terminal if it cannot be
+    read."""
+    place = quarantine_of(table.name, table.uri)
+    if not _there(table, store):
+        if not table.may_reject:
+            raise UsageError(
+                f"{table.name} has no quarantine: nothing in its definition rejects a row",
+                hint="`decode`, `expect` and files that are read bring one; `penstock dlq list` names the tables",
+            )
+        return None
+    from deltalake import DeltaTable, QueryBuilder
+
+    from penstock.storage.stores import storage_options
+
+    try:
+        opened = DeltaTable(place.uri, storage_options=storage_options(place.uri) or None)
+        schema = {field["name"]: field["type"] for field in json.loads(opened.schema().to_json())["fields"]}
+        engine = QueryBuilder().register(ROWS, opened)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise unreadable(place.table, error) from None
+    missing = [name for name in _NEEDED if name not in schema]
+    if missing:
+        raise Terminal(
+            f"it is no quarantine: it has no column {', '.join(missing)}",
+            where=place.table,
+            hint="somebody else made or changed the table; `penstock run` makes its own once it is moved away",
+        )
+    source = schema.get(SOURCE)
+    parts = tuple(field["name"] for field in source["fields"]) if isinstance(source, dict) else ()
+    return Quarantine(table.name, place.table, opened.version(), frozenset(schema), parts, engine)
+
+
+def unreadable(name: str, error: BaseException) -> Terminal:
+    """In words: deltalake draws its errors as coloured trees over several lines."""
+    said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__
+    said = " ".join(said.partition("0: <unknown>")[0].replace("↳", " ").split())[:400]
+    feature = re.search(r"[Ff]eatures? (?:required: \[(\w+)|'(\w+)' is not supported)", said)
+    if feature is not None:
+        return Terminal(
+            f"the table has the feature {feature[1] or feature[2]}, which is read by Spark alone",
+            where=name,
+            hint=f'`penstock sql "SELECT * FROM {name}"` reads it, or any Spark with Delta',
+        )
+    return Terminal(
+        f"its rows cannot be read: {said}", where=name, hint="a file of it is gone or broken; see who removed it"
+    )
+
+
+# Which rows of a quarantine are meant. What a user types becomes a number, a time or a quoted text, never SQL.
+
+
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Filter:
+    """All that is set must hold."""
+
+    reason: str | None = None
+    detail: str | None = None
+    """A part of the detail: a field, an expectation."""
+    since: datetime | None = None
+    until: datetime | None = None
+    """Not included."""
+    generation: int | None = None
+    batch: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offsets: tuple[int, int] | None = None
+    """First and last, both included."""
+    file: str | None = None
+
+    def where(self, quarantine: Quarantine) -> str:
+        """As a condition. UsageError if the rows have no such coordinates."""
+        parts = []
+        if self.reason is not None:
+            parts.append(f"{REASON} = {quoted_text(self.reason)}")
+        if self.detail is not None:
+            parts.append(f"strpos({DETAIL}, {quoted_text(self.detail)}) > 0")
+        if self.since is not None:
+            parts.append(f"{WHEN} >= {_time(self.since)}")
+        if self.until is not None:
+            parts.append(f"{WHEN} < {_time(self.until)}")
+        for column in ("generation", "batch"):
+            if (number := getattr(self, column)) is not None:
+                parts.append(f"{column} = {number}")
+        if self.topic is not None:
+            parts.append(f"{_part(quarantine, 'topic')} = {quoted_text(self.topic)}")
+        if self.partition is not None:
+            parts.append(f"{_part(quarantine, 'partition')} = {self.partition}")
+        if self.offsets is not None:
+            first, last = self.offsets
+            parts.append(f"{_part(quarantine, 'offset')} BETWEEN {first} AND {last}")
+        if self.file is not None:
+            parts.append(f"{_part(quarantine, 'file')} = {quoted_text(self.file)}")
+        return " AND ".join(parts) or "TRUE"
+
+
+def _part(quarantine: Quarantine, name: str) -> str:
+    if name not in quarantine.coordinates:
+        has = ", ".join(quarantine.coordinates) or "no coordinates"
+        raise UsageError(f"the rows of {quarantine.name} have no {name}", hint=f"they have {has}")
+    return f"{quoted_name('_source')}[{quoted_text(name)}]"
+
+
+def _time(at: datetime) -> str:
+    return f"to_timestamp_micros({(at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)})"
+
+
+def read_batch(text: str | None) -> tuple[int | None, int | None]:
+    """`1.12` is batch 12 of generation 1, `12` is that batch of any generation."""
+    if text is None:
+        return None, None
+    match = re.fullmatch(r"(?:(\d{1,18})\.)?(\d{1,18})", text.strip(), re.ASCII)
+    if match is None:
+        raise UsageError(f"--batch {text} is no batch", hint="write 1.12 (generation and number), or 12")
+    return (int(match[1]) if match[1] else None), int(match[2])
+
+
+def read_offsets(text: str | None) -> tuple[int, int] | None:
+    """`120`, or `120-150` with both ends."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,19})(?:-(\d{1,19}))?", text.strip(), re.ASCII)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    if first > last or last > _LARGEST:
+        raise UsageError(f"--offset {text} is no range", hint="write 120, or 120-150 with both ends")
+    return first, last
+
+
+def read_time(option: str, text: str | None, now: datetime | None = None) -> datetime | None:
+    """An ISO time, or how long ago: `2h`, `3 days`."""
+    if text is None:
+        return None
+    try:
+        return instant(text)
+    except Wrong:
+        pass
+    try:
+        return (now or datetime.now(UTC)) - timedelta(seconds=seconds(text))
+    except (Wrong, OverflowError):
+        raise UsageError(
+            f"{option} {text} is no time",
+            hint="write 2026-05-14T09:00:00Z (without a zone it is UTC), or 2h: so long ago",
+        ) from None
+
+
+# Rejected rows as they lie in quarantine: where each came from, why it was rejected, and what it was.
+
+
+SHORT = 300
+"""Characters of a text, and bytes of what is none, that are read where not all of it is asked for."""
+
+_TIMES = ("kafka_timestamp", "ingestion_timestamp")
+_AS_THEY_ARE = (REASON, DETAIL, WHEN, "generation", "batch", "definition", SOURCE, *_TIMES, "headers")
+
+
+@dataclass(frozen=True)
+class Payload:
+    """Text, or bytes that are none."""
+
+    text: str | None
+    data: bytes | None
+    size: int
+    """All its bytes, however many are here."""
+
+
+@dataclass(frozen=True)
+class Row:
+    reason: str | None
+    detail: str | None
+    rejected_at: Time | None
+    generation: int | None
+    batch: int | None
+    definition: str | None
+    source: Mapping[str, Any] | None
+    kafka_timestamp: Time | None
+    ingestion_timestamp: Time | None
+    key: Payload | None
+    value: Payload | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def count(quarantine: Quarantine, wanted: Filter) -> int:
+    sql = f"SELECT count(*) AS rows FROM {ROWS} WHERE {wanted.where(quarantine)}"
+    return sum(int(found["rows"]) for found in quarantine.ask(sql))
+
+
+def read_rows(quarantine: Quarantine, wanted: Filter, limit: int, *, whole: bool, also: str = "TRUE") -> Iterator[Row]:
+    """The newest first. `whole`: payloads are not shortened. `also` is one more condition."""
+    places = [f"{quoted_name(SOURCE)}[{quoted_text(part)}]" for part in quarantine.coordinates]
+    order = ", ".join(["generation DESC", "batch DESC", *places])
+    where = f"({wanted.where(quarantine)}) AND ({also})"
+    newest = f"SELECT * FROM {ROWS} WHERE {where} ORDER BY {order} LIMIT {limit}"
+    columns = ", ".join(_columns(quarantine, whole=whole))
+    for found in quarantine.ask(f"SELECT {columns} FROM ({newest}) AS newest ORDER BY {order}"):
+        yield _row(found)
+
+
+def _columns(quarantine: Quarantine, *, whole: bool) -> Iterator[str]:
+    for name in _AS_THEY_ARE:
+        yield quoted_name(name) if name in quarantine.columns else f"NULL AS {quoted_name(name)}"
+    for name in ("key", "value"):
+        text, data = (
+            quoted_name(column) if column in quarantine.columns else "CAST(NULL AS VARCHAR)"
+            for column in (name, f"{name}_binary")
+        )
+        coded = f"encode({data}, 'hex')"
+        yield f"{text if whole else f'left({text}, {SHORT})'} AS {name}"
+        yield f"octet_length({text}) AS {name}_size"
+        yield f"{coded if whole else f'left({coded}, {2 * SHORT})'} AS {name}_hex"
+        yield f"octet_length({coded}) / 2 AS {name}_bytes"
+
+
+def _row(found: Mapping[str, Any]) -> Row:
+    return Row(
+        reason=found[REASON],
+        detail=found[DETAIL],
+        rejected_at=found[WHEN],
+        generation=found["generation"],
+        batch=found["batch"],
+        definition=found["definition"],
+        source=found[SOURCE],
+        kafka_timestamp=found["kafka_timestamp"],
+        ingestion_timestamp=found["ingestion_timestamp"],
+        key=_payload(found, "key"),
+        value=_payload(found, "value"),
+        headers=tuple((one["key"], one["value"]) for one in found["headers"] or () if one is not None),
+    )
+
+
+def _payload(found: Mapping[str, Any], name: str) -> Payload | None:
+    if found[name] is not None:
+        return Payload(found[name], None, int(found[f"{name}_size"]))
+    if found[f"{name}_hex"] is not None:
+        return Payload(None, bytes.fromhex(found[f"{name}_hex"]), int(found[f"{name}_bytes"]))
+    return None
+
+
+def iso(at: Time | None) -> str | None:
+    if at is None:
+        return None
+    if isinstance(at, FarTime):
+        return at.text
+    return at.replace(tzinfo=at.tzinfo or UTC).astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def row_document(row: Row) -> dict[str, Any]:
+    """Bytes that are no text are base64."""
+    return {
+        "reason": row.reason,
+        "detail": row.detail,
+        "rejected_at": iso(row.rejected_at),
+        "generation": row.generation,
+        "batch": row.batch,
+        "definition": row.definition,
+        "source": dict(row.source) if row.source is not None else None,
+        "kafka_timestamp": iso(row.kafka_timestamp),
+        "ingestion_timestamp": iso(row.ingestion_timestamp),
+        **_coded("key", row.key),
+        **_coded("value", row.value),
+        "headers": [_header(key, value) for key, value in row.headers],
+    }
+
+
+def _coded(name: str, payload: Payload | None) -> dict[str, Any]:
+    data = base64.b64encode(payload.data).decode() if payload is not None and payload.data is not None else None
+    return {name: payload.text if payload is not None else None, f"{name}_base64": data}
+
+
+def _header(key: str, value: bytes | None) -> dict[str, Any]:
+    try:
+        return {"key": key, "value": None if value is None else value.decode(), "value_base64": None}
+    except UnicodeDecodeError:
+        return {"key": key, "value": None, "value_base64": base64.b64encode(value or b"").decode()}
+
+
+# What lies in a quarantine, counted by reason and by what the reason is about: a field, an expectation.
+
+
+MOST_KINDS = 100
+"""So many are told apart; of a quarantine with more, the rest is counted together."""
+_QUOTES = ("malformed_csv", "not_an_object", "refused")
+"""Reasons whose detail is a piece of the record, or somebody else's words: each would be a kind of its own."""
+_ERROR = r"^((?:from|merge)\.\w+: )?(\[[\w.]+\]|[\w.]+)[\s\S]*$"
+"""What an expression raised: its name, and where in the definition, if that stands before it."""
+_RAISED = r": \[[\w.]+\][\s\S]*$"
+_KIND = (
+    rf"CASE WHEN {REASON} = 'expectation' THEN regexp_replace({DETAIL}, '{_RAISED}', '') "
+    rf"WHEN {REASON} = 'transform_failed' THEN regexp_replace({DETAIL}, '{_ERROR}', '\1\2') "
+    f"WHEN {REASON} IN ({', '.join(map(quoted_text, _QUOTES))}) THEN '' "
+    rf"ELSE regexp_replace(left(split_part(split_part({DETAIL}, ':', 1), ';', 1), 80), '([\[ ])[0-9]+', '\1…', 'g') END"
+)
+"""The detail without what is of one record alone: `amount`, and not that it was "twelve"."""
+_BY_REASON = (
+    f"SELECT coalesce({REASON}, '') AS reason, count(*) AS rows, min({WHEN}) AS first, max({WHEN}) AS last "
+    f"FROM {ROWS} GROUP BY 1 ORDER BY 2 DESC, 1"
+)
+_NEWEST = "max(generation * 4294967296 + batch)"
+"""Generation and batch as one number, as Delta's transactions count them."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    reason: str
+    about: str
+    """`amount`, `has_id`; empty where the reason says it all."""
+    rows: int
+    first: Time | None
+    last: Time | None
+    sample: Row | None = None
+    """One of its newest rows, its payload shortened."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    table: str
+    quarantine: str
+    made: bool = True
+    """False: there is none yet, so no row was ever rejected."""
+    rows: int = 0
+    read: int | None = None
+    """Rows that the table has read, as its ledger counts them; None if it does not."""
+    first: Time | None = None
+    last: Time | None = None
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    kinds: tuple[Kind, ...] = ()
+    ahead: int = 0
+    """Rows of batches that are not in the table: a replay is being made, or the table was put back."""
+    problem: str | None = None
+    hint: str | None = None
+
+    @property
+    def share(self) -> float | None:
+        return self.rows / self.read if self.read and self.rows <= self.read else None
+
+    @property
+    def untold(self) -> int:
+        """Rows of kinds that are too many to tell apart."""
+        return self.rows - sum(kind.rows for kind in self.kinds)
+
+
+def count_all(tables: Sequence[TablePlan], store: Store) -> list[Counted]:
+    """One per table, in their order. What cannot be read is said in its place; raised is only UsageError."""
+    found = []
+    for table in tables:
+        try:
+            found.append(count_kinds(table, store))
+        except UsageError:
+            raise
+        except PenstockError as error:
+            name = quarantine_of(table.name, table.uri).table
+            found.append(Counted(table.name, name, problem=error.message, hint=error.hint))
+    return found
+
+
+def count_kinds(table: TablePlan, store: Store) -> Counted:
+    """Of the version that is the newest now."""
+    quarantine = open_quarantine(table, store)
+    name = quarantine_of(table.name, table.uri).table
+    last, read = _ledger(table, store)
+    if quarantine is None:
+        return Counted(table.name, name, made=False, read=read)
+    by_reason = list(quarantine.ask(_BY_REASON))
+    times = [at for one in by_reason for at in (one["first"], one["last"]) if at is not None]
+    return Counted(
+        table.name,
+        name,
+        rows=sum(int(one["rows"]) for one in by_reason),
+        read=read,
+        first=min(times, key=micros_of, default=None),
+        last=max(times, key=micros_of, default=None),
+        reasons={one["reason"]: int(one["rows"]) for one in by_reason},
+        kinds=tuple(_kinds(quarantine)),
+        ahead=_ahead(quarantine, last) if last is not None else 0,
+    )
+
+
+def _kinds(quarantine: Quarantine) -> list[Kind]:
+    sql = (
+        f"SELECT coalesce({REASON}, '') AS reason, coalesce({_KIND}, '') AS about, count(*) AS rows, "
+        f"min({WHEN}) AS first, max({WHEN}) AS last, {_NEWEST} AS newest "
+        f"FROM {ROWS} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {MOST_KINDS}"
+    )
+    return [
+        Kind(one["reason"], one["about"], int(one["rows"]), one["first"], one["last"], _sample(quarantine, one))
+        for one in quarantine.ask(sql)
+    ]
+
+
+def _sample(quarantine: Quarantine, kind: Mapping[str, Any]) -> Row | None:
+    """Of the newest batch that has such a row: the files of others are not opened."""
+    if kind["newest"] is None:
+        return None
+    batch = Filter(generation=kind["newest"] >> 32, batch=kind["newest"] & 0xFFFFFFFF)
+    reason, about = quoted_text(kind["reason"]), quoted_text(kind["about"])
+    same = f"coalesce({REASON}, '') = {reason} AND coalesce({_KIND}, '') = {about}"
+    return next(read_rows(quarantine, batch, 1, whole=False, also=same), None)
+
+
+def _ledger(table: TablePlan, store: Store) -> tuple[Entry | None, int | None]:
+    """The table's last entry, and how many rows it has read; None where nobody can tell, or not of all batches."""
+    try:
+        tail = read_tail(RecentLog(store, table.uri, table.name))
+    except (PenstockError, ValueError, KeyError, OSError):
+        return None, None
+    if tail is None:
+        return None, None
+    fates = read_fates(store, folder_of(table.checkpoints, tail.entry), tail.entry.batch)
+    counted, entry = replace(tail, fates=fates).counts.fates, tail.entry
+    lost = entry.kind == "batch" and not fates  # the checkpoint was made anew: the batch is counted when it runs again
+    lost |= entry.generation == 1 and counted.get(BATCHES, 0) < entry.batch
+    return entry, None if lost else counted.get(READ)
+
+
+def _ahead(quarantine: Quarantine, last: Entry) -> int:
+    later = f"generation > {last.generation} OR (generation = {last.generation} AND batch > {last.batch})"
+    return sum(int(one["rows"]) for one in quarantine.ask(f"SELECT count(*) AS rows FROM {ROWS} WHERE {later}"))
+
+
+def count_document(found: Counted) -> dict[str, Any]:
+    return {
+        "table": found.table,
+        "quarantine": found.quarantine,
+        "rows": found.rows,
+        "read": found.read,
+        "share": None if found.share is None else round(found.share, 6),
+        "first": iso(found.first),
+        "last": iso(found.last),
+        "reasons": dict(found.reasons),
+        "kinds": [
+            {
+                "reason": kind.reason,
+                "about": kind.about,
+                "rows": kind.rows,
+                "first": iso(kind.first),
+                "last": iso(kind.last),
+                "sample": row_document(kind.sample) if kind.sample is not None else None,
+            }
+            for kind in found.kinds
+        ],
+        "rows_of_other_kinds": found.untold,
+        "ahead": found.ahead,
+        "problem": found.problem,
+        "hint": found.hint,
+    }

@@ -1,0 +1,147 @@
+"""One sink of the plan: a table of the protocol whose rows go elsewhere; what it keeps in the lake is its ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.plan.model import (
+    YOURS,
+    ChangeSink,
+    Cluster,
+    Input,
+    JdbcTarget,
+    KafkaTarget,
+    RedisTarget,
+    SearchTarget,
+    Setting,
+    SinkPlan,
+    TablePlan,
+    hashed,
+)
+from penstock.plan.sources import cluster_plan, delta_plan
+from penstock.plan.subjects import forget_plan
+from penstock.plan.table import brought_by, property_settings, trigger_plan
+from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
+from penstock.spec.graph import keys_followed, multiplies
+from penstock.spec.kafka_cluster import is_producers
+from penstock.spec.project import Project
+from penstock.spec.sink import JdbcTo, KafkaTo, RedisTo, SearchTo, Sink
+from penstock.spec.table import Write
+
+PRODUCER = (
+    Setting("acks", "all", "a row counts as sent when every in-sync copy of the topic has it"),
+    Setting("enable.idempotence", "true", "a request that the client repeats by itself does not double a record"),
+    Setting("linger.ms", "20", "records go out in larger requests; the end of a batch does not wait for it"),
+)
+
+
+def sink_plan(project: Project, name: str, lake: str) -> TablePlan:
+    sink = project.sinks[name]
+    source, source_settings = delta_plan(project, sink.source, lake)
+    target, target_settings = _target(project, sink)
+    properties = property_settings(Write(), {})
+    decides = {
+        "table": source.table or source.uri,
+        "where": source.where,
+        "options": dict(source.options),
+        **_decides(target),
+    }
+    named = None if isinstance(sink.source, DeltaFrom) else sink.source.table
+    upstream = (named,) if named is not None else ()
+    return TablePlan(
+        name=name,
+        source=source,
+        payload="string",
+        columns={},
+        trigger=trigger_plan(sink.trigger, project.defaults.trigger),
+        uri=f"{lake}/_penstock/sinks/{name}",
+        checkpoints=f"{lake}/_penstock/checkpoints/{name}",
+        properties={setting.name: setting.value for setting in properties},
+        definition=hashed(decides),
+        origin=sink.origin,
+        input=Input({}, "file", "file"),
+        sink=target,
+        upstream=upstream,
+        waits_for=upstream,
+        settings=(*source_settings, *target_settings, *properties),
+        forget=forget_plan(project, lake),
+    )
+
+
+def _decides(target: SinkPlan | ChangeSink) -> dict[str, Any]:
+    if isinstance(target, SinkPlan):
+        return _record(target.cluster, target.topic, target.value, target.headers) | {"key": target.key}
+    to = target.target
+    match to:  # not the address, which may move
+        case KafkaTarget():
+            place = _record(to.cluster, to.topic, to.value, to.headers)
+        case JdbcTarget():
+            place = {"database table": to.table}
+        case SearchTarget():
+            place = {"index": to.index}
+        case RedisTarget():
+            place = {"prefix": to.prefix, "as": to.form}
+    return {"keys": target.keys, "columns": target.columns, **place}
+
+
+def _record(cluster: Cluster, topic: str, value: str | None, headers: Any) -> dict[str, Any]:
+    return {"cluster": cluster.name, "topic": topic, "value": value, "headers": dict(headers)}
+
+
+def _target(project: Project, sink: Sink) -> tuple[SinkPlan | ChangeSink, tuple[Setting, ...]]:
+    if isinstance(sink.source, ChangesFrom):
+        return _followed(project, sink, sink.source)
+    assert isinstance(sink.to, KafkaTo)
+    cluster, options, settings = _producer(project, sink.to)
+    made = SinkPlan(
+        cluster=cluster,
+        topic=sink.to.kafka,
+        key=sink.key,
+        value=sink.value,
+        headers=dict(sink.headers),
+        coordinates=_coordinates(project, sink),
+        options=options,
+    )
+    return made, settings
+
+
+def _producer(project: Project, to: KafkaTo) -> tuple[Cluster, dict[str, str], tuple[Setting, ...]]:
+    cluster = cluster_plan(to.cluster, project.cluster(to.cluster), project.root)
+    users = {name: value for name, value in cluster.options.items() if is_producers(name)} | to.options
+    settings = [setting for setting in PRODUCER if setting.name not in users]
+    settings += [Setting(name, value, YOURS) for name, value in users.items()]
+    return cluster, {setting.name: setting.value for setting in settings}, tuple(settings)
+
+
+def _followed(project: Project, sink: Sink, source: ChangesFrom) -> tuple[ChangeSink, tuple[Setting, ...]]:
+    to = sink.to
+    settings: tuple[Setting, ...] = ()
+    target: KafkaTarget | JdbcTarget | SearchTarget | RedisTarget
+    match to:
+        case KafkaTo():
+            cluster, options, settings = _producer(project, to)
+            target = KafkaTarget(cluster, to.kafka, sink.value, dict(sink.headers), options)
+        case JdbcTo():
+            target = JdbcTarget(to.jdbc, to.table, to.user, to.password, to.create, dict(to.options))
+        case SearchTo():
+            target = SearchTarget(to.search, to.index, to.user, to.password, to.api_key)
+        case RedisTo():
+            ttl = None if to.ttl is None else round(to.ttl * 1000)
+            target = RedisTarget(to.redis, to.prefix, to.as_, ttl, to.user, to.password)
+    keys = sink.keys or keys_followed(source, project.tables)
+    return ChangeSink(target, keys, sink.columns), settings
+
+
+def _coordinates(project: Project, sink: Sink) -> tuple[tuple[str, ...], ...] | None:
+    """The topic, partition and offset of a row, where no other row of the table can have the same: one record that
+    became two rows would be one to a consumer who de-duplicates by them."""
+    if not isinstance(sink.source, TableFrom):
+        return None
+    upstream = project.tables[sink.source.table]
+    brought = brought_by(project, upstream)
+    if brought.origin != "kafka" or multiplies(upstream, project.tables):
+        return None
+    parts = ("topic", "partition", "offset")
+    if brought.coordinates == "carried":
+        return tuple(("_source", part) for part in parts)
+    return tuple((brought.raw[part],) for part in parts) if brought.raw else None

@@ -1,0 +1,335 @@
+"""The source of a table, resolved: Kafka topics, a Delta table, a folder of files, or the inputs of a `stream`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from penstock.plan.model import (
+    YOURS,
+    Cluster,
+    DeltaSource,
+    Input,
+    KafkaSource,
+    Setting,
+    Starting,
+    StreamPlan,
+    VersionStart,
+    hashed,
+)
+from penstock.plan.stages import DecodePlan, Stages, WritePlan, csv_options, table_uri
+from penstock.plan.subjects import held_by
+from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
+from penstock.spec.delta_source import VersionStart as Written
+from penstock.spec.files_source import FilesFrom
+from penstock.spec.kafka_cluster import KafkaCluster, security_files
+from penstock.spec.kafka_source import KafkaFrom
+from penstock.spec.lake import lake_place
+from penstock.spec.project import DEFAULT_CLUSTER, Project
+from penstock.spec.schema import Struct, load_schema
+from penstock.spec.stages import find_routine
+from penstock.spec.table import Table
+
+# A table's Kafka source: cluster, topics, start, and the client settings that Penstock chooses.
+
+
+DEFAULT_MAX_PER_TRIGGER = 200_000
+
+CLIENT = (
+    Setting("isolation.level", "read_committed", "records of transactions that were aborted never land in a table"),
+    Setting("receive.buffer.bytes", str(1024**2), "Spark sets 64 KiB, which keeps a fast broker waiting"),
+    Setting("max.poll.records", "25000", "fewer calls, each of which asks the broker twice; the default is 500"),
+    Setting(
+        "fetch.max.wait.ms",
+        "20",
+        "Spark asks only for records that are there; at the end of a partition its next question would wait behind a "
+        "fetch that waits for more: half a second a batch",
+    ),
+    Setting("max.partition.fetch.bytes", str(16 * 1024**2), "larger fetches: the default of 1 MiB is many round trips"),
+)
+
+
+def cluster_plan(name: str | None, cluster: KafkaCluster, root: Path) -> Cluster:
+    """A cluster with the paths of its files made absolute."""
+    security = cluster.security
+    files = {key: str((root / Path(path).expanduser()).absolute()) for key, path in security_files(security).items()}
+    return Cluster(
+        name=name or DEFAULT_CLUSTER,
+        bootstrap=cluster.bootstrap,
+        protocol=security.protocol,
+        mechanism=security.mechanism,
+        username=security.username,
+        password=security.password,
+        ca_file=files.get("ca_file"),
+        cert_file=files.get("cert_file"),
+        key_file=files.get("key_file"),
+        key_password=security.key_password,
+        options=dict(cluster.options),
+    )
+
+
+def source_plan(project: Project, source: KafkaFrom) -> tuple[KafkaSource, tuple[Setting, ...]]:
+    """The source, and every choice about it with its reason."""
+    cluster = cluster_plan(source.cluster, project.cluster(source.cluster), project.root)
+    chosen = {setting.name: setting.value for setting in CLIENT}
+    users = {**cluster.options, **source.options}
+    most, most_setting = _max_per_trigger(project, source)
+    settings = [most_setting]
+    settings += [setting for setting in CLIENT if setting.name not in users]
+    settings += [Setting(name, value, YOURS) for name, value in users.items()]
+    if source.min_partitions is not None:
+        why = f"{YOURS}; above the number of partitions, consumers are not kept between batches"
+        settings.append(Setting("min_partitions", str(source.min_partitions), why))
+    made = KafkaSource(
+        cluster=cluster,
+        topics=source.kafka.names,
+        pattern=source.kafka.pattern,
+        starting=_topic_start(source),
+        max_per_trigger=most,
+        min_partitions=source.min_partitions,
+        options={**chosen, **users},
+    )
+    return made, tuple(settings)
+
+
+def _max_per_trigger(project: Project, source: KafkaFrom) -> tuple[int | None, Setting]:
+    given = source.max_per_trigger if source.max_per_trigger is not None else project.defaults.max_per_trigger
+    if given is None:
+        why = "a bounded batch bounds memory, and what is done again after a crash"
+        return DEFAULT_MAX_PER_TRIGGER, Setting("max_per_trigger", str(DEFAULT_MAX_PER_TRIGGER), why)
+    return (None if given == "unlimited" else given), Setting("max_per_trigger", str(given), YOURS)
+
+
+def _topic_start(source: KafkaFrom) -> Starting:
+    starting = source.starting
+    if starting.offsets is not None:
+        return Starting("offsets", offsets=starting.offsets)
+    if starting.timestamp is not None:
+        return Starting("timestamp", timestamp_ms=round(starting.timestamp.timestamp() * 1000))
+    return Starting(starting.at or "earliest")
+
+
+# A table's Delta source: another table of the project, or any by its path.
+
+
+_SKIPS = Setting(
+    "skipChangeCommits",
+    "true",
+    "commits that change rows upstream are skipped, and reported if Penstock did not make them",
+)
+_IGNORES_CHANGES = Setting(
+    "ignoreChanges",
+    "true",
+    "yours: every row of a file that is rewritten upstream comes again, changed or not; de-duplicate them. Deleted "
+    "rows stay here",
+)
+_IGNORES_DELETES = Setting(
+    "ignoreDeletes",
+    "true",
+    "yours: commits that only remove whole files are passed over, and their rows stay here; one that rewrites a file, "
+    "as most deletes do, stops this table",
+)
+_SKIPS_FOREIGN = Setting(
+    "skipChangeCommits",
+    "true",
+    "yours: commits that delete, update or merge rows upstream are skipped whole: deleted rows stay here, updated ones "
+    "keep their old values, and new rows in such a commit are not read",
+)
+_STOPS = Setting("upstream changes", "stop this table", "nobody promises that a table that is not ours only grows")
+
+
+_FOLLOWS = Setting(
+    "readChangeFeed",
+    "true",
+    "every insert, update and delete of its rows; those of one commit always come in one batch",
+)
+
+
+def delta_plan(
+    project: Project, source: TableFrom | DeltaFrom | ChangesFrom, lake: str
+) -> tuple[DeltaSource, tuple[Setting, ...]]:
+    """The source, and every choice about it with its reason."""
+    settings: list[Setting] = []
+    if isinstance(source, ChangesFrom):
+        settings.append(_FOLLOWS)
+    elif isinstance(source, TableFrom):
+        settings.append(_SKIPS)
+    elif source.skip_change_commits:
+        settings.append(_SKIPS_FOREIGN)
+    elif source.ignore_changes:
+        settings.append(_IGNORES_CHANGES)
+    elif source.ignore_deletes:
+        settings.append(_IGNORES_DELETES)
+    else:
+        settings.append(_STOPS)
+    if source.max_files is not None:
+        settings.append(Setting("max_files", str(source.max_files), YOURS))
+    elif source.max_bytes is None:
+        settings.append(Setting("max_files", "1000", "Delta's own bound of a batch"))
+    if source.max_bytes is not None:
+        settings.append(Setting("max_bytes", str(source.max_bytes), YOURS))
+    table = None if isinstance(source, DeltaFrom) else source.table
+    upstream = project.tables[table] if table is not None else None
+    made = DeltaSource(
+        uri=table_uri(lake, table) if table is not None else lake_place(_path(source), project.root),
+        table=table,
+        where=None if isinstance(source, ChangesFrom) else source.where,
+        starting=_version_start(source.starting),
+        max_files=source.max_files,
+        max_bytes=source.max_bytes,
+        options={setting.name: setting.value for setting in settings if setting.value == "true"},
+        changes=isinstance(source, ChangesFrom),
+        merged=upstream is not None and upstream.write.merge is not None,
+        holds=held_by(project, table),
+    )
+    return made, tuple(settings)
+
+
+def _path(source: TableFrom | DeltaFrom | ChangesFrom) -> str:
+    if isinstance(source, ChangesFrom):
+        return source.changes
+    return source.delta if isinstance(source, DeltaFrom) else source.table
+
+
+def _version_start(written: Written) -> VersionStart:
+    if written.version is not None:
+        return VersionStart("version", version=written.version)
+    if written.timestamp is not None:
+        return VersionStart("timestamp", timestamp_ms=round(written.timestamp.timestamp() * 1000))
+    return VersionStart(written.at or "earliest")
+
+
+# A table's folder of files. What is streamed is the manifest, a small Delta table that lists them; so files have the
+# positions of a Delta table.
+
+
+DEFAULT_MAX_FILES = 1000
+LINE = {"key": "key", "value": "value", "value_binary": "value_binary"}
+"""What is kept of a rejected line: it, its bytes if they are not text, and the header of its file."""
+_ONE_AT_A_TIME = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesSource(DeltaSource):
+    """`uri` is the manifest; one of its data files names at most `most` files, and a batch reads one of those."""
+
+    folder: str
+    """An absolute path, or a URI that Hadoop reads."""
+    root: str
+    """The project folder: files below it are named from there on, so that a project can be moved."""
+    format: Literal["json", "csv", "parquet"]
+    pattern: str | None
+    schema: Struct | None
+    """None: inferred from the first files."""
+    new_fields: Literal["add", "rescue", "ignore", "fail"]
+    header: bool
+    documents: bool
+    """A file of JSON is one document, an object or a list of them, over however many lines."""
+    most: int
+    reader: Mapping[str, str]
+    """Options of the format."""
+    stored: str
+    """Where the schema is kept that was inferred, or has grown."""
+    reads: str
+    """Where it is kept how each batch reads its files."""
+
+    @property
+    def by_line(self) -> bool:
+        """A line, or a document, is a record."""
+        return self.format != "parquet"
+
+
+def files_plan(project: Project, source: FilesFrom, name: str, lake: str) -> tuple[FilesSource, tuple[Setting, ...]]:
+    """The source, and every choice about it with its reason."""
+    system = f"{lake}/_penstock"
+    made = FilesSource(
+        uri=f"{system}/files/{name}",
+        table=None,
+        where=None,
+        starting=VersionStart(source.starting),
+        max_files=_ONE_AT_A_TIME,
+        max_bytes=None,
+        folder=lake_place(source.files, project.root),
+        root=str(project.root),
+        format=source.format,
+        pattern=source.pattern,
+        schema=load_schema(source.schema_, project.root) if source.schema_ else None,
+        new_fields=source.on_new_fields,
+        header=source.header,
+        documents=source.options.get("multiLine", "false").lower() == "true",
+        most=source.max_files,
+        reader=_reader(source),
+        stored=f"{system}/schemas/{name}.json",
+        reads=f"{system}/reads/{name}",
+    )
+    why = YOURS if source.max_files != DEFAULT_MAX_FILES else "a bounded batch bounds what is done again after a crash"
+    return made, (Setting("max_files", str(made.most), why),)
+
+
+def _reader(source: FilesFrom) -> dict[str, str]:
+    given = {key: value for key, value in source.options.items() if key not in ("header", "multiLine")}
+    return csv_options(given) if source.format == "csv" else given
+
+
+def files_stages(source: FilesSource, stages: Stages) -> Stages:
+    """Lines are decoded as a record of Kafka is; a file that cannot be read is rejected as a whole."""
+    if source.by_line:
+        options = dict(source.reader)
+        decode = DecodePlan(
+            format="json" if source.format == "json" else "csv",
+            column=LINE["value"],
+            schema=source.schema,
+            rescue=source.new_fields == "rescue",
+            options=options,
+        )
+        stages = replace(stages, decode=decode)
+    return replace(stages, whole_files=True)
+
+
+def files_write(source: FilesSource, write: WritePlan) -> WritePlan:
+    return replace(write, schema="evolve") if source.new_fields == "add" else write
+
+
+def files_input(source: FilesFrom) -> Input:
+    raw = LINE if source.format != "parquet" else {}
+    return Input(raw, "file", "file")
+
+
+def files_decide(source: FilesSource) -> dict[str, Any]:
+    """What decides the rows of a batch whose files are given: neither the folder nor the pattern."""
+    return {
+        "format": source.format,
+        "header": source.header,
+        "documents": source.documents,
+        "schema": source.schema.columns() if source.schema else None,
+        "new_fields": source.new_fields,
+        "options": dict(source.reader),
+    }
+
+
+# The function of a table with `stream`, and the tables that it reads.
+
+
+def stream_plan(project: Project, table: Table, lake: str) -> StreamPlan:
+    assert table.stream is not None and isinstance(table.source, TableFrom | DeltaFrom)
+    routine = find_routine(table.stream, project.root)
+    sources = {table.input_name: table.source, **table.streams}
+    return StreamPlan(
+        file=str(routine.file),
+        function=routine.name,
+        digest=hashlib.sha256(routine.file.read_bytes()).hexdigest()[:16],
+        inputs={name: delta_plan(project, source, lake)[0] for name, source in sources.items()},
+        output=table.output or "append",
+    )
+
+
+def stream_definition(stream: StreamPlan) -> str:
+    """Without the paths of this machine: a project that is moved is the same."""
+    inputs = [
+        {"name": name, "table": one.table or one.uri, "where": one.where, "options": dict(one.options)}
+        for name, one in stream.inputs.items()
+    ]
+    return hashed({"function": stream.function, "digest": stream.digest, "inputs": inputs, "output": stream.output})

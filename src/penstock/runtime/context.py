@@ -1,0 +1,127 @@
+"""What all tables of a runner share, what a runner reports, triggers, and growing delays between tries."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from penstock.runtime.causes import explain, jvm_died, seems_dead
+from penstock.spark.gateway import jvm_end
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.errors import PenstockError
+    from penstock.ledger.writer import Written
+    from penstock.plan.model import Plan, TablePlan
+    from penstock.runtime.signals import StopSignals
+    from penstock.storage.stores import Store
+
+# What a runner tells whoever watches it.
+
+
+Outcome = Literal["finished", "stopped", "failed"]
+
+
+class Listener(Protocol):
+    def said(self, table: str, message: str) -> None:
+        """Something happened that a person should know: created, healed, a foreign commit, a retry."""
+
+    def batch(self, table: str, written: Written, seconds: float) -> None: ...
+
+    def failed(self, table: str, error: PenstockError) -> None:
+        """Without a table it is what ended all of them: the JVM."""
+
+    def ended(self, table: str, outcome: Outcome) -> None: ...
+
+
+@dataclass(frozen=True)
+class Result:
+    outcomes: dict[str, Outcome]
+    errors: dict[str, PenstockError]
+    unfinished: bool = False
+    """A table did not end within the bound of a stop: its thread still waits for a JVM that is about to be killed."""
+
+    @property
+    def exit_code(self) -> int:
+        return 3 if self.errors else 0
+
+
+# What all tables of a runner share, and how each of them is triggered.
+
+
+JVM_PATIENCE = 5.0
+"""Seconds from the first call that fails to the end of a JVM that dies."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    spark: SparkSession
+    plan: Plan
+    store: Store
+    listener: Listener
+    once: bool
+    log: str
+    starts: threading.Semaphore
+    """Few queries start at a time: each costs a second of a core."""
+    stopping: threading.Event
+    signals: StopSignals | None = None
+
+    @property
+    def stop_asked(self) -> bool:
+        """By a signal: what fails from now on is no failure of a table."""
+        return self.signals is not None and self.signals.asked
+
+    def jvm_end(self, patience: float = 0.0) -> str | None:
+        """How the JVM ended; None while it runs."""
+        return jvm_end(self.spark.sparkContext._gateway, patience)
+
+    def explain(self, error: BaseException, table: str) -> PenstockError:
+        """As `causes.explain`; but whatever is said after the JVM's end has one cause."""
+        how = self.jvm_end(JVM_PATIENCE if seems_dead(error) else 0.0)
+        return jvm_died(self.log, how) if how is not None else explain(error, table, self.log)
+
+
+def trigger_of(table: TablePlan, *, once: bool) -> dict[str, Any]:
+    if once or table.trigger.kind == "available-now":
+        return {"availableNow": True}
+    if table.trigger.kind == "once" and table.stream is not None:
+        return {"availableNow": True}  # Spark's once is one batch, and the first of a query that keeps state is empty
+    if table.trigger.kind == "once":
+        return {"once": True}
+    return {"processingTime": f"{round((table.trigger.seconds or 0) * 1000)} milliseconds"}
+
+
+# Growing delays between tries, and slots that keep many tables from starting their batches at one moment.
+
+
+FIRST, LONGEST = 1.0, 60.0
+SLOT = 0.1
+"""Seconds between the batches of two tables of one trigger: about what a small batch costs, so it delays nobody."""
+
+
+class Backoff:
+    """1, 2, 4 … 60 seconds, each with up to a fifth more, so that many tables do not come back at one moment."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    def reset(self) -> None:
+        self.tries = 0
+
+    def next(self) -> float:
+        self.tries += 1
+        return min(LONGEST, FIRST * 2.0 ** min(self.tries - 1, 10)) * random.uniform(1.0, 1.2)
+
+
+def slot_delay(index: int, tables: int, interval: float, *, now: float | None = None) -> float:
+    """Seconds that table `index` waits before its batch. Spark fires all triggers of one interval together, at its
+    multiples since the epoch; a batch that is already later than its slot waits no more."""
+    if interval < 2 or tables < 2:
+        return 0.0
+    slot = index * min(SLOT, interval / 3 / tables)
+    phase = (time.time() if now is None else now) % interval
+    return max(0.0, slot - phase)

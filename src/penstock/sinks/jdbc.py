@@ -1,0 +1,187 @@
+"""A table of a database: rows and the position in one transaction, so that each change is there exactly once.
+
+The rows go from Spark to the driver of the database within the JVM (jar_data/java/penstock/jdbc).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from py4j.java_gateway import is_instance_of
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import types as T
+
+from penstock.errors import Terminal, Transient
+from penstock.plan.model import POSTGRES
+from penstock.sinks.base import (
+    ASIDE,
+    AWAY,
+    DELETED,
+    Refused,
+    Sent,
+    already_there,
+    as_json,
+    dump_position,
+    is_nested,
+    parse_standing,
+    refuse_other,
+)
+from penstock.spark.jars import postgres_jars
+from penstock.spark.sql_text import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.errors import PenstockError
+    from penstock.ledger.entry import Entry
+    from penstock.plan.model import JdbcTarget
+    from penstock.sinks.base import (
+        Shape,
+    )
+
+_DEFAULTS = {
+    POSTGRES: {
+        "stringtype": "unspecified",  # text goes into columns of uuid, jsonb and their like
+        "reWriteBatchedInserts": "true",
+        "connectTimeout": "10",
+        "socketTimeout": "600",
+        "tcpKeepAlive": "true",
+    },
+    "jdbc:mysql:": {"rewriteBatchedStatements": "true", "connectTimeout": "10000"},
+    "jdbc:mariadb:": {"connectTimeout": "10000"},
+}
+_PASSING = ("08", "25", "40", "53", "55", "57", "HYT0")
+"""Connection, read-only (a standby), deadlock, resources, locks, shutdown: SQLStates that may be others in a while."""
+_PLAIN: Mapping[type[T.DataType], tuple[str, str]] = {
+    T.StringType: ("text", "{}"),
+    T.ByteType: ("int", "CAST({} AS INT)"),
+    T.ShortType: ("int", "CAST({} AS INT)"),
+    T.IntegerType: ("int", "{}"),
+    T.LongType: ("long", "{}"),
+    T.FloatType: ("float", "{}"),
+    T.DoubleType: ("double", "{}"),
+    T.DecimalType: ("decimal", "{}"),
+    T.BooleanType: ("boolean", "{}"),
+    T.BinaryType: ("binary", "{}"),
+    T.DateType: ("date", "unix_date({})"),
+    T.TimestampType: ("timestamp", "unix_micros({})"),
+    T.TimestampNTZType: ("local", "CAST({} AS STRING)"),
+}
+"""Of a type: what penstock.jdbc.Column calls it, and the expression that makes it."""
+
+
+class JdbcTable:
+    def __init__(self, spark: SparkSession, sink: str, plan: JdbcTarget, shape: Shape) -> None:
+        context: Any = spark.sparkContext
+        self._jvm, self._gateway = context._jvm, context._gateway
+        self._sink, self._plan, self._shape = sink, plan, shape
+        missing = [field for field in shape.keys if field not in shape.columns]
+        self._fields = (*missing, *shape.columns)
+        self._columns = self._jvm.java.util.ArrayList()
+        for field in self._fields:
+            kind, precision, scale = _kind(field.dataType)
+            key = field.name in shape.key_names
+            self._columns.add(self._jvm.penstock.jdbc.Column(field.name, kind, precision, scale, key))
+        self._names: Any = None
+
+    def ready(self, last: Entry) -> None:
+        with self._session() as session:
+            self._names = session.settle(self._columns, self._plan.create)
+            refuse_other(parse_standing(list(session.lock())), last, self._plan.said)
+            session.commit()
+
+    def send(self, changes: DataFrame, entry: Entry) -> Sent:
+        rows = changes.selectExpr(
+            *(f"{_value(field)} AS {quote(field.name)}" for field in self._fields),
+            f"{self._shape.key} AS __key",
+            DELETED,
+            ASIDE,
+        )
+        with self._session() as session:
+            found = parse_standing(list(session.lock()))
+            if found is not None and already_there(found, entry, self._plan.said):
+                return Sent(found.changes, None, _refused(session.refused()))
+            refused = _refused(session.apply(rows._jdf, self._columns, self._names))
+            before, after = dump_position(entry.before), dump_position(entry.after)
+            session.move(entry.ledger, entry.generation, entry.batch, before, after)
+            session.commit()
+            return Sent(int(session.written()), int(session.aside()), refused)
+
+    @contextmanager
+    def _session(self) -> Iterator[Any]:
+        """What is not committed in it has not happened. Errors of the database come out as Penstock's."""
+        plan = self._plan
+        properties = self._jvm.java.util.Properties()
+        for name, value in self._properties().items():
+            properties.setProperty(name, value)
+        jars = self._jvm.java.util.ArrayList()
+        for jar in postgres_jars() if plan.url.startswith(POSTGRES) else ():
+            jars.add(str(jar))
+        session: Any = None
+        try:
+            session = self._jvm.penstock.jdbc.Session.open(jars, plan.url, properties, self._sink, plan.table)
+            yield session
+        except Py4JJavaError as error:
+            if explained := self._explained(error.java_exception):
+                raise explained from None
+            raise
+        finally:
+            if session is not None:
+                with suppress(Py4JJavaError):
+                    session.close()
+
+    def _properties(self) -> dict[str, str]:
+        plan = self._plan
+        defaults = next((found for start, found in _DEFAULTS.items() if plan.url.startswith(start)), {})
+        login = {"user": plan.user} if plan.user is not None else {}
+        if plan.password is not None:
+            login["password"] = plan.password.get_secret_value()
+        return {**defaults, **plan.options, **login}
+
+    def _explained(self, java: Any) -> PenstockError | None:
+        if is_instance_of(self._gateway, java, "penstock.jdbc.Failure"):
+            return Terminal(str(java.getMessage()), where=self._sink, hint=str(java.hint()))
+        if not is_instance_of(self._gateway, java, "java.sql.SQLException"):
+            return None
+        state, message = str(java.getSQLState() or ""), " ".join(str(java.getMessage()).split())[:600]
+        if "No suitable driver" in message:
+            hint = "name the jar of its driver: spark: {jars: [jars/driver.jar]}"
+            return Terminal(f"there is no driver for {self._plan.url}", where=self._sink, hint=hint)
+        passing = ("java.sql.SQLTransientException", "java.sql.SQLRecoverableException")
+        if state.startswith(_PASSING) or any(is_instance_of(self._gateway, java, name) for name in passing):
+            return Transient(f"the database does not serve: {message} ({state})", where=self._sink, hint=AWAY)
+        if not state:
+            return None
+        hints = {
+            "28": "check `user` and `password`",
+            "3D": f"make the database, or correct its name in {self._plan.url}",
+            "42501": "let the user of the sink do that: it writes the table, and makes penstock_positions and "
+            "penstock_refused beside it",
+        }
+        hint = next((text for start, text in hints.items() if state.startswith(start)), "correct it there, or in `to`")
+        return Terminal(f"the database refuses: {message} ({state})", where=self._sink, hint=hint)
+
+
+def _kind(kind: T.DataType) -> tuple[str, int, int]:
+    if isinstance(kind, T.DecimalType):
+        return "decimal", kind.precision, kind.scale
+    return ("json" if is_nested(kind) else _plain(kind)[0]), 0, 0
+
+
+def _value(field: T.StructField) -> str:
+    if is_nested(field.dataType):
+        return as_json(quote(field.name))
+    return _plain(field.dataType)[1].format(quote(field.name))
+
+
+def _plain(kind: T.DataType) -> tuple[str, str]:
+    """Whatever has no type of its own there goes as text."""
+    return next((found for known, found in _PLAIN.items() if isinstance(kind, known)), ("text", "CAST({} AS STRING)"))
+
+
+def _refused(found: Any) -> list[Refused]:
+    return [
+        Refused(str(one[0]), "refused", f"{one[2]} ({one[1]})" if one[1] is not None else str(one[2])) for one in found
+    ]

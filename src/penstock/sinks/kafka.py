@@ -1,0 +1,149 @@
+"""Kafka topics as targets: rows by Spark's writer; of changes one record per key, or a tombstone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from penstock.errors import Terminal
+from penstock.kafka.client import producer_options, require_topic
+from penstock.ledger.writer import Observed
+from penstock.sinks.base import ASIDE, DELETED, Refused, Sent, header, part, refuse_other_rows
+from penstock.sources.columns import VERSION
+from penstock.spark.sql_text import literal
+from penstock.spec.sink import ID
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.kafka.client import Admin
+    from penstock.ledger.entry import Entry
+    from penstock.plan.model import KafkaTarget, SinkPlan
+    from penstock.sinks.base import Shape
+
+# Records on their way to a topic, by Spark's writer.
+
+
+_V1_SOURCES = "spark.sql.sources.useV1SourceList"
+SIZE = (
+    "coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0) + "
+    "aggregate(headers, 0, (sum, one) -> sum + octet_length(one.key) + coalesce(octet_length(one.value), 0))"
+)
+
+
+def produce(records: DataFrame, target: SinkPlan | KafkaTarget, sink: str, leave_out: str = "") -> None:
+    """Key, value and headers, whose first is the id. Returns when the topic has all of them. `leave_out` says how a
+    record that is too large can be left out."""
+    writer = records.write.format("kafka").mode("append").options(**producer_options(target))
+    try:
+        with _counting_writer(records.sparkSession):
+            writer.save()
+    except Exception as error:
+        if "RecordTooLargeException" in _whole_story(error):
+            raise _too_large(records, sink, leave_out) from error
+        raise
+
+
+def _too_large(records: DataFrame, sink: str, leave_out: str) -> Terminal:
+    """Kafka does not say which one it was: the largest of the batch."""
+    sizes = records.selectExpr("CAST(headers[0].value AS STRING) AS id", f"{SIZE} AS size")
+    found = sizes.agg(F.max_by("id", "size"), F.max("size")).first()
+    name, size = found if found is not None else ("", 0)
+    return Terminal(
+        f"a row is too large for Kafka: {name} has {size:,} bytes",
+        where=sink,
+        hint=f"{leave_out}send less of it by `value`, or let both sides take more: "
+        "`to: {options: {max.request.size: 4MB}}` here, max.message.bytes at the topic. The sink goes on with the "
+        "same batch: what it sent of that comes again under the same ids",
+    )
+
+
+@contextmanager
+def _counting_writer(session: SparkSession) -> Iterator[None]:
+    """Spark's older writer of Kafka tells nobody what it wrote; this session is that of one query alone."""
+    before = session.conf.get(_V1_SOURCES) or ""
+    session.conf.set(_V1_SOURCES, ",".join(one for one in before.split(",") if one.strip() != "kafka"))
+    try:
+        yield
+    finally:
+        session.conf.set(_V1_SOURCES, before)
+
+
+def _whole_story(error: BaseException) -> str:
+    """With the causes that the JVM keeps beside it."""
+    told, cause = [str(error)], getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    while cause is not None and len(told) < 10:
+        told.append(str(cause.toString()))
+        cause = cause.getCause()
+    return "\n".join(told)
+
+
+# A topic of Kafka: of every key that changed one record, its row; or none, a tombstone, if the row is gone.
+
+
+CHANGE, AT = "penstock-change", "penstock-version"
+"""Headers beside the id: upsert or delete, and the version of the table that it is of."""
+_REQUEST = 1_048_576
+"""What Kafka's producer sends at most, if it is not told otherwise."""
+_AROUND = 200
+"""Bytes that a record takes besides its parts, at most."""
+_MOST_REFUSED = 10_000
+_GOOD, _LARGE = "__good", "__large"
+
+
+class Topic:
+    def __init__(self, spark: SparkSession, sink: str, plan: KafkaTarget, shape: Shape, admin: Admin) -> None:
+        """Terminal if `value` or `headers` cannot be part of a record."""
+        self._sink, self._plan, self._admin, self._shape = sink, plan, admin, shape
+        rows = spark.createDataFrame([], StructType(list(shape.own)))
+        value = shape.value if plan.value is None else part(rows, sink, "value", plan.value)
+        named = {name: part(rows, sink, f"headers: {name}", text) for name, text in plan.headers.items()}
+        refuse_other_rows(rows, (f"{value} AS value", *(f"{text} AS h" for text in named.values())), sink)
+        change, version = f"IF({DELETED}, 'delete', 'upsert')", f"CAST({VERSION} AS STRING)"
+        name = f"concat({literal(f'{sink}/')}, {version}, '/', {shape.key})"
+        headers = {ID: name, CHANGE: change, AT: version, **named}
+        listed = ", ".join(header(name, text) for name, text in headers.items())
+        self._parts = (
+            f"CAST({shape.key} AS BINARY) AS key",
+            f"IF({DELETED}, NULL, CAST({value} AS BINARY)) AS value",
+            f"array({listed}) AS headers",
+        )
+        self._limit = int(plan.options.get("max.request.size", _REQUEST))
+
+    def ready(self, last: Entry) -> None:
+        require_topic(self._admin, self._plan, self._sink)
+
+    def send(self, changes: DataFrame, entry: Entry) -> Sent:
+        require_topic(self._admin, self._plan, self._sink)
+        made = changes.selectExpr(*self._parts, ASIDE)
+        large = f"{ASIDE} IS NULL AND {SIZE} + {_AROUND} + 20 * size(headers) > {self._limit}"
+        records = made.selectExpr("*", f"{large} AS {_LARGE}").selectExpr(
+            "*", f"{ASIDE} IS NULL AND NOT {_LARGE} AS {_GOOD}"
+        )
+        observed = Observed()
+        metrics = [F.count_if(F.expr(text)).alias(name) for name, text in _COUNTED.items()]
+        good = observed.on(records, *metrics).where(_GOOD).select("key", "value", "headers")
+        produce(good, self._plan, self._sink)
+        told: Any = observed.result()
+        if told is None:
+            told = records.agg(*metrics).first().asDict()  # type: ignore[union-attr]
+        return Sent(int(told["sent"]), int(told["aside"]), self._too_large(records) if told["large"] else ())
+
+    def _too_large(self, records: DataFrame) -> list[Refused]:
+        found = records.where(_LARGE).selectExpr("CAST(key AS STRING)", SIZE).limit(_MOST_REFUSED + 1).collect()
+        if len(found) > _MOST_REFUSED:
+            raise Terminal(
+                f"more than {_MOST_REFUSED:,} rows of one batch are too large for Kafka",
+                where=self._sink,
+                hint="send less of them by `columns` or `value`, or let both sides take more: "
+                "`to: {options: {max.request.size: 4MB}}` here, max.message.bytes at the topic",
+            )
+        limit = f"max.request.size is {self._limit:,}"
+        return [Refused(key, "too_large", f"the record has {size:,} bytes; {limit}") for key, size in found]
+
+
+_COUNTED = {"sent": _GOOD, "aside": f"{ASIDE} IS NOT NULL", "large": _LARGE}

@@ -1,0 +1,36 @@
+"""The target of a sink, from its plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.kafka.client import Admin
+from penstock.ledger.delta_log import DeltaLog
+from penstock.plan.model import ChangeSink, DeltaSource, JdbcTarget, KafkaTarget, RedisTarget, SearchTarget
+from penstock.sinks.jdbc import JdbcTable
+from penstock.sinks.kafka import Topic
+from penstock.sinks.redis import RedisKeys
+from penstock.sinks.search import SearchIndex
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.plan.model import TablePlan
+    from penstock.sinks.base import Shape, Target
+    from penstock.storage.stores import Store
+
+
+def open_target(spark: SparkSession, table: TablePlan, store: Store, shape: Shape) -> Target:
+    sink, source = table.sink, table.source
+    assert isinstance(sink, ChangeSink) and isinstance(source, DeltaSource)
+    plan = sink.target
+    match plan:
+        case JdbcTarget():
+            return JdbcTable(spark, table.name, plan, shape)
+        case SearchTarget():
+            log = DeltaLog(store, source.uri, source.table or source.uri)
+            return SearchIndex(table.name, plan, shape, lambda: log.versions()[-1])
+        case RedisTarget():
+            return RedisKeys(table.name, plan, shape)
+        case KafkaTarget():
+            return Topic(spark, table.name, plan, shape, Admin(plan.cluster))

@@ -1,0 +1,262 @@
+"""A Delta table as the source of another: the stream, and the rows of a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from penstock.errors import Terminal, Transient
+from penstock.ledger.delta_log import DeltaLog, Origin
+from penstock.ledger.pending import forgotten_after
+from penstock.ledger.position import parse_version
+from penstock.ledger.source import Covered, Move, Start, of_table
+from penstock.sources.columns import CHANGE, FILE, TIME, VERSION, living
+from penstock.sources.delta_changes import (
+    changes_between,
+    chosen_option,
+    effect,
+    refuse_lost,
+    resolve_version,
+    table_id,
+    unbroken,
+)
+from penstock.spark.expressions import selected
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.ledger.entry import Entry
+    from penstock.ledger.position import Version
+    from penstock.ledger.source import Asked, Position
+    from penstock.plan.model import DeltaSource
+    from penstock.storage.stores import Store
+
+# What a stream over a Delta table has read up to a position, as rows for a batch.
+#
+# That is the table as of a version: compactions and vacuums since do not matter. Only where the stream stopped within
+# a version, or began after the first one, files are counted as Delta's streaming source counts them.
+
+
+def rows_up_to(
+    spark: SparkSession, uri: str, log: DeltaLog, began: Version, after: Version, table: str, *, rewritten: bool = False
+) -> DataFrame:
+    """With `rewritten` the stream reads the files of commits that change rows, too: `ignore_changes`."""
+    if not began.snapshot and began.version > 0:
+        _require(log, began.version, table)
+        return _jvm_rows(spark, "between", uri, began.version, after.version, after.index, rewritten)
+    if after.whole:
+        return at_version(spark, uri, after.read_up_to)
+    if after.snapshot:
+        return _jvm_rows(spark, "ofSnapshot", uri, after.version, after.index)
+    return _jvm_rows(spark, "upTo", uri, after.version, after.index, rewritten)
+
+
+def at_version(spark: SparkSession, uri: str, version: int) -> DataFrame:
+    if version < 0:
+        return spark.read.format("delta").load(uri).limit(0)
+    return spark.read.format("delta").option("versionAsOf", version).load(uri)
+
+
+def inserted(rows: DataFrame, log: DeltaLog, version: int) -> DataFrame:
+    """Rows of a table as of a version in the shape of its change feed: as a stream over that begins."""
+    commit = log.commit(version)
+    time_ms = commit.timestamp_ms if commit is not None else 0
+    return rows.withColumns(
+        {
+            CHANGE: F.lit("insert"),
+            VERSION: F.lit(version).cast("bigint"),
+            TIME: F.expr(f"timestamp_millis({time_ms}L)"),
+        }
+    )
+
+
+def changes_up_to(
+    spark: SparkSession, uri: str, log: DeltaLog, began: Version, after: Version, table: str
+) -> DataFrame:
+    """Every change from where the stream began: the feed must still have them all."""
+    first = began.version + 1 if began.snapshot else began.version
+    start = inserted(at_version(spark, uri, began.version), log, began.version) if began.snapshot else None
+    if first > after.read_up_to:
+        return start if start is not None else _feed(spark, uri, after.read_up_to, after.read_up_to).limit(0)
+    _require(log, first, table)
+    later = _feed(spark, uri, first, after.read_up_to)
+    return later if start is None else start.unionByName(later)
+
+
+def _feed(spark: SparkSession, uri: str, first: int, last: int) -> DataFrame:
+    reader = spark.read.format("delta").option("readChangeFeed", "true")
+    return reader.option("startingVersion", first).option("endingVersion", last).load(uri)
+
+
+def _require(log: DeltaLog, version: int, table: str) -> None:
+    forgotten = forgotten_after(log, version - 1)
+    if forgotten is not None:
+        raise Terminal(
+            f"{table} began with version {version} of {log.table}, and in version {forgotten} of that somebody was "
+            "forgotten: files that it has read are gone",
+            where=table,
+            hint=f"`--version N --cascade`, with N from {forgotten} on, makes it from all rows of the table upstream",
+        )
+    versions: Sequence[int] = log.versions()
+    oldest = unbroken(versions) if versions else 0
+    if version < oldest:
+        raise Terminal(
+            f"{table} began with version {version} of {log.table}, whose log goes back to version {oldest} only: which "
+            "rows it has read cannot be told any more",
+            where=table,
+            hint="`--version N --cascade` makes it from all rows of the table upstream as of version N",
+        )
+
+
+def _jvm_rows(spark: SparkSession, what: str, *arguments: object) -> DataFrame:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    return DataFrame(getattr(jvm.penstock.delta.Covered, what)(spark._jsparkSession, *arguments), spark)
+
+
+# A Delta table as a source of another.
+
+
+MOST_REMARKS = 200
+"""Versions of a batch that are looked at for changes by others: a backlog is read in few large batches."""
+
+
+class DeltaReader:
+    def __init__(
+        self,
+        source: DeltaSource,
+        store: Store,
+        table: str,
+        *,
+        coordinates: str = "carried",
+        changes_are: str = "it was skipped",
+        recomputed: bool = False,
+        keep_raising: bool = False,
+    ) -> None:
+        """With `coordinates` "file" the rows say in which file they lie. `changes_are` says what
+        becomes of changes that others make there. `keep_raising`: rows on which `where` raises are read, for
+        the table's function to reject them."""
+        self._source, self._changes_are = source, changes_are
+        self._coordinates, self._keep_raising = coordinates, keep_raising
+        self._table = table
+        self._store, self._recomputed = store, recomputed
+        self._name = source.table or source.uri
+        self._log = DeltaLog(store, source.uri, self._name)
+        self._versions = self._log.versions()
+
+    @property
+    def subscription(self) -> dict[str, Any]:
+        return of_table(self._source)
+
+    @property
+    def newest(self) -> int:
+        """Its newest version, -1 if it does not exist."""
+        return self._versions[-1] if self._versions else -1
+
+    def require(self) -> None:
+        """Raises Transient while it does not exist."""
+        if not self._versions:
+            raise Transient(
+                f"the table {self._name} does not exist yet",
+                where=self._table,
+                hint="it is made when its own run begins",
+            )
+
+    def start(self) -> Start:
+        self.require()
+        identity = table_id(self._log, self._versions)
+        if identity is None:
+            raise Terminal(
+                f"the id of {self._name} is not in the commits that its log still has",
+                where=self._table,
+                hint="any change of its properties writes it again: ALTER TABLE … SET TBLPROPERTIES",
+            )
+        at = resolve_version(self._source.starting, identity, self._versions, self._log, self._table)
+        return Start((str(at),), {self._name: identity})
+
+    def follow(self, entry: Entry) -> Move | None:
+        """Another table than before: begun by `starting`, as a new table would be."""
+        if dict(entry.subscription) == self.subscription:
+            return None
+        start = self.start()
+        was = entry.subscription.get("table", "another source")
+        return Move(start.position, start.ids, f"read from {self._name}, no longer from {was}")
+
+    def refuse_lost(self, entry: Entry) -> None:
+        self._versions = self._log.versions()
+        identity = table_id(self._log, self._versions)
+        refuse_lost(parse_version(entry.after[0]), identity, self._versions, self._table, self._name)
+
+    def ids(self, after: Position) -> Mapping[str, str]:
+        """Delta itself refuses a position of another table."""
+        return {self._name: parse_version(after[0]).table_id}
+
+    def stream(self, spark: SparkSession, more: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
+        """With `more` options for Delta."""
+        reader = spark.readStream.format("delta").options(**self._source.options, **more)
+        if self._source.max_files is not None:
+            reader = reader.option("maxFilesPerTrigger", self._source.max_files)
+        if self._source.max_bytes is not None:
+            reader = reader.option("maxBytesPerTrigger", f"{self._source.max_bytes}b")
+        if self._source.starting.kind in ("version", "timestamp") and self._versions[:1] == [0]:
+            # Ignored for a position that is known; but Delta asserts that none is before version 0, if nobody asked.
+            reader = reader.option("startingVersion", 0)
+        return self._shaped(reader.load(self._source.uri))
+
+    def covered(self, spark: SparkSession, asked: Asked) -> Covered:
+        uri, log, after, began = self._source.uri, self._log, parse_version(asked.after[0]), self._began(asked)
+        if self._source.changes and not asked.as_state:
+            return Covered(self._shaped(changes_up_to(spark, uri, log, began, after, self._table)))
+        if asked.at is not None or self._source.changes:
+            version = asked.at if asked.at is not None else after.read_up_to
+            rows = at_version(spark, uri, version)
+            return Covered(self._shaped(inserted(rows, log, version) if self._source.changes else rows))
+        rewritten = self._source.options.get("ignoreChanges") == "true"
+        return Covered(self._shaped(rows_up_to(spark, uri, log, began, after, self._table, rewritten=rewritten)))
+
+    def _began(self, asked: Asked) -> Version:
+        return parse_version(asked.began[0])
+
+    def _shaped(self, rows: DataFrame) -> DataFrame:
+        if self._source.merged:
+            rows = living(rows)
+        if self._source.where is not None:
+            where = self._source.where
+            rows = selected(rows, where) if self._keep_raising else rows.where(where)
+        if self._coordinates == "file":
+            rows = rows.selectExpr("*", f"input_file_name() AS {FILE}")  # a stream of a Delta table has no _metadata
+        return rows
+
+    def size(self, before: Position, after: Position) -> int | None:
+        """Not known without reading the log: the batch's own plan knows how many bytes it reads."""
+        return None
+
+    def remarks(self, before: Position, after: Position) -> Iterator[str]:
+        """Changes that others made to the table upstream, which are not read."""
+        if self._source.table is None:
+            yield from self._foreign_remarks(before, after)
+            return
+        first, last = parse_version(before[0]), parse_version(after[0])
+        begin = first.version + 1 if first.snapshot else first.version
+        for version in range(begin, min(last.read_up_to, begin + MOST_REMARKS) + 1):
+            commit = self._log.commit(version)
+            if commit is not None and commit.origin is Origin.FOREIGN_CHANGE:
+                yield (
+                    f"version {version} of {self._name} ({commit.operation}), not made by Penstock, changed rows "
+                    f"there: {self._changes_are}"
+                )
+
+    def _foreign_remarks(self, before: Position, after: Position) -> Iterator[str]:
+        """Of a table that is not the project's: what became of changes that one of the three options let pass."""
+        option = chosen_option(self._source.options)
+        if option is None:
+            return
+        first, last = parse_version(before[0]), parse_version(after[0])
+        begin = first.version + 1 if first.snapshot else first.version
+        for change in changes_between(self._store, self._source.uri, begin, min(last.read_up_to, begin + MOST_REMARKS)):
+            what = effect(option, change, recomputed=self._recomputed)
+            yield f"version {change.version} of {self._name} ({change.operation}) {change.did}: {what} ({option})"

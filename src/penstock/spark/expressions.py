@@ -1,0 +1,96 @@
+"""Expressions that may raise on a row, guarded; and a few known rows as a DataFrame."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from py4j.java_gateway import JavaClass
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as JvmColumn
+
+from penstock.errors import SetupError
+from penstock.spark.sql_types import sql_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import StructType
+
+# A few rows that this process knows already, as a DataFrame.
+#
+# `createDataFrame` hands them through a Python process of the executor, which takes a second to start, and fails if
+# the machine's `python3` is another one than this.
+
+
+def known_rows(spark: SparkSession, columns: str, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """In one partition. `columns` as `path: STRING, size: BIGINT`."""
+    return spark.sql(
+        f"SELECT inline(from_json(:rows, 'ARRAY<STRUCT<{columns}>>'))", args={"rows": json.dumps(list(rows))}
+    )
+
+
+def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
+    columns = [F.lit(None).cast(sql_type(field.dataType)).alias(field.name) for field in schema.fields]
+    return spark.range(0, numPartitions=1).select(*columns)
+
+
+# Expressions that may raise on a row, guarded; and rows that nothing is evaluated before its time on.
+#
+# Python's side of jar_data/java/penstock/isolation.
+
+
+_MAKES_MAPS = re.compile(r"\b(map|map_from_arrays|map_from_entries|map_concat|str_to_map|transform_keys)\s*\(", re.I)
+
+
+def attempt(spark: SparkSession, expression: str) -> Column:
+    """The value of an expression, NULL on a row on which it raises."""
+    return JvmColumn(own_class(spark, "Attempt").column(_jvm_column(spark, expression)))
+
+
+def error_of(spark: SparkSession, expression: str) -> Column:
+    """What an expression raises on a row, in one line; NULL if it has a value."""
+    return JvmColumn(own_class(spark, "ErrorOf").column(_jvm_column(spark, expression)))
+
+
+def fenced(rows: DataFrame) -> DataFrame:
+    """The same rows; no later expression is moved before what chose them."""
+    spark = rows.sparkSession
+    return DataFrame(own_class(spark, "Fence").around(rows._jdf), spark)
+
+
+def selected(rows: DataFrame, where: str) -> DataFrame:
+    """The rows that meet a condition, and those on which it raises: what becomes of these is decided later."""
+    plain = rows.where(where)
+    if cannot_raise(plain):
+        return plain
+    spark = rows.sparkSession
+    return rows.where(F.coalesce(attempt(spark, where), error_of(spark, where).isNotNull()))
+
+
+def cannot_raise(filtered: DataFrame) -> bool:
+    """Whether the condition of a filter is made of nothing but comparisons of columns and values."""
+    return bool(own_class(filtered.sparkSession, "Failures").cannotRaise(filtered._jdf))
+
+
+def own_class(spark: SparkSession, name: str) -> Any:
+    """A class of penstock.isolation."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    found = getattr(jvm.penstock.isolation, name)
+    if not isinstance(found, JavaClass):
+        from penstock.spark.jars import own_jar
+
+        raise SetupError(
+            "this Spark session lacks Penstock's own jar",
+            hint=f"let Penstock make the session, or put {own_jar()} onto the driver's class path: "
+            "spark.driver.extraClassPath",
+        )
+    return found
+
+
+def _jvm_column(spark: SparkSession, expression: str) -> Any:
+    made = F.expr(f"({expression})")._jc
+    return own_class(spark, "Interpreted").column(made) if _MAKES_MAPS.search(expression) else made

@@ -1,0 +1,175 @@
+"""Which Java runs Spark and the development broker, and how it is installed where that is allowed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import SetupError
+
+# Debian's packages, where Penstock may install one: as root, on Debian or what descends from it.
+
+
+def may_install() -> bool:
+    return os.geteuid() == 0 and Path("/etc/debian_version").exists() and shutil.which("apt-get") is not None
+
+
+def apt_get(*arguments: str, hint: str) -> None:
+    """`apt-get update` or `apt-get install -y …`, quietly; SetupError with apt's reasons if it fails."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(
+        ["apt-get", "-q", *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    if done.returncode == 0:
+        return
+    reasons = [line for line in done.stderr.splitlines() if line.startswith(("E:", "W:"))][-3:]
+    raise SetupError(
+        f"apt-get {' '.join(arguments)} failed: {' '.join(reasons) or f'exit code {done.returncode}'}",
+        hint=f"check the network and apt's sources, or {hint}",
+    )
+
+
+# Which Java runs Spark and the development broker: JAVA_HOME if it is set, else the one on the PATH.
+
+
+OLDEST = 17
+SUPPORTED = (17, 21)
+"""What Spark 4.0 is tested on. Others above 17 may work; `Java.warning` says so."""
+
+PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
+"""Debian's packages, in the order tried: its releases since 13 no longer have the first."""
+
+_INSTALL = (
+    f"install Java 17 or 21, for example: apt-get install {PACKAGES[0]} (Debian, Ubuntu), "
+    "dnf install java-17-openjdk-headless (Fedora), brew install openjdk@17 (macOS)"
+)
+
+
+@dataclass(frozen=True)
+class Java:
+    path: Path
+    """The `java` to call."""
+    home: Path
+    """What JAVA_HOME should be for a program that calls it."""
+    version: int
+    """17 for 17.0.15."""
+
+    @property
+    def warning(self) -> str | None:
+        if self.version in SUPPORTED:
+            return None
+        return (
+            f"Java {self.version} ({self.path}): Spark is tested on 17 and 21; set JAVA_HOME to one of them if it fails"
+        )
+
+
+class NoJava(SetupError):
+    """There is none, or the one on the PATH is too old: installing one mends it."""
+
+
+def find_java() -> Java:
+    """JAVA_HOME's Java, which must then be right, because Spark's own scripts would take it too; else the PATH's."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        path = Path(home) / "bin" / "java"
+        if not os.access(path, os.X_OK):
+            raise SetupError(
+                f"JAVA_HOME is {home}, where there is no bin/java",
+                hint="set JAVA_HOME to the folder of a Java 17 or 21, or unset it to use the java on the PATH",
+            )
+        java = _ask(path)
+        if java is None:
+            raise SetupError(f"JAVA_HOME is {home}, whose java does not run", hint=_INSTALL)
+        if java.version < OLDEST:
+            raise SetupError(
+                f"JAVA_HOME is {home}, which is Java {java.version}; Spark needs {OLDEST} or newer",
+                hint=f"set JAVA_HOME to the folder of a Java 17 or 21. To get one, {_INSTALL}",
+            )
+        return java
+    on_path = shutil.which("java")
+    found = _ask(Path(on_path)) if on_path else None
+    if found is None:
+        raise NoJava("no Java was found: JAVA_HOME is not set and there is no java on the PATH", hint=_INSTALL)
+    if found.version < OLDEST:
+        raise NoJava(
+            f"{found.path} is Java {found.version}; Spark needs {OLDEST} or newer",
+            hint=f"{_INSTALL}; then set JAVA_HOME to it if the old one stays first on the PATH",
+        )
+    return found
+
+
+def ensure_java(say: Callable[[str], None]) -> Java:
+    """As `find_java`; but where Penstock may (root on Debian) a missing Java is installed, and `say` tells so first."""
+    try:
+        return find_java()
+    except NoJava:
+        if not may_install():
+            raise
+    say("Java is missing: installing one with apt-get (about 200 MB, a minute or two)")
+    apt_get("update", hint=_INSTALL)
+    refusal: SetupError | None = None
+    for package in PACKAGES:
+        try:
+            apt_get("install", "-y", "--no-install-recommends", package, hint=_INSTALL)
+            break
+        except SetupError as error:
+            refusal = refusal or error
+    else:
+        raise refusal or NoJava("no Java was found", hint=_INSTALL)
+    return find_java()
+
+
+def _ask(path: Path) -> Java | None:
+    """What this `java` says it is. None if it does not run: macOS has a /usr/bin/java that only says there is none."""
+    try:
+        # The settings name the real home, which the path does not where `java` is a version manager's shim.
+        done = subprocess.run(
+            [str(path), "-XshowSettings:properties", "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    text = done.stderr + done.stdout
+    version = java_version(text)
+    if done.returncode != 0 or version is None:
+        return None
+    home = re.search(r"^\s*java\.home = (.+)$", text, re.MULTILINE)
+    return Java(path, Path(home[1]) if home else path.resolve().parent.parent, version)
+
+
+def option(text: str) -> str:
+    """One option of a JVM as Spark's launcher splits them: a path may hold spaces and quotes."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def java_version(text: str) -> int | None:
+    """The major version in what `java -version` prints; 8 for 1.8.0."""
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if not found:
+        return None
+    return int(found[2]) if found[1] == "1" and found[2] else int(found[1])
+
+
+def java_proxy() -> list[str]:
+    """JVM options for the proxy that HTTPS_PROXY and NO_PROXY name: Java does not read these variables."""
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
+    options = []
+    proxies = getproxies()
+    for scheme in ("http", "https"):
+        proxy = urlsplit(proxies.get(scheme, ""))
+        if proxy.hostname:
+            options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
+    if options and proxies.get("no"):
+        hosts = [f"*{host}" if host.startswith(".") else host for host in proxies["no"].replace(" ", "").split(",")]
+        options.append(f"-Dhttp.nonProxyHosts={'|'.join(hosts)}")
+    return options

@@ -1,0 +1,208 @@
+"""The one place that builds a Spark session."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from pyspark import SparkConf, SparkContext
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from penstock.errors import SetupError, StopRequested
+from penstock.plan.model import EXTRA_JARS
+from penstock.spark.gateway import PATIENCE as CLASSES_PATIENCE
+from penstock.spark.gateway import ClassArchive, JvmDidNotStart, end, launch
+from penstock.spark.jars import own_jar, spark_jars
+from penstock.spark.java import ensure_java, option
+
+if TYPE_CHECKING:
+    from penstock.plan.model import Plan
+
+# The one place that builds a Spark session.
+#
+# What decides how the JVM starts goes on its command line, where every user of the machine can read it: only memory,
+# class path and master. All else, secrets among it, is handed over inside, through Py4J's socket.
+
+
+_JVM = "spark.driver.extraJavaOptions"
+_ON_THE_COMMAND_LINE = ("spark.driver.memory", _JVM, "spark.driver.extraClassPath")
+_LOGS_KEPT = 5
+_PATIENCE = 20.0
+"""Seconds that the JVM may take to end."""
+_CONTEXTS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_LOGGED = (*_CONTEXTS, "py4j", "pyspark", "delta", "penstock.transform")
+_THEIR_MODULES = ("pyspark", "py4j", "delta")
+
+
+@contextmanager
+def spark_session(
+    plan: Plan,
+    *,
+    show_logs: bool = False,
+    keep_classes: bool = False,
+    log: str = "spark",
+    say: Callable[[str], None] = lambda _: None,
+    patience: Callable[[], float] = lambda: _PATIENCE,
+) -> Iterator[SparkSession]:
+    """A session for the plan; ended, with its JVM, on the way out. Spark's own log goes to a file of the project,
+    `.penstock/logs/`, or to standard error with `show_logs`; the last few that begin with `log` are kept. With
+    `keep_classes` it leaves, once, an archive that makes later starts quicker. `patience` is asked, when the session
+    ends, how many seconds the JVM has before it is killed; StopRequested kills it at once."""
+    java = ensure_java(say)
+    # Another Spark of the machine, or its defaults file, must not change what was planned.
+    os.environ |= {"JAVA_HOME": str(java.home), "SPARK_HOME": str(_pyspark_home()), "SPARK_CONF_DIR": os.devnull}
+    conf = dict(plan.conf)
+    extra = [jar for jar in conf.pop(EXTRA_JARS, "").split(",") if jar]
+    jars = [*map(str, (*spark_jars(), own_jar())), *extra]
+    conf["spark.driver.extraClassPath"] = os.pathsep.join([*jars, conf.get("spark.driver.extraClassPath", "")]).strip(
+        ":"
+    )
+    if not plan.master.startswith("local"):
+        conf["spark.jars"] = ",".join(jars)
+    classes = ClassArchive(java, conf["spark.driver.extraClassPath"], _pyspark_home())
+    making = classes.make() if keep_classes and not classes.exists else ""
+    log_file = None if show_logs else _log_file(plan, log)
+    _keep_to_the_log(log_file)
+    # What a JVM writes when it crashes; else it would lie in whatever folder the user is in.
+    conf = _with_option(conf, option(f"-XX:ErrorFile={logs_folder(plan)}/jvm-%p.log"))
+    try:
+        gateway = _launch(plan.master, _with_option(conf, making or classes.use()), log_file)
+    except SetupError:
+        if not classes.damaged():
+            raise
+        classes.remove()  # it would keep every JVM from starting
+        gateway = _launch(plan.master, conf, log_file)
+    ended = False
+    try:
+        context = SparkContext(
+            master=plan.master, appName=f"penstock {plan.name}", conf=_conf(plan, conf), gateway=gateway
+        )
+        context.setLogLevel("WARN")
+        yield SparkSession(context)
+        if making:
+            say("keeping the classes that were loaded, so that later starts are quicker (only this once: 10 to 20 s)")
+            ended = end(gateway, CLASSES_PATIENCE)
+    except StopRequested:
+        end(gateway, 0.0)
+        raise
+    finally:
+        if not ended:
+            end(gateway, patience())
+        if making:
+            classes.keep(whole=ended)
+        if log_file is not None:
+            _keep_to_the_log(None)
+            log_file.close()
+
+
+class _ToLog(logging.Handler):
+    """Writes to the file that the JVM writes to: by the same open file, so that neither writes over the other."""
+
+    def __init__(self, log: IO[bytes] | None) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._log is not None and not self._log.closed:
+            with suppress(OSError, ValueError):
+                os.write(self._log.fileno(), f"{self.format(record)}\n".encode(errors="replace"))
+
+
+def _keep_to_the_log(log: IO[bytes] | None) -> None:
+    """Spark's Python writes every error of a query to standard error, as JSON, before anybody has seen it: that is for
+    the log, and so is what it and its parts have to warn of."""
+    for name in _LOGGED:
+        # PySparkLogger makes itself a handler for standard error when it is first asked for.
+        logger = PySparkLogger.getLogger(name) if name in _CONTEXTS else logging.getLogger(name)
+        logger.handlers, logger.propagate = [_ToLog(log)], False
+    for module in _THEIR_MODULES:
+        warnings.filterwarnings("ignore", module=rf"{module}(\.|$)")
+
+
+def _pyspark_home() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def _launch(master: str, conf: dict[str, str], log: IO[bytes] | None) -> object:
+    command_line = SparkConf(loadDefaults=False).set("spark.master", master)
+    for name in _ON_THE_COMMAND_LINE:
+        if conf.get(name):
+            command_line.set(name, conf[name])
+    started = time.monotonic()
+    try:
+        return launch(_pyspark_home(), command_line, log)
+    except (JvmDidNotStart, OSError) as error:
+        where = f"; its last words are in {log.name}" if log else ""
+        raise SetupError(
+            f"the JVM did not start (after {time.monotonic() - started:.0f} s): {error}{where}",
+            hint="check `java -version` and the free memory; `spark: {conf: {spark.driver.memory: 1g}}` asks for less",
+        ) from None
+
+
+def _with_option(conf: dict[str, str], more: str) -> dict[str, str]:
+    return {**conf, _JVM: f"{more} {conf.get(_JVM, '')}".strip()}
+
+
+def _conf(plan: Plan, conf: dict[str, str]) -> SparkConf:
+    found = SparkConf(loadDefaults=False)
+    if os.access(plan.root, os.W_OK):  # Spark makes this folder wherever the user happens to be
+        found.set("spark.sql.warehouse.dir", str(logs_folder(plan).with_name("warehouse")))
+    for name, value in conf.items():
+        found.set(name, value)
+    for name, secret in plan.secret_conf.items():
+        found.set(name, secret.get_secret_value())
+    return found
+
+
+def logs_folder(plan: Plan) -> Path:
+    return Path(plan.root) / ".penstock" / "logs"
+
+
+def current_log(plan: Plan) -> str:
+    """The file to which this process wrote Spark's log last; the folder if there is none, as with `show_logs`."""
+    folder = logs_folder(plan)
+    found = sorted(folder.glob(f"*-{os.getpid()}.log"), key=lambda log: log.stat().st_mtime)
+    return str(found[-1] if found else folder)
+
+
+def _log_file(plan: Plan, name: str) -> IO[bytes]:
+    folder = logs_folder(plan)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for kind in (name, "jvm"):
+            for old in sorted(folder.glob(f"{kind}-*.log"), key=lambda log: log.stat().st_mtime)[: -_LOGS_KEPT + 1]:
+                old.unlink(missing_ok=True)
+        return (folder / f"{name}-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.log").open("wb")
+    except OSError:  # a project folder that we may only read
+        return Path(os.devnull).open("wb")
+
+
+# A session for a command that asks a few things and ends.
+
+
+_OPTIONS = "spark.driver.extraJavaOptions"
+
+
+@contextmanager
+def short_session(plan: Plan, *, log: str, say: Callable[[str], None] = lambda _: None) -> Iterator[SparkSession]:
+    with tempfile.TemporaryDirectory(prefix=f"penstock-{log}-") as folder:
+        # Most of the time of a short life goes into compiling: the quick compiler alone takes a third less of it, and
+        # large queries are not slower. The warehouse is a folder that Spark makes wherever a user is.
+        conf = {
+            **plan.conf,
+            _OPTIONS: f"{plan.conf.get(_OPTIONS, '')} -XX:TieredStopAtLevel=1".strip(),
+            "spark.sql.warehouse.dir": folder,
+        }
+        with spark_session(replace(plan, conf=conf), log=log, say=say) as spark:
+            yield spark

@@ -1,0 +1,246 @@
+"""The base of every model of the project file: frozen, no unknown keys, all problems collected at once, each with
+its place."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
+
+# What is wrong with a value, as data: where in the document, the message, and what to write instead.
+#
+# Models raise `Wrong` with as many findings as they can make; the loader turns the paths into lines and columns.
+
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    path: KeyPath
+    message: str
+    hint: str | None = None
+    at_key: bool = False
+    """Point at the key itself rather than at its value."""
+
+    def below(self, prefix: KeyPath) -> Finding:
+        return replace(self, path=(*prefix, *self.path))
+
+    def __str__(self) -> str:
+        where = ".".join(str(step) for step in self.path)
+        head = f"{where}: {self.message}" if where else self.message
+        return f"{head}\n  -> {self.hint}" if self.hint else head
+
+
+class Wrong(ValueError):
+    """One or many findings; a ValueError so that pydantic collects it with the others."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("\n".join(str(finding) for finding in self.findings))
+
+
+def wrong(message: str, hint: str | None = None, *path: str | int, at_key: bool = False) -> Wrong:
+    return Wrong([Finding(path, message, hint, at_key)])
+
+
+class Referenced(str):
+    """A value that came by reference (`${env:X}`). `written` is what the file says, and all that may be shown."""
+
+    written: str
+
+    def __new__(cls, value: str, written: str) -> Referenced:
+        made = super().__new__(cls, value)
+        made.written = written
+        return made
+
+
+def shown(value: object) -> str:
+    """A value as an error may show it: quoted, short, and never what a reference stands for."""
+    if isinstance(value, Referenced):
+        return f"'{value.written}'"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if not isinstance(value, str):
+        return str(value)
+    flat = " ".join(value.split()) if "\n" in value else value
+    return f"'{flat}'" if len(flat) <= 80 else f"'{flat[:77]}...'"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant, whatever its case."""
+    by_fold = {candidate.casefold(): candidate for candidate in known}
+    found = difflib.get_close_matches(word.casefold(), list(by_fold), n=1, cutoff=0.6)
+    return by_fold[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """A hint: the nearest known word, else all of them."""
+    meant = nearest(word, known)
+    return f"did you mean '{meant}'?" if meant else f"write one of: {', '.join(known)}"
+
+
+# The base of every model of the project file: frozen, no unknown keys, every finding collected at once.
+
+
+class Part(BaseModel):
+    """A mapping of the project file. Build one in Python with the same keys (`from` is called `source` there)."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,  # an input may be a secret
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
+    later: ClassVar[Mapping[str, str]] = {}
+    """Keys of coming versions, each with what to do until then."""
+    moved: ClassVar[Mapping[str, str]] = {}
+    """Keys that belong elsewhere, each with where."""
+    python_only: ClassVar[frozenset[str]] = frozenset()
+    """Fields that a file cannot give: it writes them in a shorter way, or the loader sets them."""
+    shape: ClassVar[str] = "a mapping"
+    """What may be written here, for the error about something else."""
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        """The mapping that a shorter way of writing stands for."""
+        return data
+
+    @classmethod
+    def look(cls, data: Mapping[str, Any]) -> list[Finding]:
+        """Findings about keys and names as written, reported together with those about the values."""
+        return []
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _collect(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        if isinstance(data, cls):
+            return data
+        from_file = info.context is not None
+        findings: list[Finding] = []
+        if from_file and isinstance(data, Mapping):
+            findings = [cls._unknown(key) for key in data if key in cls.python_only]
+            data = {key: value for key, value in data.items() if key not in cls.python_only}
+        data = cls.normalise(data, info)
+        if not isinstance(data, Mapping):
+            message = "there is nothing here" if data is None else f"{shown(data)} is not what belongs here"
+            raise wrong(message, f"write {cls.shape}", at_key=data is None)
+        accepted = cls._accepted(from_file=from_file)
+        findings += [cls._unknown(str(key)) for key in data if key not in accepted]
+        findings += cls.look(data)
+        made: Self | None = None
+        try:
+            # A key without a value is as if it were not there: people comment out what is below it.
+            made = handler({key: value for key, value in data.items() if key in accepted and value is not None})
+        except ValidationError as error:
+            findings += cls.findings(error)
+        if findings or made is None:
+            raise Wrong(findings)
+        return made
+
+    @classmethod
+    def _accepted(cls, *, from_file: bool) -> set[str]:
+        """The keys that may be given: a field with an alias goes by its name in Python only."""
+        accepted = {field.alias or name for name, field in cls.model_fields.items()}
+        return accepted if from_file else accepted | set(cls.model_fields)
+
+    @classmethod
+    def _written(cls) -> list[str]:
+        return [field.alias or name for name, field in cls.model_fields.items() if name not in cls.python_only]
+
+    @classmethod
+    def _unknown(cls, key: str) -> Finding:
+        if key in cls.later:
+            return Finding((key,), f"'{key}' is not in this version of Penstock yet", cls.later[key], at_key=True)
+        if key in cls.moved:
+            return Finding((key,), f"'{key}' does not belong here", cls.moved[key], at_key=True)
+        return Finding((key,), f"unknown key '{key}'", did_you_mean(key, cls._written()), at_key=True)
+
+    @classmethod
+    def findings(cls, error: ValidationError) -> list[Finding]:
+        """What an error of this model says, one by one."""
+        findings: list[Finding] = []
+        for detail in error.errors(include_url=False):
+            path: KeyPath = detail["loc"]
+            raised = detail.get("ctx", {}).get("error")
+            if isinstance(raised, Wrong):
+                findings += [finding.below(path) for finding in raised.findings]
+            else:
+                findings.append(
+                    _plain(path, detail["type"], detail["input"], detail.get("ctx", {}), detail["msg"], cls)
+                )
+        return findings
+
+
+def _plain(path: KeyPath, kind: str, value: Any, context: Mapping[str, Any], message: str, part: type[Part]) -> Finding:
+    """pydantic's own errors, in the words of this product."""
+    name = str(path[-1]) if path else ""
+    match kind:
+        case "missing":
+            return Finding(path[:-1], f"'{name}' is missing", _example(name, part), at_key=True)
+        case "string_type" if isinstance(value, int | float):
+            return Finding(path, f"'{name}' needs text, not {shown(value)}", f"put it in quotes: '{shown(value)}'")
+        case "string_type":
+            return Finding(path, f"'{name}' needs text, not {shown(value)}", _example(name, part))
+        case "int_type" | "int_parsing" | "int_from_float":
+            return Finding(path, f"{shown(value)} is not a whole number", f"write a number, for example {name}: 1000")
+        case "greater_than_equal":
+            return Finding(path, f"{shown(value)} is too small", f"write {context['ge']} or more")
+        case "string_too_short":
+            return Finding(path, f"'{name}' is empty", _example(name, part))
+        case "dict_type":
+            return Finding(path, f"'{name}' needs a mapping, not {shown(value)}", _example(name, part))
+    return Finding(path, message, _example(name, part))
+
+
+def _example(name: str, part: type[Part]) -> str | None:
+    for field_name, field in part.model_fields.items():
+        if name in (field_name, field.alias) and field.examples:
+            return f"write {name}: {field.examples[0]}"
+    return None
+
+
+def caller() -> str:
+    """file:line of the code that builds a part in Python: the first frame outside pydantic and this package."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("pydantic", "penstock"):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def one_of(value: Any, name: str, choices: tuple[str, ...], *, upper: bool = False) -> str:
+    """A word out of a few. Case decides nothing where `upper` says so."""
+    word = value.upper() if upper and isinstance(value, str) else value
+    if isinstance(word, str) and word in choices:
+        return str(word)
+    raise wrong(f"{shown(value)} is not a {name}", did_you_mean(str(shown(value)).strip("'"), choices))
+
+
+def text_values(value: Any, name: str) -> dict[str, str]:
+    """A mapping whose values are text; numbers and true or false are taken as they are written."""
+    if not isinstance(value, Mapping):
+        raise wrong(f"'{name}' needs a mapping, not {shown(value)}", f"write {name}: {{key: value}}")
+    findings, made = [], {}
+    for key, item in value.items():
+        if isinstance(item, bool):
+            made[str(key)] = "true" if item else "false"
+        elif isinstance(item, str | int | float):
+            made[str(key)] = item if isinstance(item, str) else str(item)
+        else:
+            findings.append(
+                Finding((str(key),), f"'{key}' needs a value, not {shown(item)}", "write one word or number")
+            )
+    if findings:
+        raise Wrong(findings)
+    return made

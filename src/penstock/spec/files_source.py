@@ -1,0 +1,147 @@
+"""A folder of files as the source of a table: each file is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+
+from penstock.spec.base_model import Finding, Part, Wrong, did_you_mean, one_of, shown, text_values, wrong
+from penstock.spec.lake import lake_uri
+from penstock.spec.schema import Scalar, Struct, column_key
+
+FORMATS = ("json", "csv", "parquet")
+_ENDINGS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
+_PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "json": ("multiLine",),
+    "csv": (
+        "header",
+        "sep",
+        "quote",
+        "escape",
+        "nullValue",
+        "emptyValue",
+        "ignoreLeadingWhiteSpace",
+        "ignoreTrailingWhiteSpace",
+    ),
+    "parquet": (),
+}
+"""What may be said about the files of each format."""
+RESERVED = ("_source", "_rescued")
+"""Columns of the table that no field of a file can be."""
+
+
+def _folder(value: Any) -> Any:
+    try:
+        place = lake_uri(value)
+    except Wrong as error:
+        findings = [replace(one, message=one.message.replace("the lake", "'files'")) for one in error.findings]
+        raise Wrong(findings) from None
+    if isinstance(place, str) and any(sign in place for sign in "*?"):
+        raise wrong(f"{shown(place)} is not a folder", 'write the folder, and pattern: "*.json" for the names in it')
+    return place
+
+
+def _format(value: Any) -> str:
+    return one_of(value, "format", FORMATS)
+
+
+def _new_fields(value: Any) -> str:
+    return one_of(value, "way with new fields", ("add", "rescue", "ignore", "fail"))
+
+
+def _starting(value: Any) -> str:
+    return one_of(value, "start of a folder", ("earliest", "latest"))
+
+
+def _options(value: Any) -> dict[str, str]:
+    return text_values(value, "options")
+
+
+class FilesFrom(Part):
+    """Files below a folder, listed as they appear. A name that begins with _ or . is not data."""
+
+    files: Annotated[str, BeforeValidator(_folder)] = Field(min_length=1, examples=["landing/orders"])
+    format: Annotated[Literal["json", "csv", "parquet"], BeforeValidator(_format)] = Field(examples=["json"])
+    pattern: str | None = Field(default=None, min_length=1, examples=['"*.json"'])
+    schema_: str | None = Field(default=None, alias="schema", min_length=1, examples=["schemas/orders.ddl"])
+    new_fields: Annotated[Literal["add", "rescue", "ignore", "fail"], BeforeValidator(_new_fields)] | None = None
+    starting: Annotated[Literal["earliest", "latest"], BeforeValidator(_starting)] = "earliest"
+    max_files: int = Field(default=1000, ge=1)
+    options: Annotated[dict[str, str], BeforeValidator(_options)] = Field(default={})
+
+    shape: ClassVar[str] = "from: {files: landing/orders, format: json}"
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        """The format may stand in the pattern alone."""
+        if isinstance(data, dict) and data.get("format") is None and isinstance(data.get("pattern"), str):
+            found = _format_of(data["pattern"])
+            return {**data, "format": found} if found else data
+        return data
+
+    @property
+    def input_name(self) -> str:
+        return "input"
+
+    @property
+    def header(self) -> bool:
+        """The first line of each file names its fields."""
+        return self.format == "csv" and self.options.get("header", "false").lower() == "true"
+
+    @property
+    def on_new_fields(self) -> Literal["add", "rescue", "ignore", "fail"]:
+        """As with `decode`, fields that a given schema does not name are left out unless somebody asks for them. A
+        schema that was inferred follows its files."""
+        if self.new_fields is not None:
+            return self.new_fields
+        named = self.format != "csv" or self.header
+        return "add" if self.schema_ is None and named else "ignore"
+
+    @model_validator(mode="after")
+    def _fits(self) -> FilesFrom:
+        findings = list(_option_findings(self.format, self.options))
+        if self.new_fields not in (None, "ignore") and self.format == "csv" and not self.header:
+            hint = 'write options: {header: "true"}, or remove it: a line with more fields is rejected'
+            findings.append(Finding(("new_fields",), "the fields of these files have no names", hint, at_key=True))
+        if findings:
+            raise Wrong(findings)
+        return self
+
+
+def schema_findings(source: FilesFrom, schema: Struct) -> Iterator[Finding]:
+    """What is wrong with a schema that was given for such files."""
+    for column in schema.fields:
+        if column_key(column.name) in RESERVED or column.name.startswith("__"):
+            yield Finding((), f"the column '{column.name}' is Penstock's own", "give it another name")
+        elif source.format == "csv" and not isinstance(column.type, Scalar):
+            yield Finding((), f"'{column.name}': a field of a CSV file cannot be {column.type}", "write STRING")
+        elif source.format == "parquet" and column.required:
+            hint = f"write expect: [{{name: has_{column.name}, check: {column.name} IS NOT NULL}}]"
+            yield Finding((), f"'{column.name}': NOT NULL is not checked in Parquet files", hint)
+
+
+def _format_of(pattern: str) -> str | None:
+    name = pattern.lower()
+    for packed in _PACKED:
+        name = name.removesuffix(packed)
+    return _ENDINGS.get(PurePosixPath(name).suffix)
+
+
+def _option_findings(kind: str, options: dict[str, str]) -> Iterator[Finding]:
+    known = OPTIONS[kind]
+    for name, value in options.items():
+        if name == "multiLine" and kind == "csv":
+            message = "'multiLine' is not needed: a quoted cell of a CSV file may go over several lines"
+            yield Finding(("options", name), message, "remove it", at_key=True)
+        elif name not in known:
+            hint = did_you_mean(name, known) if known else "remove it"
+            yield Finding(("options", name), f"'{name}' is no option of {kind} files", hint, at_key=True)
+        elif name in ("header", "multiLine") and value.lower() not in ("true", "false"):
+            yield Finding(("options", name), f"{shown(value)} is neither true nor false", f"write {name}: true")
+        elif name in ("sep", "quote", "escape") and len(value) != 1 and not (name == "sep" and value):
+            yield Finding(("options", name), f"{shown(value)} is not one character", f"write {name}: one character")

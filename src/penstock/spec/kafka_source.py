@@ -1,0 +1,207 @@
+"""`from: {kafka: …}`: which topics a table lands, and where it starts."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+
+from penstock.spec.base_model import Finding, Part, Referenced, Wrong, did_you_mean, shown, wrong
+from penstock.spec.kafka_cluster import client_options
+from penstock.spec.quantity import instant
+
+# Which topics a table lands: one, several, or all that match a pattern.
+
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_RULE = "a topic has 1 to 249 letters, digits, dots, underscores or dashes"
+_PYTHON_ONLY = re.compile(r"\(\?(P[<=>]|\(|#|[aLu])")
+_QUANTIFIER = re.compile(r"\{\d+(,\d*)?\}")
+_NO_QUANTIFIER = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+
+
+def _pattern(value: Any) -> Any:
+    """A regular expression that Java (Spark, while reading) and Python (`status`, `verify`) read alike."""
+    hint = 'write a regular expression that the whole topic name matches: {pattern: "events-.*"}'
+    if not isinstance(value, str):
+        return value
+    if not value:
+        raise wrong("the pattern is empty", hint)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # a nested set: Java gives it another meaning
+            re.compile(value)
+    except re.error as error:
+        detail = "" if isinstance(value, Referenced) else f": {error.msg} at {error.pos}"
+        raise wrong(f"{shown(value)} is not a regular expression{detail}", hint) from None
+    except FutureWarning:
+        raise wrong(
+            f"{shown(value)}: Java reads '[[' and '&&' within a set otherwise", "escape them: \\[ \\&"
+        ) from None
+    if found := _PYTHON_ONLY.search(value):
+        raise wrong(f"{shown(value)}: Java does not know '{found[0]}'", "write the group as (...) or (?:...)")
+    bare = _NO_QUANTIFIER.sub("", value)
+    if "{" in _QUANTIFIER.sub("", bare):
+        raise wrong(f"{shown(value)}: '{{' must begin a count such as {{2}} or {{2,5}}", "escape a plain one: \\{")
+    return value
+
+
+class Topics(Part):
+    """`orders`, `[orders, refunds]` or `{pattern: "events-.*"}`: exactly one of `names` and `pattern` is set."""
+
+    names: tuple[str, ...] = ()
+    pattern: Annotated[str, BeforeValidator(_pattern)] | None = Field(default=None, examples=['"events-.*"'])
+
+    python_only: ClassVar[frozenset[str]] = frozenset({"names"})
+    shape: ClassVar[str] = 'a topic, a list of topics, or {pattern: "events-.*"}'
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        if isinstance(data, str):
+            return {"names": topic_names([data], single=True)}
+        if isinstance(data, list | tuple):
+            return {"names": topic_names(list(data), single=False)}
+        return data
+
+    @model_validator(mode="after")
+    def _names_or_pattern(self) -> Topics:
+        if bool(self.names) == (self.pattern is not None):
+            raise wrong("which topics?", f"write {self.shape}")
+        return self
+
+    def covers(self, topic: str) -> bool:
+        return topic in self.names if self.pattern is None else re.fullmatch(self.pattern, topic) is not None
+
+    def __str__(self) -> str:
+        return f"/{self.pattern}/" if self.pattern is not None else ", ".join(self.names)
+
+
+def topic_names(names: list[Any], *, single: bool) -> tuple[str, ...]:
+    findings: list[Finding] = []
+    if not names:
+        raise wrong("the list of topics is empty", "name at least one topic")
+    seen: set[str] = set()
+    for index, name in enumerate(names):
+        path = () if single else (index,)
+        if not isinstance(name, str):
+            hint = f"put it in quotes: '{shown(name)}'" if isinstance(name, int) else "write its name"
+            findings.append(Finding(path, f"{shown(name)} is not the name of a topic", hint))
+        elif not _TOPIC.fullmatch(name) or name in (".", ".."):
+            wanted = any(sign in name for sign in "*+?[]()^$|\\")
+            hint = f'for a pattern write {{pattern: "{name}"}}' if wanted else _RULE
+            findings.append(Finding(path, f"{shown(name)} is not the name of a topic", hint))
+        elif name in seen:
+            findings.append(Finding(path, f"the topic {shown(name)} is given twice", "keep one of them"))
+        else:
+            seen.add(name)
+    if findings:
+        raise Wrong(findings)
+    return tuple(str(name) for name in names)
+
+
+# Kafka topics as the source of a table.
+
+
+_KEYWORDS = ("earliest", "latest")
+
+
+def _most(value: Any) -> Any:
+    if isinstance(value, str) and value != "unlimited" and not value.strip().isdecimal():
+        raise wrong(f"{shown(value)} is not a number of records", "write max_per_trigger: 200000, or unlimited")
+    if isinstance(value, str) and value != "unlimited":
+        return int(value)
+    if isinstance(value, bool | float) or (isinstance(value, int) and value < 1):
+        raise wrong(f"{shown(value)} is not a number of records", "write 1 or more, or unlimited")
+    return value
+
+
+MaxPerTrigger = Annotated[int | Literal["unlimited"], BeforeValidator(_most)]
+
+
+def _offsets(value: Any) -> dict[str, dict[int, int]]:
+    hint = "write starting: {offsets: {topic: {0: 1200, 1: 900}}} (-2 is the earliest, -1 the latest)"
+    if not isinstance(value, dict) or not value:
+        raise wrong(f"{shown(value)} does not give offsets per topic", hint)
+    findings: list[Finding] = []
+    made: dict[str, dict[int, int]] = {}
+    for topic, partitions in value.items():
+        if not isinstance(partitions, dict) or not partitions:
+            findings.append(Finding((topic,), f"{shown(partitions)} does not give offsets per partition", hint))
+            continue
+        for partition, offset in partitions.items():
+            at = (topic, partition)
+            if not str(partition).isdecimal():
+                findings.append(Finding(at, f"{shown(partition)} is not the number of a partition", hint, at_key=True))
+            elif _whole(offset) is None or int(offset) < -2:
+                findings.append(Finding(at, f"{shown(offset)} is not an offset", "write 0 or more, -2 or -1"))
+            else:
+                made.setdefault(str(topic), {})[int(partition)] = int(offset)
+    if findings:
+        raise Wrong(findings)
+    return made
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, bool | float):
+        return None
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
+
+
+class Starting(Part):
+    """Where a topic without a position begins: exactly one of the three is set."""
+
+    at: Literal["earliest", "latest"] | None = None
+    offsets: Annotated[dict[str, dict[int, int]], BeforeValidator(_offsets)] | None = None
+    timestamp: Annotated[datetime, BeforeValidator(instant)] | None = None
+
+    python_only: ClassVar[frozenset[str]] = frozenset({"at"})
+    shape: ClassVar[str] = "earliest, latest, {offsets: {topic: {0: 1200}}} or {timestamp: 2026-01-01T00:00:00Z}"
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        if isinstance(data, str):
+            if data not in _KEYWORDS:
+                raise wrong(f"{shown(data)} is not where a topic can start", f"write {cls.shape}")
+            return {"at": str(data)}
+        return data
+
+    @model_validator(mode="after")
+    def _one(self) -> Starting:
+        if sum(part is not None for part in (self.at, self.offsets, self.timestamp)) != 1:
+            raise wrong("'starting' needs exactly one place to start", f"write {self.shape}", at_key=True)
+        return self
+
+
+class KafkaFrom(Part):
+    """Topics of one cluster. Without `cluster` it is the one under the top-level `kafka:`."""
+
+    kafka: Topics = Field(examples=["orders"])
+    cluster: str | None = Field(default=None, examples=["eu"])
+    starting: Starting = Starting(at="earliest")
+    max_per_trigger: MaxPerTrigger | None = None
+    min_partitions: int | None = Field(default=None, ge=1)
+    options: Annotated[dict[str, str], BeforeValidator(client_options)] = Field(default={})
+
+    shape: ClassVar[str] = "from: {kafka: topic}"
+
+    @property
+    def input_name(self) -> str:
+        return "input"
+
+    @model_validator(mode="after")
+    def _offsets_of_these_topics(self) -> KafkaFrom:
+        findings = []
+        for topic in self.starting.offsets or {}:
+            if not self.kafka.covers(topic):
+                hint = did_you_mean(topic, self.kafka.names) if self.kafka.names else "the pattern does not match it"
+                message = f"offsets are given for the topic '{topic}', which this table does not read"
+                findings.append(Finding(("starting", "offsets", topic), message, hint, at_key=True))
+        if findings:
+            raise Wrong(findings)
+        return self

@@ -1,0 +1,182 @@
+"""Rows of a Delta table read with `deltalake`, without a JVM: also where columns were widened or hold years beyond
+Python's."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import Terminal
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+# Tables whose columns were widened, which `deltalake` does not read yet.
+#
+# What `verify` asks for are columns that never change their type. So it is given a table of these alone: a log of its
+# own, in a folder that is gone at once, whose files are those of the real table.
+
+
+_FEATURE = "typeWidening"
+_DELETIONS = "deletionVectors"
+_CHANGED = "delta.typeChanges"
+_FIRST = "00000000000000000000.json"
+
+
+def is_widened(table: DeltaTable) -> bool:
+    return _FEATURE in (table.protocol().reader_features or ())
+
+
+def without_widened(table: DeltaTable, uri: str) -> DeltaTable:
+    """The same version of the table, without partition columns and those of another type than before."""
+    if "://" in uri or _DELETIONS in (table.protocol().reader_features or ()):
+        raise Terminal(
+            "a column was widened, and such a table cannot be verified on an object store, or with deletion vectors",
+            hint="Spark reads it: `spark.read.format('delta')`",
+        )
+    return table_of_files(table, table.file_uris())
+
+
+def table_of_files(table: DeltaTable, files: Iterable[str]) -> DeltaTable:
+    """A table of these files alone, which lie on this machine."""
+    from deltalake import DeltaTable as Opened
+
+    partitions = table.metadata().partition_columns
+    schema = json.loads(table.schema().to_json())
+    schema["fields"] = [one for one in schema["fields"] if one["name"] not in partitions and _CHANGED not in str(one)]
+    with tempfile.TemporaryDirectory(prefix="penstock-verify-") as folder:
+        log = Path(folder) / "_delta_log"
+        log.mkdir()
+        actions = [*_head(schema), *(_add(Path(file)) for file in files)]
+        (log / _FIRST).write_text("\n".join(map(json.dumps, actions)))
+        return Opened(folder)
+
+
+def _head(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {
+            "metaData": {
+                "id": "0",
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps(schema),
+                "partitionColumns": [],
+                "configuration": {},
+            }
+        },
+    ]
+
+
+def _add(file: Path) -> dict[str, Any]:
+    size = file.stat().st_size
+    place = {"path": file.as_uri(), "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
+    return {"add": place}
+
+
+def open_table(uri: str, version: int | None = None) -> DeltaTable:
+    from deltalake import DeltaTable
+
+    from penstock.storage.stores import storage_options
+
+    table = DeltaTable(uri, version=version, storage_options=storage_options(uri) or None)
+    return without_widened(table, uri) if is_widened(table) else table
+
+
+def count_at(uri: str, version: int | None, where: str = "TRUE") -> int:
+    """Terminal if they cannot be read."""
+    return sum(int(one) for (one,) in query(uri, version, f"SELECT count(*) FROM rows WHERE {where}"))
+
+
+def query(uri: str, version: int | None, sql: str) -> list[tuple[Any, ...]]:
+    """Over the rows of a table, which the SQL calls `rows`. Terminal if they cannot be read."""
+    from deltalake import QueryBuilder
+
+    try:
+        batches = QueryBuilder().register("rows", open_table(uri, version)).execute(sql)
+        return [
+            row
+            for batch in batches
+            for row in zip(*(batch.column(i).to_pylist() for i in range(batch.num_columns)), strict=True)
+        ]
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the query engine raises plain Exception; a panic in it is not even that
+        raise Terminal(f"the rows of {uri} cannot be read: {_plain(error)}") from None
+
+
+def _plain(error: BaseException) -> str:
+    """deltalake draws its errors as coloured trees over several lines."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__
+    return " ".join(text.replace("↳", " ").split())[:400]
+
+
+# Times in what `deltalake` answers. A table can hold years that Python's own types cannot: these become a FarTime.
+
+
+_DAY = 86_400_000_000
+_CYCLE = 146_097
+"""Days of 400 years, after which the calendar is the same again."""
+_DAYS_BEFORE_1970 = 719_162
+
+
+@dataclass(frozen=True, order=True)
+class FarTime:
+    """A time outside the years 1 to 9999."""
+
+    micros: int
+    """Since 1970, in UTC."""
+    zoned: bool = True
+    of_day: bool = False
+    """A DATE."""
+
+    @property
+    def text(self) -> str:
+        """ISO 8601, the year with its sign."""
+        days, rest = divmod(self.micros, _DAY)
+        cycles, day = divmod(days + _DAYS_BEFORE_1970, _CYCLE)
+        near = datetime.combine(date.fromordinal(day + 1), datetime.min.time()) + timedelta(microseconds=rest)
+        year = near.year + 400 * cycles
+        shown = near.isoformat(timespec="microseconds")[4:]
+        sign = "-" if year < 0 else "+" if year > 9999 else ""
+        return f"{sign}{abs(year):04d}{shown[:6] if self.of_day else shown + 'Z' * self.zoned}"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Time = datetime | FarTime
+
+
+def micros_of(at: Time) -> int:
+    if isinstance(at, FarTime):
+        return at.micros
+    return (at.replace(tzinfo=at.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def values_of(column: Any) -> list[Any]:
+    """The values of a column of an answer; its own to_pylist() raises at a year that Python does not know."""
+    from arro3.core import DataType
+
+    kind = column.type
+    if DataType.is_date32(kind):
+        days = column.cast(DataType.int32()).to_pylist()
+        return [None if day is None else _time(day * _DAY, None, of_day=True) for day in days]
+    if DataType.is_timestamp(kind):
+        numbers = column.cast(DataType.timestamp("us", tz=kind.tz)).cast(DataType.int64()).to_pylist()
+        return [None if number is None else _time(number, kind.tz) for number in numbers]
+    return list(column.to_pylist())
+
+
+def _time(micros: int, zone: str | None, *, of_day: bool = False) -> Any:
+    try:
+        made = datetime(1970, 1, 1, tzinfo=UTC if zone else None) + timedelta(microseconds=micros)
+    except OverflowError:
+        return FarTime(micros, zoned=bool(zone), of_day=of_day)
+    return made.date() if of_day else made

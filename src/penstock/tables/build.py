@@ -1,0 +1,178 @@
+"""The function of a table, from its plan: what its rows look like, and what is needed to run it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructField, StructType
+
+from penstock.errors import UsageError
+from penstock.ledger.delta_log import DeltaLog
+from penstock.ledger.entry import Pins
+from penstock.ledger.times import refuse_local_partitions
+from penstock.plan.model import ChangeSink, SinkPlan
+from penstock.plan.quarantine import quarantine_of
+from penstock.sinks.base import message, shape
+from penstock.sinks.registry import open_target
+from penstock.sources.columns import SOURCE
+from penstock.sources.files.source import FilesReader
+from penstock.tables import landing
+from penstock.tables.aggregate import Final, Recomputed, computed
+from penstock.tables.files import FileQuarantine, FilesFunction, files_schema
+from penstock.tables.forgetting import Forgetting
+from penstock.tables.isolation import Isolating
+from penstock.tables.landing import Landing
+from penstock.tables.merge.merge import table_schema
+from penstock.tables.merge.tombstones import TombstoneTable, tombstone_table
+from penstock.tables.new_fields import Growing, GrownSchema, grows, stages_for
+from penstock.tables.pipeline import StagedTable
+from penstock.tables.quarantine import Quarantine
+from penstock.tables.sink import COORDINATES, SENT_ROWS_SCHEMA, Following, Sending, SetAside
+from penstock.tables.sink import SENT_CHANGES_SCHEMA as CHANGES_LEDGER
+from penstock.tables.staged import Staged
+from penstock.tables.stream import Streamed
+from penstock.tables.subject_columns import refuse_unknown_places
+from penstock.tables.suppression import Suppression
+from penstock.tables.transform import Lookups
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.ledger.entry import Entry
+    from penstock.ledger.source import Source
+    from penstock.ledger.writer import Function
+    from penstock.plan.model import TablePlan
+    from penstock.sinks.base import Message, Shape
+    from penstock.storage.stores import Store
+
+_BY_FILE = "struct<file:string,row:bigint>"
+
+
+@dataclass(frozen=True)
+class TableFunction:
+    schema: StructType
+    stages: StagedTable | None = None
+    source_type: str = ""
+    """The type of the rows' coordinates."""
+    message: Message | None = None
+    """Of a sink: what a row becomes."""
+    shape: Shape | None = None
+    """Of a sink that follows changes: what of a row is sent."""
+    files: FilesReader | None = None
+
+    def looking(self, table: TablePlan, store: Store) -> Function:
+        """For rows that are only looked at: it has no quarantine, and completes nothing."""
+        if self.files is not None or table.stream is not None or table.sink is not None:
+            raise UsageError(
+                f"what {table.name} would become cannot be shown without making it", hint="leave --dry-run out"
+            )
+        return self._function(table, store, None, Suppression(table, store))
+
+    def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
+        """Under the table's commit lock: the quarantine and the table of tombstones are made if they are not there.
+        Tombstones that are there count also if the definition no longer deletes."""
+        suppression = Suppression(table, store)
+        if table.stream is not None:
+            return _forgetting(Streamed(table.stream, suppression), suppression)
+        if isinstance(table.sink, SinkPlan):
+            assert self.message is not None
+            return _forgetting(Sending(table.name, table.sink, self.message), suppression)
+        if isinstance(table.sink, ChangeSink):
+            assert self.shape is not None
+            beside_it = quarantine_of(table.name, table.uri)
+            refused = Quarantine(spark, store, beside_it, COORDINATES, suppression, idempotent=idempotent)
+            refused.create(entry)
+            target = open_target(spark, table, store, self.shape)
+            target.ready(entry)
+            return _forgetting(Following(table.sink, self.shape, target, SetAside(refused, self.shape)), suppression)
+        quarantine: Quarantine | None = None
+        tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
+        if table.write.merge is not None and table.write.merge.deletes and tombstones is None:
+            tombstones = TombstoneTable(spark, store, table, idempotent=idempotent)
+        if tombstones is not None:
+            tombstones.create(entry, self.schema)
+        if self.files is not None:
+            place = quarantine_of(table.name, table.uri)
+            beside = FileQuarantine(spark, store, place, self.source_type, suppression, idempotent=idempotent)
+            beside.create(entry)
+            return FilesFunction(spark, table, store, self.files, beside, suppression, tombstones)
+        if table.may_reject:
+            place = quarantine_of(table.name, table.uri)
+            quarantine = Quarantine(spark, store, place, self.source_type, suppression, idempotent=idempotent)
+            quarantine.create(entry)
+        if grows(table):
+
+            def grown(stages: StagedTable) -> Function:
+                return replace(self, stages=stages)._function(table, store, quarantine, suppression, tombstones)
+
+            return Growing(spark, table, store, suppression, grown)
+        return self._function(table, store, quarantine, suppression, tombstones)
+
+    def _function(
+        self,
+        table: TablePlan,
+        store: Store,
+        quarantine: Quarantine | None,
+        suppression: Suppression,
+        tombstones: TombstoneTable | None = None,
+    ) -> Function:
+        if table.aggregate is not None and table.aggregate.emit != "final":
+            return Recomputed(table, store, suppression)
+        if table.aggregate is not None:
+            return _forgetting(Final(table, quarantine, suppression), suppression)
+        if self.stages is None:
+            return _forgetting(Landing(table, suppression), suppression)
+        staged = Staged(table, self.stages, Lookups(table, store), quarantine, suppression, tombstones)
+        inner = Forgetting(staged, suppression) if suppression.possible else staged
+        if not table.may_reject or (table.stages is not None and table.stages.audit is not None):
+            return inner
+        return Isolating(inner, staged, table, DeltaLog(store, table.uri, table.name))
+
+
+def _forgetting(inner: Function, suppression: Suppression) -> Function:
+    return Forgetting(inner, suppression) if suppression.possible else inner
+
+
+def table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
+    """Looks at the source's columns; reads no row."""
+    made = _table_function(spark, table, store, source)
+    refuse_unknown_places(table, made.schema)
+    refuse_local_partitions(spark, made.schema, table.write.partition_by, table.name)
+    return made
+
+
+def _table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
+    if table.stream is not None:
+        return TableFunction(_plain(source.stream(spark).schema))
+    if isinstance(table.sink, SinkPlan):
+        return TableFunction(SENT_ROWS_SCHEMA, message=message(_empty(spark, source), table))
+    if isinstance(table.sink, ChangeSink):
+        return TableFunction(CHANGES_LEDGER, shape=shape(_empty(spark, source).schema, table.sink, table.name))
+    if isinstance(source, FilesReader):
+        schema, kind = files_schema(table, store, source)
+        return TableFunction(schema, source_type=kind, files=source)
+    if table.aggregate is not None:
+        rows = _empty(spark, source)
+        kind = rows.schema[SOURCE].dataType.simpleString() if SOURCE in rows.columns else _BY_FILE
+        return TableFunction(computed(rows, table.aggregate).schema, source_type=kind)
+    if not table.staged:
+        return TableFunction(landing.landed_schema(table) if table.columns else _empty(spark, source).schema)
+    session = spark.newSession()  # its views are of nobody's business
+    stages = stages_for(table, GrownSchema(table, store).require(), "judge") if grows(table) else StagedTable(table)
+    lookups = Lookups(table, store)
+    pins = Pins(0, "", lookups.newest())
+    empty, beside = _empty(session, source), lookups.read(session, pins)
+    stages.refuse_chance(empty, beside)
+    made = stages.make(empty, pins, beside)
+    source_type = made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
+    return TableFunction(table_schema(table, made.rows), stages, source_type)
+
+
+def _plain(schema: StructType) -> StructType:
+    """Without the notes of watermarks on its columns."""
+    return StructType([StructField(one.name, one.dataType, one.nullable) for one in schema.fields])
+
+
+def _empty(spark: SparkSession, source: Source) -> DataFrame:
+    return spark.createDataFrame([], source.stream(spark).schema)

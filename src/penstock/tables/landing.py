@@ -1,0 +1,84 @@
+"""Bronze: the record as it came, with its coordinates. Nothing is dropped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from pyspark.sql.types import StructType
+
+from penstock.ledger.write_target import in_files
+from penstock.ledger.writer import Pinned
+from penstock.spark.sql_text import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.ledger.entry import Entry, Fates, Pins
+    from penstock.ledger.write_target import Into
+    from penstock.plan.model import TablePlan
+    from penstock.tables.suppression import Suppression
+
+# Bronze: the record as it came, with its coordinates. Nothing is dropped.
+#
+# A string column holds valid UTF-8 only: one bad byte in it breaks other readers of the whole file. Bytes that are
+# not UTF-8 go unchanged to `key_binary` and `value_binary`.
+
+
+_TYPES = {
+    "key": "STRING",
+    "key_binary": "BINARY",
+    "value": "STRING",
+    "value_binary": "BINARY",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "kafka_timestamp": "TIMESTAMP",
+    "ingestion_timestamp": "TIMESTAMP",
+}
+_AS_TEXT = {
+    "key": "try_validate_utf8(CAST(key AS STRING))",
+    "key_binary": "IF(is_valid_utf8(CAST(key AS STRING)), NULL, key)",
+    "value": "try_validate_utf8(CAST(value AS STRING))",
+    "value_binary": "IF(is_valid_utf8(CAST(value AS STRING)), NULL, value)",
+}
+_AS_IS = {"key": "key", "value": "value", "kafka_timestamp": "timestamp"}
+
+
+def landed_schema(table: TablePlan) -> StructType:
+    binary = {"key": "BINARY", "value": "BINARY"} if table.payload == "binary" else {}
+    types = _TYPES | binary
+    ddl = ", ".join(f"{quote(name)} {types[column]}" for column, name in table.columns.items())
+    return cast(StructType, StructType.fromDDL(ddl))
+
+
+def landed_rows(batch: DataFrame, table: TablePlan, pins: Pins) -> DataFrame:
+    """The batch's records as rows of the table. Every row of a batch has the batch's own, pinned time.
+
+    Spark writes a plain literal into the code that it generates: with the time as one, every batch would compile its
+    code anew and run it cold. An array literal is handed to the code as data.
+    """
+    expressions = {**_AS_IS, **(_AS_TEXT if table.payload == "string" else {})}
+    expressions["ingestion_timestamp"] = f"get(array(timestamp_millis({pins.time_ms}L)), partition & 0)"
+    return batch.selectExpr(*(f"{expressions.get(c, c)} AS {quote(name)}" for c, name in table.columns.items()))
+
+
+# A table that lands its source: the record as it came.
+
+
+class Landing:
+    def __init__(self, table: TablePlan, suppression: Suppression) -> None:
+        self._table, self._suppression = table, suppression
+
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+        return Pinned()
+
+    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+        rows = landed_rows(batch, self._table, entry.pins) if self._table.columns else batch
+        into.append(in_files(self._suppression.own(rows), files), entry)
+
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+        return {}
+
+    def done(self) -> None:
+        pass

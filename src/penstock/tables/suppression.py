@@ -1,0 +1,132 @@
+"""The suppression list as one table sees it: which of the rows that it reads, and of those that it makes, are of
+somebody who shall be forgotten.
+
+As long as nobody is whom its rows could be of, nothing is added to a plan: all that a batch costs is a look into a
+folder; and not even that where no table says who its rows are of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from penstock.ledger.writer import Observed
+from penstock.plan.quarantine import in_quarantine, lands, read_by
+from penstock.plan.subjects import Holds
+from penstock.sources.columns import CHANGE
+from penstock.tables.subject_columns import Wanted, is_redacted, redacted, rows_of
+from penstock.tables.suppression_list import SuppressionList
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from penstock.plan.model import TablePlan
+    from penstock.plan.subjects import Subjects
+    from penstock.storage.stores import Store
+
+_MARK, _COUNT = "__forgotten", "forgotten"
+
+
+class Suppression:
+    def __init__(self, table: TablePlan, store: Store) -> None:
+        self._table = table
+        self._subjects = _subjects(table)
+        self._list = SuppressionList(table.forget, store) if table.forget is not None and self._subjects else None
+        self._wanted: Wanted | None = None
+        self._looked = False
+        self._made: Observed | None = None
+        self._count = 0
+
+    @property
+    def possible(self) -> bool:
+        """Its rows could be of somebody; else nothing is ever looked at."""
+        return self._list is not None
+
+    def look(self) -> None:
+        """As the list is now. Under the table's commit lock: whoever writes an order and takes the lock then finds all
+        rows that were written without it."""
+        self._wanted, self._looked = self._now(), True
+
+    def let_go(self) -> None:
+        """A batch has ended: the next one looks again."""
+        self._looked, self._made, self._count = False, None, 0
+
+    @property
+    def grown(self) -> bool:
+        """Somebody was added since the last look."""
+        now = self._now()
+        return self._looked and (now.orders if now else ()) != (self._wanted.orders if self._wanted else ())
+
+    def of_read(self, rows: DataFrame) -> Column | None:
+        """True for those among the rows that the table reads that are left out; None: none is."""
+        return self.of(rows, read_by(self._table))
+
+    def of(self, rows: DataFrame, holds: Holds) -> Column | None:
+        """The same for rows that hold something else. A delete passes: copies shall lose the row as well."""
+        wanted = self._current()
+        found = rows_of(rows, holds.subjects, wanted, self._table.name, partly=True) if wanted is not None else None
+        if found is None:
+            return None
+        if holds.headers is not None and holds.headers in rows.columns:
+            found = found | is_redacted(holds.headers)
+        return found & (F.col(CHANGE) != "delete") if CHANGE in rows.columns else found
+
+    def without(self, rows: DataFrame, holds: Holds) -> DataFrame:
+        found = self.of(rows, holds)
+        return rows if found is None else rows.where(~found)
+
+    def source(self, rows: DataFrame) -> DataFrame:
+        """The rows of the table's source, read anew."""
+        return self.without(rows, read_by(self._table))
+
+    def own(self, rows: DataFrame, *, count: bool = False) -> DataFrame:
+        """The rows that the table makes, without those that it shall not have; records that it lands are redacted."""
+        found = self.of(rows, Holds(self._table.subjects))
+        if found is None:
+            return rows
+        if lands(self._table):
+            return redacted(rows, self._table.columns, found)
+        marked = rows.withColumn(_MARK, found)
+        if count:
+            self._made = Observed()
+            marked = self._made.on(marked, F.count_if(F.col(_MARK)).alias(_COUNT))
+        return marked.where(~F.col(_MARK)).drop(_MARK)
+
+    def made(self) -> int | None:
+        """How many rows `own` has left out, after they were written; None if that is not known."""
+        told = self._made.result() if self._made is not None else {_COUNT: self._count}
+        return None if told is None else int(told[_COUNT])
+
+    def count(self, rows: DataFrame) -> None:
+        """In place of `own`, where the rows are in the table already: how many it would have left out."""
+        found = self.of(rows, Holds(self._table.subjects))
+        self._made, self._count = None, 0 if found is None else rows.where(found).count()
+
+    def of_rejected(self, rows: DataFrame) -> Column | None:
+        """True for those among the rows on their way to quarantine that do not go there."""
+        return self.of(rows, Holds(in_quarantine(self._table)))
+
+    def _current(self) -> Wanted | None:
+        if not self._looked:
+            self.look()
+        return self._wanted
+
+    def _now(self) -> Wanted | None:
+        orders = self._list.orders(self._subjects) if self._list is not None else ()
+        assert self._list is not None or not orders
+        return Wanted(self._list.key, orders) if self._list is not None and orders else None
+
+
+def _subjects(table: TablePlan) -> frozenset[str]:
+    return frozenset(subject for subjects in _all(table) for subject in subjects)
+
+
+def _all(table: TablePlan) -> Iterator[Subjects]:
+    yield table.subjects
+    yield read_by(table).subjects
+    for lookup in table.stages.lookups if table.stages is not None else ():
+        yield lookup.holds.subjects
+    for source in table.stream.inputs.values() if table.stream is not None else ():
+        yield source.holds.subjects

@@ -1,0 +1,83 @@
+"""A table that is being verified, and what is done for every kind of it: the ledger is walked along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.ledger.delta_log import DeltaLog
+from penstock.verify.data_files import count_problems, damaged
+from penstock.verify.ledger_walk import read_chain
+
+if TYPE_CHECKING:
+    from penstock.ledger.head import Tail
+    from penstock.plan.model import TablePlan
+    from penstock.storage.stores import Store
+    from penstock.verify.ledger_walk import Chain, RowsAt
+    from penstock.verify.report import Report
+
+Progress = Callable[[str, str, float], None]
+"""Table, what is being done, and which part of that is done."""
+
+
+@dataclass(frozen=True)
+class Look:
+    table: TablePlan
+    store: Store
+    tail: Tail
+    report: Report
+    progress: Progress
+    tables: Mapping[str, TablePlan] = field(default_factory=dict)
+    """Those that are known beside it, by their names."""
+
+    def step(self, what: str) -> Callable[[float], None]:
+        self.progress(self.table.name, what, 0.0)
+        return lambda part: self.progress(self.table.name, what, part)
+
+    @property
+    def began(self) -> tuple[str, ...]:
+        """Where the table began to read; () if that is no longer known. Known once the ledger was walked along."""
+        chain = self.report.chain
+        return self.tail.entry.began or (chain.began if chain is not None else ())
+
+    def walk(self, rows_at: RowsAt) -> Chain:
+        """`rows_at` is asked where people changed the table by hand."""
+        report, tail, table = self.report, self.tail, self.table
+        report.version, report.generation, report.batch = tail.version, tail.entry.generation, tail.entry.batch
+        report.definition = tail.entry.pins.definition
+        log = DeltaLog(self.store, table.uri, table.name)
+        chain = report.chain = read_chain(log, tail.version, rows_at, self.step("reading the ledger"))
+        _foreign(chain, report)
+        if tail.entry.unfinished:
+            report.doubts.append(
+                "a replay or rewind of it was begun and is not finished: `penstock run` finishes it; its rows are "
+                "still those from before"
+            )
+        report.problems += count_problems(self.store, table, chain.first_version, tail.version)
+        self.step("looking at its files")
+        report.problems += self.damaged_files(table.uri, tail.version)
+        return chain
+
+    def damaged_files(self, uri: str, version: int | None) -> list[str]:
+        """What the log names and is not there as it says. What cannot be read of the log itself shows elsewhere."""
+        try:
+            return [f"data file {one}" for one in damaged(self.store, uri, version)]
+        except Exception:
+            return []
+
+
+def _foreign(chain: Chain, report: Report) -> None:
+    if chain.earlier_rows:
+        report.doubts.append(
+            f"{chain.earlier_rows:,} rows were in the table before its ledger began: they were not looked into"
+        )
+    for one in chain.foreign:
+        what = f"version {one.version} ({one.operation})"
+        if one.undecided:
+            report.problems.append(f"{what} changed rows outside Penstock, and nobody has decided what follows")
+            report.hint = f"`penstock checkpoints reset {report.table} --help` says how to decide"
+        elif one.accepted_in is not None:
+            report.notes.append(f"{what} changed rows outside Penstock, accepted in version {one.accepted_in}")
+        else:
+            report.notes.append(f"{what} added {one.rows:,} rows that are not in the ledger")

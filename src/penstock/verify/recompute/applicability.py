@@ -1,0 +1,67 @@
+"""What of a table can be held against its source by Spark, and what cannot. Known without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from penstock.plan.merge import OF_CHANGES
+from penstock.plan.model import ChangeSink, DeltaSource
+from penstock.plan.stages import KEY, SEQUENCE
+from penstock.verify.report import Check
+
+if TYPE_CHECKING:
+    from penstock.plan.model import TablePlan
+
+Due = Literal["numbers", "copy", "changes", "merge"]
+"""numbers: of an aggregate, computed again. copy: of a table that follows the changes of another. changes: of an audit
+table, counted. merge: of a merged table, its changes folded again."""
+
+
+ALIVE = "NOT _deleted"
+"""The rows of a merged table that everybody sees, as a condition for a reader without Spark."""
+
+
+def due(table: TablePlan) -> Due | None:
+    if table.aggregate is not None:
+        return "numbers"
+    if not _follows(table) or why_not(table) is not None:
+        return "merge" if table.write.merge is not None else None
+    return "copy" if table.write.merge is not None else "changes"
+
+
+def why_not(table: TablePlan) -> str | None:
+    """Of a table or sink that follows changes: why its rows are not those of the table that it follows."""
+    if isinstance(table.sink, ChangeSink):
+        return f"what is in {table.sink.said} is not read"
+    stages, merge = table.stages, table.write.merge
+    if stages is None or (merge is None and stages.audit is None):
+        return "its rows tell changes, as its own sql or transform makes them"
+    if stages.transform is not None or stages.lookups:
+        return "its own sql or transform decides its rows"
+    if stages.dedupe is not None or any(one.name not in (KEY, SEQUENCE) for one in stages.expect):
+        return "its own rules decide which changes it takes"
+    if merge is not None and merge.ignore_nulls:
+        return "NULL keeps the value that was there"
+    if merge is not None and (merge.sequence, merge.deleted) != (OF_CHANGES.sequence, OF_CHANGES.deleted):
+        return "it decides by itself which change is the newest, and which one deletes"
+    return None
+
+
+def not_made(table: TablePlan, version: int) -> Check | None:
+    """What stands in the report until it is made; None if there is nothing of the kind to be done."""
+    source, name = table.source, due(table)
+    held = f"{table.name}@v{version}"
+    if name == "merge":
+        return Check(name, held, "its changes", "not made", "its changes are not folded again", unit="rows")
+    if not isinstance(source, DeltaSource) or (name is None and not _follows(table)):
+        return None
+    upstream = source.table or source.uri
+    if name == "numbers":
+        return Check("numbers", held, upstream, "not made", "the numbers are not computed again", unit="groups")
+    why = why_not(table)
+    said = f"not compared with {upstream}" + (f": {why}" if why else "")
+    return Check(name or "copy", held, upstream, "not made", said, unit="rows")
+
+
+def _follows(table: TablePlan) -> bool:
+    return isinstance(table.source, DeltaSource) and table.source.changes and table.aggregate is None
