@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.ledger import position
 from penstock.ledger.entry import Counts, Entry, Pins, dump
-from penstock.plan.model import Cluster, KafkaSource, Plan, Starting, TablePlan, Trigger
+from penstock.plan.model import Cluster, KafkaSource, Plan, StartingPlan, TablePlan, TriggerPlan
 from penstock.spec.columns import CANONICAL
 
 Where = tuple[str, int, int]
@@ -20,13 +20,13 @@ Where = tuple[str, int, int]
 def table_plan(
     uri: str, name: str = "bronze.orders", bootstrap: str = "127.0.0.1:1", columns: Mapping[str, str] | None = None
 ) -> TablePlan:
-    source = KafkaSource(Cluster("default", bootstrap), ("orders",), None, Starting("earliest"), None, None)
+    source = KafkaSource(Cluster("default", bootstrap), ("orders",), None, StartingPlan("earliest"), None, None)
     return TablePlan(
         name=name,
         source=source,
         payload="binary",
         columns=columns or {name: name for name in CANONICAL if not name.endswith("_binary")},
-        trigger=Trigger("interval", 30.0),
+        trigger=TriggerPlan("interval", 30.0),
         uri=uri,
         checkpoints=f"{uri}__checkpoints",
         properties={},

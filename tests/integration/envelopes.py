@@ -55,7 +55,7 @@ def run(spark: SparkSession, values: Iterable[Any], *, keys: list[Any] | None = 
     from penstock.ledger.entry import Pins
     from penstock.plan.build import build_plan
     from penstock.spec.project import Project
-    from penstock.tables.pipeline import StagedTable
+    from penstock.tables.pipeline import StagedPipeline
     from penstock.testing.table_under_test import records
 
     stages = {name: table.pop(name) for name in ("expect", "payload") if name in table}
@@ -63,7 +63,7 @@ def run(spark: SparkSession, values: Iterable[Any], *, keys: list[Any] | None = 
     tables = {"silver.t": {"from": {"kafka": "t"}, "decode": decode, **stages}}
     project = Project(name="t", lake="/lake", kafka={"bootstrap": "127.0.0.1:1"}, tables=tables)  # type: ignore[arg-type]
     rows = [{"value": value, "key": key} for value, key in zip_longest(values, keys or [])]
-    staged = StagedTable(build_plan(project).tables[0])
+    staged = StagedPipeline(build_plan(project).tables[0])
     made = staged.make(records(spark, rows, "t", 0).coalesce(1), Pins(0, "d"), {})
     written = [row.asDict() for row in made.rows.sort("_source.offset").collect()]
     explained = staged.explained(made.judged[0].rejected()).sort("_source.offset").select("why.*")

@@ -72,13 +72,13 @@ def quarantined(plan: Plan) -> list[dict[str, Any]]:
 
 def dies(monkeypatch: pytest.MonkeyPatch, what: str, *, after: bool = True) -> None:
     """The first call ends in a crash: after it did its work, or before."""
-    from penstock.tables.sink import SetAside
+    from penstock.tables.sink import RejectedChanges
 
     if what == "append":
         commits_die(monkeypatch, SINK, 1, after=after)
         return
     assert what == "SetAside.keep"
-    whole, times = SetAside.keep, []
+    whole, times = RejectedChanges.keep, []
 
     def once(*given: Any, **named: Any) -> Any:
         times.append(1)
@@ -88,7 +88,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, what: str, *, after: bool = True) -> N
             whole(*given, **named)
         raise RuntimeError("killed")
 
-    monkeypatch.setattr(SetAside, "keep", once)
+    monkeypatch.setattr(RejectedChanges, "keep", once)
 
 
 def reset(spark: SparkSession, plan: Plan, to: str) -> None:

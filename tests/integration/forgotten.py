@@ -15,7 +15,7 @@ from penstock.storage.stores import LocalStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.erasure.forget import Done
+    from penstock.erasure.forget import ErasureResult
     from penstock.plan.model import Plan
 
 ANN, BOB, EVE = "ann@example.org", "bob@example.org", "eve@example.org"
@@ -94,23 +94,25 @@ class Shop:
         assert producer.flush(30) == 0
 
 
-def forget(spark: SparkSession, plan: Plan, *values: str, runs: bool = True, not_names: tuple[str, ...] = ()) -> Done:
+def forget(
+    spark: SparkSession, plan: Plan, *values: str, runs: bool = True, not_names: tuple[str, ...] = ()
+) -> ErasureResult:
     """As the command does it; without `runs` it cannot bring readers on."""
-    from penstock.erasure.forget import Forgetting
+    from penstock.erasure.forget import Erasure
     from penstock.erasure.request import Name
     from penstock.runtime.causes import explain
-    from penstock.tables.subject_columns import Wanted
+    from penstock.tables.subject_columns import SubjectMatch
     from penstock.tables.suppression_list import SuppressionList
 
     assert plan.forget is not None
     store = LocalStore()
     listed = SuppressionList(plan.forget, store)
     orders = tuple(listed.add("customer", value) for value in values)
-    return Forgetting(
+    return Erasure(
         spark,
         plan,
         store,
-        Wanted(listed.key, orders),
+        SubjectMatch(listed.key, orders),
         [Name("customer", value) for value in values],
         run=lambda table: run(spark, plan, table.name).errors.get(table.name) if runs else Terminal("not now"),
         told=lambda table, what: print(f"{time.monotonic():.1f} {table}: {what}"),

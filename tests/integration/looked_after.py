@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.maintenance.optimize import optimize as carry_out_optimize
 from penstock.maintenance.retention import needs, still_needed
-from penstock.maintenance.tables import alone, held_still, places
+from penstock.maintenance.tables import exclusive_maintenance, paused_batches, places
 from penstock.maintenance.vacuum import vacuum as carry_out_vacuum
 from penstock.maintenance.vacuum import would_go
 from penstock.storage.stores import LocalStore
@@ -27,8 +27,8 @@ def table_of(plan: Plan, name: str) -> TablePlan:
 
 def optimize(spark: SparkSession, plan: Plan, name: str, *, full: bool = False) -> Optimized:
     table = table_of(plan, name)
-    hold = held_still(spark, plan, name)
-    with alone(spark, plan, name):
+    hold = paused_batches(spark, plan, name)
+    with exclusive_maintenance(spark, plan, name):
         return carry_out_optimize(
             spark, plan, table, places(table)[0], LocalStore(), by="a test", hold=hold, full=full, beside=True
         )
@@ -37,9 +37,9 @@ def optimize(spark: SparkSession, plan: Plan, name: str, *, full: bool = False) 
 def vacuum(spark: SparkSession, plan: Plan, name: str, *, hours: float = 0) -> Vacuumed:
     """With this retention asked for."""
     table = table_of(plan, name)
-    hold = held_still(spark, plan, name)
+    hold = paused_batches(spark, plan, name)
     retain = round(hours * 3_600_000)
-    with alone(spark, plan, name):
+    with exclusive_maintenance(spark, plan, name):
         return carry_out_vacuum(
             spark, plan, table, places(table)[0], LocalStore(), by="a test", hold=hold, retain_ms=retain
         )

@@ -90,13 +90,13 @@ class Merged:
 
     def frame(self, rows: DataFrame) -> None:
         """One batch of rows that have all the columns already."""
-        from penstock.ledger.write_target import Table
+        from penstock.ledger.write_target import DeltaTableTarget
 
         self._entry = replace(self._entry, kind="batch", batch=self._entry.batch + 1)
         session = rows.sparkSession
         assert session is self._spark
         try:
-            self._merging.write(rows, self._entry, Table(self.table.uri), files=1, rejects=lambda: 0)
+            self._merging.write(rows, self._entry, DeltaTableTarget(self.table.uri), files=1, rejects=lambda: 0)
         finally:
             self._merging.done()
 

@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.plan.model import Plan
-    from penstock.tables.session import Work
+    from penstock.tables.session import TableSession
 
 OF_THE_BATCH = ("generation", "batch", "error_timestamp", "definition", "ingestion_timestamp", "_deleted_at")
 """Columns that say when, and in which batch, a row was written."""
 
 
-def work_on(spark: SparkSession, plan: Plan, name: str, *, remote: bool = False) -> Work:
+def work_on(spark: SparkSession, plan: Plan, name: str, *, remote: bool = False) -> TableSession:
     """`remote`: as on a store that has none of our locks."""
     from penstock.storage.locks import JvmLock, Lock, NoLock, lock_path
-    from penstock.tables.session import Work
+    from penstock.tables.session import TableSession
     from penstock.tables.sources import Sources
 
     table = plan.table(name)
     assert table is not None
     store = LocalStore()
     lock: Lock = NoLock() if remote else JvmLock(spark, lock_path(plan.system, name, "commit"))
-    return Work(spark, table, store, Sources(lambda _: store, spark).open(table), lock, idempotent=remote)
+    return TableSession(spark, table, store, Sources(lambda _: store, spark).open(table), lock, idempotent=remote)
 
 
 def replayed(spark: SparkSession, plan: Plan, name: str, at: int | None = None, *, remote: bool = False) -> Any:

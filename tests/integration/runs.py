@@ -87,7 +87,7 @@ def refusal(spark: SparkSession, plan: Plan, kind: type[PenstockError]) -> Penst
 @contextmanager
 def running(spark: SparkSession, plan: Plan, name: str = TABLE) -> Iterator[Heard]:
     """`penstock run` of one table beside the test, with the table's own trigger; stopped cleanly on the way out."""
-    from penstock.runtime.context import Surroundings
+    from penstock.runtime.context import RunContext
     from penstock.runtime.runner import open_store
     from penstock.runtime.table_runner import TableRun
     from penstock.tables.sources import Sources
@@ -95,7 +95,7 @@ def running(spark: SparkSession, plan: Plan, name: str = TABLE) -> Iterator[Hear
     table = plan.table(name)
     assert table is not None
     heard, stopping = Heard(), threading.Event()
-    around = Surroundings(
+    around = RunContext(
         spark=spark,
         plan=plan,
         store=open_store(spark, plan.lake),
@@ -275,12 +275,12 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: 
 def commits_die(monkeypatch: pytest.MonkeyPatch, table: str, *numbers: int, after: bool = False) -> None:
     """The commits of a table's rows that have these numbers, from 1 on, end in a crash: before they are made, or
     after."""
-    from penstock.ledger.write_target import Table
+    from penstock.ledger.write_target import DeltaTableTarget
 
     begun: list[int] = []
-    for name, does in (("append", Table.append), ("overwrite", Table.overwrite)):
+    for name, does in (("append", DeltaTableTarget.append), ("overwrite", DeltaTableTarget.overwrite)):
 
-        def dies(self: Table, rows: Any, entry: Entry, whole: Any = does) -> None:
+        def dies(self: DeltaTableTarget, rows: Any, entry: Entry, whole: Any = does) -> None:
             if entry.table == table:
                 begun.append(1)
             dying = entry.table == table and len(begun) in numbers
@@ -289,4 +289,4 @@ def commits_die(monkeypatch: pytest.MonkeyPatch, table: str, *numbers: int, afte
             if dying:
                 raise RuntimeError("killed")
 
-        monkeypatch.setattr(Table, name, dies)
+        monkeypatch.setattr(DeltaTableTarget, name, dies)

@@ -111,18 +111,18 @@ def test_of_two_redrives_at_once_one_lands_the_rows_and_the_other_one_says_so(
     spark: SparkSession, shop: Callable[[int], Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second finds the mark of the first, takes it for one that was cut off, and finishes it."""
-    from penstock.ledger.write_target import Table
+    from penstock.ledger.write_target import DeltaTableTarget
 
     run_well(spark, shop(15), "silver.k")
-    whole, begun = Table.append, []
+    whole, begun = DeltaTableTarget.append, []
 
-    def append(self: Table, rows: Any, entry: Any) -> None:
+    def append(self: DeltaTableTarget, rows: Any, entry: Any) -> None:
         if not begun:
             begun.append(entry)
             redriven(spark, shop(10), "silver.k")
         whole(self, rows, entry)
 
-    monkeypatch.setattr(Table, "append", append)
+    monkeypatch.setattr(DeltaTableTarget, "append", append)
     with pytest.raises(Conflict, match="another process committed first"):
         redriven(spark, shop(10), "silver.k")
     assert_split(shop(10), "silver.k", 10)
@@ -134,12 +134,12 @@ def test_what_another_process_committed_under_the_same_number_is_not_taken_for_o
 ) -> None:
     from penstock.ledger.commit import append, append_nothing, confirm, must_confirm
     from penstock.ledger.generations import carry_forward, open_generation
-    from penstock.ledger.head import advance, read_tail
+    from penstock.ledger.head import advance, read_head
 
     plan = project({TABLE: {"from": {"kafka": topic(1)}}})
     run_well(spark, plan)
     work = work_on(spark, plan, TABLE, remote=True)
-    tail = read_tail(work.log)
+    tail = read_head(work.log)
     assert tail is not None
     place = work.table.uri
 

@@ -99,12 +99,12 @@ def test_a_reset_completes_it(spark: SparkSession, broker: Any, cut_off: tuple[P
 def test_a_replay_that_is_aborted_has_completed_it(
     spark: SparkSession, broker: Any, cut_off: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.ledger.write_target import Refill
+    from penstock.ledger.write_target import StagedOverwrite
     from penstock.operations.replay_plan import give_up
 
     folder, name = cut_off
     plan = make_plan(folder, broker.bootstrap, {NAME: {"from": {"kafka": name}, "decode": DECODE}})
-    with killed_at(monkeypatch, Refill, "append"):
+    with killed_at(monkeypatch, StagedOverwrite, "append"):
         replayed(spark, plan, NAME)
     give_up(spark, plan, plan.tables[0])
     assert_whole(plan, name)

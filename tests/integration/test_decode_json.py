@@ -167,14 +167,14 @@ SCHEMA = (
 def stages(schema: str) -> Any:
     from penstock.plan.build import build_plan
     from penstock.spec.project import Project
-    from penstock.tables.pipeline import StagedTable
+    from penstock.tables.pipeline import StagedPipeline
 
     tables = {
         "bronze.t": {"from": {"kafka": "t"}},
         "silver.t": {"from": {"table": "bronze.t"}, "decode": {"json": "value", "schema": schema}},
     }
     project = Project(name="t", lake="/lake", kafka={"bootstrap": "127.0.0.1:1"}, tables=tables)  # type: ignore[arg-type]
-    return StagedTable(build_plan(project).tables[1])
+    return StagedPipeline(build_plan(project).tables[1])
 
 
 def judged(spark: SparkSession, schema: str, values: list[str | None]) -> tuple[set[int], dict[int, tuple[str, str]]]:

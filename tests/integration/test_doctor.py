@@ -15,7 +15,7 @@ from topics import forget_records
 from penstock.doctor.check import Check
 from penstock.doctor.examine import examine
 from penstock.kafka.client import Admin, peek
-from penstock.plan.model import Cluster, KafkaSource, Plan, Starting
+from penstock.plan.model import Cluster, KafkaSource, Plan, StartingPlan
 from penstock.spec.load import load_project
 
 HOUR_MS = 3_600_000
@@ -78,7 +78,7 @@ def test_what_is_about_to_be_deleted_is_told_from_the_broker(
 
 def test_single_records_are_looked_at_where_there_are_any(broker: Any, topic: Callable[..., str]) -> None:
     name = topic(4)
-    source = KafkaSource(Cluster("default", broker.bootstrap), (name,), None, Starting("earliest"), None, None)
+    source = KafkaSource(Cluster("default", broker.bootstrap), (name,), None, StartingPlan("earliest"), None, None)
     produce(broker.bootstrap, name, 6, partitions=(0,), timestamp=1_700_000_000_000)
     with transaction(broker.bootstrap, f"doctor-{name}") as producer:
         producer.produce(name, partition=1, value="never", timestamp=1_600_000_000_000)
@@ -97,7 +97,7 @@ def test_single_records_are_looked_at_where_there_are_any(broker: Any, topic: Ca
 
 
 def test_peeking_at_a_broker_that_is_away_ends_in_time() -> None:
-    source = KafkaSource(Cluster("default", "127.0.0.1:1"), ("t",), None, Starting("earliest"), None, None)
+    source = KafkaSource(Cluster("default", "127.0.0.1:1"), ("t",), None, StartingPlan("earliest"), None, None)
     began = time.monotonic()
     assert peek(source, {("t", 0): 0}, timeout=0.5) == {}
     assert time.monotonic() - began < 5

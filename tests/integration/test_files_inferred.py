@@ -43,11 +43,11 @@ def faults(folder: Folder, names: list[str]) -> list[tuple[str, str]]:
     from tests.integration.folders import source_of
 
     from penstock.plan.stages import DecodePlan
-    from penstock.sources.files.format import Look
+    from penstock.sources.files.format import FormatChoice
     from penstock.sources.files.types import decoder_schema
 
     format = lines_of(folder)
-    look = Look(format.infer(names))
+    look = FormatChoice(format.infer(names))
     survey = format.survey(names, look.schema)
     plan = DecodePlan("csv", "value", decoder_schema(look.schema), options=source_of(folder.plan).reader)
     made = format.decoder(plan, "value_binary", look, survey).decode(format.rows(names, look, survey, 1))

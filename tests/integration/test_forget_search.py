@@ -17,7 +17,7 @@ from tests.searched import named
 
 from penstock.erasure.log_redaction import leaves, parsed
 from penstock.erasure.search import LakeSearch, Left
-from penstock.erasure.text_search import Needle
+from penstock.erasure.text_search import NameSearch
 from penstock.storage.stores import LocalStore
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ COLUMNS = {
 
 def searched(spark: SparkSession, folder: Path, *names: str, not_names: tuple[str, ...] = ()) -> Left:
     plan = make_plan(folder, "127.0.0.1:9", TABLES)
-    needles = [Needle("customer", name) for name in names]
+    needles = [NameSearch("customer", name) for name in names]
     return LakeSearch(spark, plan, LocalStore(), needles, not_names).everything([plan.lake])
 
 
@@ -129,7 +129,7 @@ def test_both_searches_find_a_name_however_it_is_wrapped_and_none_that_is_glued(
     left = searched(spark, tmp_path, *SHAPES)
     found = {place.partition(".")[0] for _, place in left.names}
     in_jvm = [f"c{number}" in found for number in range(len(texts))]
-    needles = [Needle("customer", name) for name in SHAPES]
+    needles = [NameSearch("customer", name) for name in SHAPES]
     in_python = [_seen_in_python(text, needles) for text in texts]
     wrong = [
         (holds[n], in_jvm[n], in_python[n], texts[n])
@@ -139,7 +139,7 @@ def test_both_searches_find_a_name_however_it_is_wrapped_and_none_that_is_glued(
     assert not wrong, "\n".join(map(str, wrong[:20]))
 
 
-def _seen_in_python(text: str, needles: list[Needle]) -> bool:
+def _seen_in_python(text: str, needles: list[NameSearch]) -> bool:
     document = parsed(text)
     leaf = leaves(document, keys=True) if document is not None else [("", text)]
     return any(needle.in_text(value) for _, value in leaf if isinstance(value, str) for needle in needles)

@@ -222,9 +222,9 @@ def test_a_replay_sets_the_same_records_aside_and_lands_those_that_a_corrected_d
 
 
 STEPS = {
-    "repin": ("penstock.ledger.write_target.Table", "repin", True),
-    "before_append": ("penstock.ledger.write_target.Table", "append", False),
-    "after_append": ("penstock.ledger.write_target.Table", "append", True),
+    "repin": ("penstock.ledger.write_target.DeltaTableTarget", "repin", True),
+    "before_append": ("penstock.ledger.write_target.DeltaTableTarget", "append", False),
+    "after_append": ("penstock.ledger.write_target.DeltaTableTarget", "append", True),
     "before_add": ("penstock.tables.quarantine.Quarantine", "add", False),
     "after_add": ("penstock.tables.quarantine.Quarantine", "add", True),
 }

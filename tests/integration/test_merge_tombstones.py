@@ -18,7 +18,7 @@ from tests.integration.test_rewind import rewound
 from tests.integration.test_without_locks import by_uri
 
 from penstock.errors import Fenced, Terminal
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.operations import prepare as table_module
 from penstock.operations.status import status
 from penstock.plan.merge import TOMBSTONES_PROPERTY
@@ -257,7 +257,7 @@ def test_only_files_that_can_hold_the_keys_are_looked_at(spark: SparkSession, tm
     dead = Exchange(spark, place.uri)
     ranges = spark.range(1).selectExpr("array(struct(30L AS low, 39L AS high)) AS id")._jdf.first()
     assert (dead.files, dead.look(None), dead.look(ranges)) == (2, 2, 0)
-    tail = read_tail(log(plan))
+    tail = read_head(log(plan))
     assert tail is not None
     table.tombstones.drop_old(tail.entry)
     assert len(rows_at(place.uri)) == 10, "none is old enough"
@@ -385,7 +385,7 @@ def test_without_locks_a_runner_that_was_replaced_writes_no_tombstone(
         patched.setattr(TombstoneTable, "add", _then_die(TombstoneTable.add))
         assert run(spark, by_uri(plan)).errors
     assert len(_tombstones(plan, "silver.c")) == len(GONE)
-    tail = read_tail(log(plan.tables[0]))
+    tail = read_head(log(plan.tables[0]))
     assert tail is not None
     old = TombstoneTable(spark, LocalStore(), plan.tables[0], idempotent=True)
     changed = make_plan(tmp_path, broker.bootstrap, {"silver.c": _table("replaced", delete_when="op = 'x'")})

@@ -298,7 +298,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from penstock.tables import new_fields
-from penstock.ledger.write_target import Table
+from penstock.ledger.write_target import DeltaTableTarget
 from penstock.plan.build import build_plan
 from penstock.spec.load import load_project
 from tests.integration.runs import Heard

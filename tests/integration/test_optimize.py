@@ -19,11 +19,11 @@ from tests.integration.test_without_locks import by_uri
 from penstock.errors import LockHeld, Terminal
 from penstock.maintenance import optimize as optimize_steps
 from penstock.maintenance.optimize import look
-from penstock.maintenance.tables import alone, held_still, read_memory, shared_log, write_memory
+from penstock.maintenance.tables import exclusive_maintenance, paused_batches, read_memory, shared_log, write_memory
 from penstock.plan.model import MaintenancePlan
 from penstock.plan.quarantine import COMPANIONS
 from penstock.runtime import maintenance
-from penstock.runtime.maintenance import look_after
+from penstock.runtime.maintenance import maintain_table
 from penstock.runtime.runner import run_in
 from penstock.storage.locks import ProcessLock, lock_path
 from penstock.storage.stores import HadoopStore, LocalStore
@@ -90,17 +90,17 @@ def test_files_are_looked_after_on_a_lake_without_locks(spark: SparkSession, pro
     table, store = plan.tables[0], HadoopStore(spark)
     for number in range(5):
         spark.range(number, number + 1).coalesce(1).write.format("delta").mode("append").save(table.uri)
-    hold = held_still(spark, plan, table.name)
-    (said,) = look_after("optimize", spark, plan, table, store, hold)
+    hold = paused_batches(spark, plan, table.name)
+    (said,) = maintain_table("optimize", spark, plan, table, store, hold)
     assert said == "optimized: 5 files as larger ones: 5 files became 1"
-    assert look_after("vacuum", spark, plan, table, store, hold) == [], "removed a moment ago"
+    assert maintain_table("vacuum", spark, plan, table, store, hold) == [], "removed a moment ago"
     age(spark, tmp_path / "lake", days=8)
     memory = read_memory(store, plan.system, "bronze.t")
     write_memory(store, plan.system, "bronze.t", replace(memory, began_ms=time.time_ns() // 1_000_000 - 9 * 86_400_000))
-    (said,) = look_after("vacuum", spark, plan, table, store, hold)
+    (said,) = maintain_table("vacuum", spark, plan, table, store, hold)
     assert said.startswith("not vacuumed: an optimize that began at"), "its files may be in no commit yet"
     write_memory(store, plan.system, "bronze.t", memory)
-    (said,) = look_after("vacuum", spark, plan, table, store, hold)
+    (said,) = maintain_table("vacuum", spark, plan, table, store, hold)
     assert said.startswith("vacuumed: 5 files deleted, removed before")
     assert spark.read.format("delta").load(table.uri).count() == 5
 
@@ -143,10 +143,13 @@ def test_two_commands_do_not_look_after_one_table_at_a_time(spark: SparkSession,
     plan = project({"bronze.t": {"from": {"kafka": "none"}}})
     lock = ProcessLock(lock_path(plan.system, "bronze.t", "upkeep"))
     assert lock.try_acquire()
-    with pytest.raises(LockHeld, match="another command looks after its files"), alone(spark, plan, "bronze.t"):
+    with (
+        pytest.raises(LockHeld, match="another command looks after its files"),
+        exclusive_maintenance(spark, plan, "bronze.t"),
+    ):
         pass
     lock.release()
-    with alone(spark, plan, "bronze.t"):
+    with exclusive_maintenance(spark, plan, "bronze.t"):
         assert not lock.try_acquire()
 
 
@@ -172,7 +175,7 @@ def test_a_runner_looks_after_its_tables_between_their_batches(
         if work == "vacuum" and not failed:
             failed.append(work)
             raise RuntimeError("the disk is on fire")
-        return look_after(work, *given)
+        return maintain_table(work, *given)
 
     heard, stop = Heard(), threading.Event()
     thread = threading.Thread(

@@ -12,7 +12,7 @@ from runs import TABLE, checkpoint, coordinates, log, produce, run_well, running
 
 from penstock.errors import Fenced
 from penstock.ledger.generations import CARRY_AFTER_MS, carry_forward, open_generation
-from penstock.ledger.head import Tail, read_tail
+from penstock.ledger.head import LedgerHead, read_head
 from penstock.storage.locks import JvmLock, acquire_commit, lock_path
 
 
@@ -25,13 +25,13 @@ def landed(spark: Any, broker: Any, topic: Any, project: Any) -> tuple[Any, str,
     return plan, name, produced
 
 
-def tail_of(plan: Any) -> Tail:
-    tail = read_tail(log(plan.tables[0]))
+def tail_of(plan: Any) -> LedgerHead:
+    tail = read_head(log(plan.tables[0]))
     assert tail is not None
     return tail
 
 
-def open_next(spark: Any, plan: Any) -> Tail:
+def open_next(spark: Any, plan: Any) -> LedgerHead:
     """Another process opens the next generation where the table stands."""
     table = plan.tables[0]
     lock = JvmLock(spark, lock_path(plan.system, table.name, "commit"))

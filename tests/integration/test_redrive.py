@@ -147,10 +147,15 @@ def test_a_redrive_that_dies_anywhere_is_finished_by_the_next_one(
 ) -> None:
     from penstock.operations import redrive as steps
     from penstock.operations.redrive import Marked
-    from penstock.tables.staged import Staged
+    from penstock.tables.staged import StagedProcessor
 
     run_well(spark, shop(40), "silver.k")
-    places: list[tuple[Any, str]] = [(Marked, "mark"), (Staged, "write"), (steps, "_count"), (Marked, "settle")]
+    places: list[tuple[Any, str]] = [
+        (Marked, "mark"),
+        (StagedProcessor, "write"),
+        (steps, "_count"),
+        (Marked, "settle"),
+    ]
     for least, (owner, name) in list(zip((30, 20, 10, 0), places, strict=True))[kept]:
         plan = shop(least)
         with killed_at(monkeypatch, owner, name):

@@ -71,15 +71,15 @@ def test_three_layers_replayed_under_another_rule_equal_a_rebuild_and_go_on(
 
 def places() -> list[tuple[Any, str, bool]]:
     """Where a replay can die: before or after these are done."""
-    from penstock.ledger.write_target import Refill
+    from penstock.ledger.write_target import StagedOverwrite
     from penstock.operations import replay
     from penstock.tables.quarantine import Quarantine
 
     return [
-        (Refill, "append", False),
-        (Refill, "append", True),
+        (StagedOverwrite, "append", False),
+        (StagedOverwrite, "append", True),
         (Quarantine, "add", True),
-        (Refill, "commit", True),
+        (StagedOverwrite, "commit", True),
         (replay, "heal", True),
         (Quarantine, "drop", True),
     ]

@@ -163,7 +163,7 @@ def rows_uri(plan: Plan, name: str) -> str:
 
 @pytest.mark.deep
 def test_what_is_made_of_the_old_rows_is_stale_until_it_is_made_anew(spark: SparkSession, shop: Shop) -> None:
-    from penstock.ledger.head import read_tail
+    from penstock.ledger.head import read_head
     from penstock.operations.replay import abort, open_replay, owed
 
     plan = shop.plan()
@@ -174,7 +174,7 @@ def test_what_is_made_of_the_old_rows_is_stale_until_it_is_made_anew(spark: Spar
     def is_stale(name: str) -> bool:
         table = plan.table(name)
         assert table is not None
-        tail = read_tail(work_on(spark, plan, name).log)
+        tail = read_head(work_on(spark, plan, name).log)
         assert tail is not None
         return stale_against(table, tail, LocalStore()) is not None
 

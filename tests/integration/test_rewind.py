@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.dev.broker import Broker
-    from penstock.operations.rewind_plan import Planned
+    from penstock.operations.rewind_plan import RewindPlan
     from penstock.plan.model import Plan
 
 
@@ -33,7 +33,7 @@ def newest(plan: Plan, name: str) -> int:
     return commits(plan, name)[-1].version
 
 
-def planned(plan: Plan, name: str, version: int, *, cascade: bool = False) -> Planned:
+def planned(plan: Plan, name: str, version: int, *, cascade: bool = False) -> RewindPlan:
     table = plan.table(name)
     assert table is not None
     return plan_rewind(plan, table, LocalStore(), version=version, before=None, cascade=cascade)

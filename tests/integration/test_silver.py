@@ -25,7 +25,7 @@ from tests.integration.runs import (
     whole_chain,
 )
 
-from penstock.plan.stages import Expectation
+from penstock.plan.stages import ExpectationPlan
 from penstock.storage.stores import LocalStore
 from penstock.testing import table_under_test
 from penstock.verify.table import verify
@@ -222,7 +222,7 @@ def test_a_changed_definition_between_the_two_commits_loses_nothing(
     monkeypatch.undo()
     silver = shop.plan.table(SILVER)
     assert silver is not None and silver.stages is not None
-    other = replace(silver.stages, expect=(Expectation("odd", "id % 2 = 1", "quarantine"),))
+    other = replace(silver.stages, expect=(ExpectationPlan("odd", "id % 2 = 1", "quarantine"),))
     changed = replace(silver, stages=other, definition="another")
     shop.plan = replace(shop.plan, tables=(shop.plan.tables[0], changed))
     shop.run()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.plan.model import Plan
-    from penstock.sql.reader import Reader
+    from penstock.sql.reader import SqlReader
 
 _DECODE = {"json": "value", "schema": "id BIGINT, amount DECIMAL(10,2)"}
 TABLES = {
@@ -62,26 +62,26 @@ def uri(plan: Plan, name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def reader(spark: SparkSession, plan: Plan) -> Reader:
-    from penstock.sql.reader import Reader
+def reader(spark: SparkSession, plan: Plan) -> SqlReader:
+    from penstock.sql.reader import SqlReader
 
-    return Reader(spark, plan)
+    return SqlReader(spark, plan)
 
 
-def ask(reader: Reader, query: str, limit: int | None = 100) -> Rows:
+def ask(reader: SqlReader, query: str, limit: int | None = 100) -> Rows:
     from penstock.sql.reader import texts
 
     with reader.ask(read_statement(query)) as answer:
         return list(texts(answer.frame, limit))
 
 
-def refused(reader: Reader, query: str, kind: type[PenstockError] = UsageError) -> PenstockError:
+def refused(reader: SqlReader, query: str, kind: type[PenstockError] = UsageError) -> PenstockError:
     with pytest.raises(kind) as raised:
         ask(reader, query)
     return raised.value
 
 
-def test_tables_are_read_by_name_at_any_version_under_any_alias(reader: Reader) -> None:
+def test_tables_are_read_by_name_at_any_version_under_any_alias(reader: SqlReader) -> None:
     counts = (
         "SELECT (SELECT count(*) FROM silver.orders@v0), (SELECT count(*) FROM `silver`.`orders`@1), "
         "(SELECT count(*) FROM silver.orders VERSION AS OF 0), (SELECT count(*) FROM Silver.ORDERS@'2099-01-01')"
@@ -99,7 +99,7 @@ def test_tables_are_read_by_name_at_any_version_under_any_alias(reader: Reader) 
     assert ask(reader, "SELECT value FROM silver.orders__quarantine") == [("bad",)]
 
 
-def test_a_name_that_the_query_gives_itself_is_its_own(reader: Reader) -> None:
+def test_a_name_that_the_query_gives_itself_is_its_own(reader: SqlReader) -> None:
     shadowed = "WITH silver AS (SELECT 7 AS orders), orders AS (SELECT 8 AS id) SELECT silver.orders, orders.id"
     assert ask(reader, f"{shadowed} FROM silver, orders") == [("7", "8")]
     assert ask(reader, "WITH t AS (SELECT id FROM silver.orders@v0) SELECT sum(a.id + b.id) FROM t a, t b") == [("18",)]
@@ -110,7 +110,7 @@ def test_a_name_that_the_query_gives_itself_is_its_own(reader: Reader) -> None:
 
 
 def test_within_a_query_each_table_stays_as_it_was_when_the_query_began(
-    spark: SparkSession, reader: Reader, plan: Plan
+    spark: SparkSession, reader: SqlReader, plan: Plan
 ) -> None:
     from penstock.sql.reader import texts
 
@@ -126,11 +126,11 @@ def test_within_a_query_each_table_stays_as_it_was_when_the_query_began(
     assert ask(reader, both.replace("my-orders`)", "my-orders`@v0)", 1)) == [("hyphen", "2")]
 
 
-def test_tombstones_are_hidden_and_nothing_else(spark: SparkSession, reader: Reader, plan: Plan) -> None:
-    from penstock.sql.reader import Reader
+def test_tombstones_are_hidden_and_nothing_else(spark: SparkSession, reader: SqlReader, plan: Plan) -> None:
+    from penstock.sql.reader import SqlReader
 
     assert ask(reader, "SELECT id, _deleted FROM silver.customers") == [("1", "false")]
-    whole = Reader(spark, plan, tombstones=True)
+    whole = SqlReader(spark, plan, tombstones=True)
     assert ask(whole, "SELECT id, _deleted FROM silver.customers ORDER BY id") == [("1", "false"), ("2", "true")]
 
 
@@ -173,7 +173,9 @@ ELSEWHERE = [
 
 
 @pytest.mark.parametrize("statements", [WRITES, ELSEWHERE], ids=["writes", "elsewhere"])
-def test_only_queries_over_the_projects_tables_are_answered(reader: Reader, plan: Plan, statements: list[str]) -> None:
+def test_only_queries_over_the_projects_tables_are_answered(
+    reader: SqlReader, plan: Plan, statements: list[str]
+) -> None:
     with nothing_changes(plan):
         for statement in statements:
             error = refused(reader, statement.replace("{root}", plan.root))
@@ -181,14 +183,14 @@ def test_only_queries_over_the_projects_tables_are_answered(reader: Reader, plan
 
 
 def test_the_environment_is_not_read_and_the_session_beside_it_stays_as_it_was(
-    spark: SparkSession, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, reader: SqlReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = os.environ.get("HOME", "")
     assert ask(reader, "SELECT '${env:HOME}', '${spark.master}'") == [("${env:HOME}", "${spark.master}")]
     assert spark.sql("SELECT '${env:HOME}', reflect('java.lang.Math', 'abs', -3)").collect() == [(home, "3")]
 
 
-def test_what_is_wrong_is_shown_at_its_place_in_the_users_own_words(reader: Reader) -> None:
+def test_what_is_wrong_is_shown_at_its_place_in_the_users_own_words(reader: SqlReader) -> None:
     syntax = refused(reader, "SELECT id\nFRM silver.orders@v0")
     assert "Syntax error at or near 'silver'" in syntax.message or "line 2" in syntax.message
     assert "silver.orders@v0" in syntax.message and "^" in syntax.message
@@ -209,13 +211,13 @@ def test_what_is_wrong_is_shown_at_its_place_in_the_users_own_words(reader: Read
     assert failed.message.startswith("Division by zero") and "^^^^^^^^^^^^^ column 8" in failed.message
 
 
-def test_a_table_that_cannot_be_read_matters_only_to_those_who_name_it(reader: Reader) -> None:
+def test_a_table_that_cannot_be_read_matters_only_to_those_who_name_it(reader: SqlReader) -> None:
     broken = refused(reader, "SELECT * FROM gold.broken, silver.orders", QueryFailed)
     assert "gold.broken@v0" in str(broken) and "\tat " not in str(broken)
     assert ask(reader, "SELECT count(*) FROM silver.orders@v0") == [("3",)]
 
 
-def test_no_more_rows_are_computed_than_are_shown_and_one_more_says_that_there_are_more(reader: Reader) -> None:
+def test_no_more_rows_are_computed_than_are_shown_and_one_more_says_that_there_are_more(reader: SqlReader) -> None:
     endless = "SELECT if(id < 100000, id, raise_error('too far')) FROM range(0, 1000000, 1, 10)"
     assert ask(reader, endless, 3) == [("0",), ("1",), ("2",), ("3",)]
     assert len(ask(reader, "SELECT * FROM range(3)", 3)) == 3
@@ -224,7 +226,7 @@ def test_no_more_rows_are_computed_than_are_shown_and_one_more_says_that_there_a
     assert "too far" in refused(reader, endless.replace("100000,", "5,"), QueryFailed).message
 
 
-def test_values_keep_what_they_say(reader: Reader) -> None:
+def test_values_keep_what_they_say(reader: SqlReader) -> None:
     from penstock.sql.reader import json_values, texts
 
     query = """SELECT CAST('12345678901234567890.10' AS DECIMAL(38,2)) AS a, 9223372036854775807 AS b,
@@ -253,7 +255,7 @@ def test_values_keep_what_they_say(reader: Reader) -> None:
     assert found[9:] == [{"k": "AP8="}, "INTERVAL '1' DAY", 1, [1], 'q"\n']
 
 
-def test_a_version_whose_files_were_vacuumed_says_so(spark: SparkSession, plan: Plan, reader: Reader) -> None:
+def test_a_version_whose_files_were_vacuumed_says_so(spark: SparkSession, plan: Plan, reader: SqlReader) -> None:
     """Last: it takes the old versions away."""
     from deltalake import DeltaTable
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.plan.subjects import Place
+from penstock.plan.subjects import SubjectColumnPlan
 from penstock.storage.stores import LocalStore
-from penstock.tables.subject_columns import Wanted, rows_of
+from penstock.tables.subject_columns import SubjectMatch, rows_of
 from penstock.tables.suppression_list import SuppressionList
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def test_names_are_found_in_values_of_every_kind(spark: SparkSession, tmp_path: 
         (None, False),
     ]
     frame = spark.createDataFrame([(text,) for text, _ in rows], "text STRING")
-    assert _found(frame, {"customer": (Place("text", "$.id"),)}, wanted) == [held for _, held in rows]
+    assert _found(frame, {"customer": (SubjectColumnPlan("text", "$.id"),)}, wanted) == [held for _, held in rows]
     as_bytes = frame.selectExpr("CAST(text AS BINARY) AS text")
-    assert _found(as_bytes, {"customer": (Place("text", "$.id"),)}, wanted) == [held for _, held in rows]
+    assert _found(as_bytes, {"customer": (SubjectColumnPlan("text", "$.id"),)}, wanted) == [held for _, held in rows]
     latin = spark.createDataFrame([(b"an Zo\xeb M\xfcller",), (b"\xff 42",), (b"\xff42a",)], "text BINARY")
-    assert _found(latin, {"customer": (Place("text"),)}, wanted) == [True, True, False]
+    assert _found(latin, {"customer": (SubjectColumnPlan("text"),)}, wanted) == [True, True, False]
 
 
 def test_names_are_found_in_columns_of_every_type(spark: SparkSession, tmp_path: Any) -> None:
@@ -76,19 +76,19 @@ def test_names_are_found_in_columns_of_every_type(spark: SparkSession, tmp_path:
     }
     for expression, held in kinds.items():
         frame = spark.range(1).selectExpr(f"{expression} AS c")
-        assert _found(frame, {"customer": (Place("c"),)}, wanted) == [held], expression
+        assert _found(frame, {"customer": (SubjectColumnPlan("c"),)}, wanted) == [held], expression
     nested = spark.range(1).selectExpr("named_struct('at', named_struct('id', 42)) AS c")
-    assert _found(nested, {"customer": (Place("c.at.id"),)}, wanted) == [True]
-    assert _found(nested, {"device": (Place("c.at.id"),)}, wanted) is None
+    assert _found(nested, {"customer": (SubjectColumnPlan("c.at.id"),)}, wanted) == [True]
+    assert _found(nested, {"device": (SubjectColumnPlan("c.at.id"),)}, wanted) is None
     within = spark.range(1).selectExpr("""'{"doc": "{\\\\"items\\\\": [{\\\\"id\\\\": 42}]}"}' AS c""")
-    assert _found(within, {"customer": (Place("c", "$.doc.items[*].id"),)}, wanted) == [True]
-    assert _found(within, {"customer": (Place("c", "$['doc'].items[0]['id']"),)}, wanted) == [True]
-    assert _found(within, {"customer": (Place("c", "$.doc.items[1].id"),)}, wanted) == [False]
+    assert _found(within, {"customer": (SubjectColumnPlan("c", "$.doc.items[*].id"),)}, wanted) == [True]
+    assert _found(within, {"customer": (SubjectColumnPlan("c", "$['doc'].items[0]['id']"),)}, wanted) == [True]
+    assert _found(within, {"customer": (SubjectColumnPlan("c", "$.doc.items[1].id"),)}, wanted) == [False]
 
 
 def test_neither_key_nor_hash_is_in_a_plan(spark: SparkSession, tmp_path: Any) -> None:
     wanted = _wanted(tmp_path, "42")
-    condition = rows_of(spark.range(1), {"customer": (Place("id"),)}, wanted, "t")
+    condition = rows_of(spark.range(1), {"customer": (SubjectColumnPlan("id"),)}, wanted, "t")
     assert condition is not None
     text = spark.range(1).where(condition)._jdf.queryExecution().toString()
     assert "penstock_forgotten" in text
@@ -96,14 +96,14 @@ def test_neither_key_nor_hash_is_in_a_plan(spark: SparkSession, tmp_path: Any) -
         assert secret not in text and secret not in str(condition) and secret not in repr(wanted.key[:0])
 
 
-def _wanted(folder: Any, *names: str) -> Wanted:
+def _wanted(folder: Any, *names: str) -> SubjectMatch:
     from penstock.plan.subjects import ForgetPlan
 
     made = SuppressionList(ForgetPlan(str(folder / "forget")), LocalStore())
     orders = tuple(made.add("customer", name) for name in names)
-    return Wanted(made.key, orders)
+    return SubjectMatch(made.key, orders)
 
 
-def _found(frame: Any, subjects: Any, wanted: Wanted) -> list[bool] | None:
+def _found(frame: Any, subjects: Any, wanted: SubjectMatch) -> list[bool] | None:
     condition = rows_of(frame, subjects, wanted, "t")
     return None if condition is None else [row[0] for row in frame.select(condition).collect()]

@@ -17,7 +17,7 @@ from penstock.ledger.entry import dump
 from penstock.storage.stores import LocalStore
 from penstock.verify.recompute import diff
 from penstock.verify.recompute.run import check_in, to_check
-from penstock.verify.report import Check, Report
+from penstock.verify.report import Proof, Report
 from penstock.verify.table import verify
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Shop:
         check_in(self.spark, self.plan, to_check(tables, found), LocalStore(), deep=deep)
         return {report.table: report for report in found}
 
-    def check(self, name: str, *, deep: bool = True) -> Check:
+    def check(self, name: str, *, deep: bool = True) -> Proof:
         return self.reports([name], deep=deep)[name].checks[0]
 
     def differences(self, name: str) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from runs import TABLE, log, produce, run_well, running, transaction, wait_for
 
 from penstock.ledger.generations import open_generation
-from penstock.ledger.head import position_at, read_tail
+from penstock.ledger.head import position_at, read_head
 from penstock.operations.history import history
 from penstock.operations.status import status
 from penstock.storage.stores import open_store
@@ -133,7 +133,7 @@ def test_a_table_is_verified_and_shown_while_it_runs(spark: Any, broker: Any, to
 def _go_on_from(spark: Any, plan: Any, version: int) -> None:
     """What `checkpoints reset --to version:N` commits."""
     table = plan.tables[0]
-    tail, then = read_tail(log(table)), position_at(log(table), version)
+    tail, then = read_head(log(table)), position_at(log(table), version)
     assert tail is not None and then is not None
     open_generation(
         spark,

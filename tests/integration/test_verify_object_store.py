@@ -22,7 +22,7 @@ from penstock.operations import status as status_ops
 from penstock.operations.checkpoints import carry_out, look, standings
 from penstock.operations.history import history
 from penstock.operations.quarantine_rows import count_kinds
-from penstock.operations.staleness import fit_all
+from penstock.operations.staleness import definition_drifts
 from penstock.operations.status import status
 from penstock.plan.model import Plan
 from penstock.storage.stores import Store, open_store, size_of, storage_options
@@ -120,7 +120,7 @@ def test_rejected_rows_and_checkpoints_on_s3_are_shown_and_healed(store: Store, 
     done = carry_out(plan, there, store)
     assert done is not None and done.why is not None
     assert look(there, store).in_step
-    assert fit_all(plan, plan.tables)["bronze.orders"].kind == "unchanged"
+    assert definition_drifts(plan, plan.tables)["bronze.orders"].kind == "unchanged"
 
 
 def test_a_store_that_is_away_or_unknown_is_a_clear_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from ledgers import at
 from penstock.ledger.checkpoint import MARKER
 from penstock.operations import checkpoints as look_module
 from penstock.operations.checkpoints import (
-    Shown,
+    CheckpointDetails,
     between,
     last_batches,
     leftovers,
@@ -35,7 +35,7 @@ def plan(tmp_path: Path) -> Plan:
     return make_plan(tmp_path)
 
 
-def shown(plan: Plan, name: str) -> Shown:
+def shown(plan: Plan, name: str) -> CheckpointDetails:
     table = plan.table(name)
     assert table is not None
     found = show(plan, table, STORE, 5)

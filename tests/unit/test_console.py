@@ -1,6 +1,6 @@
 from penstock.cli.console import shown_error
 from penstock.errors import Terminal
-from penstock.ledger.position import said
+from penstock.ledger.position import describe_position
 
 
 def test_of_an_error_what_happened_is_red_and_what_to_do_is_not() -> None:
@@ -23,6 +23,6 @@ def test_a_table_is_named_once_in_what_failed_of_it() -> None:
 
 def test_a_position_in_a_table_is_said_as_a_version_and_one_in_kafka_as_it_is() -> None:
     place = '{"sourceVersion":1,"reservoirId":"a","reservoirVersion":7,"index":-1,"isStartingVersion":%s}'
-    assert said(place % "false") == "version 7"
-    assert said(place % "true") == "the table as of version 7"
-    assert said('{"orders":{"0":12}}') == '{"orders":{"0":12}}'
+    assert describe_position(place % "false") == "version 7"
+    assert describe_position(place % "true") == "the table as of version 7"
+    assert describe_position('{"orders":{"0":12}}') == '{"orders":{"0":12}}'

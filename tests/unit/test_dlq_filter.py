@@ -11,7 +11,7 @@ from quarantines import NOON, make_plan, rejected, write
 from penstock.errors import UsageError
 from penstock.operations.quarantine_rows import (
     Filter,
-    Quarantine,
+    QuarantineReader,
     count,
     open_quarantine,
     read_batch,
@@ -25,7 +25,7 @@ WORDS = ["it's", "a\\'b", "' OR TRUE --", "x'); DROP TABLE quarantine; --", "\x0
 
 
 @pytest.fixture
-def quarantine(tmp_path: Path) -> Quarantine:
+def quarantine(tmp_path: Path) -> QuarantineReader:
     table = make_plan(tmp_path).table("silver.orders")
     assert table is not None
     rows = [
@@ -41,14 +41,14 @@ def quarantine(tmp_path: Path) -> Quarantine:
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_words_are_compared_and_never_obeyed(quarantine: Quarantine, word: str) -> None:
+def test_words_are_compared_and_never_obeyed(quarantine: QuarantineReader, word: str) -> None:
     for wanted in (Filter(reason=word), Filter(detail=f"about {word}"), Filter(topic=word)):
         (row,) = read_rows(quarantine, wanted, 10, whole=True)
         assert row.reason == word
         assert count(quarantine, wanted) == 1
 
 
-def test_all_that_is_asked_for_must_hold(quarantine: Quarantine) -> None:
+def test_all_that_is_asked_for_must_hold(quarantine: QuarantineReader) -> None:
     def found(wanted: Filter) -> int:
         return count(quarantine, wanted)
 
@@ -65,12 +65,12 @@ def test_all_that_is_asked_for_must_hold(quarantine: Quarantine) -> None:
     assert found(Filter(offsets=(0, 30), reason="late")) == 1
 
 
-def test_the_newest_rows_come_first(quarantine: Quarantine) -> None:
+def test_the_newest_rows_come_first(quarantine: QuarantineReader) -> None:
     keys = [(row.generation, row.batch) for row in read_rows(quarantine, Filter(), 4, whole=False)]
     assert keys == [(2, 3), (1, 7), (1, 6), (1, 5)]
 
 
-def test_coordinates_that_the_rows_do_not_have_are_refused(quarantine: Quarantine) -> None:
+def test_coordinates_that_the_rows_do_not_have_are_refused(quarantine: QuarantineReader) -> None:
     with pytest.raises(UsageError) as refused:
         count(quarantine, Filter(file="a.json"))
     assert refused.value.hint == "they have topic, partition, offset"

@@ -13,7 +13,7 @@ import pytest
 
 import penstock.spec
 from penstock.plan.quarantine import REASONS
-from penstock.spec.base_model import Part
+from penstock.spec.base_model import SpecModel
 
 ROOT = Path(__file__).parents[2]
 PAGES = {page.name: page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
@@ -39,16 +39,18 @@ INTERNAL = {
 """What a parser fills in, and nobody writes."""
 
 
-def models() -> list[type[Part]]:
+def models() -> list[type[SpecModel]]:
     for module in pkgutil.iter_modules(penstock.spec.__path__):
         importlib.import_module(f"penstock.spec.{module.name}")
 
-    def below(kind: type[Part]) -> Iterator[type[Part]]:
+    def below(kind: type[SpecModel]) -> Iterator[type[SpecModel]]:
         for found in kind.__subclasses__():
             yield found
             yield from below(found)
 
-    return sorted({kind for kind in below(Part) if kind.__module__.startswith("penstock.")}, key=lambda k: k.__name__)
+    return sorted(
+        {kind for kind in below(SpecModel) if kind.__module__.startswith("penstock.")}, key=lambda k: k.__name__
+    )
 
 
 def keys() -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from penstock.cli import doctor
 from penstock.cli.doctor import doctor_view
 from penstock.doctor import topics
-from penstock.doctor.check import REASONS, About, Check
+from penstock.doctor.check import REASONS, Check, CheckSubject
 from penstock.errors import SpecError, UsageError
 from penstock.plan.build import build_plan
 from penstock.spec.load import load_project
@@ -115,7 +115,7 @@ def shown(*checks: Check) -> str:
 
 
 def test_the_same_finding_of_many_tables_is_one() -> None:
-    text = shown(*(About("table.log", f"bronze.t{n}").warn(f"{n} commits", "do this") for n in range(12)))
+    text = shown(*(CheckSubject("table.log", f"bronze.t{n}").warn(f"{n} commits", "do this") for n in range(12)))
     assert text.count("do this") == 1
     assert "bronze.t4: 4 commits" in text and "bronze.t5" not in text
     assert "and 7 more: `--json` has all" in text
@@ -123,6 +123,6 @@ def test_the_same_finding_of_many_tables_is_one() -> None:
 
 
 def test_what_a_log_says_does_not_steer_the_terminal() -> None:
-    text = shown(About("table.foreign", "bronze.orders").red("version 1 (\x1b]0;owned\x07[bold]x)", "a\x1b[2Jb"))
+    text = shown(CheckSubject("table.foreign", "bronze.orders").red("version 1 (\x1b]0;owned\x07[bold]x)", "a\x1b[2Jb"))
     assert "\x1b]0" not in text and "\x1b[2J" not in text and "\x07" not in text
     assert "[bold]x" in text

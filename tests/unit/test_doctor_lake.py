@@ -19,7 +19,7 @@ from penstock.doctor.retention import delta_backlog, readings, upstream_of
 from penstock.doctor.table_log import Lately, layout
 from penstock.ledger.checkpoint import MARKER, heal
 from penstock.ledger.entry import Entry
-from penstock.plan.model import DeltaSource, TablePlan, VersionStart
+from penstock.plan.model import DeltaSource, TablePlan, VersionStartPlan
 from penstock.storage.stores import LocalStore
 
 STORE = LocalStore()
@@ -135,7 +135,7 @@ def silver(orders: BronzeTable, tmp_path: Path) -> Callable[[int], tuple[TablePl
     """A table that reads `orders` and has read it up to a version."""
 
     def make(version: int) -> tuple[TablePlan, Entry]:
-        source = DeltaSource(orders.plan.uri, "bronze.orders", None, VersionStart("earliest"), None, None)
+        source = DeltaSource(orders.plan.uri, "bronze.orders", None, VersionStartPlan("earliest"), None, None)
         plan = replace(table_plan(str(tmp_path / "lake" / "silver"), "silver.orders"), source=source, columns={})
         at = {"sourceVersion": 1, "reservoirId": "x", "reservoirVersion": version, "index": -1}
         position = json.dumps({**at, "isStartingVersion": False})

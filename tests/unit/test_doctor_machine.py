@@ -8,10 +8,10 @@ import pytest
 
 from penstock.doctor.machine import (
     Disk,
-    Memory,
+    DiskPlace,
+    MachineMemory,
     Mount,
     Newest,
-    Place,
     disk,
     disk_room,
     driver_memory,
@@ -114,26 +114,26 @@ def test_an_object_store_needs_no_locks() -> None:
     ],
 )
 def test_a_disk_has_room_for_what_comes(total: float, free: float, daily: float | None, level: str) -> None:
-    place = Place("the lake", "/lake", None if daily is None else round(daily * GIB))
+    place = DiskPlace("the lake", "/lake", None if daily is None else round(daily * GIB))
     check = disk_room(place, Disk(round(total * GIB), round(free * GIB)))
     assert check.level == level
     assert "the lake (/lake): " in check.found
 
 
 def test_a_disk_without_room_for_files_is_warned_of() -> None:
-    assert disk_room(Place("the lake", "/lake"), Disk(500 * GIB, 300 * GIB, 10, 1_000_000)).level == "warn"
-    assert disk_room(Place("the lake", "/lake"), None).level == "unknown"
+    assert disk_room(DiskPlace("the lake", "/lake"), Disk(500 * GIB, 300 * GIB, 10, 1_000_000)).level == "warn"
+    assert disk_room(DiskPlace("the lake", "/lake"), None).level == "unknown"
 
 
 @pytest.mark.parametrize(("heap", "total", "level"), [("4g", 24, "ok"), ("4g", 5.4, "warn"), ("4g", 4.5, "red")])
 def test_the_heap_has_to_fit_with_what_a_jvm_takes_beside_it(heap: str, total: float, level: str) -> None:
-    check = driver_memory(heap, Memory(round(total * GIB), GIB, limited=True))
+    check = driver_memory(heap, MachineMemory(round(total * GIB), GIB, limited=True))
     assert (check.level, "the container may have" in check.found) == (level, True)
 
 
 def test_memory_that_is_not_known_is_unknown() -> None:
     assert driver_memory("4g", None).level == "unknown"
-    assert driver_memory("much", Memory(24 * GIB, GIB)).level == "unknown"
+    assert driver_memory("much", MachineMemory(24 * GIB, GIB)).level == "unknown"
 
 
 @pytest.mark.parametrize(("ahead", "level"), [(-60, "ok"), (3, "ok"), (30, "warn"), (600, "red")])

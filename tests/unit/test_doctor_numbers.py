@@ -7,7 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from penstock.doctor.check import LEVELS, PROJECT, REASONS, About, Check, count, healthy, listed, rate, size, span
+from penstock.doctor.check import (
+    LEVELS,
+    PROJECT,
+    REASONS,
+    Check,
+    CheckSubject,
+    count,
+    healthy,
+    listed,
+    rate,
+    size,
+    span,
+)
 from penstock.doctor.machine import heap_bytes
 from penstock.doctor.table_log import kept_for
 
@@ -74,7 +86,7 @@ def test_the_memory_of_the_driver_is_read_as_spark_does(conf: str, found: int | 
 
 
 def test_only_red_makes_the_answer_no() -> None:
-    about = About("disk.room")
+    about = CheckSubject("disk.room")
     fine = [about.ok("a"), about.note("b"), about.warn("c", "d"), about.unknown("e")]
     assert healthy(fine)
     assert not healthy([*fine, about.red("f", "g")])

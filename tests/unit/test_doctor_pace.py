@@ -7,24 +7,24 @@ from dataclasses import replace
 import pytest
 
 from penstock.doctor.backlog import Backlog, Point, Runner, Trend, batches, behind, chosen, point, sla, trend_of
-from penstock.doctor.table_log import Batch, Lately
-from penstock.plan.model import Trigger
+from penstock.doctor.table_log import Lately, RecentBatch
+from penstock.plan.model import TriggerPlan
 
 NOW = 1_800_000_000_000
-EVERY_30S = Trigger("interval", 30.0)
-SLA_1H = Trigger("interval", 1200.0, "", 3600.0)
+EVERY_30S = TriggerPlan("interval", 30.0)
+SLA_1H = TriggerPlan("interval", 1200.0, "", 3600.0)
 
 
 def took(*seconds: float) -> Lately:
     """Batches that took so long, newest first."""
     made = [
-        Batch(n, 1, n, NOW - round(s * 1000) - n * 60_000, NOW - n * 60_000, 10, ("{}",), ("{}",))
+        RecentBatch(n, 1, n, NOW - round(s * 1000) - n * 60_000, NOW - n * 60_000, 10, ("{}",), ("{}",))
         for n, s in enumerate(seconds)
     ]
     return Lately(tuple(made), commits=len(made))
 
 
-def runner(trigger: Trigger = EVERY_30S, *, alive: bool = True) -> Runner:
+def runner(trigger: TriggerPlan = EVERY_30S, *, alive: bool = True) -> Runner:
     return Runner("bronze.orders", trigger, alive, "max_per_trigger: 200000")
 
 
@@ -52,7 +52,7 @@ def test_a_batch_that_takes_more_than_a_third_of_the_sla_is_warned_of() -> None:
 
 
 def test_without_an_interval_there_is_nothing_to_hold_a_batch_against() -> None:
-    assert batches(runner(Trigger("available-now")), took(*[600] * 5)).level == "ok"
+    assert batches(runner(TriggerPlan("available-now")), took(*[600] * 5)).level == "ok"
     assert batches(runner(), Lately()).level == "unknown"
 
 
@@ -136,6 +136,6 @@ def test_what_comes_while_a_batch_runs_is_no_lag() -> None:
 
 
 def test_a_partition_that_is_ahead_does_not_make_up_for_one_that_is_behind() -> None:
-    batch = Batch(1, 1, 1, 0, NOW, 0, ("{}",), ('{"orders":{"0":90,"1":10}}',))
+    batch = RecentBatch(1, 1, 1, 0, NOW, 0, ("{}",), ('{"orders":{"0":90,"1":10}}',))
     found = point(batch, [("orders", 0), ("orders", 1), ("orders", 2)], {"orders": {0: 50, 1: 50, 2: 5}})
     assert (found.came, found.read, found.lag) == (105, 60, 45)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.doctor.backlog import Unread
+from penstock.doctor.backlog import PartitionBacklog
 from penstock.doctor.check import Check
-from penstock.doctor.retention import Reader, Upstream, compaction, delta_retention, retention
+from penstock.doctor.retention import TopicReader, UpstreamFacts, compaction, delta_retention, retention
 from penstock.doctor.table_log import Pause
 from penstock.doctor.topics import Kept, kept
 
@@ -16,14 +16,16 @@ NOW = 1_800_000_000_000
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 
 
-def unread(lag: int = 100, age: float | None = 60, **more: Any) -> Unread:
+def unread(lag: int = 100, age: float | None = 60, **more: Any) -> PartitionBacklog:
     """A partition with records that were not read, the oldest `age` seconds old."""
     given = {"topic": "orders", "partition": 0, "position": 1000, "earliest": 0, "end": 1000 + lag, **more}
-    return Unread(**given, oldest_ms=None if age is None else NOW - round(age * 1000))
+    return PartitionBacklog(**given, oldest_ms=None if age is None else NOW - round(age * 1000))
 
 
-def found(one: Unread | list[Unread], keeps: Kept, **reader: Any) -> Check:
-    reads = Reader("bronze.orders", **{"due": 30, "due_said": "the trigger of 30 s", "bootstrap": "b:9092", **reader})
+def found(one: PartitionBacklog | list[PartitionBacklog], keeps: Kept, **reader: Any) -> Check:
+    reads = TopicReader(
+        "bronze.orders", **{"due": 30, "due_said": "the trigger of 30 s", "bootstrap": "b:9092", **reader}
+    )
     return retention(reads, one if isinstance(one, list) else [one], {"orders": keeps}, NOW)
 
 
@@ -100,12 +102,12 @@ def test_the_worse_of_two_limits_counts() -> None:
 
 def test_compaction_takes_deletes_that_were_not_read_in_time() -> None:
     keeps = {"orders": Kept(compacts=True, tombstones_ms=DAY * 1000)}
-    (late,) = compaction(Reader("silver.c", merges=True), [unread(age=2 * DAY)], keeps, NOW)
+    (late,) = compaction(TopicReader("silver.c", merges=True), [unread(age=2 * DAY)], keeps, NOW)
     assert (late.level, "the oldest unread record is 2 d old" in late.found) == ("warn", True)
-    (merged,) = compaction(Reader("silver.c", merges=True), [unread(age=HOUR)], keeps, NOW)
-    (landed,) = compaction(Reader("bronze.c"), [unread(age=HOUR)], keeps, NOW)
+    (merged,) = compaction(TopicReader("silver.c", merges=True), [unread(age=HOUR)], keeps, NOW)
+    (landed,) = compaction(TopicReader("bronze.c"), [unread(age=HOUR)], keeps, NOW)
     assert (merged.level, landed.level) == ("ok", "note")
-    assert compaction(Reader("bronze.c"), [unread()], {"orders": Kept()}, NOW) == []
+    assert compaction(TopicReader("bronze.c"), [unread()], {"orders": Kept()}, NOW) == []
 
 
 def test_the_settings_of_a_topic_are_read_as_the_broker_means_them() -> None:
@@ -119,9 +121,9 @@ def test_the_settings_of_a_topic_are_read_as_the_broker_means_them() -> None:
     assert kept({"retention.ms": "nonsense"}).retention_ms is None
 
 
-def upstream(age: float | None = None, **more: Any) -> Upstream:
+def upstream(age: float | None = None, **more: Any) -> UpstreamFacts:
     given = {"log_kept": 30.0 * DAY, "files_kept": 7.0 * DAY, "lag": 3 if age else 0, **more}
-    return Upstream("bronze.orders", oldest_ms=None if age is None else NOW - round(age * 1000), **given)
+    return UpstreamFacts("bronze.orders", oldest_ms=None if age is None else NOW - round(age * 1000), **given)
 
 
 @pytest.mark.parametrize(
@@ -151,5 +153,5 @@ def test_a_log_that_is_never_cleaned_up_leaves_the_files() -> None:
 
 
 def test_an_upstream_that_cannot_be_read_is_unknown() -> None:
-    check = delta_retention("silver.orders", Upstream("bronze.orders", unknown="it does not exist"), None, NOW)
+    check = delta_retention("silver.orders", UpstreamFacts("bronze.orders", unknown="it does not exist"), None, NOW)
     assert (check.level, check.found) == ("unknown", "it does not exist")

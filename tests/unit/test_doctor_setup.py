@@ -9,11 +9,11 @@ import pytest
 
 from penstock.doctor import versions
 from penstock.doctor.files import log_size, small_files
-from penstock.doctor.table_log import Layout
+from penstock.doctor.table_log import StoredLayout
 from penstock.doctor.topics import Subscribed, answers, consumers, partitions, topics
-from penstock.kafka.client import Topic
-from penstock.operations.broker import Held
-from penstock.plan.model import Cluster, KafkaSource, Starting
+from penstock.kafka.client import TopicInfo
+from penstock.operations.broker import TopicOffsets
+from penstock.plan.model import Cluster, KafkaSource, StartingPlan
 
 MIB = 1024**2
 
@@ -93,14 +93,16 @@ CLUSTER = Cluster("default", "broker:9092")
 
 
 def subscribed(*names: str, pattern: str | None = None, sends: bool = False, **position: dict[int, int]) -> Subscribed:
-    source = KafkaSource(CLUSTER, names, pattern, Starting("earliest"), None, None)
+    source = KafkaSource(CLUSTER, names, pattern, StartingPlan("earliest"), None, None)
     return Subscribed("bronze.orders", source, dict(position), {"orders": "id-1"}, sends)
 
 
-def held(**topics_ends: int) -> Held:
+def held(**topics_ends: int) -> TopicOffsets:
     """Topics with one partition each, from 0 to an end."""
-    known = {name: Topic("id-1", (0,)) for name in topics_ends}
-    return Held(known, {name: {0: 0} for name in topics_ends}, {name: {0: end} for name, end in topics_ends.items()})
+    known = {name: TopicInfo("id-1", (0,)) for name in topics_ends}
+    return TopicOffsets(
+        known, {name: {0: 0} for name in topics_ends}, {name: {0: end} for name, end in topics_ends.items()}
+    )
 
 
 def test_a_broker_that_is_away_is_one_red_finding() -> None:
@@ -127,7 +129,7 @@ def test_a_topic_that_a_sink_sends_to_has_to_be_there() -> None:
 
 
 def test_a_topic_that_was_made_again_or_cut_short_is_red() -> None:
-    again = Held({"orders": Topic("id-2", (0,))}, {"orders": {0: 0}}, {"orders": {0: 9}})
+    again = TopicOffsets({"orders": TopicInfo("id-2", (0,))}, {"orders": {0: 0}}, {"orders": {0: 9}})
     assert "deleted and made again" in topics(subscribed("orders", orders={0: 5}), again, []).found
     short = topics(subscribed("orders", orders={0: 12}), held(orders=9), [])
     assert (short.level, "ends at 9" in short.found) == ("red", True)
@@ -136,7 +138,7 @@ def test_a_topic_that_was_made_again_or_cut_short_is_red() -> None:
 
 
 def test_a_topic_that_lost_its_head_is_told_by_retention_alone() -> None:
-    later = Held({"orders": Topic("id-1", (0,))}, {"orders": {0: 7}}, {"orders": {0: 9}})
+    later = TopicOffsets({"orders": TopicInfo("id-1", (0,))}, {"orders": {0: 7}}, {"orders": {0: 9}})
     assert topics(subscribed("orders", orders={0: 5}), later, []).level == "ok"
 
 
@@ -155,7 +157,7 @@ def test_idle_cores_matter_to_a_busy_table_alone() -> None:
 
 
 def test_many_partitions_for_few_cores_are_noted() -> None:
-    many = Held({"orders": Topic("id-1", tuple(range(200)))})
+    many = TopicOffsets({"orders": TopicInfo("id-1", tuple(range(200)))})
     check = partitions(subscribed("orders"), many, 2, usual_seconds=1, trigger_seconds=30)
     assert (check.level, "200 partitions, 2 tasks at once" in check.found) == ("note", True)
 
@@ -173,7 +175,7 @@ def test_consumers_are_kept_for_all_partitions() -> None:
     [(0, 0, "ok"), (50, 1, "ok"), (300, 1, "note"), (5000, 1, "warn"), (5000, 100, "ok")],
 )
 def test_many_small_files_are_told(number: int, average: int, level: str) -> None:
-    check = small_files("bronze.orders", Layout(number, number * average * MIB), 30.0)
+    check = small_files("bronze.orders", StoredLayout(number, number * average * MIB), 30.0)
     assert check.level == level
     if number == 5000 and average == 1:
         assert check.found == (
@@ -186,7 +188,7 @@ def test_many_small_files_are_told(number: int, average: int, level: str) -> Non
     ("since", "log_bytes", "level"), [(99, 1, "ok"), (301, 1, "warn"), (99, 100 * MIB, "note"), (301, None, "warn")]
 )
 def test_a_log_without_checkpoints_is_told(since: int, log_bytes: int | None, level: str) -> None:
-    layout = Layout(1, 1, {"delta.checkpointInterval": "100"}, since, log_bytes)
+    layout = StoredLayout(1, 1, {"delta.checkpointInterval": "100"}, since, log_bytes)
     assert log_size("bronze.orders", layout).level == level
 
 

@@ -9,9 +9,9 @@ import pytest
 from penstock.doctor.backlog import Backlog
 from penstock.doctor.check import Check
 from penstock.doctor.rejected import (
-    Quiet,
     Rejected,
     Rescued,
+    SilenceEvidence,
     foreign,
     quarantine,
     read_rescued,
@@ -23,11 +23,11 @@ from penstock.doctor.rejected import (
 from penstock.doctor.table_log import Lately, Pause
 from penstock.ledger.delta_log import Commit, Origin
 from penstock.operations.status import Status
-from penstock.plan.model import Trigger
+from penstock.plan.model import TriggerPlan
 
 NOW = 1_800_000_000_000
 HOUR = 3600
-EVERY_30S = Trigger("interval", 30.0)
+EVERY_30S = TriggerPlan("interval", 30.0)
 
 
 def status(kind: str = "running", **more: Any) -> Status:
@@ -56,9 +56,9 @@ def test_a_state_is_as_bad_as_it_is(kind: str, level: str) -> None:
 
 
 def quiet_check(
-    one: Status, backlog: Backlog, quiet: Quiet | None = None, pause: Pause | None = None, **more: Any
+    one: Status, backlog: Backlog, quiet: SilenceEvidence | None = None, pause: Pause | None = None, **more: Any
 ) -> Check:
-    return silent(one, quiet or Quiet(EVERY_30S, "earliest", **more), backlog, Lately(), pause, NOW)
+    return silent(one, quiet or SilenceEvidence(EVERY_30S, "earliest", **more), backlog, Lately(), pause, NOW)
 
 
 def waits(lag: int, seconds: float) -> Backlog:
@@ -80,7 +80,7 @@ def test_a_table_that_runs_without_a_batch_though_something_waits_is_red() -> No
         == "100 records wait, the oldest for 8 min 20 s; it runs (process 77), but its last commit is 10 min old"
     )
     assert quiet_check(stuck, waits(100, 20)).level == "ok"  # what waits has only just come
-    slow = Quiet(Trigger("interval", 3600.0), "earliest")
+    slow = SilenceEvidence(TriggerPlan("interval", 3600.0), "earliest")
     assert quiet_check(stuck, waits(100, 500), slow).level == "ok"  # its trigger is an hour
 
 
@@ -107,12 +107,12 @@ def test_an_empty_table_says_why() -> None:
     empty = status(rows=0, batch=0)
     topic = quiet_check(empty, Backlog(0), held=0)
     assert (topic.level, "so are its topics" in topic.found) == ("note", True)
-    latest = quiet_check(empty, Backlog(0), Quiet(EVERY_30S, "latest", held=1200))
+    latest = quiet_check(empty, Backlog(0), SilenceEvidence(EVERY_30S, "latest", held=1200))
     assert "its topics hold 1,200 records from before" in latest.found
     assert "--to earliest" in latest.fix
     dropped = quiet_check(status(rows=0, batch=4), Backlog(0), held=9)
     assert "4 batches of this generation left no row" in dropped.found
-    first = quiet_check(empty, waits(5, 3), Quiet(Trigger("interval", 3600.0), "earliest"))
+    first = quiet_check(empty, waits(5, 3), SilenceEvidence(TriggerPlan("interval", 3600.0), "earliest"))
     assert (first.level, "the first batch has not begun: the trigger is 1 h" in first.found) == ("note", True)
 
 

@@ -13,7 +13,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from penstock.cli import plan as plan_verb
-from penstock.operations.staleness import Fit, fit, fit_all
+from penstock.operations.staleness import DefinitionDrift, definition_drift, definition_drifts
 from penstock.plan.model import Plan
 
 MERGED = """
@@ -24,8 +24,8 @@ MERGED = """
 """
 
 
-def fits(plan: Plan, name: str) -> Fit:
-    return fit_all(plan, plan.tables)[name]
+def fits(plan: Plan, name: str) -> DefinitionDrift:
+    return definition_drifts(plan, plan.tables)[name]
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_a_merged_table_keeps_its_keys_and_its_history(tmp_path: Path, new: str,
     )
     now = changed(plan, "{keys: [id], sequence: at}", new).table("silver.customers")
     assert now is not None
-    found = fit(now, entry_of(table, 3))
+    found = definition_drift(now, entry_of(table, 3))
     assert (found.kind, found.refused) == ("changed", bool(said))
     assert said in found.follows
 
@@ -135,13 +135,13 @@ def test_a_merged_table_keeps_its_keys_and_its_history(tmp_path: Path, new: str,
 def test_a_lake_that_cannot_be_read_leaves_it_unknown(plan: Plan) -> None:
     Held(plan, BRONZE)
     remote = replace(plan, lake="hdfs://name:8020/lake")
-    assert {one.kind for one in fit_all(remote, remote.tables).values()} == {"unknown"}
+    assert {one.kind for one in definition_drifts(remote, remote.tables).values()} == {"unknown"}
     silver = plan.table(SILVER)
     assert silver is not None
     log = Path(silver.uri) / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020d}.json").write_text('{"commitInfo": {"oper')
-    found = fit_all(plan, plan.tables)
+    found = definition_drifts(plan, plan.tables)
     assert (found[BRONZE].kind, found[SILVER].kind, found[GOLD].kind) == ("unchanged", "unknown", "new")
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.erasure.certificate import document, page
-from penstock.erasure.forget import Commit, Done, PlaceDone
+from penstock.erasure.forget import ErasureCommit, ErasureResult, PlaceDone
 from penstock.errors import UsageError
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
@@ -86,14 +86,16 @@ def plan(folder: Path) -> Plan:
     return build_plan(load_project(folder))
 
 
-def done(**place: object) -> Done:
-    made = Done("c1", (order_of(b"k" * 32, "customer", NAME, 1_700_000_000_000),), 1_700_000_000_000)
+def done(**place: object) -> ErasureResult:
+    made = ErasureResult("c1", (order_of(b"k" * 32, "customer", NAME, 1_700_000_000_000),), 1_700_000_000_000)
     made.places["bronze.orders"] = PlaceDone("bronze.orders", ("$.customer_id of value",), **place)  # type: ignore[arg-type]
     return made
 
 
 def test_a_certificate_has_numbers_and_no_name(plan: Plan) -> None:
-    made = document(plan, done(rows=3, redacted=True, commits=[Commit(7, 1_700_000_000_000, 3, True)], decoded=12))
+    made = document(
+        plan, done(rows=3, redacted=True, commits=[ErasureCommit(7, 1_700_000_000_000, 3, True)], decoded=12)
+    )
     assert made["proven"] and made["tables"][0]["commits"][0]["version"] == 7
     shown = page(made)
     assert "Proven" in shown and "v7 (3)" in shown and NAME not in shown and NAME not in str(made)

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.ledgers import TABLE, HandLog, at, entry, genesis
 
 from penstock.errors import UsageError
-from penstock.ledger.head import Verdict, advance, check, read_tail, refuse_foreign_changes
+from penstock.ledger.head import Verdict, advance, check, read_head, refuse_foreign_changes
 from penstock.ledger.pending import forgotten_after, forgotten_since
 from penstock.sql.versions import Readable, Versions
 from penstock.storage.stores import LocalStore
@@ -42,7 +42,7 @@ def test_a_query_of_a_version_from_before_it_is_refused(log: HandLog) -> None:
 
 
 def test_a_forget_that_slips_in_beside_a_batch_is_no_change_by_others(log: HandLog) -> None:
-    tail = read_tail(log.log)
+    tail = read_head(log.log)
     assert tail is not None and [commit.version for commit in tail.unseen] == [2, 3]
     assert refuse_foreign_changes(tail, log.log) == []
 
@@ -51,7 +51,7 @@ def test_batches_go_on_after_a_forget_and_their_retry_is_known(tmp_path: Path) -
     made = HandLog(tmp_path / "other")
     made.commit("CREATE TABLE", note=genesis(at(0)))
     made.commit("WRITE", note=entry(1, at(0), at(5)), adds=1)
-    before = read_tail(made.log)
+    before = read_head(made.log)
     assert before is not None
     forgotten = replace(before.carried, kind="forget", counts=replace(before.counts, total=7))
     made.commit("DELETE", note=forgotten, adds=1, removes=1)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.golden import golden, keys
 
-from penstock.ledger.checkpoint import folder_of, store_fates, store_pins, write_beside
-from penstock.ledger.entry import Counts, Entry, Pins, Upkeep, Watermark, dump
+from penstock.ledger.checkpoint import folder_of, store_pins, store_row_counts, write_batch_file
+from penstock.ledger.entry import Counts, Entry, MaintenanceNote, Pins, Watermark, dump
 from penstock.ledger.entry import dump_maintenance as dump_upkeep
 from penstock.plan.build import build_plan, plan_document
 from penstock.plan.model import Plan
@@ -70,15 +70,15 @@ def test_a_ledger_entry_with_everything_in_it() -> None:
     bare = replace(ENTRY, counts=Counts(), note=None, parked={}, seen=None, sent=None, changed={}, horizon=None)
     bare = replace(bare, began=(), base=None, filled=None, started_ms=None, pending={}, id="", pins=Pins(1, "0123"))
     found = {"whole": json.loads(dump(ENTRY)), "bare": json.loads(dump(bare))}
-    note = Upkeep("optimize", "silver.orders", "penstock optimize", "3 files became 1", "host", 12)
+    note = MaintenanceNote("optimize", "silver.orders", "penstock optimize", "3 files became 1", "host", 12)
     golden("ledger", {**found, "maintenance": json.loads(dump_upkeep(note))})
 
 
 def test_the_files_of_a_checkpoint(tmp_path: Path) -> None:
     store, folder = LocalStore(), str(tmp_path / "1")
     store_pins(store, folder, 4, ENTRY.pins)
-    store_fates(store, folder, 4, ENTRY.counts.fates)
-    write_beside(store, folder, "files", 4, {"a": 1})
+    store_row_counts(store, folder, 4, ENTRY.counts.fates)
+    write_batch_file(store, folder, "files", 4, {"a": 1})
     found = {str(file.relative_to(tmp_path)): json.loads(file.read_text()) for file in tmp_path.rglob("*/4")}
     found["folder of a generation"] = folder_of("lake/_penstock/checkpoints/silver.orders", ENTRY)
     golden("checkpoint", found)

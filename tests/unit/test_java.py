@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import SetupError
-from penstock.spark.java import Java, find_java, java_proxy, java_version
+from penstock.spark.java import JavaRuntime, find_java, java_proxy, java_version
 
 
 def pretend_java(home: Path, version: str, code: int = 0) -> Path:
@@ -67,7 +67,7 @@ def test_java_home_goes_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPa
     pretend_java(bare / "home", "21.0.1")
     monkeypatch.setenv("PATH", str(on_path.parent))
     monkeypatch.setenv("JAVA_HOME", str(bare / "home"))
-    assert find_java() == Java(bare / "home" / "bin" / "java", bare / "home", 21)
+    assert find_java() == JavaRuntime(bare / "home" / "bin" / "java", bare / "home", 21)
 
 
 def test_a_java_that_does_not_run_counts_as_none(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,9 +87,9 @@ def test_the_home_is_found_behind_links(bare: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_version_that_spark_is_not_tested_on_is_a_warning() -> None:
-    assert Java(Path("java"), Path(), 17).warning is None
-    assert Java(Path("java"), Path(), 21).warning is None
-    assert "tested on 17 and 21" in str(Java(Path("java"), Path(), 24).warning)
+    assert JavaRuntime(Path("java"), Path(), 17).warning is None
+    assert JavaRuntime(Path("java"), Path(), 21).warning is None
+    assert "tested on 17 and 21" in str(JavaRuntime(Path("java"), Path(), 24).warning)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from pydantic import SecretStr
 
 from penstock.errors import BrokerAway, DataLoss, Transient
-from penstock.kafka.client import Admin, Topic, java, librdkafka
-from penstock.plan.model import Cluster, KafkaSource, Starting
+from penstock.kafka.client import Admin, TopicInfo, java, librdkafka
+from penstock.plan.model import Cluster, KafkaSource, StartingPlan
 from penstock.sources.kafka import options, refuse_recreated, require_topics
 
 SECRET = 'p"a\\ss;word'
@@ -20,7 +20,7 @@ SECURE = Cluster(
 
 def source(**other: object) -> KafkaSource:
     fields = {"topics": ("orders",), "pattern": None, "max_per_trigger": None, "min_partitions": None, **other}
-    return KafkaSource(cluster=Cluster("main", "a:9092"), starting=Starting("earliest"), **fields)  # type: ignore[arg-type]
+    return KafkaSource(cluster=Cluster("main", "a:9092"), starting=StartingPlan("earliest"), **fields)  # type: ignore[arg-type]
 
 
 def test_a_password_is_quoted_for_the_java_client() -> None:
@@ -135,6 +135,6 @@ def test_a_topic_that_is_gone_or_made_again_is_a_loss() -> None:
     with pytest.raises(DataLoss, match="no longer exists"):
         refuse_recreated("orders", {"orders": "one"}, {}, position, "bronze.orders")
     with pytest.raises(DataLoss, match="was deleted and made again"):
-        refuse_recreated("orders", {"orders": "one"}, {"orders": Topic("two", (0,))}, position, "bronze.orders")
-    refuse_recreated("orders", {"orders": "one"}, {"orders": Topic("one", (0,))}, position, "bronze.orders")
-    refuse_recreated("orders", {}, {"orders": Topic("new", (0,))}, position, "bronze.orders")
+        refuse_recreated("orders", {"orders": "one"}, {"orders": TopicInfo("two", (0,))}, position, "bronze.orders")
+    refuse_recreated("orders", {"orders": "one"}, {"orders": TopicInfo("one", (0,))}, position, "bronze.orders")
+    refuse_recreated("orders", {}, {"orders": TopicInfo("new", (0,))}, position, "bronze.orders")

@@ -10,21 +10,21 @@ from penstock.maintenance.optimize import (
     FEWEST,
     MANY,
     MOST_PARTITIONS,
-    Step,
-    Wanted,
+    LayoutGoal,
+    OptimizeStep,
     is_conflict,
     statement,
     steps,
     target_bytes,
 )
-from penstock.maintenance.tables import Memory, Place, read_memory, under_way, write_memory
+from penstock.maintenance.tables import MaintainedTable, MaintenanceHistory, read_memory, under_way, write_memory
 from penstock.spark.sql_text import quote
 from penstock.storage.layout import DataFile, Layout
 from penstock.storage.stores import LocalStore
 
 MB = 1024 * 1024
 TARGET = 256 * MB
-PLACE = Place("bronze.orders", "/lake/bronze/or`ders", "table")
+PLACE = MaintainedTable("bronze.orders", "/lake/bronze/or`ders", "table")
 
 
 def files(count: int, size: int = MB, **about: object) -> list[DataFile]:
@@ -35,8 +35,8 @@ def layout(*found: DataFile, **about: object) -> Layout:
     return Layout(1, found, **about)  # type: ignore[arg-type]
 
 
-def plan(*found: DataFile, full: bool = False, **wanted: object) -> list[Step]:
-    return steps(layout(*found), Wanted(TARGET, full=full, **wanted))  # type: ignore[arg-type]
+def plan(*found: DataFile, full: bool = False, **wanted: object) -> list[OptimizeStep]:
+    return steps(layout(*found), LayoutGoal(TARGET, full=full, **wanted))  # type: ignore[arg-type]
 
 
 def test_small_files_become_few_and_large_ones_are_left_alone() -> None:
@@ -91,19 +91,19 @@ def test_only_partitions_that_changed_are_put_in_order_and_not_too_many_at_once(
     old = files(5, MB, partition=("2026-01-01",))
     new = files(5, MB, partition=("2026-01-02",), modified_ms=30)
     found = Layout(1, (*old, *new), ("day",))
-    (step,) = steps(found, Wanted(TARGET, ("id",), ordered={("2026-01-01",): 20, ("2026-01-02",): 20}))
+    (step,) = steps(found, LayoutGoal(TARGET, ("id",), ordered={("2026-01-01",): 20, ("2026-01-02",): 20}))
     assert step.partitions == (("2026-01-02",),)
     many = [file for part in range(MOST_PARTITIONS + 5) for file in files(5, partition=(str(part),))]
-    (step,) = steps(Layout(1, tuple(many), ("day",)), Wanted(TARGET, ("id",)))
+    (step,) = steps(Layout(1, tuple(many), ("day",)), LayoutGoal(TARGET, ("id",)))
     assert len(step.partitions) == MOST_PARTITIONS
 
 
 def test_a_clustered_table_is_clustered_by_delta_whatever_zorder_says() -> None:
     found = Layout(1, tuple(files(5)), clustered=True)
-    assert [step.kind for step in steps(found, Wanted(TARGET))] == ["cluster"]
-    assert steps(found, Wanted(TARGET, ordered={(): 20})) == []
+    assert [step.kind for step in steps(found, LayoutGoal(TARGET))] == ["cluster"]
+    assert steps(found, LayoutGoal(TARGET, ordered={(): 20})) == []
     large = Layout(1, (*files(100, 250 * MB), *files(5, 50 * MB, modified_ms=30)), clustered=True)
-    assert steps(large, Wanted(TARGET, ordered={(): 20})) == [], "a group of 4 GB would be written for 250 MB"
+    assert steps(large, LayoutGoal(TARGET, ordered={(): 20})) == [], "a group of 4 GB would be written for 250 MB"
 
 
 @pytest.mark.parametrize(
@@ -116,15 +116,17 @@ def test_the_target_is_a_property_of_the_table_or_the_projects(text: str, size: 
 
 def test_names_and_values_are_quoted_in_statements() -> None:
     hostile = "x' OR 1=1 --\\"
-    step = Step("zorder", 5, 5, 1, ((hostile, None),))
+    step = OptimizeStep("zorder", 5, 5, 1, ((hostile, None),))
     found = Layout(1, (), ("d`ay", "n"), types={"d`ay": "STRING", "n": "INTEGER"})
-    said = statement(PLACE, found, step, Wanted(TARGET, ("a`b", "c")))
+    said = statement(PLACE, found, step, LayoutGoal(TARGET, ("a`b", "c")))
     assert said == (
         f"OPTIMIZE delta.{quote(PLACE.uri)} WHERE (`d``ay` <=> CAST('x\\' OR 1=1 --\\\\' AS STRING) AND "
         "`n` <=> CAST(NULL AS INTEGER)) ZORDER BY (`a``b`, `c`)"
     )
-    assert statement(PLACE, found, Step("purge", 1, 1, 1), Wanted(TARGET)).endswith("or``ders` APPLY (PURGE)")
-    assert statement(PLACE, found, Step("cluster", 1, 1, 1), Wanted(TARGET, full=True)).endswith("` FULL")
+    assert statement(PLACE, found, OptimizeStep("purge", 1, 1, 1), LayoutGoal(TARGET)).endswith(
+        "or``ders` APPLY (PURGE)"
+    )
+    assert statement(PLACE, found, OptimizeStep("cluster", 1, 1, 1), LayoutGoal(TARGET, full=True)).endswith("` FULL")
 
 
 def test_a_conflict_is_told_from_other_failures() -> None:
@@ -136,11 +138,11 @@ def test_a_conflict_is_told_from_other_failures() -> None:
 def test_a_memory_that_is_lost_is_an_empty_one(text: str, tmp_path: Path) -> None:
     store, system = LocalStore(), str(tmp_path)
     store.write(f"{system}/upkeep/t.json", text)
-    assert read_memory(store, system, "t") == Memory()
+    assert read_memory(store, system, "t") == MaintenanceHistory()
 
 
 def test_what_was_done_is_remembered(tmp_path: Path) -> None:
     store, system = LocalStore(), str(tmp_path)
-    made = Memory({"optimize": 5}, 7, {("a", None): 3}, ("id",))
+    made = MaintenanceHistory({"optimize": 5}, 7, {("a", None): 3}, ("id",))
     write_memory(store, system, "t", made)
     assert (read_memory(store, system, "t"), under_way(store, system, "t")) == (made, 7)

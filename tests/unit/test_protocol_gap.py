@@ -8,11 +8,11 @@ import pytest
 from ledgers import HandLog, at, entry
 
 from penstock.errors import TableChanged
-from penstock.ledger.head import read_tail, refuse_gap
+from penstock.ledger.head import read_head, refuse_gap
 
 
 def look(hand: HandLog) -> None:
-    tail = read_tail(hand.log)
+    tail = read_head(hand.log)
     assert tail is not None
     refuse_gap(tail, hand.log)
 

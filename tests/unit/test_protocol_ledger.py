@@ -11,7 +11,7 @@ from ledgers import HandLog, at, entry
 from penstock.errors import ChainBroken, Conflict, Fenced, TableChanged
 from penstock.ledger.commit import confirm, must_confirm
 from penstock.ledger.entry import Counts, Kind
-from penstock.ledger.head import Tail, advance, position_at, read_tail, refuse_foreign_changes, refuse_gap
+from penstock.ledger.head import LedgerHead, advance, position_at, read_head, refuse_foreign_changes, refuse_gap
 from penstock.verify.ledger_walk import read_chain
 
 ONE = entry(1, at(0, 0), at(5, 5))
@@ -26,14 +26,14 @@ def hand(tmp_path: Path) -> HandLog:
     return made
 
 
-def tail_of(hand: HandLog) -> Tail:
-    tail = read_tail(hand.log)
+def tail_of(hand: HandLog) -> LedgerHead:
+    tail = read_head(hand.log)
     assert tail is not None
     return tail
 
 
 def test_a_folder_without_a_log_has_no_ledger(tmp_path: Path) -> None:
-    assert read_tail(HandLog(tmp_path / "new").log) is None
+    assert read_head(HandLog(tmp_path / "new").log) is None
 
 
 def test_a_table_without_an_entry_is_refused(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_table_without_an_entry_is_refused(tmp_path: Path) -> None:
     hand.commit("CREATE TABLE")
     hand.commit("WRITE", adds=1, note=entry(1, at(0), at(3), table="bronze.other"))
     with pytest.raises(TableChanged, match="without a ledger entry"):
-        read_tail(hand.log)
+        read_head(hand.log)
 
 
 def test_the_tail_is_found_behind_the_commits_of_others(hand: HandLog) -> None:
@@ -185,7 +185,7 @@ def test_an_entry_of_a_later_format_is_refused_not_overlooked(hand: HandLog) -> 
 
     hand.commit("WRITE", adds=1, note=dump(TWO).replace('"penstock":1', '"penstock":2'))
     with pytest.raises(Terminal):
-        read_tail(hand.log)
+        read_head(hand.log)
 
 
 def test_confirming_finds_the_entry_only_after_the_tail(hand: HandLog) -> None:

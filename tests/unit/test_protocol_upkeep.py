@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from ledgers import HandLog, at, entry
 
-from penstock.ledger.commit import files_gone
+from penstock.ledger.commit import removed_files
 from penstock.ledger.delta_log import Origin, RecentLog
-from penstock.ledger.entry import WORKS, Upkeep, dump_maintenance, parse_maintenance
-from penstock.ledger.head import advance, read_tail, refuse_foreign_changes, refuse_gap
+from penstock.ledger.entry import WORKS, MaintenanceNote, dump_maintenance, parse_maintenance
+from penstock.ledger.head import advance, read_head, refuse_foreign_changes, refuse_gap
 from penstock.storage.stores import LocalStore
 
-NOTE = Upkeep("optimize", "bronze.orders", "penstock optimize", "9 files as larger ones", "host", 7)
+NOTE = MaintenanceNote("optimize", "bronze.orders", "penstock optimize", "9 files as larger ones", "host", 7)
 
 
 def test_what_is_written_is_read_again() -> None:
@@ -37,11 +37,11 @@ def test_the_last_entry_stays_the_last_one(work: str, operation: str, tmp_path: 
     made.begin(at(0, 0))
     last = entry(1, at(0, 0), at(5, 5))
     made.batch(last)
-    tail = read_tail(made.log)
+    tail = read_head(made.log)
     assert tail is not None
-    note = dump_maintenance(Upkeep(work, "bronze.orders", "the runner", "done", "host", 7))  # type: ignore[arg-type]
+    note = dump_maintenance(MaintenanceNote(work, "bronze.orders", "the runner", "done", "host", 7))  # type: ignore[arg-type]
     made.commit(operation, note=note, adds=1, removes=2, change=False)
-    advanced, found = advance(tail, made.log), read_tail(made.log)
+    advanced, found = advance(tail, made.log), read_head(made.log)
     assert found is not None and found.entry == advanced.entry == last
     assert refuse_foreign_changes(advanced, made.log) == []
     refuse_gap(found, made.log)
@@ -71,8 +71,8 @@ def test_the_files_that_a_commit_takes_out_are_named() -> None:
     ]
     text = "\n".join(map(json.dumps, actions))
     removed = ["day=a b/part-0", "deletion_vector_9af78ea4-cb7d-4464-a0c3-a69a1adfc447.bin", "part-2"]
-    assert list(files_gone(text)) == [*removed, "_change_data/cdc-0"]
-    assert list(files_gone(text, feed=False)) == removed
+    assert list(removed_files(text)) == [*removed, "_change_data/cdc-0"]
+    assert list(removed_files(text, feed=False)) == removed
 
 
 def test_commits_without_rows_leave_no_reader_behind(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.ledgers import at, entry, genesis
 
-from penstock.ledger.checkpoint import store_fates
+from penstock.ledger.checkpoint import store_row_counts
 from penstock.ledger.delta_log import Commit, Origin
 from penstock.ledger.entry import Counts, Entry, dump, parse
 from penstock.operations.status import MOST_BATCHES, Rates, read_rates
@@ -64,7 +64,7 @@ def test_many_small_batches_shorten_the_window(tmp_path: Path) -> None:
 
 def test_rows_that_were_read_and_not_written_count(tmp_path: Path) -> None:
     """From the totals of the next entry; of the last batch from the file beside its offsets."""
-    store_fates(LocalStore(), f"{tmp_path}/1", 3, {"read": 70})
+    store_row_counts(LocalStore(), f"{tmp_path}/1", 3, {"read": 70})
     one = found(tmp_path, batch(3, 10, 50, read=300), batch(2, 20, 80, read=200), batch(1, 30, 200, read=0))
     assert one.input_rows == 70 + 100 + 200
     assert one.last is not None and one.last.rows == 70

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.ledger.position import Version
 from penstock.operations.rewind import _missing
-from penstock.plan.model import DeltaSource, VersionStart
+from penstock.plan.model import DeltaSource, VersionStartPlan
 from penstock.storage.stores import LocalStore
 
 
@@ -30,7 +30,7 @@ class Growing(LocalStore):
 
 
 def missing(store: LocalStore, folder: Path) -> list[str]:
-    source = DeltaSource(str(folder), "bronze.t", None, VersionStart("earliest"), None, None)
+    source = DeltaSource(str(folder), "bronze.t", None, VersionStartPlan("earliest"), None, None)
     spark: Any = None
     return list(_missing(spark, store, source, Version("id", 0)))
 

@@ -11,10 +11,10 @@ from ledgers import HandLog, at, entry
 
 from penstock.errors import UsageError
 from penstock.ledger.entry import Counts, Entry
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.ledger.pending import Rewind, rewind_document
 from penstock.ledger.position import parse
-from penstock.operations.rewind import Then, goes_on, then_at
+from penstock.operations.rewind import EarlierVersion, earlier_version, resume_position
 from penstock.verify.ledger_walk import read_chain
 
 
@@ -26,7 +26,7 @@ def read(offsets: dict[str, dict[str, int]], **other: object) -> Entry:
 def test_a_topic_that_was_named_since_begins_where_it_began() -> None:
     then = read({"a": {"0": 5}}, began=('{"a":{"0":0}}',))
     now = read({"a": {"0": 90}, "b": {"0": 80}}, began=('{"a":{"0":0},"b":{"0":40}}',))
-    on = goes_on(then, now)
+    on = resume_position(then, now)
     assert parse(on.after[0]) == {"a": {0: 5}, "b": {0: 40}}
     assert parse(on.began[0]) == {"a": {0: 0}, "b": {0: 40}}
     assert on.topics == {"a": "id of a", "b": "id of b"} and on.subscription == now.subscription
@@ -35,7 +35,7 @@ def test_a_topic_that_was_named_since_begins_where_it_began() -> None:
 def test_a_topic_that_was_taken_out_since_is_left_where_it_was() -> None:
     then = read({"a": {"0": 5}, "b": {"0": 7}})
     now = read({"a": {"0": 90}}, parked={"b": {"id": "id of b", "offsets": {"0": 30}}})
-    on = goes_on(then, now)
+    on = resume_position(then, now)
     assert parse(on.after[0]) == {"a": {0: 5}}
     assert on.parked == {"b": {"id": "id of b", "offsets": {0: 7}}}
 
@@ -43,14 +43,14 @@ def test_a_topic_that_was_taken_out_since_is_left_where_it_was() -> None:
 def test_a_topic_that_came_back_since_goes_on_where_it_had_been_left() -> None:
     then = read({"a": {"0": 5}}, parked={"b": {"id": "id of b", "offsets": {"0": 7}}})
     now = read({"a": {"0": 90}, "b": {"0": 50}}, began=('{"a":{"0":0},"b":{"0":0}}',))
-    assert parse(goes_on(then, now).after[0]) == {"a": {0: 5}, "b": {0: 7}}
+    assert parse(resume_position(then, now).after[0]) == {"a": {0: 5}, "b": {0: 7}}
 
 
 def test_another_table_than_it_reads_now_means_nothing_to_it() -> None:
     then = replace(entry(1, "{}", "{}"), subscription={"table": "bronze.a"})
     now = replace(then, subscription={"table": "bronze.b"})
     with pytest.raises(UsageError, match="another source"):
-        goes_on(then, now)
+        resume_position(then, now)
 
 
 def wrong(tmp_path: Path) -> HandLog:
@@ -62,10 +62,10 @@ def wrong(tmp_path: Path) -> HandLog:
     return hand
 
 
-def back_at(hand: HandLog, version: int) -> Then:
-    tail = read_tail(hand.log)
+def back_at(hand: HandLog, version: int) -> EarlierVersion:
+    tail = read_head(hand.log)
     assert tail is not None
-    return then_at(hand.log, tail, version)
+    return earlier_version(hand.log, tail, version)
 
 
 def test_what_it_was_is_told_by_the_entry_of_then_and_counted_by_the_one_after_it(tmp_path: Path) -> None:

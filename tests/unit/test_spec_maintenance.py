@@ -8,7 +8,7 @@ import pytest
 from project_file import HEAD, load, one, problems
 
 from penstock.plan.build import build_plan
-from penstock.plan.model import TARGET_BYTES, ExternalReader, MaintenancePlan
+from penstock.plan.model import TARGET_BYTES, ExternalReaderPlan, MaintenancePlan
 
 TABLES = HEAD + "tables:\n  silver.orders: {from: {kafka: orders}}\n"
 
@@ -41,7 +41,7 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
     made = plan(tmp_path, text)
     assert made.optimize_seconds == 1800 and made.target_bytes == 128 * 1024**2
     assert (made.vacuum_seconds, made.retain_ms, made.replay_ms) == (21600, 0, 14 * 86_400_000)
-    assert made.external == (ExternalReader("bi", "silver.orders", 2 * 86_400_000),)
+    assert made.external == (ExternalReaderPlan("bi", "silver.orders", 2 * 86_400_000),)
     assert (made.lag_ms("silver.orders"), made.lag_ms("silver.other")) == (2 * 86_400_000, 0)
 
 

@@ -10,7 +10,7 @@ from project_file import HEAD, check, load, one, place, problems, table
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.plan.quarantine import in_quarantine, read_by
-from penstock.plan.subjects import Place
+from penstock.plan.subjects import SubjectColumnPlan
 
 LAYERS = (
     HEAD
@@ -41,13 +41,13 @@ def test_places_are_columns_fields_and_paths_and_the_bytes_beside_them(tmp_path:
     assert bronze is not None and silver is not None
     assert bronze.subjects == {
         "customer": (
-            Place("payload", "$.customer.id"),
-            Place("value_binary", "$.customer.id"),
-            Place("key"),
-            Place("key_binary"),
+            SubjectColumnPlan("payload", "$.customer.id"),
+            SubjectColumnPlan("value_binary", "$.customer.id"),
+            SubjectColumnPlan("key"),
+            SubjectColumnPlan("key_binary"),
         )
     }
-    assert silver.subjects == {"customer": (Place("customer.id"),)}
+    assert silver.subjects == {"customer": (SubjectColumnPlan("customer.id"),)}
     assert read_by(silver).subjects == bronze.subjects and read_by(silver).headers == "headers"
     assert made.forget is not None and made.forget.folder == f"{made.lake}/_penstock/forget"
     assert silver.forget == made.forget
@@ -57,8 +57,12 @@ def test_a_quarantine_holds_records_by_the_names_that_it_gives_them(tmp_path: Pa
     silver = plan(tmp_path).table("silver.orders")
     assert silver is not None
     found = set(in_quarantine(silver)["customer"])
-    assert {Place("value", "$.customer.id"), Place("value_binary", "$.customer.id"), Place("key")} <= found
-    assert Place("value", "$['customer']['id']") in found
+    assert {
+        SubjectColumnPlan("value", "$.customer.id"),
+        SubjectColumnPlan("value_binary", "$.customer.id"),
+        SubjectColumnPlan("key"),
+    } <= found
+    assert SubjectColumnPlan("value", "$['customer']['id']") in found
 
 
 def test_a_definition_is_the_same_with_and_without_them(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from ledgers import entry
 
 from penstock.errors import TableChanged
 from penstock.ledger.entry import Counts, Entry
-from penstock.sinks.base import Standing, already_there, dump_position, parse_standing, refuse_other
+from penstock.sinks.base import TargetPosition, already_there, dump_position, parse_standing, refuse_other
 
 
 def at(number: int) -> tuple[str, ...]:
@@ -21,14 +21,14 @@ LAST = replace(entry(3, offset(20), offset(30), table="out"), counts=Counts(5, 5
 NEXT = replace(LAST, batch=4, before=at(30), after=at(40))
 
 
-def standing(of: Entry, **other: object) -> Standing:
-    made = Standing(of.ledger, of.generation, of.batch, of.before, of.after, 7)
+def standing(of: Entry, **other: object) -> TargetPosition:
+    made = TargetPosition(of.ledger, of.generation, of.batch, of.before, of.after, 7)
     return replace(made, **other)  # type: ignore[arg-type]
 
 
 def test_a_position_comes_back_as_it_was_written() -> None:
     parts = ["ledger", "1", "3", dump_position(at(20)), dump_position(at(30)), "7"]
-    assert parse_standing(parts) == Standing("ledger", 1, 3, at(20), at(30), 7)
+    assert parse_standing(parts) == TargetPosition("ledger", 1, 3, at(20), at(30), 7)
     assert parse_standing([]) is None and parse_standing(["", "0", "0", "", "", "0"]) is None
 
 
@@ -49,7 +49,7 @@ GENESIS = replace(LAST, kind="genesis", batch=0, before=at(0), after=at(0), coun
         (None, GENESIS),
     ],
 )
-def test_a_target_may_be_where_the_ledger_ends_or_one_batch_further(found: Standing | None, last: Entry) -> None:
+def test_a_target_may_be_where_the_ledger_ends_or_one_batch_further(found: TargetPosition | None, last: Entry) -> None:
     refuse_other(found, last, "table c")
 
 
@@ -67,7 +67,7 @@ def test_a_target_may_be_where_the_ledger_ends_or_one_batch_further(found: Stand
         (standing(LAST, ledger="other"), GENESIS, "another sink"),
     ],
 )
-def test_anywhere_else_is_refused(found: Standing | None, last: Entry, said: str) -> None:
+def test_anywhere_else_is_refused(found: TargetPosition | None, last: Entry, said: str) -> None:
     with pytest.raises(TableChanged, match=said):
         refuse_other(found, last, "table c")
 

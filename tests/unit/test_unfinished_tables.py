@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock.errors import Conflict, PenstockError
 from penstock.ledger.create import remove_unfinished
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.maintenance.tables import places
 from penstock.operations import status as status_ops
 from penstock.plan.build import build_plan
@@ -158,7 +158,7 @@ def test_what_lies_beside_a_new_table_and_is_older_is_moved_aside(plan: Plan) ->
     old.commit("CREATE TABLE", time_ms=1_000)
     made.commit("CREATE TABLE", note=replace(genesis(at(0)), table="silver.m"), time_ms=1_700_000_000_000)
     young.commit("CREATE TABLE", time_ms=1_700_000_000_001)
-    tail = read_tail(made.log)
+    tail = read_head(made.log)
     assert tail is not None
     (said,) = move_leftovers(LocalStore(), table, tail)
     assert "silver.m__tombstones" in said and "20231114T221320Z" in said

@@ -178,12 +178,12 @@ def test_a_batch_in_flight_keeps_its_files(lake: Lake) -> None:
 
     from penstock.ledger.checkpoint import heal
     from penstock.ledger.delta_log import DeltaLog
-    from penstock.ledger.head import read_tail
+    from penstock.ledger.head import read_head
     from penstock.storage.stores import LocalStore
 
     table = lake.plan.table(TABLE)
     assert table is not None
-    tail = read_tail(DeltaLog(LocalStore(), table.uri, TABLE))
+    tail = read_head(DeltaLog(LocalStore(), table.uri, TABLE))
     assert tail is not None
     lake.pass_(1)
     began = lake.now

@@ -10,7 +10,7 @@ from vacuumed import Lake, at_version, make_plan
 
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import dump
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.ledger.pending import Replay, document
 from penstock.maintenance.retention import HOUR_MS
 from penstock.storage.stores import LocalStore
@@ -19,7 +19,7 @@ from penstock.storage.stores import LocalStore
 def test_a_table_that_is_being_replayed_keeps_files_that_are_in_no_commit_yet(tmp_path: Path) -> None:
     lake = Lake(make_plan(tmp_path))
     lake.append()
-    tail = read_tail(DeltaLog(LocalStore(), lake.uri, "bronze.orders"))
+    tail = read_head(DeltaLog(LocalStore(), lake.uri, "bronze.orders"))
     assert tail is not None
     opened = lake.now
     pins = replace(tail.entry.pins, time_ms=opened)
@@ -40,7 +40,7 @@ def test_a_reader_that_is_being_replayed_keeps_what_it_reads_and_where_it_was(tm
     table = lake.plan.table("silver.orders")
     assert table is not None
     log = DeltaLog(LocalStore(), table.uri, table.name)
-    tail = read_tail(log)
+    tail = read_head(log)
     assert tail is not None
     moved = str(at_version(5))
     pending = document(Replay(1, (str(before),), 4))

@@ -9,9 +9,9 @@ from tests.bronze_table import BronzeTable
 from tests.unit.verified import begun
 
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.storage.stores import LocalStore
-from penstock.verify.context import Look
+from penstock.verify.context import VerifyContext
 from penstock.verify.coordinates import Spans, landed
 from penstock.verify.counts import _Sums, wrong_batches
 from penstock.verify.report import Report
@@ -21,10 +21,10 @@ from penstock.verify.upstream import Arrival, arrivals
 
 def problems(table: BronzeTable) -> list[str]:
     plan, store = table.plan, LocalStore()
-    tail = read_tail(DeltaLog(store, plan.uri, plan.name))
+    tail = read_head(DeltaLog(store, plan.uri, plan.name))
     assert tail is not None
     found = read_at(Rows(plan.name, plan.uri, landed(plan.columns)), None, {})
-    return list(wrong_batches(Look(plan, store, tail, Report(plan.name), lambda *_: None), found))
+    return list(wrong_batches(VerifyContext(plan, store, tail, Report(plan.name), lambda *_: None), found))
 
 
 def test_the_ledger_tells_in_which_version_an_offset_came(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import pytest
 from tests.bronze_table import BronzeTable
 from tests.unit.verified import begun, checked, fine, only
 
-from penstock.kafka.client import Topic
+from penstock.kafka.client import TopicInfo
 from penstock.ledger.position import Range
-from penstock.operations.broker import Held, Place
-from penstock.plan.model import KafkaSource, Starting
+from penstock.operations.broker import PartitionLag, TopicOffsets
+from penstock.plan.model import KafkaSource, StartingPlan
 from penstock.verify.unread import unread_of_topics
 
 
@@ -121,13 +121,13 @@ def test_what_an_accepted_delete_removed_is_unverifiable_once_vacuum_took_the_fi
 
 def test_a_topic_whose_beginning_is_not_decided_yet_is_not_proven(orders: BronzeTable) -> None:
     orders.batch({"orders": {0: 100}})
-    entry, known = orders.last, {name: Topic(f"id of {name}", (0,)) for name in ("orders", "new")}
-    held = Held(known, {"orders": {0: 0}, "new": {0: 0}}, {"orders": {0: 100}, "new": {0: 7}})
+    entry, known = orders.last, {name: TopicInfo(f"id of {name}", (0,)) for name in ("orders", "new")}
+    held = TopicOffsets(known, {"orders": {0: 0}, "new": {0: 0}}, {"orders": {0: 100}, "new": {0: 7}})
     assert entry is not None and isinstance(orders.plan.source, KafkaSource)
     both = replace(orders.plan.source, topics=("orders", "new"))
-    here = [Place("orders", 0, 100, 100)]
+    here = [PartitionLag("orders", 0, 100, 100)]
     assert unread_of_topics(both, entry, here, held).count == 7, "from its first record"
-    late = unread_of_topics(replace(both, starting=Starting("latest")), entry, here, held)
+    late = unread_of_topics(replace(both, starting=StartingPlan("latest")), entry, here, held)
     assert (late.count, late.unknown) == (None, "the next start decides where new begins")
-    one = replace(both, topics=("orders",), starting=Starting("latest"))
+    one = replace(both, topics=("orders",), starting=StartingPlan("latest"))
     assert unread_of_topics(one, entry, here, held).count == 0

@@ -18,9 +18,9 @@ from penstock.cli.verify_page import el, page
 from penstock.errors import UsageError
 from penstock.storage.stores import LocalStore
 from penstock.verify import table as verify_table
-from penstock.verify.document import Asked, audit_document
+from penstock.verify.document import VerifyRequest, audit_document
 from penstock.verify.recompute import run as again
-from penstock.verify.report import Check, Differing, Value
+from penstock.verify.report import Differing, Proof, Value
 
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[31m‮"
 PROJECT = (
@@ -62,7 +62,7 @@ def document(tmp_path: Path) -> dict[str, Any]:
     (report,) = verify_table.verify([table.plan], LocalStore())
     values = (Value(HOSTILE, HOSTILE, None),)
     report.checks = [
-        Check(
+        Proof(
             name="numbers",
             held="gold.t@v1",
             against=HOSTILE,
@@ -80,7 +80,7 @@ def document(tmp_path: Path) -> dict[str, Any]:
     report.notes.append(HOSTILE)
     report.hint = HOSTILE
     plan = plan_of(tmp_path, table.plan)
-    return audit_document(plan, [table.plan], [report], Asked((HOSTILE,), deep=True))
+    return audit_document(plan, [table.plan], [report], VerifyRequest((HOSTILE,), deep=True))
 
 
 def test_nothing_of_a_stranger_becomes_a_part_of_the_page(document: dict[str, Any]) -> None:

@@ -21,7 +21,15 @@ from penstock.storage.stores import Size
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.operations.checkpoints import Batch, Healing, Leftover, Look, Outlook, Shown, Standing
+    from penstock.operations.checkpoints import (
+        CheckpointBatch,
+        CheckpointDetails,
+        CheckpointLook,
+        CheckpointSummary,
+        Healing,
+        Leftover,
+        StartForecast,
+    )
 
 # What `checkpoints list` and `checkpoints heal` show. What a stranger may have written passes `visible` first.
 
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
 LEFTOVERS_SHOWN = 8
 
 
-def list_view(found: Sequence[Standing], strangers: Sequence[Leftover], system: str) -> RenderableType:
+def list_view(found: Sequence[CheckpointSummary], strangers: Sequence[Leftover], system: str) -> RenderableType:
     """`system` is where Penstock keeps its own files."""
     if not found:
         return Text("the project has no tables")
@@ -38,7 +46,7 @@ def list_view(found: Sequence[Standing], strangers: Sequence[Leftover], system: 
     return Group(_rows(found), place, *_reasons(found), *_leftovers(left))
 
 
-def _rows(found: Sequence[Standing]) -> Table:
+def _rows(found: Sequence[CheckpointSummary]) -> Table:
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column(Text("table"), overflow="fold")
     for title in ("generation", "ledger", "planned", "committed"):
@@ -66,7 +74,7 @@ def _rows(found: Sequence[Standing]) -> Table:
     return grid
 
 
-def in_step(seen: Look) -> Text:
+def in_step(seen: CheckpointLook) -> Text:
     if seen.refusal is not None:
         return Text("refused", style="bold red")
     if seen.tail is None:
@@ -74,7 +82,7 @@ def in_step(seen: Look) -> Text:
     return Text("yes", style="green") if seen.why is None else Text("no", style="yellow")
 
 
-def _reasons(found: Sequence[Standing]) -> Iterator[Text]:
+def _reasons(found: Sequence[CheckpointSummary]) -> Iterator[Text]:
     texts = []
     for seen in (standing.seen for standing in found):
         name = (f"{seen.table.name}: ", "bold")
@@ -146,7 +154,7 @@ _DOES = {
 }
 
 
-def show_view(found: Shown) -> RenderableType:
+def show_view(found: CheckpointDetails) -> RenderableType:
     title = Text(found.seen.table.name, style="bold")
     parts: list[RenderableType] = [title, _facts(found)]
     if found.batches:
@@ -158,7 +166,7 @@ def show_view(found: Shown) -> RenderableType:
     return Group(*parts)
 
 
-def _facts(found: Shown) -> RenderableType:
+def _facts(found: CheckpointDetails) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, style="dim", min_width=10)
     grid.add_column(overflow="fold")
@@ -167,7 +175,7 @@ def _facts(found: Shown) -> RenderableType:
     return Padding(grid, (0, 0, 0, 2))
 
 
-def _told(found: Shown) -> Iterator[tuple[str, str | Text]]:
+def _told(found: CheckpointDetails) -> Iterator[tuple[str, str | Text]]:
     seen, weight, entry = found.seen, found.weight, found.seen.entry
     yield "folder", seen.folder or f"{seen.table.checkpoints}/<generation>"
     yield "reads", found.reads
@@ -196,7 +204,7 @@ def _told(found: Shown) -> Iterator[tuple[str, str | Text]]:
         yield "left over", f"{one.what}, {size_text(one.size)}: {one.folder}"
 
 
-def _growth(found: Shown) -> str:
+def _growth(found: CheckpointDetails) -> str:
     weight = found.weight
     if weight.per_batch is None or weight.grows_to is None:
         return ""
@@ -206,7 +214,7 @@ def _growth(found: Shown) -> str:
     return f"{state}; {bytes_text(weight.per_batch)} a batch, of which the last {KEPT} are kept{grown}{beside}"
 
 
-def _outlook(one: Outlook) -> Text:
+def _outlook(one: StartForecast) -> Text:
     said, style = _DOES[one.does]
     text = Text.assemble((said, style), f" {visible(one.why)}")
     if one.unknown:
@@ -214,7 +222,7 @@ def _outlook(one: Outlook) -> Text:
     return text.append(f"\n-> {one.hint}" if one.hint else "")
 
 
-def _batches(found: Shown) -> Table:
+def _batches(found: CheckpointDetails) -> Table:
     definition = found.seen.table.definition
     pinned, counted = any(one.pins for one in found.batches), any(one.fates for one in found.batches)
     grid = Table(box=None, pad_edge=False, header_style="dim")
@@ -241,13 +249,13 @@ def _numbers(batches: Sequence[int]) -> str:
     return f"batch {batches[0]}" if len(batches) == 1 else f"batches {batches[0]} to {batches[-1]}"
 
 
-def _read(one: Batch) -> str:
+def _read(one: CheckpointBatch) -> str:
     if one.number == 0 and not one.read:
         return f"begins at {at(one.after)}"
     return "; ".join(one.read) or (f"up to {at(one.after)}" if one.after else "")
 
 
-def _pins(one: Batch, definition: str) -> str:
+def _pins(one: CheckpointBatch, definition: str) -> str:
     if one.pins is None:
         return ""
     parts = [] if one.pins.definition == definition else [visible(f"definition {one.pins.definition}")]
@@ -266,7 +274,7 @@ def _fate(name: str) -> str:
     return f"{name.removeprefix(UNMET)} not met" if name.startswith(UNMET) else name
 
 
-def _state(found: Shown) -> RenderableType:
+def _state(found: CheckpointDetails) -> RenderableType:
     lines = [Text("Spark's state", style="bold")]
     for one in found.operators:
         kept = f"versions {one.versions[0]} to {one.versions[1]}" if one.versions is not None else "no version"
@@ -411,7 +419,7 @@ def reset(
     The way on after a refusal: records gone from Kafka, a topic made again, a table restored by hand.
     """
     from penstock.cli.console import people, print_json
-    from penstock.ledger.position import VERSIONS, said
+    from penstock.ledger.position import VERSIONS, describe_position
     from penstock.operations.reset import carry_out, document, plan_reset
     from penstock.plan.build import choose
     from penstock.spark.session import spark_session
@@ -423,8 +431,8 @@ def reset(
     store = open_store(plan)
     planned = plan_reset(chosen, store, to, tuple(topic or ()))
     console = people(as_json)
-    before = said(planned.before) if planned.before else "no position"
-    console.print(f"[bold]{table}[/bold]: {before} -> {said(planned.after)}", soft_wrap=True)
+    before = describe_position(planned.before) if planned.before else "no position"
+    console.print(f"[bold]{table}[/bold]: {before} -> {describe_position(planned.after)}", soft_wrap=True)
     for label, found in (("never read", planned.skipped), ("read again", planned.again)):
         count = sum(r.end - r.start for r in found)
         if found:

@@ -145,7 +145,7 @@ class Bar:
 # A listener of tables that a command runs by the way: what they say is progress, what fails is kept.
 
 
-class Quiet:
+class SilentListener:
     def __init__(self, told: Callable[[str, str], None]) -> None:
         self._told = told
         self.errors: dict[str, PenstockError] = {}

@@ -43,7 +43,7 @@ from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from penstock.dev.examples import Example
-    from penstock.dev.generate import Sent
+    from penstock.dev.generate import ProducedEvents
     from penstock.operations.status import Status
     from penstock.plan.model import Plan, TablePlan
     from penstock.runtime.context import Result
@@ -163,7 +163,7 @@ CATCH_UP_PATIENCE = 120.0
 """Seconds that the tables may take to catch up once all is sent."""
 
 
-def prepare(example: Example, plan: Plan, bootstrap: str) -> list[Sent]:
+def prepare(example: Example, plan: Plan, bootstrap: str) -> list[ProducedEvents]:
     """Makes the topics, and sends what is looked up."""
     sinks = [table.sink.topic for table in plan.tables if isinstance(table.sink, SinkPlan)]
     for topic in (*example.before, *example.topics, *sinks):
@@ -182,7 +182,7 @@ class Fed(Protocol):
     """What fills the topics while the tables run: it has ended when its thread has."""
 
     thread: threading.Thread
-    sent: list[Sent]
+    sent: list[ProducedEvents]
     error: Exception | None
 
 
@@ -194,7 +194,7 @@ class Live:
         self._held = ExitStack()
         self.whole = False
         """What was asked for last was carried through to its end."""
-        self.sent: list[Sent] = []
+        self.sent: list[ProducedEvents] = []
         self.reports: list[Report] = []
         """What `verify` says of the tables, once they were proven."""
 
@@ -272,7 +272,7 @@ class Feed:
 
     def __init__(self, example: Example, bootstrap: str, count: int, stop: threading.Event) -> None:
         self._example, self._bootstrap, self._count, self._stop = example, bootstrap, count, stop
-        self.sent: list[Sent] = []
+        self.sent: list[ProducedEvents] = []
         self.error: Exception | None = None
         self.thread = threading.Thread(target=self._send, name="feed", daemon=True)
 
@@ -345,7 +345,7 @@ class Changes:
 
     def __init__(self, beside: Parts, count: int, stop: threading.Event) -> None:
         self._parts, self._count, self._stop = beside, count, stop
-        self.sent: list[Sent] = []
+        self.sent: list[ProducedEvents] = []
         self.error: Exception | None = None
         self.thread = threading.Thread(target=self._make, name="changes", daemon=True)
 
@@ -537,7 +537,7 @@ def _step(number: str, what: str) -> None:
     out.print(f"\n[bold cyan]{number}[/bold cyan] [bold]{what}[/bold]")
 
 
-def _say_sent(sent: Iterable[Sent]) -> None:
+def _say_sent(sent: Iterable[ProducedEvents]) -> None:
     from penstock.cli.console import out
 
     for one in sent:

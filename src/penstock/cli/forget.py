@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console, RenderableType
 
-    from penstock.erasure.forget import Done, Outlook
+    from penstock.erasure.forget import ErasureResult, ForgetPreview
     from penstock.erasure.request import Name
     from penstock.errors import PenstockError
     from penstock.plan.model import Plan, TablePlan
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-def outlook_view(outlook: Outlook) -> RenderableType:
+def outlook_view(outlook: ForgetPreview) -> RenderableType:
     made = Table("table", *_right("files", "rows of theirs", "files to rewrite", "older files to delete"), box=None)
     for one in outlook.places:
         rows = f"{one.rows:,}" + (f" and {one.marked:,} marked" if one.marked else "")
@@ -54,7 +54,7 @@ def _right(*names: str) -> list[Any]:
     return [Column(name, justify="right") for name in names]
 
 
-def _afterwards(outlook: Outlook) -> Iterator[str]:
+def _afterwards(outlook: ForgetPreview) -> Iterator[str]:
     if outlook.readers:
         yield f"  runs, up to what is there: {', '.join(outlook.readers)}"
     if outlook.waits:
@@ -64,7 +64,7 @@ def _afterwards(outlook: Outlook) -> Iterator[str]:
     yield "  versions from before it can no longer be read or gone back to"
 
 
-def done_view(done: Done) -> RenderableType:
+def done_view(done: ErasureResult) -> RenderableType:
     made = Table("table", *_right("rows", "files rewritten", "files deleted", "log files", "files decoded", "left"))
     for one in done.places.values():
         rows = one.rows + one.marked
@@ -196,12 +196,12 @@ def _forget(
     *,
     dry_run: bool,
     yes: bool,
-) -> tuple[Done | None, dict[str, Any]]:
-    from penstock.erasure.forget import Forgetting, document, look, provisional
+) -> tuple[ErasureResult | None, dict[str, Any]]:
+    from penstock.erasure.forget import Erasure, document, look, provisional
     from penstock.maintenance.tables import beside_a_runner
     from penstock.runtime.causes import explain
     from penstock.spark.session import logs_folder, spark_session
-    from penstock.tables.subject_columns import Wanted
+    from penstock.tables.subject_columns import SubjectMatch
 
     log = str(logs_folder(plan))
     outlook: dict[str, Any] = {}
@@ -222,11 +222,11 @@ def _forget(
                 typer.confirm("Go on?", abort=True, err=True)
                 status.start()
             orders = tuple(listed.add(name.subject, name.value) for name in asked)
-            forgetting = Forgetting(
+            forgetting = Erasure(
                 spark,
                 plan,
                 store,
-                Wanted(listed.key, orders),
+                SubjectMatch(listed.key, orders),
                 asked,
                 run=_runs(spark, plan, told),
                 told=told,
@@ -247,16 +247,16 @@ def _forget(
 def _runs(
     spark: SparkSession, plan: Plan, told: Callable[[str, str], None]
 ) -> Callable[[TablePlan], PenstockError | None]:
-    from penstock.cli.console import Quiet
+    from penstock.cli.console import SilentListener
     from penstock.runtime.runner import run_in
 
     def run(table: TablePlan) -> PenstockError | None:
-        return run_in(spark, plan, [table], Quiet(told), once=True).errors.get(table.name)
+        return run_in(spark, plan, [table], SilentListener(told), once=True).errors.get(table.name)
 
     return run
 
 
-def _certify(plan: Plan, done: Done, path: Path | None, console: Console) -> dict[str, Any]:
+def _certify(plan: Plan, done: ErasureResult, path: Path | None, console: Console) -> dict[str, Any]:
     """Into the lake, and to the path if there is one."""
     from penstock.erasure.certificate import document, folder, page
     from penstock.storage.stores import open_store

@@ -18,7 +18,7 @@ from penstock.errors import BrokerAway, UsageError
 from penstock.spec.base_model import did_you_mean
 
 if TYPE_CHECKING:
-    from penstock.dev.generate import Sent, Topic
+    from penstock.dev.generate import EventTopic, ProducedEvents
     from penstock.plan.model import Cluster, Plan
 
 
@@ -39,7 +39,7 @@ def progress(title: str, number: int | None, *, shown: bool) -> Iterator[Callabl
         yield lambda done: bar.update(task, completed=done)
 
 
-def say_topic(topic: Topic, wanted: int | None) -> None:
+def say_topic(topic: EventTopic, wanted: int | None) -> None:
     """Whoever asked for a number of partitions should hear that the topic has another."""
     if topic.created:
         err.print(f"made the topic {topic.name} with {_many(topic.partitions, 'partition')}")
@@ -49,7 +49,7 @@ def say_topic(topic: Topic, wanted: int | None) -> None:
         )
 
 
-def report(kind: str, sent: Sent) -> list[str]:
+def report(kind: str, sent: ProducedEvents) -> list[str]:
     """The answer for people, line by line."""
     speed = f"{sent.rate:,.0f}/s, {sent.bytes / 1e6:,.1f} MB"
     lines = [f"{sent.count:,} {kind} in {sent.seconds:.1f} s ({speed}), all acknowledged"]
@@ -60,7 +60,7 @@ def report(kind: str, sent: Sent) -> list[str]:
     return lines
 
 
-def document(kind: str, seed: int, start: datetime, asked: int | None, sent: Sent) -> dict[str, Any]:
+def document(kind: str, seed: int, start: datetime, asked: int | None, sent: ProducedEvents) -> dict[str, Any]:
     """The answer as JSON."""
     malformed = {label.partition(".")[2]: many for label, many in sent.labels.items() if label.startswith("malformed.")}
     return {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from penstock.errors import PenstockError
-    from penstock.maintenance.optimize import Looked, Optimized
+    from penstock.maintenance.optimize import Optimized, OptimizePlan
     from penstock.plan.model import Plan
     from penstock.storage.stores import Store
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # What `optimize` shows: the files of each table, what would be done, and what it came to.
 
 
-def look_view(found: Sequence[Looked]) -> RenderableType:
+def look_view(found: Sequence[OptimizePlan]) -> RenderableType:
     if not found:
         return Text("the project has no tables")
     grid = _grid("table", "files", "size", "average")
@@ -63,13 +63,13 @@ def _grid(*titles: str) -> Table:
     return grid
 
 
-def _steps(one: Looked) -> Text:
+def _steps(one: OptimizePlan) -> Text:
     if not one.steps:
         return Text("nothing", style="dim")
     return Text("; ".join(f"{step.said}: {size_text(step.bytes)}, about {step.left:,} left" for step in one.steps))
 
 
-def _summary(todo: Sequence[Looked]) -> Text:
+def _summary(todo: Sequence[OptimizePlan]) -> Text:
     steps = [step for one in todo for step in one.steps]
     files, size = sum(step.files for step in steps), sum(step.bytes for step in steps)
     return Text(f"{counted(files, 'file')}, {size_text(size)}, to write anew; no row changes")
@@ -136,12 +136,12 @@ def command(
 
 
 def _carry_out(
-    plan: Plan, todo: list[Looked], store: Store, *, full: bool
+    plan: Plan, todo: list[OptimizePlan], store: Store, *, full: bool
 ) -> tuple[dict[str, Optimized], dict[str, PenstockError]]:
     """Each table alone: one that fails leaves the others."""
     from penstock.cli.console import Bar
     from penstock.maintenance.optimize import optimize
-    from penstock.maintenance.tables import alone, beside_a_runner, held_still
+    from penstock.maintenance.tables import beside_a_runner, exclusive_maintenance, paused_batches
     from penstock.runtime.causes import JvmDied, explain
     from penstock.spark.session import logs_folder, spark_session
 
@@ -154,8 +154,8 @@ def _carry_out(
                 name, table = one.place.name, one.table
                 bar.step(name, one.steps[0].said, index / len(todo))
                 try:
-                    with alone(spark, plan, table.name):
-                        hold = held_still(spark, plan, table.name)
+                    with exclusive_maintenance(spark, plan, table.name):
+                        hold = paused_batches(spark, plan, table.name)
                         done[name] = optimize(
                             spark, plan, table, one.place, store, by=BY, hold=hold, full=full, beside=True
                         )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         SinkPlan,
         StreamPlan,
         TablePlan,
-        Trigger,
+        TriggerPlan,
     )
     from penstock.plan.stages import AggregatePlan, MergePlan, Stages, WritePlan
 
@@ -323,7 +323,7 @@ def _offset(offset: int) -> str:
     return {-2: "earliest", -1: "latest"}.get(offset, str(offset))
 
 
-def _trigger(trigger: Trigger) -> Text:
+def _trigger(trigger: TriggerPlan) -> Text:
     when = f"every {duration_text(trigger.seconds)}" if trigger.seconds is not None else trigger.kind
     return Text.assemble(when, (f"  {trigger.why}", "dim"))
 
@@ -384,12 +384,12 @@ def command(tables: Tables = None, directory: Directory = None, as_json: AsJson 
     """
     from penstock.cli.console import out, print_json
     from penstock.operations.history import inferred_schemas
-    from penstock.operations.staleness import fit_all
+    from penstock.operations.staleness import definition_drifts
     from penstock.plan.build import choose
 
     plan = load_plan(directory)
     chosen = choose(plan, tables or [])
-    fits, kept = fit_all(plan, chosen), inferred_schemas(plan, chosen)
+    fits, kept = definition_drifts(plan, chosen), inferred_schemas(plan, chosen)
     if as_json:
         from penstock.operations.checkpoints import fit_document
         from penstock.plan.build import plan_document

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.options import AsJson, Directory, DryRun, Yes, load_plan
-from penstock.ledger.position import said
+from penstock.ledger.position import describe_position
 from penstock.operations.replay_plan import document
 from penstock.operations.replay_preview import dry_run
 from penstock.operations.replay_preview import preview_document as outlook_document
@@ -21,8 +21,8 @@ from penstock.operations.replay_preview import preview_document as outlook_docum
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from penstock.operations.replay_plan import Planned
-    from penstock.operations.replay_preview import Difference, Outlook, Sample
+    from penstock.operations.replay_plan import ReplayPlan
+    from penstock.operations.replay_preview import ReplayPreview, RowDifference, RowSample
     from penstock.plan.model import Plan
 
 # What `replay` shows: what it would do, how far it is, what has become of the table.
@@ -37,15 +37,17 @@ _HOW = {
 _SHOWN = 160
 
 
-def planned_view(planned: Planned) -> RenderableType:
+def planned_view(planned: ReplayPlan) -> RenderableType:
     return Group(*_lines(planned))
 
 
-def _lines(planned: Planned) -> Iterator[Text]:
+def _lines(planned: ReplayPlan) -> Iterator[Text]:
     yield Text.assemble((planned.table.name, "bold"), f": made anew from {planned.source}")
     yield Text(f"  now          {planned.rows:,} rows landed")
     if planned.moves:
-        yield Text(f"  goes on at   {said(planned.after)}, no longer {said(planned.position)}")
+        yield Text(
+            f"  goes on at   {describe_position(planned.after)}, no longer {describe_position(planned.position)}"
+        )
     else:
         yield Text("  goes on at   where it is")
     if planned.owed:
@@ -71,7 +73,7 @@ def _lines(planned: Planned) -> Iterator[Text]:
             yield Text(f"  {one.table.name} follows its changes: it gets the rows that go and those that come")
 
 
-def replay_in_steps(plan: Plan, planned: Planned, console: Console, *, dry_run: bool) -> dict[str, Any]:
+def replay_in_steps(plan: Plan, planned: ReplayPlan, console: Console, *, dry_run: bool) -> dict[str, Any]:
     from penstock.runtime.causes import explain
     from penstock.spark.session import logs_folder, spark_session
 
@@ -85,13 +87,13 @@ def replay_in_steps(plan: Plan, planned: Planned, console: Console, *, dry_run: 
         raise explain(error, planned.table.name, str(logs_folder(plan))) from error
 
 
-def _compared(spark: Any, plan: Plan, planned: Planned, console: Console) -> dict[str, Any]:
+def _compared(spark: Any, plan: Plan, planned: ReplayPlan, console: Console) -> dict[str, Any]:
     outlook = dry_run(spark, plan, planned)
     console.print(outlook_view(outlook))
     return outlook_document(outlook)
 
 
-def _carried_out(spark: Any, plan: Plan, planned: Planned, console: Console, status: Any) -> list[dict[str, Any]]:
+def _carried_out(spark: Any, plan: Plan, planned: ReplayPlan, console: Console, status: Any) -> list[dict[str, Any]]:
     from penstock.operations.replay_plan import carry_out
 
     done: list[dict[str, Any]] = []
@@ -116,7 +118,7 @@ def _carried_out(spark: Any, plan: Plan, planned: Planned, console: Console, sta
     return done
 
 
-def outlook_view(outlook: Outlook) -> RenderableType:
+def outlook_view(outlook: ReplayPreview) -> RenderableType:
     rows = outlook.rows
     parts: list[RenderableType] = [Text(_summary(rows))]
     for label, names in rows.columns.items():
@@ -130,7 +132,7 @@ def outlook_view(outlook: Outlook) -> RenderableType:
     return Group(*parts)
 
 
-def _summary(rows: Difference) -> str:
+def _summary(rows: RowDifference) -> str:
     if rows.none:
         return f"  no difference: {rows.rows:,} rows"
     counted = f"{rows.added:,} rows added, {rows.removed:,} removed"
@@ -139,7 +141,7 @@ def _summary(rows: Difference) -> str:
     return f"  {counted} (whole rows are compared: a changed one is one of each): {rows.rows:,} rows then"
 
 
-def _by_partition(rows: Difference) -> Table:
+def _by_partition(rows: RowDifference) -> Table:
     made = Table("partition", "added", "removed", "changed")
     for one in rows.parts:
         said = ", ".join(f"{name}={value}" for name, value in one.partition.items())
@@ -147,7 +149,7 @@ def _by_partition(rows: Difference) -> Table:
     return made
 
 
-def _rejected(outlook: Outlook) -> Table:
+def _rejected(outlook: ReplayPreview) -> Table:
     made = Table("quarantine", "now", "then")
     for reason in sorted({*outlook.rejected_now, *outlook.rejected_then}):
         now, then = outlook.rejected_now.get(reason, 0), outlook.rejected_then.get(reason, 0)
@@ -155,7 +157,7 @@ def _rejected(outlook: Outlook) -> Table:
     return made
 
 
-def _sample(one: Sample) -> Text:
+def _sample(one: RowSample) -> Text:
     if one.kind != "changed" or one.now is None or one.then is None:
         return Text(f"  {one.kind}: {_short(one.then or one.now or {})}")
     differs = [name for name in one.then if one.now.get(name) != one.then.get(name)]
@@ -226,24 +228,22 @@ def _abort(plan: object, table: object, *, dry_run: bool, yes: bool, as_json: bo
     from penstock.cli.console import people, print_json
     from penstock.errors import UsageError
     from penstock.ledger.delta_log import DeltaLog
-    from penstock.ledger.head import read_tail
+    from penstock.ledger.head import read_head
     from penstock.ledger.pending import pending_replay
-    from penstock.ledger.position import said
+    from penstock.ledger.position import describe_position
     from penstock.operations.replay_plan import give_up
     from penstock.plan.model import Plan, TablePlan
     from penstock.spark.session import spark_session
     from penstock.storage.stores import open_store
 
     assert isinstance(plan, Plan) and isinstance(table, TablePlan)
-    tail = read_tail(DeltaLog(open_store(plan), table.uri, table.name))
+    tail = read_head(DeltaLog(open_store(plan), table.uri, table.name))
     owed = pending_replay(tail.entry) if tail is not None else None
     if owed is None:
         raise UsageError(f"no replay of {table.name} is open", hint="there is nothing to abort")
     console = people(as_json)
-    console.print(
-        f"[bold]{table.name}[/bold] stays as it is, and goes on from {', '.join(map(said, owed.position))}",
-        soft_wrap=True,
-    )
+    position = ", ".join(map(describe_position, owed.position))
+    console.print(f"[bold]{table.name}[/bold] stays as it is, and goes on from {position}", soft_wrap=True)
     if not dry_run:
         if not yes:
             typer.confirm("Go on?", abort=True, err=True)

@@ -16,7 +16,7 @@ from penstock.operations.rewind_plan import document
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from penstock.operations.rewind_plan import Behind, Planned
+    from penstock.operations.rewind_plan import Behind, RewindPlan
     from penstock.plan.model import Plan, TablePlan
 
 # What `rewind` shows: what it would do, and what has become of the tables.
@@ -30,11 +30,11 @@ _PAST = {
 }
 
 
-def planned_view(planned: Planned) -> RenderableType:
+def planned_view(planned: RewindPlan) -> RenderableType:
     return Group(*_lines(planned))
 
 
-def _lines(planned: Planned) -> Iterator[Text]:
+def _lines(planned: RewindPlan) -> Iterator[Text]:
     at = datetime.fromtimestamp(planned.time_ms / 1000, tz=UTC)
     yield Text.assemble(
         (planned.table.name, "bold"), f": back to version {planned.version} of {at:%Y-%m-%d %H:%M:%S} UTC, ",
@@ -64,7 +64,7 @@ def _said(one: Behind) -> str:
     return f"has read up to version {one.version}: it steps over what is undone"
 
 
-def rewind_in_steps(plan: Plan, planned: Planned, console: Console, *, dry_run: bool) -> dict[str, Any]:
+def rewind_in_steps(plan: Plan, planned: RewindPlan, console: Console, *, dry_run: bool) -> dict[str, Any]:
     from penstock.operations.rewind_plan import carry_out, look
     from penstock.runtime.causes import explain
     from penstock.spark.session import logs_folder, spark_session
@@ -92,13 +92,13 @@ def rewind_in_steps(plan: Plan, planned: Planned, console: Console, *, dry_run: 
 def abort_in_steps(plan: Plan, table: TablePlan, console: Console, *, dry_run: bool, yes: bool) -> dict[str, Any]:
     from penstock.errors import UsageError
     from penstock.ledger.delta_log import DeltaLog
-    from penstock.ledger.head import read_tail
+    from penstock.ledger.head import read_head
     from penstock.ledger.pending import pending_rewind
     from penstock.operations.rewind_plan import abort
     from penstock.spark.session import spark_session
     from penstock.storage.stores import open_store
 
-    tail = read_tail(DeltaLog(open_store(plan), table.uri, table.name))
+    tail = read_head(DeltaLog(open_store(plan), table.uri, table.name))
     owed = pending_rewind(tail.entry) if tail is not None else None
     if owed is None:
         raise UsageError(f"no rewind of {table.name} is open", hint="there is nothing to abort")

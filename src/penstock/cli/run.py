@@ -29,14 +29,14 @@ from penstock.ledger.checkpoint import (
     REJECTED,
     SUPERSEDED,
     UNMET,
-    added,
+    add_counts,
 )
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from penstock.errors import PenstockError
-    from penstock.ledger.entry import Fates
+    from penstock.ledger.entry import RowCounts
     from penstock.ledger.writer import Written
     from penstock.runtime.context import Outcome, Result
     from penstock.runtime.signals import StopSignals
@@ -51,7 +51,7 @@ ROWS_SHOWN = 30
 
 
 @dataclass
-class _Row:
+class _RunRow:
     state: str = "starting"
     batch: int = 0
     batches: int = 0
@@ -66,7 +66,7 @@ class _Row:
     """When the first batch with rows began."""
     last: float = 0.0
     """When the last batch ended."""
-    fates: Fates = field(default_factory=dict)
+    fates: RowCounts = field(default_factory=dict)
     """What became of the rows that were read and not written."""
     behind: str = ""
     """How much is not read yet, in words."""
@@ -97,21 +97,21 @@ _FATES = {
 }
 
 
-def _shown_fates(rows: Iterable[_Row]) -> dict[str, str]:
+def _shown_fates(rows: Iterable[_RunRow]) -> dict[str, str]:
     """Only those that happened: a run that only lands topics has none."""
     found = list(rows)
     return {name: label for name, label in _FATES.items() if any(row.fates.get(name) for row in found)}
 
 
-def _counts(row: _Row, fates: Mapping[str, str]) -> list[str]:
+def _counts(row: _RunRow, fates: Mapping[str, str]) -> list[str]:
     return [f"{row.fates[name]:,}" if row.fates.get(name) else "" for name in fates]
 
 
-def _rates(row: _Row) -> list[str]:
+def _rates(row: _RunRow) -> list[str]:
     return [per_second(row.input_rate), per_second(row.processed_rate)]
 
 
-def _line(name: str, row: _Row) -> str:
+def _line(name: str, row: _RunRow) -> str:
     notes = [f"{row.fates[fate]:,} {label}" for fate, label in _FATES.items() if row.fates.get(fate)]
     notes += [f"{per_second(row.processed_rate)} rows/s processed"] if row.read else []
     notes += [f"{row.behind} behind"] if row.behind not in ("", "0") else []
@@ -124,7 +124,7 @@ class RunView:
     def __init__(self, console: Console, tables: Sequence[str], *, lines_every: float = LINES_EVERY) -> None:
         self._console = console
         self._lines_every = lines_every
-        self._rows = {name: _Row() for name in tables}
+        self._rows = {name: _RunRow() for name in tables}
         self._lock = threading.Lock()
         self._live = Live(self, console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
         self._said = time.monotonic()
@@ -180,7 +180,7 @@ class RunView:
             row.rows += written.rows
             if read := written.fates.get(READ) or written.rows:
                 row.read, row.busy = row.read + read, row.busy + seconds
-            row.fates = added(row.fates, written.fates)
+            row.fates = add_counts(row.fates, written.fates)
             due = self._live is None and time.monotonic() - self._said > self._lines_every
             if due:
                 self._said = time.monotonic()
@@ -284,13 +284,13 @@ def _run(
 ) -> None:
     from penstock.cli.console import people, print_json
     from penstock.plan.build import choose
-    from penstock.runtime.maintenance import look_after
+    from penstock.runtime.maintenance import maintain_table
     from penstock.runtime.runner import run
 
     plan = load_plan(directory)
     chosen = choose(plan, tables)
     with RunView(people(as_json), [table.name for table in chosen]) as view:
-        result = run(plan, tables, view, once=once, show_logs=spark_logs, care=look_after, signals=signals)
+        result = run(plan, tables, view, once=once, show_logs=spark_logs, care=maintain_table, signals=signals)
     if as_json:
         print_json(view.document(result))
     else:

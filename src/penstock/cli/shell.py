@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from penstock.cli.sql import Tombstones
-    from penstock.sql.reader import Reader
+    from penstock.sql.reader import SqlReader
 
 
 # Lines typed at the prompt, put together to statements; remembered, and completed by the names of tables.
@@ -151,7 +151,7 @@ def _piped() -> Iterator[str]:
 
 
 class Shell:
-    def __init__(self, reader: Reader, limit: int | None) -> None:
+    def __init__(self, reader: SqlReader, limit: int | None) -> None:
         from penstock.cli.console import err, out
 
         self._reader, self._limit = reader, limit

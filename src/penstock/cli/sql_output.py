@@ -24,7 +24,7 @@ from penstock.sql.reader import json_values, texts
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.sql.reader import Answer, Reader, Values
+    from penstock.sql.reader import QueryResult, SqlReader, Values
     from penstock.sql.statement import Statement
 
 # What `sql` writes for programs: JSON or CSV. All of it or nothing: it is kept aside until it is whole.
@@ -46,7 +46,7 @@ def kept_aside() -> Iterator[IO[str]]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def write_json(answer: Answer, limit: int | None, out: IO[str]) -> bool:
+def write_json(answer: QueryResult, limit: int | None, out: IO[str]) -> bool:
     """Values as Spark writes them: a decimal keeps its digits. Whether there are more rows than `limit`."""
     columns = visible_json(json.dumps(answer.frame.columns, ensure_ascii=False))
     out.write(f'{{\n  "columns": {columns},\n  "rows": [')
@@ -61,7 +61,7 @@ def write_json(answer: Answer, limit: int | None, out: IO[str]) -> bool:
     return truncated
 
 
-def write_csv(answer: Answer, limit: int | None, out: IO[str]) -> bool:
+def write_csv(answer: QueryResult, limit: int | None, out: IO[str]) -> bool:
     """With a header. NULL is nothing at all, an empty text is `""`. Whether there are more rows than `limit`."""
     out.write(",".join(map(_field, answer.frame.columns)) + "\n")
     for number, row in enumerate(texts(answer.frame, limit)):
@@ -91,7 +91,7 @@ _TABLES_NAMED = 4
 CUT = "there are more: --limit 0 shows all"
 
 
-def ask_people(reader: Reader, statement: Statement, limit: int | None, ready: Callable[[], None]) -> None:
+def ask_people(reader: SqlReader, statement: Statement, limit: int | None, ready: Callable[[], None]) -> None:
     """Asks, and shows the rows; `ready` is called in between. How many they are goes to standard error."""
     began = time.monotonic()
     with reader.ask(statement) as answer:
@@ -148,7 +148,7 @@ def _cell(value: str | None) -> Text:
     return Text("NULL", style="dim") if value is None else Text(value)
 
 
-def note(answer: Answer, shown: int, truncated: bool, seconds: float) -> str:
+def note(answer: QueryResult, shown: int, truncated: bool, seconds: float) -> str:
     """How much of what was shown."""
     rows = f"{shown:,} row{'' if shown == 1 else 's'}"
     of = f" of {', '.join(map(str, answer.read[:_TABLES_NAMED]))}" if answer.read else ""
@@ -164,7 +164,7 @@ def first(rows: int) -> str:
 # The tables of a project and their columns, as `\d` shows them.
 
 
-def tables_view(reader: Reader) -> RenderableType:
+def tables_view(reader: SqlReader) -> RenderableType:
     """A table that cannot be read is said in its place."""
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column("table", no_wrap=True)
@@ -184,7 +184,7 @@ def tables_view(reader: Reader) -> RenderableType:
     return grid
 
 
-def columns_view(reader: Reader, name: str) -> RenderableType:
+def columns_view(reader: SqlReader, name: str) -> RenderableType:
     table = reader.names.find([part.strip("`") for part in name.split(".")], "")
     found = reader.columns(table)
     if found is None:

@@ -17,7 +17,7 @@ from penstock.spec.quantity import counted
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.operations.broker import Place
+    from penstock.operations.broker import PartitionLag
     from penstock.operations.status import Status
 
 # What `status` shows: a row per table, then who is behind and where, then what went wrong and what to do.
@@ -105,7 +105,7 @@ def _last_batch(one: Status) -> str:
     return f"last batch: {counted(last.rows, 'row')} in {last.seconds:.1f} s" if last is not None else ""
 
 
-def _place(place: Place) -> str:
+def _place(place: PartitionLag) -> str:
     at = f"{place.topic}-{place.partition} at {place.position}"
     return f"{at} ({place.lag:,} behind)" if place.lag else at
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.cli.console import Bar
     from penstock.errors import PenstockError
     from penstock.maintenance.retention import Horizon
-    from penstock.maintenance.vacuum import Looked, Vacuumed
+    from penstock.maintenance.vacuum import Vacuumed, VacuumPlan
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
@@ -37,7 +37,7 @@ READERS_OF = 5
 """Up to so many tables, everybody who needs something is named; of more, only those that keep files."""
 
 
-def look_view(found: Sequence[Looked], old: Sequence[str]) -> RenderableType:
+def look_view(found: Sequence[VacuumPlan], old: Sequence[str]) -> RenderableType:
     if not found:
         return Text("the project has no tables")
     few = len({one.table.name for one in found}) <= READERS_OF
@@ -64,7 +64,7 @@ def done_view(done: Collection[Vacuumed], errors: Mapping[str, PenstockError]) -
     return Group(*([grid] if done else []), *failed)
 
 
-def _head(one: Looked) -> Text:
+def _head(one: VacuumPlan) -> Text:
     name, made = (f"{one.place.name}  ", "bold"), one.horizon
     if one.problem is not None:
         return Text.assemble(name, (one.problem.message, "red"))
@@ -76,7 +76,7 @@ def _head(one: Looked) -> Text:
     return Text.assemble(name, (what, "" if one.files else "dim"))
 
 
-def _needs(one: Looked, made: Horizon, *, everybody: bool) -> RenderableType:
+def _needs(one: VacuumPlan, made: Horizon, *, everybody: bool) -> RenderableType:
     """From when on removed files are kept, and for whom; the first is what counts."""
     limits = made.limits
     asked = Need("", "asked for", made.asked_ms)
@@ -186,8 +186,8 @@ def _span_ms(text: str) -> int:
 
 
 def _counted(
-    spark: SparkSession, plan: Plan, found: list[Looked], store: Store, errors: dict[str, PenstockError], bar: Bar
-) -> list[Looked]:
+    spark: SparkSession, plan: Plan, found: list[VacuumPlan], store: Store, errors: dict[str, PenstockError], bar: Bar
+) -> list[VacuumPlan]:
     from penstock.maintenance.vacuum import with_files
     from penstock.runtime.causes import explain
     from penstock.spark.session import logs_folder
@@ -207,7 +207,7 @@ def _counted(
 def _carry_out(
     spark: SparkSession,
     plan: Plan,
-    todo: list[Looked],
+    todo: list[VacuumPlan],
     tables: list[TablePlan],
     store: Store,
     retain_ms: int | None,
@@ -215,7 +215,7 @@ def _carry_out(
     bar: Bar,
 ) -> dict[str, Vacuumed]:
     """Each table alone: one that fails leaves the others."""
-    from penstock.maintenance.tables import alone, held_still
+    from penstock.maintenance.tables import exclusive_maintenance, paused_batches
     from penstock.maintenance.vacuum import tidy, vacuum
     from penstock.runtime.causes import JvmDied, explain
     from penstock.spark.session import logs_folder
@@ -225,8 +225,8 @@ def _carry_out(
         mine = [one for one in todo if one.table is table]
         bar.step(table.name, "deleting files", index / len(tables))
         try:
-            with alone(spark, plan, table.name):
-                hold = held_still(spark, plan, table.name)
+            with exclusive_maintenance(spark, plan, table.name):
+                hold = paused_batches(spark, plan, table.name)
                 for one in mine:
                     done[one.place.name] = vacuum(
                         spark, plan, table, one.place, store, by=BY, hold=hold, retain_ms=retain_ms, planned=one

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.verify.coordinates import Doubled
     from penstock.verify.ledger_walk import Accepted
-    from penstock.verify.report import Check, Partition, Report
+    from penstock.verify.report import Partition, Proof, Report
 
 # What `verify` shows: one line per table if all is well, and each wrong offset by its place if not.
 
@@ -87,7 +87,7 @@ def _wrong(report: Report) -> Iterable[tuple[str, Text | str]]:
             yield from _check(check, STYLES.get(check.outcome, "yellow"))
 
 
-def _check(check: Check, style: str) -> Iterable[tuple[str, Text | str]]:
+def _check(check: Proof, style: str) -> Iterable[tuple[str, Text | str]]:
     head = "stale: " if check.outcome == "stale" else ""
     yield check.name, Text(f"{head}{visible(check.said)}", style=style)
     for one in check.differences[:SHOWN]:
@@ -235,7 +235,7 @@ def command(
     from penstock.errors import UsageError
     from penstock.plan.build import choose
     from penstock.storage.stores import open_store
-    from penstock.verify.document import Asked, audit_document
+    from penstock.verify.document import VerifyRequest, audit_document
     from penstock.verify.recompute.run import check_again, left_out
     from penstock.verify.table import verify
 
@@ -243,7 +243,9 @@ def command(
         raise UsageError("--deep and --no-recompute at once", hint="choose one of them")
     plan = load_plan(directory)
     chosen = choose(plan, tables or [])
-    asked = Asked(tuple(tables or ()), deep, no_recompute, allow_behind, allow_partial, str(report) if report else None)
+    asked = VerifyRequest(
+        tuple(tables or ()), deep, no_recompute, allow_behind, allow_partial, str(report) if report else None
+    )
     with page_file(report) as write:
         with Bar() as bar:
             store = open_store(plan)

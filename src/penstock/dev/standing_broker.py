@@ -19,7 +19,7 @@ DEFAULT_PORT = 9092
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunningBroker:
     """A broker that runs, as the file remembers it."""
 
     pid: int
@@ -37,7 +37,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Started:
-    broker: Standing
+    broker: RunningBroker
     already: bool
     """It ran before we were asked."""
     made: tuple[str, ...]
@@ -53,10 +53,10 @@ def default_data() -> Path:
     return state_folder() / "data"
 
 
-def running() -> Standing | None:
+def running() -> RunningBroker | None:
     """The broker that the file names, if that very process still runs."""
     try:
-        remembered = Standing(**json.loads(_memory().read_text()))
+        remembered = RunningBroker(**json.loads(_memory().read_text()))
     except (OSError, ValueError, TypeError):
         return None
     return remembered if identity(remembered.pid) == remembered.identity else None
@@ -76,13 +76,13 @@ def start(
         known = identity(pid) if pid else None
         if pid is None or known is None:
             raise SetupError("the Kafka broker ended as soon as it had started", hint=f"its log is {broker.log}")
-        standing = Standing(pid, known, broker.port, str(broker.data_dir), time.time())
+        standing = RunningBroker(pid, known, broker.port, str(broker.data_dir), time.time())
         _remember(standing)
         broker.let_go()
         return Started(standing, False, _make(standing, topics))
 
 
-def stop() -> Standing | None:
+def stop() -> RunningBroker | None:
     """End it, and only it. None if none runs. Its data stays."""
     with _one_command_at_a_time():
         found = running()
@@ -92,11 +92,11 @@ def stop() -> Standing | None:
         return found
 
 
-def _make(broker: Standing, topics: Sequence[NewTopicRequest]) -> tuple[str, ...]:
+def _make(broker: RunningBroker, topics: Sequence[NewTopicRequest]) -> tuple[str, ...]:
     return tuple(topic.name for topic in topics if create_topic(broker.bootstrap, topic.name, topic.partitions))
 
 
-def _refuse_other(found: Standing, port: int | None, data: Path | None) -> None:
+def _refuse_other(found: RunningBroker, port: int | None, data: Path | None) -> None:
     other_port = port not in (None, 0, found.port)
     other_data = data is not None and data.absolute() != Path(found.data)
     if other_port or other_data:
@@ -110,7 +110,7 @@ def _memory() -> Path:
     return state_folder() / "broker.json"
 
 
-def _remember(broker: Standing) -> None:
+def _remember(broker: RunningBroker) -> None:
     temporary = _memory().with_suffix(".new")
     temporary.write_text(json.dumps(asdict(broker), indent=2))
     temporary.replace(_memory())

@@ -8,17 +8,17 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
-from penstock.doctor.check import About, count, rate, span
+from penstock.doctor.check import CheckSubject, count, rate, span
 from penstock.errors import PenstockError
 from penstock.kafka.client import Admin, peek
 from penstock.ledger.position import parse as parse_position
 
 if TYPE_CHECKING:
     from penstock.doctor.check import Check
-    from penstock.doctor.table_log import Batch, Lately
+    from penstock.doctor.table_log import Lately, RecentBatch
     from penstock.ledger.position import Offsets
-    from penstock.operations.broker import Held, Place
-    from penstock.plan.model import KafkaSource, Trigger
+    from penstock.operations.broker import PartitionLag, TopicOffsets
+    from penstock.plan.model import KafkaSource, TriggerPlan
 
 # Whether a table keeps up: what had come and what had been read, at the times of a few of its batches.
 #
@@ -75,7 +75,7 @@ class Trend:
         return last - self.points[0].lag > chance and last > self.points[-2].lag
 
 
-def chosen(batches: Sequence[Batch]) -> list[Batch]:
+def chosen(batches: Sequence[RecentBatch]) -> list[RecentBatch]:
     """The first, the middle and the last batch since the last stop, oldest first, as far as they are different ones."""
     newest_first = _since_stop(sorted(batches, key=lambda batch: -batch.version))
     if len(newest_first) < 2:
@@ -84,7 +84,7 @@ def chosen(batches: Sequence[Batch]) -> list[Batch]:
     return [batch for index, batch in enumerate(picked) if batch not in picked[:index]]
 
 
-def _since_stop(newest_first: Sequence[Batch]) -> list[Batch]:
+def _since_stop(newest_first: Sequence[RecentBatch]) -> list[RecentBatch]:
     gaps = [later.committed_ms - earlier.committed_ms for later, earlier in pairwise(newest_first)]
     longest = max(_LEAST_PAUSE, _PAUSE * median(gaps)) if gaps else 0
     stop = next((index for index, gap in enumerate(gaps) if gap > longest), len(gaps))
@@ -107,7 +107,7 @@ MOST_PEEKED = 256
 
 
 @dataclass(frozen=True)
-class Unread:
+class PartitionBacklog:
     """One partition."""
 
     topic: str
@@ -145,7 +145,7 @@ class Backlog:
     oldest_ms: int | None = None
     """The time of the oldest that was not read."""
     trend: Trend | None = None
-    partitions: tuple[Unread, ...] = ()
+    partitions: tuple[PartitionBacklog, ...] = ()
     """Of a table that reads topics."""
 
     def age(self, now_ms: float) -> float | None:
@@ -154,7 +154,7 @@ class Backlog:
 
 
 def kafka_backlog(
-    source: KafkaSource, places: Sequence[Place], held: Held, recent: Lately, *, timeout: float
+    source: KafkaSource, places: Sequence[PartitionLag], held: TopicOffsets, recent: Lately, *, timeout: float
 ) -> Backlog:
     """Asks the broker for the first unread records, and where the topics ended at the times of earlier batches. What it
     does not tell is None."""
@@ -175,17 +175,19 @@ def kafka_backlog(
     return Backlog(lag, oldest_ms=min(times.values(), default=None), trend=trend, partitions=dated)
 
 
-def unread_of(places: Sequence[Place], held: Held) -> tuple[Unread, ...]:
+def unread_of(places: Sequence[PartitionLag], held: TopicOffsets) -> tuple[PartitionBacklog, ...]:
     """The partitions that the broker knows."""
     return tuple(
-        Unread(place.topic, place.partition, place.position, held.earliest[place.topic][place.partition], place.end)
+        PartitionBacklog(
+            place.topic, place.partition, place.position, held.earliest[place.topic][place.partition], place.end
+        )
         for place in places
         if place.end is not None
     )
 
 
 def _trend(
-    source: KafkaSource, held: Held, partitions: Sequence[Unread], recent: Lately, *, timeout: float
+    source: KafkaSource, held: TopicOffsets, partitions: Sequence[PartitionBacklog], recent: Lately, *, timeout: float
 ) -> tuple[Trend | None, dict[tuple[str, int], float]]:
     batches = chosen(recent.recent)
     topics = {one.topic: held.topics[one.topic] for one in partitions}
@@ -203,7 +205,7 @@ def _trend(
     return trend, {key: number / trend.seconds for key, number in came.items()}
 
 
-def point(batch: Batch, keys: Sequence[tuple[str, int]], ends: Offsets) -> Point:
+def point(batch: RecentBatch, keys: Sequence[tuple[str, int]], ends: Offsets) -> Point:
     """`ends` is where the topics ended when the batch was committed. A partition that the table did not know yet began
     at 0."""
     at: Offsets = {}
@@ -229,7 +231,7 @@ class Runner:
     """How a table is run."""
 
     table: str
-    trigger: Trigger
+    trigger: TriggerPlan
     alive: bool
     most: str = ""
     """The bound of its batches as the project file says it; empty if there is none."""
@@ -237,7 +239,7 @@ class Runner:
 
 def batches(runner: Runner, recent: Lately) -> Check:
     """How long batches take, against the trigger."""
-    about = About("pace.batches", runner.table)
+    about = CheckSubject("pace.batches", runner.table)
     usual = recent.usual_seconds
     if usual is None:
         return about.unknown("no batch is among the last commits")
@@ -267,7 +269,7 @@ def sla(runner: Runner, backlog: Backlog, now_ms: float) -> list[Check]:
     allowed = runner.trigger.sla
     if allowed is None:
         return []
-    about = About("pace.sla", runner.table)
+    about = CheckSubject("pace.sla", runner.table)
     if backlog.lag is None:
         return [about.unknown(backlog.unknown or "the lag is not known")]
     age = backlog.age(now_ms)
@@ -285,7 +287,7 @@ def sla(runner: Runner, backlog: Backlog, now_ms: float) -> list[Check]:
 
 def behind(runner: Runner, backlog: Backlog) -> Check:
     """Rate in against rate out, over the last batches; of a table that nobody runs there is nothing to compare."""
-    about = About("pace.behind", runner.table)
+    about = CheckSubject("pace.behind", runner.table)
     if backlog.lag is None:
         return about.unknown(backlog.unknown or "the lag is not known")
     units = f"{backlog.unit}s"

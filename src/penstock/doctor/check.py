@@ -69,7 +69,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class About:
+class CheckSubject:
     """One check of one subject, before its outcome is known."""
 
     id: str

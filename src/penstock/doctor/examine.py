@@ -15,15 +15,15 @@ from penstock.doctor import backlog as pace_checks
 from penstock.doctor import files, machine, rejected, security, topics, versions
 from penstock.doctor import topics as clusters
 from penstock.doctor.backlog import Backlog, kafka_backlog
-from penstock.doctor.check import About, Check, span
+from penstock.doctor.check import Check, CheckSubject, span
 from penstock.doctor.files import leftovers
-from penstock.doctor.machine import Newest, Place, disk_room, driver_memory, durable, locks, skew
-from penstock.doctor.retention import Reader, compaction, delta_backlog, delta_retention, retention
+from penstock.doctor.machine import DiskPlace, Newest, disk_room, driver_memory, durable, locks, skew
+from penstock.doctor.retention import TopicReader, compaction, delta_backlog, delta_retention, retention
 from penstock.doctor.table_snapshot import see
 from penstock.doctor.topics import answers, ask_cluster, consumers, touched
 from penstock.errors import PenstockError
 from penstock.ledger.delta_log import RecentLog
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.operations.broker import places, question
 from penstock.operations.status import ALIVE, position_of
 from penstock.plan.model import (
@@ -40,9 +40,9 @@ from penstock.spec.load import FILE
 from penstock.storage.stores import open_store
 
 if TYPE_CHECKING:
-    from penstock.doctor.table_snapshot import Seen
-    from penstock.doctor.topics import Asked
-    from penstock.operations.broker import Place as TopicPlace
+    from penstock.doctor.table_snapshot import TableSnapshot
+    from penstock.doctor.topics import ClusterAnswer
+    from penstock.operations.broker import PartitionLag as TopicPlace
     from penstock.operations.broker import Question
     from penstock.plan.model import (
         Cluster,
@@ -62,7 +62,7 @@ def project_checks(project: Project, plan: Plan) -> Iterator[Check]:
     yield from versions.jars(_sets(plan))
     document = _document(project.root / FILE)
     if document is None:
-        yield About("secrets.plain").unknown(f"{project.root / FILE} cannot be read")
+        yield CheckSubject("secrets.plain").unknown(f"{project.root / FILE} cannot be read")
     else:
         yield security.plain(list(security.in_clear(document)), readable=_readable(project.root / FILE))
     clusters = _declared_clusters(project)
@@ -122,7 +122,7 @@ class Context:
     """Of a broker."""
 
 
-def backlog_of(seen: Seen, asked: Asked | None, context: Context) -> Backlog:
+def backlog_of(seen: TableSnapshot, asked: ClusterAnswer | None, context: Context) -> Backlog:
     """What the table has not read, whatever it reads."""
     source, status = seen.table.source, seen.status
     if seen.entry is None:
@@ -139,13 +139,15 @@ def backlog_of(seen: Seen, asked: Asked | None, context: Context) -> Backlog:
     return delta_backlog(seen.upstreams, seen.readings, seen.lately)
 
 
-def table_checks(seen: Seen, asked: Asked | None, backlog: Backlog, context: Context) -> Iterator[Check]:
+def table_checks(
+    seen: TableSnapshot, asked: ClusterAnswer | None, backlog: Backlog, context: Context
+) -> Iterator[Check]:
     table, status = seen.table, seen.status
     yield rejected.state(status)
     yield from _kafka(seen, asked, backlog, context)
     if seen.entry is None:
         if "ledger" in seen.unknown:
-            yield About("table.checkpoint", table.name).unknown(seen.unknown["ledger"])
+            yield CheckSubject("table.checkpoint", table.name).unknown(seen.unknown["ledger"])
         return
     yield files.checkpoint(
         table, _step(seen, context), seen.lately, alive=status.state in ALIVE, local=context.plan.local
@@ -157,7 +159,7 @@ def table_checks(seen: Seen, asked: Asked | None, backlog: Backlog, context: Con
     yield from _lies(seen)
 
 
-def _kafka(seen: Seen, asked: Asked | None, backlog: Backlog, context: Context) -> Iterator[Check]:
+def _kafka(seen: TableSnapshot, asked: ClusterAnswer | None, backlog: Backlog, context: Context) -> Iterator[Check]:
     """A broker that is away is a finding of the project: here there is only what it would have told."""
     table, source, sends = seen.table, touched(seen.table), not isinstance(seen.table.source, KafkaSource)
     if source is None:
@@ -165,7 +167,7 @@ def _kafka(seen: Seen, asked: Asked | None, backlog: Backlog, context: Context) 
     if asked is None or asked.held.problem:
         why = asked.held.problem if asked is not None else None
         for name in ("kafka.topics",) if sends else ("kafka.topics", "kafka.retention"):
-            yield About(name, table.name).unknown(why or "no broker was asked")
+            yield CheckSubject(name, table.name).unknown(why or "no broker was asked")
         return
     if sends:
         yield topics.topics(topics.Subscribed(table.name, source, {}, {}, sends=True), asked.held, asked.names)
@@ -183,7 +185,7 @@ def _kafka(seen: Seen, asked: Asked | None, backlog: Backlog, context: Context) 
     if seen.entry is None:
         return
     if asked.kept_unknown is not None:
-        yield About("kafka.retention", table.name).unknown(
+        yield CheckSubject("kafka.retention", table.name).unknown(
             f"how long the topics keep their records is not known: {asked.kept_unknown}",
             "give the user of the cluster the right DescribeConfigs on its topics",
         )
@@ -196,11 +198,11 @@ def _kafka(seen: Seen, asked: Asked | None, backlog: Backlog, context: Context) 
     yield from compaction(reader, unread, asked.kept, context.now_ms)
 
 
-def _reader(seen: Seen, backlog: Backlog, context: Context) -> Reader:
+def _reader(seen: TableSnapshot, backlog: Backlog, context: Context) -> TopicReader:
     trigger = seen.table.trigger
     due = trigger.sla or trigger.seconds or 0.0
     what = "the SLA" if trigger.sla else "the trigger"
-    return Reader(
+    return TopicReader(
         table=seen.table.name,
         due=due,
         due_said=f"{what} of {span(due)}",
@@ -210,7 +212,7 @@ def _reader(seen: Seen, backlog: Backlog, context: Context) -> Reader:
     )
 
 
-def _worse(seen: Seen, backlog: Backlog, context: Context) -> str:
+def _worse(seen: TableSnapshot, backlog: Backlog, context: Context) -> str:
     if backlog.trend is not None and backlog.trend.grows:
         return "they become more"
     if seen.status.state in ALIVE:
@@ -220,7 +222,7 @@ def _worse(seen: Seen, backlog: Backlog, context: Context) -> str:
     return "" if rests else "nobody runs the table"  # called by a scheduler, it rests as it did before
 
 
-def _quiet(seen: Seen, asked: Asked | None) -> rejected.Quiet:
+def _quiet(seen: TableSnapshot, asked: ClusterAnswer | None) -> rejected.SilenceEvidence:
     source = seen.table.source
     held = newest = None
     if isinstance(source, KafkaSource) and asked is not None and not asked.held.problem:
@@ -228,17 +230,17 @@ def _quiet(seen: Seen, asked: Asked | None) -> rejected.Quiet:
         latest, earliest = asked.held.latest, asked.held.earliest
         held = sum(latest[t][p] - earliest[t][p] for t in read if t in latest for p in latest[t])
         newest = max((one for t in read for one in asked.newest_ms.get(t, {}).values()), default=None)
-    return rejected.Quiet(seen.table.trigger, source.starting.kind, held, newest)
+    return rejected.SilenceEvidence(seen.table.trigger, source.starting.kind, held, newest)
 
 
-def _upstreams(seen: Seen, context: Context) -> Iterator[Check]:
+def _upstreams(seen: TableSnapshot, context: Context) -> Iterator[Check]:
     for upstream in seen.upstreams:
         yield delta_retention(seen.table.name, upstream, seen.pause, context.now_ms)
     if "upstream" in seen.unknown:
-        yield About("delta.retention", seen.table.name).unknown(seen.unknown["upstream"])
+        yield CheckSubject("delta.retention", seen.table.name).unknown(seen.unknown["upstream"])
 
 
-def _pace(seen: Seen, backlog: Backlog, context: Context) -> Iterator[Check]:
+def _pace(seen: TableSnapshot, backlog: Backlog, context: Context) -> Iterator[Check]:
     source, table = seen.table.source, seen.table
     most = ""
     if isinstance(source, KafkaSource) and source.max_per_trigger is not None:
@@ -254,27 +256,27 @@ def _pace(seen: Seen, backlog: Backlog, context: Context) -> Iterator[Check]:
     yield pace_checks.behind(runner, backlog)
 
 
-def _lies(seen: Seen) -> Iterator[Check]:
+def _lies(seen: TableSnapshot) -> Iterator[Check]:
     name = seen.table.name
     if seen.layout is None:
-        yield About("table.files", name).unknown(seen.unknown.get("layout", "its log does not tell"))
+        yield CheckSubject("table.files", name).unknown(seen.unknown.get("layout", "its log does not tell"))
     else:
         yield files.small_files(name, seen.layout, seen.table.trigger.seconds)
         yield files.log_size(name, seen.layout)
     if seen.rejected is not None:
         yield rejected.quarantine(name, seen.rejected)
     elif "quarantine" in seen.unknown:
-        yield About("quarantine.share", name).unknown(seen.unknown["quarantine"])
+        yield CheckSubject("quarantine.share", name).unknown(seen.unknown["quarantine"])
     if seen.rescued is not None:
         yield rejected.rescued(name, seen.rescued)
 
 
-def _step(seen: Seen, context: Context) -> Callable[[], files.Step | None]:
+def _step(seen: TableSnapshot, context: Context) -> Callable[[], files.CheckpointStep | None]:
     """Reads ledger and checkpoint anew each time."""
 
-    def look() -> files.Step | None:
+    def look() -> files.CheckpointStep | None:
         try:
-            tail = read_tail(RecentLog(context.store, seen.table.uri, seen.table.name))
+            tail = read_head(RecentLog(context.store, seen.table.uri, seen.table.name))
         except PenstockError:
             return None
         return files.read_step(context.store, seen.table, tail.entry) if tail is not None else None
@@ -297,7 +299,7 @@ def examine(project: Project, plan: Plan, tables: Sequence[TablePlan], say: Say 
     store = _open(plan)
     if isinstance(store, Check):
         return [*found, store, *_machine(plan, ())]
-    found.append(About("lake.readable").ok(plan.lake))
+    found.append(CheckSubject("lake.readable").ok(plan.lake))
     context = Context(plan, store, now_ms, clusters.TIMEOUT)
     say(f"the logs of {len(tables)} tables")
     with ThreadPoolExecutor(1 if plan.local else 2 * _AT_ONCE) as threads:
@@ -312,7 +314,7 @@ def examine(project: Project, plan: Plan, tables: Sequence[TablePlan], say: Say 
 
 def _open(plan: Plan) -> Store | Check:
     """One that cannot be read is one finding, not one for every table."""
-    about = About("lake.readable")
+    about = CheckSubject("lake.readable")
     try:
         store = open_store(plan)
     except PenstockError as error:  # a package is missing, or only Spark can read it
@@ -328,13 +330,13 @@ def _open(plan: Plan) -> Store | Check:
     return store
 
 
-def _table(seen: Seen, asked: dict[Question, Asked], context: Context) -> list[Check]:
+def _table(seen: TableSnapshot, asked: dict[Question, ClusterAnswer], context: Context) -> list[Check]:
     source = touched(seen.table)
     said = asked.get(question(source)) if source is not None else None
     return list(table_checks(seen, said, backlog_of(seen, said, context), context))
 
 
-def _ask(seen: Sequence[Seen], say: Say) -> dict[Question, Asked]:
+def _ask(seen: Sequence[TableSnapshot], say: Say) -> dict[Question, ClusterAnswer]:
     """Each cluster once, all at the same time: several that are away take no longer than one."""
     sources: dict[Question, KafkaSource] = {}
     topics: dict[Question, set[str]] = {}
@@ -356,12 +358,12 @@ def _ask(seen: Sequence[Seen], say: Say) -> dict[Question, Asked]:
         return dict(zip(sources, answered, strict=True))
 
 
-def _machine(plan: Plan, seen: Sequence[Seen]) -> Iterator[Check]:
+def _machine(plan: Plan, seen: Sequence[TableSnapshot]) -> Iterator[Check]:
     daily = [one.daily for one in seen if one.daily is not None]
     temporary = plan.conf.get("spark.local.dir", tempfile.gettempdir()).split(",")
-    places = [Place("temporary files", path) for path in temporary]
+    places = [DiskPlace("temporary files", path) for path in temporary]
     if plan.local:
-        lake = Place("the lake", plan.lake, sum(daily) if daily else None)
+        lake = DiskPlace("the lake", plan.lake, sum(daily) if daily else None)
         shared = [one for one in places if machine.device_of(one.path) != machine.device_of(plan.lake)]
         places = [lake, *shared]
     for place in places:
@@ -377,12 +379,12 @@ def _lake(plan: Plan, store: Store) -> Iterator[Check]:
     try:
         yield leftovers(plan, store)
     except (PenstockError, OSError) as error:
-        yield About("lake.leftovers").unknown(str(error))
+        yield CheckSubject("lake.leftovers").unknown(str(error))
 
 
-def _cluster_checks(plan: Plan, seen: Sequence[Seen], asked: dict[Question, Asked]) -> Iterator[Check]:
+def _cluster_checks(plan: Plan, seen: Sequence[TableSnapshot], asked: dict[Question, ClusterAnswer]) -> Iterator[Check]:
     users: dict[str, list[str]] = {}
-    said: dict[str, list[Asked]] = {}
+    said: dict[str, list[ClusterAnswer]] = {}
     known: dict[str, Cluster] = {}
     for one in seen:
         source = touched(one.table)
@@ -401,12 +403,12 @@ def _cluster_checks(plan: Plan, seen: Sequence[Seen], asked: dict[Question, Aske
     yield skew({one.table.name: one.lately.newest_ms for one in seen}, records, time.time() * 1000, unknown)
 
 
-def _read(seen: Seen) -> Sequence[TopicPlace]:
+def _read(seen: TableSnapshot) -> Sequence[TopicPlace]:
     """The partitions of topics that a table reads."""
     return seen.status.places if isinstance(seen.table.source, KafkaSource) else ()
 
 
-def _newest(asked: Asked) -> dict[str, Newest]:
+def _newest(asked: ClusterAnswer) -> dict[str, Newest]:
     return {
         topic: Newest(max(times.values()), topic in asked.kept and asked.kept[topic].by_broker)
         for topic, times in asked.newest_ms.items()

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.doctor.check import About, count, listed, size
+from penstock.doctor.check import CheckSubject, count, listed, size
 from penstock.errors import TableChanged
 from penstock.ledger.checkpoint import folder_of, read_checkpoint, why_rebuild
 
 if TYPE_CHECKING:
     from penstock.doctor.check import Check
-    from penstock.doctor.table_log import Lately, Layout
+    from penstock.doctor.table_log import Lately, StoredLayout
     from penstock.ledger.checkpoint import Checkpoint
     from penstock.ledger.entry import Entry
     from penstock.plan.model import Plan, TablePlan
@@ -32,8 +32,8 @@ _LATE = 3
 _LARGE_LOG = 64 * 1024**2
 
 
-def small_files(table: str, layout: Layout, trigger_seconds: float | None) -> Check:
-    about = About("table.files", table)
+def small_files(table: str, layout: StoredLayout, trigger_seconds: float | None) -> Check:
+    about = CheckSubject("table.files", table)
     if not layout.files:
         return about.ok("no files")
     average = layout.bytes / layout.files
@@ -53,8 +53,8 @@ def small_files(table: str, layout: Layout, trigger_seconds: float | None) -> Ch
     return about.warn(said + daily, fix) if layout.files >= VERY_MANY else about.note(said + daily, fix)
 
 
-def log_size(table: str, layout: Layout) -> Check:
-    about = About("table.log", table)
+def log_size(table: str, layout: StoredLayout) -> Check:
+    about = CheckSubject("table.log", table)
     text = layout.properties.get("delta.checkpointInterval", "")
     interval = int(text) if text.isdecimal() and int(text) > 0 else _DEFAULT_INTERVAL
     bytes_said = f", {size(layout.log_bytes)}" if layout.log_bytes is not None else ""
@@ -80,20 +80,22 @@ _MANY_OLDER = 20
 
 
 @dataclass(frozen=True)
-class Step:
+class CheckpointStep:
     """A checkpoint and the ledger, read at one moment."""
 
     found: Checkpoint | None
     entry: Entry
 
 
-def read_step(store: Store, table: TablePlan, entry: Entry) -> Step:
-    return Step(read_checkpoint(store, folder_of(table.checkpoints, entry)), entry)
+def read_step(store: Store, table: TablePlan, entry: Entry) -> CheckpointStep:
+    return CheckpointStep(read_checkpoint(store, folder_of(table.checkpoints, entry)), entry)
 
 
-def checkpoint(table: TablePlan, look: Callable[[], Step | None], recent: Lately, *, alive: bool, local: bool) -> Check:
+def checkpoint(
+    table: TablePlan, look: Callable[[], CheckpointStep | None], recent: Lately, *, alive: bool, local: bool
+) -> Check:
     """`look` reads both; twice while the table runs, because a batch may end between the two."""
-    about = About("table.checkpoint", table.name)
+    about = CheckSubject("table.checkpoint", table.name)
     step = look()
     if step is None:
         return about.ok("there is no table yet, and so no checkpoint")
@@ -128,7 +130,7 @@ def checkpoint(table: TablePlan, look: Callable[[], Step | None], recent: Lately
 
 def leftovers(plan: Plan, store: Store) -> Check:
     """In the lake's own folder."""
-    about = About("lake.leftovers")
+    about = CheckSubject("lake.leftovers")
     folder = f"{plan.system}/checkpoints"
     known = {table.name for table in plan.tables}
     strangers = sorted(name for name in store.names(folder) if name not in known and not name.startswith("."))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.doctor.check import About, size, span
+from penstock.doctor.check import CheckSubject, size, span
 
 if TYPE_CHECKING:
     from penstock.doctor.check import Check
@@ -35,7 +35,7 @@ class Mount:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MachineMemory:
     total: int
     available: int
     limited: bool = False
@@ -83,7 +83,7 @@ def in_container() -> bool:
     return any(mark.exists() for mark in _CONTAINER) or "KUBERNETES_SERVICE_HOST" in os.environ
 
 
-def memory() -> Memory | None:
+def memory() -> MachineMemory | None:
     """What a process may have: of the machine, or of its container if that is less. None where /proc does not tell."""
     try:
         lines = (_PROC / "meminfo").read_text().splitlines()
@@ -93,8 +93,8 @@ def memory() -> Memory | None:
         return None
     limit = _limit()
     if limit is None or limit >= total:
-        return Memory(total, available)
-    return Memory(limit, min(available, limit), limited=True)
+        return MachineMemory(total, available)
+    return MachineMemory(limit, min(available, limit), limited=True)
 
 
 def disk(path: str) -> Disk | None:
@@ -145,7 +145,7 @@ _HEAP = re.compile(r"\s*(\d+)\s*([bkmgt]?)b?\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Place:
+class DiskPlace:
     what: str
     """`the lake`, `temporary files` …"""
     path: str
@@ -153,8 +153,8 @@ class Place:
     """Bytes that came in the last day; None: not known, or not kept."""
 
 
-def disk_room(place: Place, disk: Disk | None) -> Check:
-    about = About("disk.room")
+def disk_room(place: DiskPlace, disk: Disk | None) -> Check:
+    about = CheckSubject("disk.room")
     where = f"{place.what} ({place.path})"
     if disk is None:
         return about.unknown(f"{where}: its disk cannot be looked at")
@@ -176,9 +176,9 @@ def disk_room(place: Place, disk: Disk | None) -> Check:
     return about.ok(said)
 
 
-def driver_memory(conf: str, memory: Memory | None) -> Check:
+def driver_memory(conf: str, memory: MachineMemory | None) -> Check:
     """`conf` is spark.driver.memory: an upper limit, which a JVM reaches if it has reason to."""
-    about = About("memory.driver")
+    about = CheckSubject("memory.driver")
     heap = heap_bytes(conf)
     if memory is None:
         return about.unknown("how much memory this machine has cannot be told")
@@ -220,7 +220,7 @@ class Newest:
 def skew(commits: Mapping[str, int | None], records: Mapping[str, Newest], now_ms: float, unknown: str | None) -> Check:
     """`commits` is the time of each table's newest commit, `records` of each topic's newest record; `unknown` says why
     there are none of the latter. A clock that is behind ours is not seen: its records look old."""
-    about = About("clock.skew")
+    about = CheckSubject("clock.skew")
     ahead = [
         ((time_ms - now_ms) / 1000, f"the newest commit of {table}", "the clock of this machine went back")
         for table, time_ms in commits.items()
@@ -258,7 +258,7 @@ _MOVE = (
 
 
 def durable(lake: str, mount: Mount | None, *, in_container: bool) -> Check:
-    about = About("lake.durable")
+    about = CheckSubject("lake.durable")
     if "://" in lake:
         return about.ok(f"{lake} is on a store of its own")
     if mount is None:
@@ -279,7 +279,7 @@ def durable(lake: str, mount: Mount | None, *, in_container: bool) -> Check:
 
 def locks(lake: str, mount: Mount | None) -> Iterator[Check]:
     """Only of a local lake: object stores need none."""
-    about = About("lake.locks")
+    about = CheckSubject("lake.locks")
     if "://" in lake:
         return
     if mount is None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.doctor.check import About, count, listed, span
+from penstock.doctor.check import CheckSubject, count, listed, span
 from penstock.doctor.table_log import version_at
-from penstock.ledger.checkpoint import READ, folder_of, read_fates
+from penstock.ledger.checkpoint import READ, folder_of, read_row_counts
 from penstock.ledger.delta_log import RecentLog
 from penstock.operations.status import ALIVE, CRASHED, NOT_CREATED, UNREADABLE
 from penstock.plan.quarantine import quarantine_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.doctor.table_log import Lately, Pause
     from penstock.ledger.entry import Entry
     from penstock.operations.status import Status
-    from penstock.plan.model import TablePlan, Trigger
+    from penstock.plan.model import TablePlan, TriggerPlan
     from penstock.storage.stores import Store
 
 # What a table could not take: rows in quarantine by reason, and fields that its schema does not name.
@@ -59,7 +59,7 @@ class Rescued:
 
 
 def quarantine(table: str, rejected: Rejected) -> Check:
-    about = About("quarantine.share", table)
+    about = CheckSubject("quarantine.share", table)
     lately = f"in the last {span(rejected.seconds)}"
     if not rejected.rows:
         return about.ok(f"no row was rejected {lately}")
@@ -79,7 +79,7 @@ def quarantine(table: str, rejected: Rejected) -> Check:
 
 
 def rescued(table: str, found: Rescued) -> Check:
-    about = About("schema.rescued", table)
+    about = CheckSubject("schema.rescued", table)
     said = f"{found.rows:,} of {found.of:,} rows of the last {count(found.batches, 'batch', 'batches')}"
     if not found.rows:
         return about.ok(f"{said} have fields that the schema does not name")
@@ -167,7 +167,7 @@ def _read(log: RecentLog, table: TablePlan, store: Store, since_ms: float) -> in
     now, then = _entry(log, log.newest()), _entry(log, version_at(log, since_ms))
     if now is None:
         return None
-    last = read_fates(store, folder_of(table.checkpoints, now), now.batch) if now.kind == "batch" else {}
+    last = read_row_counts(store, folder_of(table.checkpoints, now), now.batch) if now.kind == "batch" else {}
     if READ not in now.counts.fates and READ not in last:
         return None
     before = then.counts.fates.get(READ, 0) if then is not None else 0
@@ -212,10 +212,10 @@ _FRESH = 3600.0
 
 
 @dataclass(frozen=True)
-class Quiet:
+class SilenceEvidence:
     """What tells why nothing comes."""
 
-    trigger: Trigger
+    trigger: TriggerPlan
     starting: str
     """What `starting` says."""
     held: int | None = None
@@ -225,7 +225,7 @@ class Quiet:
 
 
 def state(status: Status) -> Check:
-    about = About("table.state", status.table)
+    about = CheckSubject("table.state", status.table)
     since = f" since {status.since}" if status.since else ""
     if status.state in ("failed", CRASHED, UNREADABLE):
         reason = status.reason or "nobody said why"
@@ -241,9 +241,11 @@ def state(status: Status) -> Check:
     return about.ok(f"{status.state}{since}")
 
 
-def silent(status: Status, quiet: Quiet, backlog: Backlog, recent: Lately, pause: Pause | None, now_ms: float) -> Check:
+def silent(
+    status: Status, quiet: SilenceEvidence, backlog: Backlog, recent: Lately, pause: Pause | None, now_ms: float
+) -> Check:
     """Why nothing comes into a table, or that something does."""
-    about = About("table.silent", status.table)
+    about = CheckSubject("table.silent", status.table)
     if status.state in (NOT_CREATED, UNREADABLE):
         return about.unknown(f"the table is {status.state}")
     if backlog.lag is None:
@@ -276,7 +278,7 @@ def silent(status: Status, quiet: Quiet, backlog: Backlog, recent: Lately, pause
     return about.ok(f"{waits}; batches come")
 
 
-def _nothing_waits(about: About, status: Status, quiet: Quiet, now_ms: float) -> Check:
+def _nothing_waits(about: CheckSubject, status: Status, quiet: SilenceEvidence, now_ms: float) -> Check:
     if status.rows:
         newest = ""
         if quiet.newest_ms is not None:
@@ -301,7 +303,7 @@ def _nothing_waits(about: About, status: Status, quiet: Quiet, now_ms: float) ->
 
 def foreign(status: Status, recent: Lately) -> Check:
     """Commits of others: rows that no ledger has."""
-    about = About("table.foreign", status.table)
+    about = CheckSubject("table.foreign", status.table)
     if status.state == NOT_CREATED:
         return about.ok("there is no table yet")
     if recent.doubled:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.doctor.backlog import Backlog, Point, chosen, trend_of
-from penstock.doctor.check import LEVELS, About, count, listed, rate, size, span
+from penstock.doctor.check import LEVELS, CheckSubject, count, listed, rate, size, span
 from penstock.doctor.table_log import kept_for, layout, oldest, version_at
 from penstock.ledger.delta_log import Origin, RecentLog
 from penstock.ledger.entry import named_streams
@@ -16,7 +16,7 @@ from penstock.plan.model import DeltaSource
 from penstock.storage.stores import store_of
 
 if TYPE_CHECKING:
-    from penstock.doctor.backlog import Unread
+    from penstock.doctor.backlog import PartitionBacklog
     from penstock.doctor.check import Check
     from penstock.doctor.table_log import Lately, Pause
     from penstock.doctor.topics import Kept
@@ -33,7 +33,7 @@ HOUR, DAY = 3600.0, 86_400.0
 
 
 @dataclass(frozen=True)
-class Reader:
+class TopicReader:
     """What of a table decides how long it may take to read something."""
 
     table: str
@@ -49,9 +49,11 @@ class Reader:
     """Only the newest record of a key counts."""
 
 
-def retention(reader: Reader, unread: Sequence[Unread], kept: Mapping[str, Kept], now_ms: float) -> Check:
+def retention(
+    reader: TopicReader, unread: Sequence[PartitionBacklog], kept: Mapping[str, Kept], now_ms: float
+) -> Check:
     """`kept` has every topic of `unread`."""
-    about = About("kafka.retention", reader.table)
+    about = CheckSubject("kafka.retention", reader.table)
     lost = [one for one in unread if one.lost]
     if lost:
         number = sum(one.lost for one in lost)
@@ -71,7 +73,9 @@ def retention(reader: Reader, unread: Sequence[Unread], kept: Mapping[str, Kept]
     return min(found, key=lambda check: LEVELS.index(check.level))
 
 
-def _left(about: About, reader: Reader, behind: list[Unread], kept: Mapping[str, Kept], now_ms: float) -> Check:
+def _left(
+    about: CheckSubject, reader: TopicReader, behind: list[PartitionBacklog], kept: Mapping[str, Kept], now_ms: float
+) -> Check:
     """Records wait: the oldest of them goes first."""
     dated = [(_seconds_left(one, kept[one.topic], now_ms), one) for one in behind if one.oldest_ms is not None]
     waits = sum(one.lag for one in behind)
@@ -105,7 +109,7 @@ def _left(about: About, reader: Reader, behind: list[Unread], kept: Mapping[str,
     return about.ok(said)
 
 
-def _next(about: About, reader: Reader, limited: list[Unread], kept: Mapping[str, Kept]) -> Check:
+def _next(about: CheckSubject, reader: TopicReader, limited: list[PartitionBacklog], kept: Mapping[str, Kept]) -> Check:
     """What comes next has the whole time."""
     one = min(limited, key=lambda unread: kept[unread.topic].retention_ms or 0)
     keeps = (kept[one.topic].retention_ms or 0) / 1000
@@ -126,7 +130,9 @@ def _next(about: About, reader: Reader, limited: list[Unread], kept: Mapping[str
     return about.ok(said)
 
 
-def _by_size(about: About, reader: Reader, sized: list[Unread], kept: Mapping[str, Kept]) -> Check:
+def _by_size(
+    about: CheckSubject, reader: TopicReader, sized: list[PartitionBacklog], kept: Mapping[str, Kept]
+) -> Check:
     """How much a partition holds is not told by the broker; what it holds now was not too much."""
     limit = min(kept[one.topic].retention_bytes or 0 for one in sized)
     said = f"the topics keep {size(limit)} a partition"
@@ -147,9 +153,11 @@ def _by_size(about: About, reader: Reader, sized: list[Unread], kept: Mapping[st
     return about.note(said)
 
 
-def compaction(reader: Reader, unread: Sequence[Unread], kept: Mapping[str, Kept], now_ms: float) -> list[Check]:
+def compaction(
+    reader: TopicReader, unread: Sequence[PartitionBacklog], kept: Mapping[str, Kept], now_ms: float
+) -> list[Check]:
     """Nothing to say of topics that are not compacted."""
-    about = About("kafka.compaction", reader.table)
+    about = CheckSubject("kafka.compaction", reader.table)
     compacted = [one for one in unread if kept[one.topic].compacts]
     if not compacted:
         return []
@@ -176,21 +184,21 @@ def compaction(reader: Reader, unread: Sequence[Unread], kept: Mapping[str, Kept
     ]
 
 
-def _seconds_left(one: Unread, kept: Kept, now_ms: float) -> float:
+def _seconds_left(one: PartitionBacklog, kept: Kept, now_ms: float) -> float:
     """A segment goes when its youngest record is too old, so this is the earliest time."""
     assert one.oldest_ms is not None and kept.retention_ms is not None
     return (one.oldest_ms + kept.retention_ms - now_ms) / 1000
 
 
-def _kept(unread: Sequence[Unread], kept: Mapping[str, Kept]) -> str:
+def _kept(unread: Sequence[PartitionBacklog], kept: Mapping[str, Kept]) -> str:
     return span(min(kept[one.topic].retention_ms or 0 for one in unread) / 1000)
 
 
-def _raise_topic_retention(reader: Reader, topic: str, seconds: float) -> str:
+def _raise_topic_retention(reader: TopicReader, topic: str, seconds: float) -> str:
     return _set(reader, topic, "retention.ms", seconds)
 
 
-def _set(reader: Reader, topic: str, name: str, seconds: float) -> str:
+def _set(reader: TopicReader, topic: str, name: str, seconds: float) -> str:
     change = f"{name}={round(seconds * 1000)}"
     return f"`kafka-configs.sh --bootstrap-server {reader.bootstrap} --alter --topic {topic} --add-config {change}`"
 
@@ -206,7 +214,7 @@ _FEW = 10
 
 
 @dataclass(frozen=True)
-class Upstream:
+class UpstreamFacts:
     name: str
     lag: int = 0
     """Commits that were not read."""
@@ -221,7 +229,7 @@ class Upstream:
 
 
 @dataclass(frozen=True)
-class Reading:
+class UpstreamLog:
     """One table upstream, open to be looked at."""
 
     source: DeltaSource
@@ -231,7 +239,7 @@ class Reading:
     """Of its position in a ledger entry."""
 
 
-def readings(table: TablePlan, entry: Entry, store: Store) -> list[Reading]:
+def readings(table: TablePlan, entry: Entry, store: Store) -> list[UpstreamLog]:
     """Raises where the store of a table that is not the project's cannot be opened."""
     source = table.source
     assert isinstance(source, DeltaSource)
@@ -242,22 +250,22 @@ def readings(table: TablePlan, entry: Entry, store: Store) -> list[Reading]:
         one = by_name.get(name)
         if one is not None and index < len(entry.after):
             own = store_of(one, store)
-            found.append(Reading(one, RecentLog(own, one.uri, name), own, index))
+            found.append(UpstreamLog(one, RecentLog(own, one.uri, name), own, index))
     return found
 
 
-def upstream_of(reading: Reading, entry: Entry) -> Upstream:
+def upstream_of(reading: UpstreamLog, entry: Entry) -> UpstreamFacts:
     at, log, name = parse_version(entry.after[reading.index]), reading.log, reading.log.table
     newest, first = log.newest(), oldest(reading.log)
     if newest < 0:
-        return Upstream(name, unknown=f"{name} does not exist")
+        return UpstreamFacts(name, unknown=f"{name} does not exist")
     properties = layout(reading.store, reading.source.uri, newest).properties
     cleans = properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true"
     log_kept = kept_for(properties, "delta.logRetentionDuration", "interval 30 days")
     files_kept = kept_for(properties, "delta.deletedFileRetentionDuration", "interval 1 week")
     unread = _first_unread(at, reading.source)
     lost = (unread, first - 1) if unread < first and not at.snapshot else None
-    return Upstream(
+    return UpstreamFacts(
         name=name,
         lag=max(0, newest + 1 - unread),
         oldest_ms=_oldest_ms(reading, at, max(unread, first), newest),
@@ -268,7 +276,7 @@ def upstream_of(reading: Reading, entry: Entry) -> Upstream:
     )
 
 
-def delta_backlog(found: Iterable[Upstream], open_readings: Iterable[Reading], recent: Lately) -> Backlog:
+def delta_backlog(found: Iterable[UpstreamFacts], open_readings: Iterable[UpstreamLog], recent: Lately) -> Backlog:
     upstreams = list(found)
     unknown = next((one.unknown for one in upstreams if one.unknown and not one.lag and one.oldest_ms is None), None)
     lag = sum(one.lag for one in upstreams if one.oldest_ms is not None)
@@ -283,7 +291,7 @@ def delta_backlog(found: Iterable[Upstream], open_readings: Iterable[Reading], r
     )
 
 
-def _points(read: list[Reading], recent: Lately) -> Iterator[Point]:
+def _points(read: list[UpstreamLog], recent: Lately) -> Iterator[Point]:
     for batch in chosen(recent.recent):
         came = at = 0
         for reading in read:
@@ -300,7 +308,7 @@ def _first_unread(at: Version, source: DeltaSource) -> int:
     return at.version + 1 if source.changes and not at.whole and not at.snapshot else at.version
 
 
-def _oldest_ms(reading: Reading, at: Version, first: int, newest: int) -> int | None:
+def _oldest_ms(reading: UpstreamLog, at: Version, first: int, newest: int) -> int | None:
     for version in range(first, min(newest, first + _MOST_LOOKS) + 1):
         commit = reading.log.commit(version)
         if commit is not None and (at.snapshot or _brings(commit, reading.source)):
@@ -322,9 +330,9 @@ def _brings(commit: Commit, source: DeltaSource) -> bool:
 _HALF = 0.5
 
 
-def delta_retention(reader: str, upstream: Upstream, pause: Pause | None, now_ms: float) -> Check:
+def delta_retention(reader: str, upstream: UpstreamFacts, pause: Pause | None, now_ms: float) -> Check:
     """`pause` is the longest of the reader."""
-    about = About("delta.retention", reader)
+    about = CheckSubject("delta.retention", reader)
     name = upstream.name
     if upstream.lost is not None:
         first, last = upstream.lost

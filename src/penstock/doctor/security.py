@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from penstock.doctor.check import About, count, listed
+from penstock.doctor.check import CheckSubject, count, listed
 from penstock.plan.model import JdbcTarget, SearchTarget
 from penstock.spec.spark import is_sensitive
 
@@ -65,7 +65,7 @@ def named_files(document: Document, root: Path) -> list[Path]:
 
 def plain(found: list[InClear], *, readable: bool) -> Check:
     """`readable` by every user of this machine."""
-    about = About("secrets.plain")
+    about = CheckSubject("secrets.plain")
     if not found:
         return about.ok("no secret stands in the project file")
     places = listed((f"{one.place} ({one.key}: {one.what})" for one in found), 4)
@@ -112,7 +112,7 @@ _MOUNTED = "/run/secrets"
 
 
 def kafka(cluster: Cluster) -> Check:
-    about = About("kafka.secure")
+    about = CheckSubject("kafka.secure")
     said = f"{cluster.bootstrap} ({cluster.name}) by {cluster.protocol}"
     far = [host for host in _hosts(cluster.bootstrap) if not is_loopback(host)]
     if not far:
@@ -135,7 +135,7 @@ def kafka(cluster: Cluster) -> Check:
 
 
 def target(name: str, to: JdbcTarget | SearchTarget | RedisTarget) -> Check:
-    about = About("targets.secure", name)
+    about = CheckSubject("targets.secure", name)
     host = _host(to)
     secret = to.password is not None or (isinstance(to, SearchTarget) and to.api_key is not None)
     if host is None:
@@ -162,7 +162,7 @@ def target(name: str, to: JdbcTarget | SearchTarget | RedisTarget) -> Check:
 
 def files(secret: Iterable[Path], project: Iterable[Path]) -> Iterator[Check]:
     """`secret` are files of keys and passwords, `project` those that decide what is run."""
-    about = About("secrets.files")
+    about = CheckSubject("secrets.files")
     found, looked = [], 0
     for path in secret:
         mode = _mode(path)

@@ -29,7 +29,7 @@ BATCHES = 20
 
 
 @dataclass(frozen=True)
-class Batch:
+class RecentBatch:
     version: int
     generation: int
     number: int
@@ -50,7 +50,7 @@ class Batch:
 class Lately:
     """Newest first."""
 
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[RecentBatch, ...] = ()
     appended: tuple[Commit, ...] = ()
     """Commits of others that added rows, after the ledger was begun."""
     doubled: tuple[tuple[int, int], ...] = ()
@@ -61,7 +61,7 @@ class Lately:
     newest_ms: int | None = None
 
     @property
-    def recent(self) -> tuple[Batch, ...]:
+    def recent(self) -> tuple[RecentBatch, ...]:
         return self.batches[:BATCHES]
 
     @property
@@ -85,10 +85,10 @@ def lately(log: RecentLog, commits: int = COMMITS) -> Lately:
     )
 
 
-def _batch(commit: Commit) -> Batch:
+def _batch(commit: Commit) -> RecentBatch:
     entry = commit.entry
     assert entry is not None
-    return Batch(
+    return RecentBatch(
         version=commit.version,
         generation=entry.generation,
         number=entry.batch,
@@ -100,7 +100,7 @@ def _batch(commit: Commit) -> Batch:
     )
 
 
-def _once(batches: list[Batch]) -> list[Batch]:
+def _once(batches: list[RecentBatch]) -> list[RecentBatch]:
     """A batch whose text a later commit repeats counts where it was written first."""
     by_key = {(batch.generation, batch.number): batch for batch in batches}
     return sorted(by_key.values(), key=lambda batch: -batch.version)
@@ -215,7 +215,7 @@ _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_
 
 
 @dataclass(frozen=True)
-class Layout:
+class StoredLayout:
     files: int
     bytes: int
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -225,11 +225,11 @@ class Layout:
     """Of those commits; None if there are too many to look, or the store does not tell."""
 
 
-def layout(store: Store, uri: str, version: int) -> Layout:
+def layout(store: Store, uri: str, version: int) -> StoredLayout:
     """Of a table's newest version. Raises what `deltalake` raises if nothing else tells."""
     found = _noted(store, uri, version) or _rebuilt(uri)
     since = version - _last_checkpoint(store, uri)
-    return Layout(found.files, found.bytes, found.properties, since, _log_bytes(uri, version, since))
+    return StoredLayout(found.files, found.bytes, found.properties, since, _log_bytes(uri, version, since))
 
 
 def bytes_at(store: Store, uri: str, version: int) -> int | None:
@@ -246,23 +246,23 @@ def kept_for(properties: Mapping[str, str], name: str, usually: str) -> float | 
     return None if not found or left else float(sum(int(number) * _SECONDS[unit.lower()] for number, unit in found))
 
 
-def _noted(store: Store, uri: str, version: int) -> Layout | None:
+def _noted(store: Store, uri: str, version: int) -> StoredLayout | None:
     for one in range(version, max(-1, version - _NOTES_TRIED), -1):
         note = _document(store.read(f"{uri}/_delta_log/{one:020d}.crc"))
         try:
             properties = note["metadata"]["configuration"]
-            return Layout(int(note["numFiles"]), int(note["tableSizeBytes"]), dict(properties))
+            return StoredLayout(int(note["numFiles"]), int(note["tableSizeBytes"]), dict(properties))
         except (KeyError, TypeError, ValueError):
             continue
     return None
 
 
-def _rebuilt(uri: str) -> Layout:
+def _rebuilt(uri: str) -> StoredLayout:
     from penstock.storage.delta_rows import open_table
 
     table = open_table(uri)
     sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
-    return Layout(len(sizes), sum(int(one) for one in sizes), dict(table.metadata().configuration))
+    return StoredLayout(len(sizes), sum(int(one) for one in sizes), dict(table.metadata().configuration))
 
 
 def _last_checkpoint(store: Store, uri: str) -> int:

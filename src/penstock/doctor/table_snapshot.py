@@ -20,7 +20,7 @@ from penstock.doctor.table_log import (
 )
 from penstock.errors import PenstockError
 from penstock.ledger.delta_log import RecentLog
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.operations.status import Status, standing
 from penstock.plan.model import DeltaSource
 from penstock.plan.quarantine import quarantine_of
@@ -28,10 +28,10 @@ from penstock.plan.sources import FilesSource
 
 if TYPE_CHECKING:
     from penstock.doctor.rejected import Rejected, Rescued
-    from penstock.doctor.retention import Reading, Upstream
+    from penstock.doctor.retention import UpstreamFacts, UpstreamLog
     from penstock.doctor.table_log import (
-        Layout,
         Pause,
+        StoredLayout,
     )
     from penstock.ledger.entry import Entry
     from penstock.plan.model import Plan, TablePlan
@@ -42,7 +42,7 @@ _LONGEST = 300
 
 
 @dataclass(frozen=True)
-class Seen:
+class TableSnapshot:
     """What could not be read is None, and `unknown` says why, by what it was."""
 
     table: TablePlan
@@ -50,17 +50,17 @@ class Seen:
     entry: Entry | None = None
     lately: Lately = field(default_factory=Lately)
     pause: Pause | None = None
-    layout: Layout | None = None
+    layout: StoredLayout | None = None
     daily: int | None = None
     """Bytes by which it and its quarantine grew in the last day."""
-    readings: tuple[Reading, ...] = ()
-    upstreams: tuple[Upstream, ...] = ()
+    readings: tuple[UpstreamLog, ...] = ()
+    upstreams: tuple[UpstreamFacts, ...] = ()
     rejected: Rejected | None = None
     rescued: Rescued | None = None
     unknown: dict[str, str] = field(default_factory=dict)
 
 
-def see(plan: Plan, table: TablePlan, store: Store, now_ms: float) -> Seen:
+def see(plan: Plan, table: TablePlan, store: Store, now_ms: float) -> TableSnapshot:
     """Never raises because of the table: a damaged log, a file that is gone, a store that refuses."""
     unknown: dict[str, str] = {}
 
@@ -77,17 +77,17 @@ def see(plan: Plan, table: TablePlan, store: Store, now_ms: float) -> Seen:
     status = try_to("status", lambda: standing(plan, [table], store)[0]) or Status(
         table.name, "unreadable", reason=unknown.get("status")
     )
-    tail = try_to("ledger", lambda: read_tail(log))
+    tail = try_to("ledger", lambda: read_head(log))
     if tail is None:
-        return Seen(table, status, unknown=unknown)
+        return TableSnapshot(table, status, unknown=unknown)
     recent = try_to("commits", lambda: lately(log, COMMITS if plan.local else COMMITS_REMOTE)) or Lately()
     source, entry = table.source, tail.entry
-    read: list[Reading] = []
+    read: list[UpstreamLog] = []
     if isinstance(source, DeltaSource) and not isinstance(source, FilesSource):
         read = try_to("upstream", lambda: readings(table, entry, store)) or []
     found = try_to("upstream", lambda: [upstream_of(one, entry) for one in read]) or []
     rescues = table.stages is not None and table.stages.decode is not None and table.stages.decode.rescue
-    return Seen(
+    return TableSnapshot(
         table=table,
         status=status,
         entry=entry,

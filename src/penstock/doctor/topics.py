@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.doctor.check import About, count, listed, span
+from penstock.doctor.check import CheckSubject, count, listed, span
 from penstock.errors import PenstockError
 from penstock.kafka.client import Admin
-from penstock.operations.broker import Held, ask, problems
-from penstock.plan.model import ChangeSink, KafkaSource, KafkaTarget, SinkPlan, Starting
+from penstock.operations.broker import TopicOffsets, ask, problems
+from penstock.plan.model import ChangeSink, KafkaSource, KafkaTarget, SinkPlan, StartingPlan
 from penstock.spec.base_model import nearest
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Asked:
-    held: Held = field(default_factory=Held)
+class ClusterAnswer:
+    held: TopicOffsets = field(default_factory=TopicOffsets)
     """`held.problem` is set, and all else empty, if no broker answered."""
     kept: Mapping[str, Kept] = field(default_factory=dict)
     kept_unknown: str | None = None
@@ -63,7 +63,7 @@ def touched(table: TablePlan) -> KafkaSource | None:
         return table.source
     target = table.sink.target if isinstance(table.sink, ChangeSink) else table.sink
     if isinstance(target, SinkPlan | KafkaTarget):
-        return KafkaSource(target.cluster, (target.topic,), None, Starting("earliest"), None, None)
+        return KafkaSource(target.cluster, (target.topic,), None, StartingPlan("earliest"), None, None)
     return None
 
 
@@ -80,7 +80,9 @@ def kept(settings: Mapping[str, str]) -> Kept:
     )
 
 
-def ask_cluster(source: KafkaSource, topics: Iterable[str], patterns: Iterable[str], *, timeout: float) -> Asked:
+def ask_cluster(
+    source: KafkaSource, topics: Iterable[str], patterns: Iterable[str], *, timeout: float
+) -> ClusterAnswer:
     """`topics` are those that tables name or have read. One that does not exist is left out of the answer."""
     admin = Admin(source.cluster, timeout=timeout)
     wanted, names = set(topics), tuple[str, ...]()
@@ -92,22 +94,22 @@ def ask_cluster(source: KafkaSource, topics: Iterable[str], patterns: Iterable[s
         if not names and not held.problem and set(held.topics) != wanted:
             names = tuple(admin.names())
     except PenstockError as error:
-        return Asked(Held(problem=error.message))
+        return ClusterAnswer(TopicOffsets(problem=error.message))
     if held.problem:
-        return Asked(held)
+        return ClusterAnswer(held)
     found, unknown = _kept(admin, held)
     newest, newest_unknown = _newest(admin, held)
-    return Asked(held, found, unknown, newest, newest_unknown, names)
+    return ClusterAnswer(held, found, unknown, newest, newest_unknown, names)
 
 
-def _kept(admin: Admin, held: Held) -> tuple[dict[str, Kept], str | None]:
+def _kept(admin: Admin, held: TopicOffsets) -> tuple[dict[str, Kept], str | None]:
     try:
         return {topic: kept(settings) for topic, settings in admin.settings(held.topics).items()}, None
     except PenstockError as error:
         return {}, error.message
 
 
-def _newest(admin: Admin, held: Held) -> tuple[dict[str, dict[int, int]], str | None]:
+def _newest(admin: Admin, held: TopicOffsets) -> tuple[dict[str, dict[int, int]], str | None]:
     try:
         return admin.newest_times(held.topics), None
     except PenstockError as error:  # brokers before 3.0 cannot tell
@@ -147,7 +149,7 @@ class Subscribed:
 
 def answers(cluster: Cluster, problem: str | None, tables: Sequence[str]) -> Check:
     """One finding per cluster, however many tables read it."""
-    about = About("kafka.answers")
+    about = CheckSubject("kafka.answers")
     if problem is None:
         return about.ok(f"{cluster.bootstrap} ({cluster.name}) answers")
     if " refused: " in problem:
@@ -157,9 +159,9 @@ def answers(cluster: Cluster, problem: str | None, tables: Sequence[str]) -> Che
     return about.red(f"{problem}; {listed(tables)} {'depends' if len(tables) == 1 else 'depend'} on it", fix)
 
 
-def topics(one: Subscribed, held: Held, names: Sequence[str]) -> Check:
+def topics(one: Subscribed, held: TopicOffsets, names: Sequence[str]) -> Check:
     """`names` are all topics of the cluster, if one of the named is missing."""
-    about = About("kafka.topics", one.table)
+    about = CheckSubject("kafka.topics", one.table)
     source = one.source
     missing = [name for name in source.topics if name not in held.topics]
     if missing and one.sends:
@@ -195,7 +197,7 @@ def topics(one: Subscribed, held: Held, names: Sequence[str]) -> Check:
     return about.ok(f"{listed(sorted(matched))}: there, and the same as when it was read last")
 
 
-def read_topics(one: Subscribed, held: Held) -> list[str]:
+def read_topics(one: Subscribed, held: TopicOffsets) -> list[str]:
     """Those that exist: it names them, its pattern matches them, or it has read them before."""
     pattern = one.source.pattern
     return [
@@ -206,9 +208,9 @@ def read_topics(one: Subscribed, held: Held) -> list[str]:
 
 
 def partitions(
-    one: Subscribed, held: Held, parallelism: int, *, usual_seconds: float | None, trigger_seconds: float | None
+    one: Subscribed, held: TopicOffsets, parallelism: int, *, usual_seconds: float | None, trigger_seconds: float | None
 ) -> Check:
-    about = About("kafka.partitions", one.table)
+    about = CheckSubject("kafka.partitions", one.table)
     number = sum(len(held.topics[name].partitions) for name in read_topics(one, held))
     tasks = max(number, one.source.min_partitions or 0)
     said = f"{count(number, 'partition')}, {count(parallelism, 'task')} at once"
@@ -232,7 +234,7 @@ def consumers(capacity: str | None, number: int) -> list[Check]:
     """Over all tables: Spark keeps one consumer per table and partition, up to a limit."""
     if not capacity or not capacity.isdecimal() or not number:
         return []
-    about = About("kafka.consumers")
+    about = CheckSubject("kafka.consumers")
     said = f"{count(number, 'partition')} are read in all, {int(capacity):,} consumers are kept"
     if number <= int(capacity):
         return [about.ok(said)]

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.doctor.check import About, count
+from penstock.doctor.check import CheckSubject, count
 from penstock.doctor.check import listed as said_list
 from penstock.errors import SetupError
 from penstock.spark.jars import compare, jar_folder, listed
@@ -48,7 +48,7 @@ def installed_packages() -> dict[str, str]:
 
 
 def packages(wanted: Mapping[str, str], installed: Mapping[str, str]) -> Check:
-    about = About("versions.packages")
+    about = CheckSubject("versions.packages")
     if not wanted:
         return about.unknown("Penstock is not installed as a package, so what it asks for is not known")
     wrong = [
@@ -79,7 +79,7 @@ def fits(version: str, wanted: str) -> bool:
 
 def jars(sets: Iterable[str]) -> Iterator[Check]:
     """Every jar is hashed anew: 40 MB in a tenth of a second. Nothing is fetched."""
-    about = About("versions.jars")
+    about = CheckSubject("versions.jars")
     for name in sets:
         folder = jar_folder(name)
         if not folder.is_dir():
@@ -105,7 +105,7 @@ def java() -> Check:
     """By the file that every Java has beside it, so that none is started; by asking it where there is no such file."""
     from penstock.spark.java import find_java
 
-    about = About("versions.java")
+    about = CheckSubject("versions.java")
     noted = noted_java()
     if noted is not None:
         home, version = noted

@@ -15,7 +15,7 @@ from penstock.erasure.search import FORMS
 from penstock.maintenance.retention import time_text
 
 if TYPE_CHECKING:
-    from penstock.erasure.forget import Done, PlaceDone
+    from penstock.erasure.forget import ErasureResult, PlaceDone
     from penstock.plan.model import Plan
     from penstock.storage.stores import Store
 
@@ -39,7 +39,7 @@ HOW = (
 _MOST = 200
 
 
-def document(plan: Plan, done: Done) -> dict[str, Any]:
+def document(plan: Plan, done: ErasureResult) -> dict[str, Any]:
     return {
         "certificate": FORMAT,
         "id": done.id,

@@ -21,14 +21,14 @@ from penstock.storage.locks import acquire_commit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.erasure.rewrite import Find, Held
-    from penstock.erasure.search import FileSeen, Known, LakeSearch
-    from penstock.erasure.text_search import Needle
-    from penstock.maintenance.tables import Place
+    from penstock.erasure.rewrite import Find, SubjectRows
+    from penstock.erasure.search import FileSeen, KnownTable, LakeSearch
+    from penstock.erasure.text_search import NameSearch
+    from penstock.maintenance.tables import MaintainedTable
     from penstock.plan.model import Plan
     from penstock.storage.stores import Store
-    from penstock.tables.session import Work
-    from penstock.tables.subject_columns import Wanted
+    from penstock.tables.session import TableSession
+    from penstock.tables.subject_columns import SubjectMatch
 
 # Files in the folder of a table that are in no version of it and hold somebody: deleted, once no reader needs them.
 
@@ -52,7 +52,7 @@ class Beside:
     """How many files that hold somebody each reader still needs."""
 
 
-def remove_files(plan: Plan, work: Work, wanted: Wanted, *, delete: bool) -> list[Beside]:
+def remove_files(plan: Plan, work: TableSession, wanted: SubjectMatch, *, delete: bool) -> list[Beside]:
     """The files are read before the table's batches have to wait; then, under its commit lock, only what is new since:
     what is in no version while no batch is at work is nobody's."""
     mine = [
@@ -68,7 +68,7 @@ def remove_files(plan: Plan, work: Work, wanted: Wanted, *, delete: bool) -> lis
         work.lock.release()
 
 
-def remove_named(plan: Plan, work: Work, known: Known, search: LakeSearch) -> Beside:
+def remove_named(plan: Plan, work: TableSession, known: KnownTable, search: LakeSearch) -> Beside:
     """The same by the search of all columns, for files of any table, declared or not. What it has found in files of the
     newest version is learnt from, and stays."""
 
@@ -95,7 +95,7 @@ def remove_named(plan: Plan, work: Work, known: Known, search: LakeSearch) -> Be
     return Beside(known.name, len(found), 0, tuple(removed), sum(sizes[name] for name in removed), waits)
 
 
-def _beside(work: Work, known: Known, search: LakeSearch) -> tuple[dict[str, FileSeen], dict[str, int]]:
+def _beside(work: TableSession, known: KnownTable, search: LakeSearch) -> tuple[dict[str, FileSeen], dict[str, int]]:
     """What was seen in the files that are in no version."""
     listed = work.store.listing(known.uri)
     data = {name: about for name, about in listed.items() if name.endswith(".parquet") and not _of_log(name)}
@@ -126,7 +126,7 @@ class _Read:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
-def _read(work: Work, place: Place, find: Find, before: _Read) -> _Read:
+def _read(work: TableSession, place: MaintainedTable, find: Find, before: _Read) -> _Read:
     rewrite = Rewrite(work.spark.newSession(), place.uri)
     listed = work.store.listing(place.uri)
     active = {within(name, place.uri) for name in rewrite.files}
@@ -137,7 +137,7 @@ def _read(work: Work, place: Place, find: Find, before: _Read) -> _Read:
     return _Read(tuple(others), readable, there, {name: listed[name].size for name in others})
 
 
-def _remove(plan: Plan, work: Work, place: Place, read: _Read, delete: bool) -> Beside:
+def _remove(plan: Plan, work: TableSession, place: MaintainedTable, read: _Read, delete: bool) -> Beside:
     broken = [name for name in read.others if name not in read.whole]  # their writers are dead: the lock is ours
     goes = [*read.held, *broken]
     store = work.store
@@ -155,7 +155,7 @@ def _remove(plan: Plan, work: Work, place: Place, read: _Read, delete: bool) -> 
     )
 
 
-def _needed(plan: Plan, work: Work, place: Place, goes: Sequence[str]) -> dict[str, set[str]]:
+def _needed(plan: Plan, work: TableSession, place: MaintainedTable, goes: Sequence[str]) -> dict[str, set[str]]:
     """By reader, those of the files that it still needs."""
     found: dict[str, set[str]] = {}
     for need in needs(plan, work.table, place, work.store, now_ms()) if goes else ():
@@ -184,7 +184,7 @@ def whole(uri: str, name: str) -> bool:
         return True  # gone since it was listed
 
 
-def current(spark: SparkSession, work: Work, wanted: Wanted) -> dict[str, tuple[int, Held]]:
+def current(spark: SparkSession, work: TableSession, wanted: SubjectMatch) -> dict[str, tuple[int, SubjectRows]]:
     """Of every place: how many files its newest version has, and what they hold; nothing is changed."""
     found = {}
     for place, subjects in sought(work.table, work.store, wanted).items():
@@ -218,7 +218,7 @@ class Searched:
     """Folders of the lake that belong to no table of the project."""
 
 
-def search(plan: Plan, store: Store, needles: Sequence[Needle], folders: Sequence[str], *, mask: bool) -> Searched:
+def search(plan: Plan, store: Store, needles: Sequence[NameSearch], folders: Sequence[str], *, mask: bool) -> Searched:
     """`folders` are those of the tables. What is left in files is found by the search of everything."""
     telling = [one for one in needles if one.telling]
     masked: list[str] = []
@@ -269,7 +269,7 @@ def _strangers(plan: Plan, store: Store, folders: Sequence[str]) -> Iterator[str
                 yield place
 
 
-def _spans(path: Path, needles: Sequence[Needle]) -> Iterator[tuple[int, int]]:
+def _spans(path: Path, needles: Sequence[NameSearch]) -> Iterator[tuple[int, int]]:
     """In pieces that overlap, so that none is cut in two."""
     if not needles:
         return

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.erasure.files import PATIENCE, Searched, current, remove_files, remove_named, search
 from penstock.erasure.log_files import look_into_log, remove_attempts, scrub_log, sought_in
-from penstock.erasure.readers import bring_on, running, sources_of, step_over, to_oneself
+from penstock.erasure.readers import bring_on, exclusive_table, running, sources_of, step_over
 from penstock.erasure.request import in_definition, outdated, outside, undeclared
 from penstock.erasure.rewrite import DELETED, REDACTED, erase, sought
 from penstock.erasure.search import OWN, LakeSearch, Left
-from penstock.erasure.text_search import Needle
+from penstock.erasure.text_search import NameSearch
 from penstock.errors import PenstockError, Terminal, Transient
 from penstock.ledger.delta_log import DeltaLog, RecentLog
 from penstock.maintenance.retention import time_text
@@ -23,7 +23,7 @@ from penstock.maintenance.tables import all_places
 from penstock.plan.quarantine import MOVED_ASIDE
 from penstock.spec.quantity import counted
 from penstock.storage.locks import acquire_commit
-from penstock.tables.subject_columns import Wanted
+from penstock.tables.subject_columns import SubjectMatch
 from penstock.tables.suppression_list import order_of
 
 if TYPE_CHECKING:
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
     from penstock.erasure.readers import Run, Waited
     from penstock.erasure.request import Name
-    from penstock.erasure.search import Known
+    from penstock.erasure.search import KnownTable
     from penstock.plan.model import Plan, TablePlan
-    from penstock.plan.subjects import Place
+    from penstock.plan.subjects import SubjectColumnPlan
     from penstock.storage.stores import Store
-    from penstock.tables.session import Work
+    from penstock.tables.session import TableSession
     from penstock.tables.suppression_list import Order, SuppressionList
 
 # What a forget has found and done: the content of its certificate. Numbers, hashes and places; no names.
 
 
 @dataclass(frozen=True)
-class Commit:
+class ErasureCommit:
     version: int
     time_ms: int
     rows: int
@@ -61,7 +61,7 @@ class PlaceDone:
     files: int = 0
     """Written anew."""
     redacted: bool = False
-    commits: list[Commit] = field(default_factory=list)
+    commits: list[ErasureCommit] = field(default_factory=list)
     """All of this order, those of an earlier run as well: from the table's log."""
     removed_files: int = 0
     removed_bytes: int = 0
@@ -83,7 +83,7 @@ class PlaceDone:
 
 
 @dataclass
-class Done:
+class ErasureResult:
     id: str
     orders: tuple[Order, ...]
     began_ms: int
@@ -169,7 +169,7 @@ class PlaceLooked:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class ForgetPreview:
     places: tuple[PlaceLooked, ...]
     readers: tuple[str, ...]
     """Tables that this command would run itself, up to what is there."""
@@ -187,18 +187,18 @@ def known_key(listed: SuppressionList) -> bytes:
         return b"nobody was forgotten yet"
 
 
-def provisional(listed: SuppressionList, names: list[Name]) -> Wanted:
+def provisional(listed: SuppressionList, names: list[Name]) -> SubjectMatch:
     """Orders that are written nowhere."""
     key = known_key(listed)
-    return Wanted(key, tuple(order_of(key, name.subject, name.value, 0) for name in names))
+    return SubjectMatch(key, tuple(order_of(key, name.subject, name.value, 0) for name in names))
 
 
-def look(spark: SparkSession, plan: Plan, store: Store, wanted: Wanted) -> Outlook:
+def look(spark: SparkSession, plan: Plan, store: Store, wanted: SubjectMatch) -> ForgetPreview:
     found = []
     for table in plan.tables:
         if not sought(table, store, wanted):
             continue
-        with to_oneself(spark, plan, table) as work:
+        with exclusive_table(spark, plan, table) as work:
             beside = {one.place: one for one in remove_files(plan, work, wanted, delete=False)}
             for name, (files, held) in current(spark, work, wanted).items():
                 other = beside[name]
@@ -215,7 +215,7 @@ def look(spark: SparkSession, plan: Plan, store: Store, wanted: Wanted) -> Outlo
                 )
     changed = {one.name for one in found if one.held}
     below = _below(plan, changed)
-    return Outlook(
+    return ForgetPreview(
         tuple(found),
         tuple(table.name for table in below if not running(plan, table)),
         tuple(table.name for table in below if running(plan, table)),
@@ -237,7 +237,7 @@ def _made_anew(table: TablePlan) -> bool:
     return table.aggregate is not None and table.aggregate.emit == "final"
 
 
-def document(outlook: Outlook) -> dict[str, Any]:
+def document(outlook: ForgetPreview) -> dict[str, Any]:
     return {
         "tables": [
             {
@@ -281,13 +281,13 @@ ROUNDS = 3
 TRIES = 3
 
 
-class Forgetting:
+class Erasure:
     def __init__(
         self,
         spark: SparkSession,
         plan: Plan,
         store: Store,
-        wanted: Wanted,
+        wanted: SubjectMatch,
         asked: Sequence[Name],
         *,
         run: Run,
@@ -301,9 +301,9 @@ class Forgetting:
         self._patience = patience
         self._tables = [table for table in plan.tables if sought(table, store, wanted)]
         self._there = [table for table in plan.tables if DeltaLog(store, table.uri, table.name).versions()]
-        needles = [Needle(one.subject, one.value) for one in asked]
+        needles = [NameSearch(one.subject, one.value) for one in asked]
         self._search = LakeSearch(spark, plan, store, needles, not_names)
-        self.done = Done(uuid.uuid4().hex[:12], wanted.orders, _now(), not_names=tuple(not_names))
+        self.done = ErasureResult(uuid.uuid4().hex[:12], wanted.orders, _now(), not_names=tuple(not_names))
         for table in self._tables:
             for place, subjects in sought(table, store, wanted).items():
                 where = tuple(_said(one) for subject in subjects for one in subjects[subject])
@@ -311,7 +311,7 @@ class Forgetting:
         for known in self._search.known:
             self.done.places.setdefault(known.name, PlaceDone(known.name))
 
-    def carry_out(self) -> Done:
+    def carry_out(self) -> ErasureResult:
         for turn in range(ROUNDS):
             for place in self.done.places.values():
                 place.problem = None
@@ -357,7 +357,7 @@ class Forgetting:
     def _erase(self, table: TablePlan) -> None:
         note = f"forget {', '.join(order.id for order in self._wanted.orders[:3])}"
         note += f" and {len(self._wanted.orders) - 3} more" if len(self._wanted.orders) > 3 else ""
-        with to_oneself(self._spark, self._plan, table) as work:
+        with exclusive_table(self._spark, self._plan, table) as work:
             for one in erase(work, self._wanted, note):
                 done = self.done.places[one.place]
                 done.rows += one.held.rows
@@ -369,7 +369,7 @@ class Forgetting:
         self.done.readers = bring_on(self._spark, self._plan, self._store, self._run, self._told, self._patience)
 
     def _files(self, table: TablePlan) -> None:
-        with to_oneself(self._spark, self._plan, table) as work:
+        with exclusive_table(self._spark, self._plan, table) as work:
             for one in remove_files(self._plan, work, self._wanted, delete=True):
                 done = self.done.places[one.place]
                 done.removed_files += len(one.removed)
@@ -393,7 +393,7 @@ class Forgetting:
                     self._told(table.name, problem)
 
     def _named_files(self, table: TablePlan) -> None:
-        with to_oneself(self._spark, self._plan, table) as work:
+        with exclusive_table(self._spark, self._plan, table) as work:
             for known in self._known(table):
                 one = remove_named(self._plan, work, known, self._search)
                 done = self.done.places[known.name]
@@ -404,7 +404,7 @@ class Forgetting:
                 if not done.where:
                     done.needed = dict(one.needed)
 
-    def _known(self, table: TablePlan) -> Iterator[Known]:
+    def _known(self, table: TablePlan) -> Iterator[KnownTable]:
         """The table and what belongs to it, as far as it is made."""
         names = {place.name for place in all_places(table, self._store)}
         for known in self._search.known:
@@ -412,7 +412,7 @@ class Forgetting:
                 yield known
 
     def _log(self, table: TablePlan) -> None:
-        with to_oneself(self._spark, self._plan, table) as work:
+        with exclusive_table(self._spark, self._plan, table) as work:
             if self._plan.local:
                 self._attempts(work)
             for known in self._known(table):
@@ -421,7 +421,7 @@ class Forgetting:
                 self.done.places[known.name].log_rewritten += looked.rewritten
                 self.done.places[known.name].log_removed += looked.removed
 
-    def _attempts(self, work: Work) -> None:
+    def _attempts(self, work: TableSession) -> None:
         acquire_commit(work.lock, work.table.name, patience=PATIENCE)
         try:
             for known in self._known(work.table):
@@ -436,7 +436,7 @@ class Forgetting:
         self.done.elsewhere = search(self._plan, self._store, self._search.needles, folders, mask=True)
 
     def _prove(self, table: TablePlan) -> None:
-        with to_oneself(self._spark, self._plan, table) as work:
+        with exclusive_table(self._spark, self._plan, table) as work:
             beside = {one.place: one for one in remove_files(self._plan, work, self._wanted, delete=False)}
             for name, (files, held) in current(self._spark, work, self._wanted).items():
                 done = self.done.places[name]
@@ -444,7 +444,7 @@ class Forgetting:
                 done.left = held.rows + held.marked + beside[name].held
 
     def _prove_log(self, table: TablePlan) -> None:
-        with to_oneself(self._spark, self._plan, table) as work:
+        with exclusive_table(self._spark, self._plan, table) as work:
             for known in self._known(table):
                 within = sought_in(self._spark, self._search, work.store, known)
                 looked = look_into_log(self._search, work.store, known, within)
@@ -475,10 +475,12 @@ class Forgetting:
                     continue
                 counts = [entry.changed.get(name, 0) for name in (DELETED, REDACTED)]
                 if commit.changes:
-                    done.commits.insert(0, Commit(commit.version, commit.timestamp_ms, sum(counts), bool(counts[1])))
+                    done.commits.insert(
+                        0, ErasureCommit(commit.version, commit.timestamp_ms, sum(counts), bool(counts[1]))
+                    )
 
 
-def _said(place: Place) -> str:
+def _said(place: SubjectColumnPlan) -> str:
     return place.column if place.path is None else f"{place.path} of {place.column}"
 
 

@@ -23,8 +23,8 @@ from penstock.maintenance.vacuum import within
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.erasure.search import Known, LakeSearch
-    from penstock.storage.stores import Listed, Store
+    from penstock.erasure.search import KnownTable, LakeSearch
+    from penstock.storage.stores import Store, StoredFile
 
 _COMMIT = re.compile(r"\d{20}\.json")
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint.*|_sidecars/.*\.parquet")
@@ -44,7 +44,7 @@ class LogLooked:
     removed: int = 0
 
 
-def sought_in(spark: SparkSession, search: LakeSearch, store: Store, known: Known) -> Sought:
+def sought_in(spark: SparkSession, search: LakeSearch, store: Store, known: KnownTable) -> Sought:
     """Who is looked for in the log of a table as it is now."""
     listed = store.listing(known.uri)
     files = Rewrite(spark.newSession(), known.uri).files
@@ -59,7 +59,7 @@ def sought_in(spark: SparkSession, search: LakeSearch, store: Store, known: Know
 
 
 def look_into_log(
-    search: LakeSearch, store: Store, known: Known, sought: Sought, *, outdated: bool = False
+    search: LakeSearch, store: Store, known: KnownTable, sought: Sought, *, outdated: bool = False
 ) -> LogLooked:
     """With `outdated`, old checkpoints count if the name, or a number with the same digits, is in statistics in any
     way: they have those of files that no version has any more."""
@@ -80,7 +80,7 @@ def look_into_log(
     return LogLooked(known.name, len(listed), tuple(held))
 
 
-def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, known: Known, sought: Sought) -> LogLooked:
+def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, known: KnownTable, sought: Sought) -> LogLooked:
     """Beside the table's batches: they add to the log, and read only its end. Killed anywhere, it is done again: each
     file is whole at every moment."""
     folder = f"{known.uri}/_delta_log"
@@ -105,7 +105,7 @@ def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, known: Know
     return LogLooked(known.name, looked.files, looked.held, rewritten, removed)
 
 
-def remove_attempts(store: Store, known: Known, *, alone: bool = False) -> None:
+def remove_attempts(store: Store, known: KnownTable, *, alone: bool = False) -> None:
     """What is left of processes that were killed as they wrote. Of a version that is there nobody writes any more; of
     the next one another process may, unless we are `alone`."""
     folder = f"{known.uri}/_delta_log"
@@ -118,7 +118,7 @@ def remove_attempts(store: Store, known: Known, *, alone: bool = False) -> None:
 
 
 def _checkpoint_without(
-    spark: SparkSession, search: LakeSearch, store: Store, known: Known, sought: Sought
+    spark: SparkSession, search: LakeSearch, store: Store, known: KnownTable, sought: Sought
 ) -> Collection[str]:
     """A new checkpoint, of which these are the files. Files that are gone are in it as removed for a week, with the
     folder of their partition: that they were there is of no use to anybody."""
@@ -182,7 +182,7 @@ def _copy(spark: SparkSession, made: str, path: str) -> None:
     jvm.org.apache.hadoop.fs.FileUtil.copy(files, source, files, target, False, True, settings)
 
 
-def _log_files(store: Store, known: Known) -> Iterator[tuple[str, Listed]]:
+def _log_files(store: Store, known: KnownTable) -> Iterator[tuple[str, StoredFile]]:
     for name, about in sorted(store.listing(f"{known.uri}/_delta_log").items()):
         if not any(part.startswith(".") for part in name.split("/")):
             yield name, about

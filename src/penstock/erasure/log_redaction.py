@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from penstock.erasure.text_search import CUT, KEPT, MASK, NUMBER, variants
 
 if TYPE_CHECKING:
-    from penstock.erasure.text_search import Needle
+    from penstock.erasure.text_search import NameSearch
 
 _BOUNDS = ("minValues", "maxValues")
 _ACTIONS = ("add", "remove", "cdc")
@@ -29,7 +29,7 @@ OF_ROWS = re.compile(r"\.(?:minValues|maxValues|partitionValues\w*)\b|\.path$|re
 class Sought:
     """Who is looked for in the log of one table."""
 
-    needles: tuple[Needle, ...]
+    needles: tuple[NameSearch, ...]
     columns: frozenset[str] = frozenset()
     """Those that hold names, with no fields below them: in these numbers count too."""
     active: frozenset[str] = frozenset()

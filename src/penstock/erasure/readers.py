@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import LockHeld, PenstockError, UsageError
-from penstock.ledger.checkpoint import folder_of, read_checkpoint, read_fates
+from penstock.ledger.checkpoint import folder_of, read_checkpoint, read_row_counts
 from penstock.ledger.delta_log import RecentLog
 from penstock.ledger.entry import named_streams
 from penstock.ledger.generations import open_generation
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.ledger.pending import forgotten_since, owes_jump, pending_replay, pending_rewind
 from penstock.ledger.position import parse_version
-from penstock.maintenance.tables import alone
+from penstock.maintenance.tables import exclusive_maintenance
 from penstock.operations.replay import replay
 from penstock.operations.replay_plan import working_on
 from penstock.operations.reset import carry_out, plan_stream_reset
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.ledger.entry import Entry
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
     from penstock.plan.model import Plan
     from penstock.storage.stores import Store
-    from penstock.tables.session import Work
+    from penstock.tables.session import TableSession
 
 # Tables that rest on Spark's state: nobody can say whom that holds, so it is made anew.
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def begun_before(table: TablePlan, source: DeltaSource, store: Store) -> bool:
     """Whether its state may hold somebody who was forgotten since."""
     forgotten = forgotten_since(RecentLog(store, source.uri, source.table or source.uri))
-    tail = read_tail(RecentLog(store, table.uri, table.name))
+    tail = read_head(RecentLog(store, table.uri, table.name))
     if forgotten is None or tail is None:
         return False
     began = [parse_version(one).version for one in tail.entry.began if "reservoirVersion" in one]
@@ -84,13 +84,13 @@ _POLL = 0.5
 
 
 @contextmanager
-def to_oneself(spark: SparkSession, plan: Plan, table: TablePlan) -> Iterator[Work]:
+def exclusive_table(spark: SparkSession, plan: Plan, table: TablePlan) -> Iterator[TableSession]:
     """Waits for a replay or an optimize that is under way; LockHeld if that takes too long."""
     deadline = time.monotonic() + PATIENCE
     while True:
         with ExitStack() as held:
             try:
-                held.enter_context(alone(spark, plan, table.name))
+                held.enter_context(exclusive_maintenance(spark, plan, table.name))
                 work = held.enter_context(working_on(spark, plan, table))
             except LockHeld:
                 if time.monotonic() > deadline:
@@ -139,7 +139,7 @@ def bring_on(spark: SparkSession, plan: Plan, store: Store, run: Run, told: Told
     }
     for table in plan.tables:
         reads = [one for one in sources_of(table) if one.table in changed]
-        if not reads or read_tail(RecentLog(store, table.uri, table.name)) is None:
+        if not reads or read_head(RecentLog(store, table.uri, table.name)) is None:
             continue
         changed.add(table.name)
         for source in reads:
@@ -192,7 +192,7 @@ def _recompute(
     tail = _tail(table, store)
     if forgotten is None or (tail.entry.base is not None and tail.entry.base >= forgotten):
         return
-    with to_oneself(spark, plan, table) as work:
+    with exclusive_table(spark, plan, table) as work:
         told(table.name, "is made anew")
         replay(work, None, "replay, after a forget")
 
@@ -202,7 +202,7 @@ def step_over(spark: SparkSession, plan: Plan, table: TablePlan, store: Store) -
     Its stream begins anew there, by itself. False if the last batch is not done."""
     if table.stream is not None:
         return False
-    with to_oneself(spark, plan, table) as work:
+    with exclusive_table(spark, plan, table) as work:
         acquire_commit(work.lock, table.name)
         try:
             tail = _tail(table, work.store)
@@ -210,7 +210,7 @@ def step_over(spark: SparkSession, plan: Plan, table: TablePlan, store: Store) -
             owes = pending_replay(entry) is not None or pending_rewind(entry) is not None or owes_jump(entry)
             if owes or not _done(table, entry, work.store):
                 return False
-            fates = read_fates(work.store, folder_of(table.checkpoints, entry), entry.batch)
+            fates = read_row_counts(work.store, folder_of(table.checkpoints, entry), entry.batch)
             alone = replace(entry, pins=replace(entry.pins, lookups={}))
             open_generation(
                 work.spark,
@@ -255,7 +255,7 @@ def _reached(table: TablePlan, source: DeltaSource, store: Store) -> int:
     return min((-1 if one.snapshot else one.read_up_to for one in ends), default=-1)
 
 
-def _tail(table: TablePlan, store: Store) -> Tail:
-    tail = read_tail(RecentLog(store, table.uri, table.name))
+def _tail(table: TablePlan, store: Store) -> LedgerHead:
+    tail = read_head(RecentLog(store, table.uri, table.name))
     assert tail is not None
     return tail

@@ -19,7 +19,7 @@ from penstock.spec.load import FILE
 from penstock.storage.locks import holder, lock_path, owner
 
 if TYPE_CHECKING:
-    from penstock.erasure.text_search import Needle
+    from penstock.erasure.text_search import NameSearch
     from penstock.plan.model import Plan, TablePlan
     from penstock.tables.suppression_list import Order
 
@@ -128,7 +128,7 @@ def _outside(plan: Plan, subjects: set[str]) -> Iterator[str]:
     yield "the scratch folders of Spark processes that still run (spark.local.dir), until they end"
 
 
-def in_definition(plan: Plan, needles: Sequence[Needle]) -> list[str]:
+def in_definition(plan: Plan, needles: Sequence[NameSearch]) -> list[str]:
     """Files of the project that name somebody: they are written by people, and stay. Plain names are not looked for:
     numbers are everywhere in them."""
     telling = [one for one in needles if one.telling]

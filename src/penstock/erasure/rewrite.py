@@ -10,11 +10,11 @@ from urllib.parse import unquote
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from penstock.ledger.checkpoint import FORGOTTEN, REJECTED, added, folder_of, read_fates
+from penstock.ledger.checkpoint import FORGOTTEN, REJECTED, add_counts, folder_of, read_row_counts
 from penstock.ledger.commit import append_nothing, carrying, must_confirm
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import Counts
-from penstock.ledger.head import read_tail, refuse_foreign_changes
+from penstock.ledger.head import read_head, refuse_foreign_changes
 from penstock.maintenance.tables import all_places
 from penstock.maintenance.vacuum import within
 from penstock.plan.quarantine import in_quarantine, lands, quarantine_of
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.ledger.entry import Entry
-    from penstock.ledger.head import Tail
-    from penstock.maintenance.tables import Place
+    from penstock.ledger.head import LedgerHead
+    from penstock.maintenance.tables import MaintainedTable
     from penstock.plan.model import TablePlan
     from penstock.plan.subjects import Subjects
     from penstock.storage.stores import Store
-    from penstock.tables.session import Work
-    from penstock.tables.subject_columns import Wanted
+    from penstock.tables.session import TableSession
+    from penstock.tables.subject_columns import SubjectMatch
 
 # The files of a table that hold somebody, written anew without him in one commit: Python's side of Erase.java.
 
@@ -45,7 +45,7 @@ _HIT, _CHANGE = "__hit", "_change_type"
 
 
 @dataclass(frozen=True)
-class Held:
+class SubjectRows:
     """What the files of a version hold of somebody."""
 
     rows: int = 0
@@ -59,7 +59,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Looked:
+class SearchedFiles:
     """What was found in the files of a version, by their names."""
 
     seen: frozenset[str] = frozenset()
@@ -69,9 +69,9 @@ class Looked:
     """The same with those that are only marked as deleted, of files that have such."""
 
     @property
-    def held(self) -> Held:
+    def held(self) -> SubjectRows:
         marked = sum(count - self.living.get(name, 0) for name, count in self.physical.items())
-        return Held(sum(self.living.values()), marked, tuple(sorted({*self.living, *self.physical})))
+        return SubjectRows(sum(self.living.values()), marked, tuple(sorted({*self.living, *self.physical})))
 
 
 class Rewrite:
@@ -97,10 +97,10 @@ class Rewrite:
     def _names(self) -> list[str]:
         return str(self._inner.names()).split()
 
-    def look(self, find: Find, before: Looked | None = None) -> Looked:
+    def look(self, find: Find, before: SearchedFiles | None = None) -> SearchedFiles:
         """Every file of the version is read: a person can be in any of them. Files do not change: what was seen in one
         `before` is still so."""
-        known = before or Looked()
+        known = before or SearchedFiles()
         now = self._names()
         new = [name for name in now if name not in known.seen]
         living, physical = dict(known.living), dict(known.physical)
@@ -110,7 +110,7 @@ class Rewrite:
             if self._inner.marked():
                 physical |= _by_file(DataFrame(self._inner.withMarked(names), self._session), find)
         there = set(now)
-        return Looked(
+        return SearchedFiles(
             frozenset(now),
             {name: count for name, count in living.items() if name in there},
             {name: count for name, count in physical.items() if name in there},
@@ -123,7 +123,7 @@ class Rewrite:
         found = _by_file(DataFrame(self._inner.others("\n".join(names)), self._session), find)
         return {within(unquote(name), self.uri): count for name, count in found.items()}
 
-    def commit(self, held: Held, find: Find, entry: Entry, redact: Redact | None) -> int:
+    def commit(self, held: SubjectRows, find: Find, entry: Entry, redact: Redact | None) -> int:
         """The version."""
         self._inner.choose("\n".join(held.files))
         rows = DataFrame(self._inner.chosen(), self._session).drop(FILE)
@@ -172,13 +172,13 @@ class Erased:
     place: str
     """The table, or its quarantine."""
     uri: str
-    held: Held
+    held: SubjectRows
     version: int | None = None
     """Of the commit; None if there was nothing to do."""
     redacted: bool = False
 
 
-def finding(table: TablePlan, subjects: Subjects, wanted: Wanted) -> Find:
+def finding(table: TablePlan, subjects: Subjects, wanted: SubjectMatch) -> Find:
     def find(rows: DataFrame) -> Column | None:
         return rows_of(rows, subjects, wanted, table.name, partly=True)
 
@@ -192,7 +192,7 @@ def redaction(table: TablePlan) -> Redact | None:
     return lambda rows, condition: redacted(rows, table.columns, condition)
 
 
-def sought(table: TablePlan, store: Store, wanted: Wanted) -> dict[Place, Subjects]:
+def sought(table: TablePlan, store: Store, wanted: SubjectMatch) -> dict[MaintainedTable, Subjects]:
     """What is to be searched: the table and what lies beside it, with where each holds names; only where an order is
     about one of these."""
     asked = {order.subject for order in wanted.orders}
@@ -204,7 +204,7 @@ def sought(table: TablePlan, store: Store, wanted: Wanted) -> dict[Place, Subjec
     return {place: subjects for place, subjects in known.items() if asked & set(subjects)}
 
 
-def look(work: Work, wanted: Wanted) -> list[Erased]:
+def look(work: TableSession, wanted: SubjectMatch) -> list[Erased]:
     """What would be erased; nothing is changed."""
     return [
         Erased(one.place, one.uri, one.rewrite.look(one.find).held, redacted=one.redact is not None)
@@ -212,7 +212,7 @@ def look(work: Work, wanted: Wanted) -> list[Erased]:
     ]
 
 
-def erase(work: Work, wanted: Wanted, note: str) -> list[Erased]:
+def erase(work: TableSession, wanted: SubjectMatch, note: str) -> list[Erased]:
     """The table is read before its batches have to wait; then only what is new since."""
     before = {one.place: one.rewrite.look(one.find) for one in _begun(work, wanted)}
     acquire_commit(work.lock, work.table.name, patience=_PATIENCE)
@@ -235,7 +235,7 @@ class _Begun:
     log: DeltaLog
 
 
-def _begun(work: Work, wanted: Wanted) -> list[_Begun]:
+def _begun(work: TableSession, wanted: SubjectMatch) -> list[_Begun]:
     made = []
     table = work.table
     for place, subjects in sought(table, work.store, wanted).items():
@@ -247,7 +247,7 @@ def _begun(work: Work, wanted: Wanted) -> list[_Begun]:
     return made
 
 
-def _commit(work: Work, found: list[tuple[_Begun, Held]], note: str) -> list[Erased]:
+def _commit(work: TableSession, found: list[tuple[_Begun, SubjectRows]], note: str) -> list[Erased]:
     table, tail = work.table, _tail(work)
     done: list[Erased] = []
     quarantine = quarantine_of(table.name, table.uri).table
@@ -276,7 +276,7 @@ def _commit(work: Work, found: list[tuple[_Begun, Held]], note: str) -> list[Era
             continue
         version = None
         if not held.nothing:
-            last = read_tail(begun.log)
+            last = read_head(begun.log)
             assert last is not None
             counts = replace(last.counts, total=last.counts.total - held.rows)
             entry = replace(last.carried, kind="forget", counts=counts, note=note, changed={DELETED: held.rows})
@@ -287,15 +287,15 @@ def _commit(work: Work, found: list[tuple[_Begun, Held]], note: str) -> list[Era
     return done
 
 
-def _tail(work: Work) -> Tail:
-    tail = read_tail(work.log)
+def _tail(work: TableSession) -> LedgerHead:
+    tail = read_head(work.log)
     assert tail is not None
     refuse_foreign_changes(tail, work.log)
     folder = folder_of(work.table.checkpoints, tail.entry)
-    return replace(tail, fates=read_fates(work.store, folder, tail.entry.batch))
+    return replace(tail, fates=read_row_counts(work.store, folder, tail.entry.batch))
 
 
-def _counted(work: Work, tail: Tail, aside: _Begun) -> bool:
+def _counted(work: TableSession, tail: LedgerHead, aside: _Begun) -> bool:
     """Whether one that was cut off has counted the rows of the quarantine that are still there."""
     for commit in work.log.backwards():
         entry = commit.entry
@@ -310,7 +310,7 @@ def _counted(work: Work, tail: Tail, aside: _Begun) -> bool:
     return False
 
 
-def _entry(table: TablePlan, tail: Tail, note: str, changed: Mapping[str, int]) -> Entry:
+def _entry(table: TablePlan, tail: LedgerHead, note: str, changed: Mapping[str, int]) -> Entry:
     """Rows that went are no longer written, or rejected: they are forgotten. Of a merge its changes are counted, and
     those were made."""
     base = tail.counts
@@ -318,6 +318,6 @@ def _entry(table: TablePlan, tail: Tail, note: str, changed: Mapping[str, int]) 
     rejected = changed.get(OF_QUARANTINE, 0)
     fates = base.fates
     if fates and (deleted or rejected):
-        fates = added(fates, {FORGOTTEN: deleted + rejected, REJECTED: -rejected})
+        fates = add_counts(fates, {FORGOTTEN: deleted + rejected, REJECTED: -rejected})
     counts = Counts(base.rows, base.total - deleted, fates)
     return replace(tail.carried, kind="forget", counts=counts, note=note, changed=dict(changed))

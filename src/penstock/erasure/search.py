@@ -28,10 +28,10 @@ from penstock.tables.subject_columns import steps
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.erasure.text_search import Needle
-    from penstock.maintenance.tables import Place
+    from penstock.erasure.text_search import NameSearch
+    from penstock.maintenance.tables import MaintainedTable
     from penstock.plan.model import Plan, TablePlan
-    from penstock.storage.stores import Listed, Store
+    from penstock.storage.stores import Store, StoredFile
 
 FORMS = (
     "text, as a word of its own, in both normal forms of Unicode",
@@ -52,7 +52,7 @@ GONE = "gone"
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownTable:
     """What the project says of a Delta table."""
 
     name: str
@@ -65,7 +65,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Seen:
+class NameSighting:
     """One name at one place of one file."""
 
     name: int
@@ -84,7 +84,7 @@ class FileSeen:
     file: str
     bytes: int = 0
     trouble: str | None = None
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[NameSighting, ...] = ()
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Left:
         return not self.names and not self.unreadable
 
 
-def known_places(plan: Plan, store: Store) -> list[Known]:
+def known_places(plan: Plan, store: Store) -> list[KnownTable]:
     found = []
     for table in plan.tables:
         for place in all_places(table, store):
@@ -113,7 +113,7 @@ def known_places(plan: Plan, store: Store) -> list[Known]:
                 subject: frozenset((one.column.casefold(), _path(one.path)) for one in many)
                 for subject, many in (subjects.items() if place.kind != "files" else ())
             }
-            found.append(Known(place.name, place.uri, place.kind, declared, _numbers(plan, table, place)))
+            found.append(KnownTable(place.name, place.uri, place.kind, declared, _numbers(plan, table, place)))
     return found
 
 
@@ -121,7 +121,7 @@ def _path(path: str | None) -> str:
     return "" if path is None else "$" + "".join("[*]" if one.startswith("[") else one for one in steps(path))
 
 
-def _numbers(plan: Plan, table: TablePlan, place: Place) -> dict[str, frozenset[str]]:
+def _numbers(plan: Plan, table: TablePlan, place: MaintainedTable) -> dict[str, frozenset[str]]:
     """Of a table that declares none: the columns of those that it is made of."""
     if place.kind != "table":
         return {}
@@ -145,7 +145,12 @@ def _numbers(plan: Plan, table: TablePlan, place: Place) -> dict[str, frozenset[
 
 class LakeSearch:
     def __init__(
-        self, spark: SparkSession, plan: Plan, store: Store, needles: Sequence[Needle], excepted: Collection[str] = ()
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        store: Store,
+        needles: Sequence[NameSearch],
+        excepted: Collection[str] = (),
     ) -> None:
         """`excepted` are places, as `silver.orders.quantity`, of which a person says that they hold no names."""
         self._spark, self._plan, self._store = spark, plan, store
@@ -160,7 +165,7 @@ class LakeSearch:
 
     # Parquet and other files of the JVM
 
-    def look(self, files: Mapping[str, Listed]) -> dict[str, FileSeen]:
+    def look(self, files: Mapping[str, StoredFile]) -> dict[str, FileSeen]:
         """Of files by their full names. What was searched once is not searched again: files do not change, and one that
         was written again has another time."""
         keys = {name: (name, about.size, about.modified_ms) for name, about in files.items()}
@@ -180,7 +185,7 @@ class LakeSearch:
         for line in str(text).split("\n"):
             yield _file(json.loads(line))
 
-    def data(self, known: Known, names: Iterable[str], listed: Mapping[str, Listed]) -> dict[str, FileSeen]:
+    def data(self, known: KnownTable, names: Iterable[str], listed: Mapping[str, StoredFile]) -> dict[str, FileSeen]:
         """Of files in the folder of a table, by their names from there on; learns the names of others from them."""
         found = self.look({f"{known.uri}/{name}": listed[name] for name in names})
         made = {file[len(known.uri) + 1 :]: seen for file, seen in found.items()}
@@ -191,10 +196,10 @@ class LakeSearch:
                     self.others.add(seen.sighting.around)
         return made
 
-    def _is_declared(self, known: Known, subject: str, seen: Seen) -> bool:
+    def _is_declared(self, known: KnownTable, subject: str, seen: NameSighting) -> bool:
         return (seen.column.casefold(), seen.path) in known.declared.get(subject, ())
 
-    def holds(self, known: Known, seen: Seen, *, log: bool = False) -> bool:
+    def holds(self, known: KnownTable, seen: NameSighting, *, log: bool = False) -> bool:
         """Whether it is the name; else it is a number with the same digits, or the name of somebody else."""
         needle, place = self.needles[seen.name], f".{seen.place}"
         if seen.sighting.kind == NUMBER:
@@ -219,18 +224,18 @@ class LakeSearch:
             return seen.sighting.alone
         return f"{known.name}.{seen.place}".casefold() not in self._excepted
 
-    def in_bounds(self, seen: Seen) -> bool:
+    def in_bounds(self, seen: NameSighting) -> bool:
         """Whether it is, in any way, in statistics of a log."""
         return STATISTICS.search(f".{seen.place}") is not None and not seen.sighting.within(self.others)
 
-    def excepted_in(self, known: Known) -> frozenset[str]:
+    def excepted_in(self, known: KnownTable) -> frozenset[str]:
         begin = f"{known.name}.".casefold()
         return frozenset(one[len(begin) :] for one in self._excepted if one.startswith(begin))
 
-    def same_digits(self, seen: Seen) -> bool:
+    def same_digits(self, seen: NameSighting) -> bool:
         return self.needles[seen.name].plain and seen.sighting.kind != CUT and not seen.sighting.within(self.others)
 
-    def learn_alike(self, known: Known, active: Mapping[str, FileSeen]) -> None:
+    def learn_alike(self, known: KnownTable, active: Mapping[str, FileSeen]) -> None:
         for one in active.values():
             self._alike |= {(known.uri, seen.name) for seen in one.seen if seen.sighting.kind == CUT}
 
@@ -239,7 +244,7 @@ class LakeSearch:
     def everything(self, roots: Sequence[str]) -> Left:
         """Every file and every folder's name below these; `roots` are folders of the lake and on this machine."""
         left = Left()
-        parts: list[tuple[str, str, Listed]] = []
+        parts: list[tuple[str, str, StoredFile]] = []
         for root in roots:
             store = self._store if "://" in root or "://" not in self._plan.lake else None
             listed = store.listing(root) if store is not None else _listing(root)
@@ -283,7 +288,7 @@ class LakeSearch:
                 key = (known.name if known is not None else root, f"{_LOG}… " * log + seen.place)
                 left.same[key] = left.same.get(key, 0) + seen.count
 
-    def _settled(self, files: Mapping[str, Listed]) -> dict[str, FileSeen]:
+    def _settled(self, files: Mapping[str, StoredFile]) -> dict[str, FileSeen]:
         """A file that is being written cannot be read yet: it is given a moment."""
         found = self.look(files)
         for _ in range(_TRIES):
@@ -309,7 +314,7 @@ class LakeSearch:
                 shown = needle.masked(shown) if needle.masked(shown) != shown else "…"
         return known.name if known is not None else root, shown
 
-    def of(self, path: str) -> Known | None:
+    def of(self, path: str) -> KnownTable | None:
         found = [one for one in self.known if path.startswith(f"{one.uri}/")]
         return max(found, key=lambda one: len(one.uri), default=None)
 
@@ -330,7 +335,7 @@ class LakeSearch:
                         return True
         return False
 
-    def _text(self, path: str, about: Listed) -> FileSeen | None:
+    def _text(self, path: str, about: StoredFile) -> FileSeen | None:
         """None if it is no text."""
         try:
             content = self._content(path)
@@ -359,11 +364,11 @@ class LakeSearch:
             return None
 
     @staticmethod
-    def _possible(text: str, needles: Iterable[tuple[int, Needle]]) -> list[tuple[int, Needle]]:
+    def _possible(text: str, needles: Iterable[tuple[int, NameSearch]]) -> list[tuple[int, NameSearch]]:
         texts = variants(text)
         return [one for one in needles if one[1].possible(texts)]
 
-    def in_text(self, text: str) -> Iterator[Seen]:
+    def in_text(self, text: str) -> Iterator[NameSighting]:
         """JSON in lines, or any text."""
         needles = self._possible(text, enumerate(self.needles))
         whole = parsed(text) if needles and "\n" in text else None
@@ -377,19 +382,19 @@ class LakeSearch:
                 for index, needle in mine:
                     if not isinstance(value, str):
                         if needle.equals(value):
-                            yield Seen(index, "", place, 1, Sighting(NUMBER, True))
+                            yield NameSighting(index, "", place, 1, Sighting(NUMBER, True))
                         continue
                     for sighting in needle.sightings(value):
-                        yield Seen(index, "", place, 1, sighting)
+                        yield NameSighting(index, "", place, 1, sighting)
 
 
-def _is_text(seen: Seen) -> bool:
+def _is_text(seen: NameSighting) -> bool:
     return seen.sighting.kind not in (NUMBER, CUT) and bool(seen.sighting.around)
 
 
 def _file(document: dict[str, Any]) -> FileSeen:
     seen = tuple(
-        Seen(
+        NameSighting(
             one["name"],
             one["column"],
             one["path"],
@@ -401,7 +406,7 @@ def _file(document: dict[str, Any]) -> FileSeen:
     return FileSeen(document["file"], document["bytes"], document.get("trouble"), seen)
 
 
-def _listing(root: str) -> dict[str, Listed]:
+def _listing(root: str) -> dict[str, StoredFile]:
     from penstock.storage.stores import LocalStore
 
     return LocalStore().listing(root)

@@ -53,7 +53,7 @@ class Sighting:
         return any(start <= self.at < start + len(other) for other in others for start in _all(self.around, other))
 
 
-class Needle:
+class NameSearch:
     def __init__(self, subject: str, value: str) -> None:
         self.subject, self.value = subject, value
         digits = re.fullmatch(r"[0-9.\-]+", value) is not None

@@ -125,7 +125,7 @@ def _text(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class Topic:
+class TopicInfo:
     id: str
     partitions: tuple[int, ...]
 
@@ -141,11 +141,11 @@ class Admin:
         conf["error_cb"] = self._hear
         self._client = AdminClient(conf)
 
-    def topics(self, source: KafkaSource) -> dict[str, Topic]:
+    def topics(self, source: KafkaSource) -> dict[str, TopicInfo]:
         """The topics that a source reads and that exist now."""
         return self.describe(self._matching(source) if source.pattern else source.topics)
 
-    def describe(self, names: Iterable[str]) -> dict[str, Topic]:
+    def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Ids and partitions; a topic that does not exist is left out."""
         wanted = sorted(set(names))
         if not wanted:
@@ -161,23 +161,23 @@ class Admin:
                 continue
             if described.is_internal:  # Spark reads none of Kafka's own topics, whatever the pattern says
                 continue
-            found[name] = Topic(str(described.topic_id), tuple(sorted(p.id for p in described.partitions)))
+            found[name] = TopicInfo(str(described.topic_id), tuple(sorted(p.id for p in described.partitions)))
         return found
 
-    def earliest(self, topics: Mapping[str, Topic]) -> Offsets:
+    def earliest(self, topics: Mapping[str, TopicInfo]) -> Offsets:
         return self._offsets({name: topic.partitions for name, topic in topics.items()}, _EARLIEST)
 
-    def latest(self, topics: Mapping[str, Topic], *, committed: bool = True) -> Offsets:
+    def latest(self, topics: Mapping[str, TopicInfo], *, committed: bool = True) -> Offsets:
         """The end that a consumer sees: of committed records by default, so an open transaction ends it."""
         return self._offsets({n: t.partitions for n, t in topics.items()}, _LATEST, committed=committed)
 
-    def at_time(self, topics: Mapping[str, Topic], timestamp_ms: int) -> Offsets:
+    def at_time(self, topics: Mapping[str, TopicInfo], timestamp_ms: int) -> Offsets:
         """The first record at or after a time; the end of the partition if there is none."""
         found = self._offsets({n: t.partitions for n, t in topics.items()}, OffsetSpec.for_timestamp(timestamp_ms))
         ends = self.latest(topics)
         return {t: {p: o if o >= 0 else ends[t][p] for p, o in parts.items()} for t, parts in found.items()}
 
-    def newest_times(self, topics: Mapping[str, Topic]) -> dict[str, dict[int, int]]:
+    def newest_times(self, topics: Mapping[str, TopicInfo]) -> dict[str, dict[int, int]]:
         """Topic -> partition -> the latest time of any of its records, in ms; partitions without one are left out."""
         request = {TopicPartition(name, p): _NEWEST for name, topic in topics.items() for p in topic.partitions}
         answers = self._answers(request) if request else {}

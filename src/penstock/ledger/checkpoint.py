@@ -17,7 +17,7 @@ from penstock.ledger.entry import parse_pins, pins_document
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.ledger.entry import Entry, Fates, Pins
+    from penstock.ledger.entry import Entry, Pins, RowCounts
     from penstock.plan.model import TablePlan
     from penstock.storage.stores import Store
 
@@ -31,7 +31,7 @@ MARKER = "penstock.json"
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedBatch:
     """One `offsets/N` file: what batch N reads up to, and its time."""
 
     time_ms: int
@@ -40,7 +40,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    offsets: Mapping[int, Planned | None]
+    offsets: Mapping[int, PlannedBatch | None]
     """By batch; None where the file is there and cannot be read."""
     commits: Mapping[int, bool]
     """By batch; False where the file is there and cannot be read."""
@@ -54,12 +54,12 @@ def folder_of(checkpoints: str, entry: Entry) -> str:
     return f"{checkpoints}/{entry.generation}"
 
 
-def read_planned(store: Store, folder: str, batch: int) -> Planned | None:
+def read_planned(store: Store, folder: str, batch: int) -> PlannedBatch | None:
     text = store.read(f"{folder}/offsets/{batch}")
     return None if text is None else parse_planned(text)
 
 
-def parse_planned(text: str) -> Planned | None:
+def parse_planned(text: str) -> PlannedBatch | None:
     lines = text.split("\n")
     if len(lines) < 3 or lines[0] != "v1":
         return None
@@ -70,7 +70,7 @@ def parse_planned(text: str) -> Planned | None:
             position.parse(source)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return Planned(time_ms, after)
+    return PlannedBatch(time_ms, after)
 
 
 def read_checkpoint(store: Store, folder: str) -> Checkpoint | None:
@@ -237,7 +237,7 @@ def _batch(store: Store, folder: str, batch: int, time_ms: int, after: tuple[str
 # Tables that rest on the state that Spark keeps in their checkpoint, and nowhere else: lost, they begin anew.
 
 
-def begin_anew(table: str) -> str:
+def start_over_hint(table: str) -> str:
     return (
         f"begin anew: `penstock checkpoints reset {table} --to starting` empties the table and reads its sources from "
         "their start"
@@ -248,7 +248,7 @@ def state_lost(table: str, why: str) -> Terminal:
     return Terminal(
         f"the checkpoint holds Spark's state of this table and cannot be made again: {why}",
         where=table,
-        hint=f"nothing was written. Put the checkpoint back, or {begin_anew(table)}",
+        hint=f"nothing was written. Put the checkpoint back, or {start_over_hint(table)}",
     )
 
 
@@ -278,13 +278,13 @@ KEPT = 100
 """As many batches as Spark keeps of its own files."""
 
 
-def write_beside(store: Store, folder: str, kind: str, batch: int, document: Mapping[str, Any]) -> None:
+def write_batch_file(store: Store, folder: str, kind: str, batch: int, document: Mapping[str, Any]) -> None:
     store.write(f"{folder}/{kind}/{batch}", json.dumps(document, separators=(",", ":")))
     if batch > KEPT:
         store.delete(f"{folder}/{kind}/{batch - KEPT}")
 
 
-def read_beside(store: Store, folder: str, kind: str, batch: int) -> dict[str, Any] | None:
+def read_batch_file(store: Store, folder: str, kind: str, batch: int) -> dict[str, Any] | None:
     """None if it is not there, or not whole."""
     try:
         document = json.loads(store.read(f"{folder}/{kind}/{batch}") or "null")
@@ -319,29 +319,29 @@ UNMET = "unmet:"
 """Before the name of an expectation: rows that did not meet it, whatever its action."""
 
 
-def added(one: Fates, other: Fates) -> dict[str, int]:
+def add_counts(one: RowCounts, other: RowCounts) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
-def store_fates(store: Store, folder: str, batch: int, fates: Fates) -> None:
-    write_beside(store, folder, "fates", batch, fates)
+def store_row_counts(store: Store, folder: str, batch: int, fates: RowCounts) -> None:
+    write_batch_file(store, folder, "fates", batch, fates)
 
 
-def read_fates(store: Store, folder: str, batch: int) -> Fates:
+def read_row_counts(store: Store, folder: str, batch: int) -> RowCounts:
     """Empty if nobody has counted, or a crash came first."""
-    return read_beside(store, folder, "fates", batch) or {}
+    return read_batch_file(store, folder, "fates", batch) or {}
 
 
 # What a batch has pinned, stored beside `offsets/N` before its first write.
 
 
 def store_pins(store: Store, folder: str, batch: int, pins: Pins) -> None:
-    write_beside(store, folder, "pins", batch, pins_document(pins))
+    write_batch_file(store, folder, "pins", batch, pins_document(pins))
 
 
 def read_pins(store: Store, folder: str, batch: int) -> Pins | None:
     """The pins of a batch that was begun before; None if it never came to its first write."""
-    document = read_beside(store, folder, "pins", batch)
+    document = read_batch_file(store, folder, "pins", batch)
     try:
         return parse_pins(document) if document else None
     except KeyError:

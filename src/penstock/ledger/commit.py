@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.ledger.delta_log import DeltaLog
     from penstock.ledger.entry import Entry
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
 
 # The files that a commit takes out of a table, by their names: who reads older versions still reads them.
 
@@ -28,7 +28,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!
 _LENGTH = 20
 
 
-def files_gone(commit: str, *, feed: bool = True) -> Iterator[str]:
+def removed_files(commit: str, *, feed: bool = True) -> Iterator[str]:
     """Of the text of a commit: removed files, the marks of deleted rows that went with them, and with `feed` the files
     of its change feed, which belong to no version. Files that lie elsewhere are left out."""
     kinds = ("remove", "cdc") if feed else ("remove",)
@@ -130,7 +130,7 @@ def last_generation(spark: SparkSession, uri: str, table: str, version: int) -> 
     return max(next_number(spark, uri, f"penstock:{table}", version) - 1, 0) >> _GENERATION_BITS
 
 
-def confirm(tail: Tail, log: DeltaLog, entry: Entry) -> Tail | None:
+def confirm(tail: LedgerHead, log: DeltaLog, entry: Entry) -> LedgerHead | None:
     """The end of the ledger if `entry` is in the log after `tail`, else None. One of another process with the same
     number is another one."""
     if any(_is(commit.entry, entry) for commit in log.since(tail.version)):
@@ -142,7 +142,7 @@ def _is(found: Entry | None, entry: Entry) -> bool:
     return found is not None and (found.key, found.kind, found.id) == (entry.key, entry.kind, entry.id)
 
 
-def must_confirm(tail: Tail, log: DeltaLog, entry: Entry) -> Tail:
+def must_confirm(tail: LedgerHead, log: DeltaLog, entry: Entry) -> LedgerHead:
     """Raises where it is not in the log: what follows from it must not be done."""
     confirmed = confirm(tail, log, entry)
     if confirmed is None:
@@ -150,7 +150,7 @@ def must_confirm(tail: Tail, log: DeltaLog, entry: Entry) -> Tail:
     return confirmed
 
 
-def _absent(tail: Tail, log: DeltaLog, entry: Entry) -> PenstockError:
+def _absent(tail: LedgerHead, log: DeltaLog, entry: Entry) -> PenstockError:
     what = f"{entry.kind} {entry.generation}.{entry.batch}"
     others = [commit for commit in log.since(tail.version) if commit.entry is not None]
     if not others:

@@ -13,7 +13,7 @@ from delta.tables import DeltaTable
 from penstock.errors import ChainBroken, Conflict, PenstockError, TableChanged
 from penstock.ledger.commit import append_nothing, last_generation
 from penstock.ledger.entry import Entry, Pins, dump, new_id
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.spark.sql_text import quote
 from penstock.spark.sql_types import nullable_within
 from penstock.storage.stores import LocalStore
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.ledger.delta_log import DeltaLog
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
     from penstock.storage.stores import Store
 
 # Creating a Delta table: one commit, after whatever a process that died here has left behind is removed.
@@ -144,7 +144,7 @@ def genesis(
     partition_by: Sequence[str] = (),
     cluster_by: Sequence[str] = (),
     base: int | None = None,
-) -> Tail:
+) -> LedgerHead:
     """Creates the table in one commit with its entry: batch 0 of its first generation, at an explicit position. A Delta
     table that is there already is taken over: only the entry is committed to it."""
     versions = log.versions()
@@ -169,7 +169,7 @@ def genesis(
         append_nothing(spark, uri, entry)
     else:
         _create(spark, log, uri, schema, properties, entry, partition_by, cluster_by)
-    tail = read_tail(log)
+    tail = read_head(log)
     if tail is None or tail.entry.ledger != entry.ledger:
         raise ChainBroken("the table was created, but its log does not hold our entry", where=table)
     return tail

@@ -13,7 +13,7 @@ from penstock.ledger.entry import parse as parse_entry
 from penstock.ledger.entry import parse_maintenance as parse_upkeep
 
 if TYPE_CHECKING:
-    from penstock.ledger.entry import Entry, Upkeep
+    from penstock.ledger.entry import Entry, MaintenanceNote
     from penstock.storage.stores import Store
 
 # Reading a table's Delta log commit by commit: the ledger and everything that is not in it.
@@ -58,7 +58,7 @@ class Commit:
     time of the commit. None if it removes none."""
     feeds: bool = False
     """It has files of a change feed."""
-    upkeep: Upkeep | None = None
+    upkeep: MaintenanceNote | None = None
     """Set where Penstock itself looked after the files."""
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from penstock.errors import Terminal
 
-Fates = Mapping[str, int]
+RowCounts = Mapping[str, int]
 
 
 # What a commit of Penstock's own upkeep says in `userMetadata`: who looked after the files, and why.
@@ -29,7 +29,7 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Upkeep:
+class MaintenanceNote:
     work: Work
     table: str
     by: str
@@ -44,7 +44,7 @@ class Upkeep:
         return f"{self.note} ({self.by}, process {self.process} on {self.host})"
 
 
-def dump_maintenance(upkeep: Upkeep) -> str:
+def dump_maintenance(upkeep: MaintenanceNote) -> str:
     document: dict[str, Any] = {
         "penstock": _FORMAT,
         "kind": upkeep.work,
@@ -57,7 +57,7 @@ def dump_maintenance(upkeep: Upkeep) -> str:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
-def parse_maintenance(user_metadata: str | None) -> Upkeep | None:
+def parse_maintenance(user_metadata: str | None) -> MaintenanceNote | None:
     """None if that is somebody else's text, or an entry of the ledger."""
     if not user_metadata or '"penstock"' not in user_metadata:
         return None
@@ -65,7 +65,7 @@ def parse_maintenance(user_metadata: str | None) -> Upkeep | None:
         document = json.loads(user_metadata)
         if document["kind"] not in WORKS:
             return None
-        return Upkeep(
+        return MaintenanceNote(
             document["kind"],
             str(document["table"]),
             str(document["by"]),
@@ -137,7 +137,7 @@ class Counts:
 
     rows: int = 0
     total: int = 0
-    fates: Fates = field(default_factory=dict)
+    fates: RowCounts = field(default_factory=dict)
     """Of a table with stages: what became of the rows that it read."""
 
 

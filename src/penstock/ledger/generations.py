@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.ledger.delta_log import DeltaLog
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
 
 DAY_MS = 24 * 3600 * 1000
 CARRY_AFTER_MS = 2 * DAY_MS
@@ -24,7 +24,7 @@ long before that."""
 def open_generation(
     spark: SparkSession,
     log: DeltaLog,
-    tail: Tail,
+    tail: LedgerHead,
     uri: str,
     *,
     after: tuple[str, ...],
@@ -38,7 +38,7 @@ def open_generation(
     began: tuple[str, ...] | None = None,
     pending: Mapping[str, Any] | None = None,
     at_least: int = 0,
-) -> Tail:
+) -> LedgerHead:
     """Generation g+1 at the position `after`: fences whoever writes generation g, at his next chain check. `emptied`
     removes all rows in the same commit; `pending` is what has to be done before its first batch. The generation is
     `at_least` that: of a table that was put back, what lies beside it may be of later ones."""
@@ -69,12 +69,14 @@ def open_generation(
     return must_confirm(tail, log, entry)
 
 
-def is_old(tail: Tail, now_ms: int | None = None) -> bool:
+def is_old(tail: LedgerHead, now_ms: int | None = None) -> bool:
     now = now_ms if now_ms is not None else time.time_ns() // 1_000_000
     return now - tail.commit.timestamp_ms >= CARRY_AFTER_MS
 
 
-def carry_forward(spark: SparkSession, log: DeltaLog, tail: Tail, uri: str, *, now_ms: int | None = None) -> Tail:
+def carry_forward(
+    spark: SparkSession, log: DeltaLog, tail: LedgerHead, uri: str, *, now_ms: int | None = None
+) -> LedgerHead:
     """Says the last entry again if it is so old that log retention could take it; else gives the tail as it is."""
     if not is_old(tail, now_ms):
         return tail

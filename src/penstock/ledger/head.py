@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ChainBroken, Fenced, TableChanged
 from penstock.ledger import position
-from penstock.ledger.checkpoint import added
+from penstock.ledger.checkpoint import add_counts
 from penstock.ledger.delta_log import Origin
 from penstock.ledger.entry import BESIDE, WHOLE, Counts
-from penstock.ledger.position import difference, said, same
+from penstock.ledger.position import describe_position, difference, same
 
 if TYPE_CHECKING:
     from penstock.ledger.delta_log import Commit, DeltaLog
-    from penstock.ledger.entry import Entry, Fates
+    from penstock.ledger.entry import Entry, RowCounts
 
 # The ledger of a table: its last entry, and what others committed since.
 
 
 @dataclass(frozen=True)
-class Tail:
+class LedgerHead:
     """The last entry, the commit that carries it, and the commits after it, oldest first."""
 
     entry: Entry
@@ -30,7 +30,7 @@ class Tail:
     later: tuple[Commit, ...]
     unseen: tuple[Commit, ...] = ()
     """Commits of others just before it, which its writer had not seen when it decided to write."""
-    fates: Fates = field(default_factory=dict)
+    fates: RowCounts = field(default_factory=dict)
     """What became of the rows of its batch, if that is known: it is not in the log yet."""
 
     @property
@@ -45,7 +45,7 @@ class Tail:
             return Counts(before.rows, before.total + self.commit.rows, before.fates)
         if self.entry.kind not in ("batch", "fill"):
             return before
-        return Counts(self.commit.rows, before.total + self.commit.rows, added(before.fates, self.fates))
+        return Counts(self.commit.rows, before.total + self.commit.rows, add_counts(before.fates, self.fates))
 
     @property
     def filled(self) -> tuple[int, int] | None:
@@ -58,7 +58,7 @@ class Tail:
         return replace(self.entry.carried(self.counts, self.version), filled=self.filled)
 
 
-def read_tail(log: DeltaLog) -> Tail | None:
+def read_head(log: DeltaLog) -> LedgerHead | None:
     """None if the folder holds no Delta log at all. Raises if it holds one without an entry of this table."""
     later: list[Commit] = []
     for commit in log.backwards():
@@ -76,7 +76,7 @@ def read_tail(log: DeltaLog) -> Tail | None:
     )
 
 
-def advance(tail: Tail, log: DeltaLog) -> Tail:
+def advance(tail: LedgerHead, log: DeltaLog) -> LedgerHead:
     """The tail with the commits that are new since it was read. Usually there is none: one look for a file."""
     if log.commit(tail.version) is None:
         raise TableChanged(
@@ -90,22 +90,22 @@ def advance(tail: Tail, log: DeltaLog) -> Tail:
         if entry is not None and entry.kind in BESIDE and entry.key < tail.entry.key:
             entry = None  # its writer had not seen the last batch: it says nothing about the position
         if entry is not None and (entry.key != tail.entry.key or entry.kind in (*BESIDE, *WHOLE)):
-            tail = Tail(entry, commit, (), _unseen(log, commit))
+            tail = LedgerHead(entry, commit, (), _unseen(log, commit))
         else:
             tail = replace(tail, later=(*tail.later, commit))
     return tail
 
 
-def _tail(log: DeltaLog, commit: Commit, later: list[Commit]) -> Tail:
+def _tail(log: DeltaLog, commit: Commit, later: list[Commit]) -> LedgerHead:
     """An entry beside the batches repeats the position that its writer knew. On a store without our locks a batch can
     have come in between: the position is that of the batch, or it would be read again."""
     unseen = _unseen(log, commit)
     batch = _overlooked(commit, unseen)
     assert commit.entry is not None
     if batch is None or batch.entry is None:
-        return Tail(commit.entry, commit, tuple(later), unseen)
+        return LedgerHead(commit.entry, commit, tuple(later), unseen)
     after = [one for one in unseen if one.version > batch.version]
-    return Tail(batch.entry, batch, (*after, commit, *later), _unseen(log, batch))
+    return LedgerHead(batch.entry, batch, (*after, commit, *later), _unseen(log, batch))
 
 
 def standing(log: DeltaLog, commit: Commit) -> Commit:
@@ -125,7 +125,7 @@ class LastRows:
     """A replay was opened after it, and came to nothing."""
 
 
-def last_rows(tail: Tail, log: DeltaLog) -> LastRows:
+def last_rows(tail: LedgerHead, log: DeltaLog) -> LastRows:
     """The last entry that wrote rows, or exchanged them; the oldest that the log still has if there is none."""
     entry, version, opened, abandoned = tail.entry, tail.commit.version, set(), False
     while entry.kind == "open" or (entry.kind in BESIDE and entry.batch == 0):
@@ -165,7 +165,7 @@ def _unseen(log: DeltaLog, commit: Commit) -> tuple[Commit, ...]:
     return tuple(commit for commit in found if commit is not None)
 
 
-def refuse_foreign_changes(tail: Tail, log: DeltaLog) -> list[Commit]:
+def refuse_foreign_changes(tail: LedgerHead, log: DeltaLog) -> list[Commit]:
     """Raises if rows were removed or the table replaced since the last entry was decided upon; gives the foreign
     appends to report."""
     others = (*tail.unseen, *tail.later)
@@ -182,7 +182,7 @@ def refuse_foreign_changes(tail: Tail, log: DeltaLog) -> list[Commit]:
     return [commit for commit in others if commit.origin is Origin.FOREIGN_APPEND]
 
 
-def refuse_gap(tail: Tail, log: DeltaLog) -> None:
+def refuse_gap(tail: LedgerHead, log: DeltaLog) -> None:
     """Raises if the last entry does not follow the one before it, as far as the log still tells: the table was deleted
     or replaced by an older copy in the very moment in which a batch was written."""
     entry, version = tail.entry, tail.commit.version - 1
@@ -216,7 +216,7 @@ def position_at(log: DeltaLog, version: int) -> Entry | None:
     return None
 
 
-def _table_changed(tail: Tail, commit: Commit, log: DeltaLog) -> TableChanged:
+def _table_changed(tail: LedgerHead, commit: Commit, log: DeltaLog) -> TableChanged:
     table, entry = tail.entry.table, tail.entry
     what = f"{commit.files_removed} files removed, {commit.files_added} added"
     then = position_at(log, commit.restored_to) if commit.restored_to is not None else None
@@ -230,8 +230,8 @@ def _table_changed(tail: Tail, commit: Commit, log: DeltaLog) -> TableChanged:
         f"{what}",
         where=table,
         hint=f"decide: `penstock checkpoints reset {table} --to ledger` accepts the table as it is and goes on from "
-        f"{', '.join(map(said, entry.after))}; `penstock checkpoints reset {table} {again}` reads again from the "
-        "position of that version",
+        f"{', '.join(map(describe_position, entry.after))}; `penstock checkpoints reset {table} {again}` reads again "
+        "from the position of that version",
     )
 
 

@@ -80,7 +80,7 @@ def difference(before: str, after: str) -> str:
     return ", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "") or "nothing"
 
 
-def said(place: str) -> str:
+def describe_position(place: str) -> str:
     """A position for people: what Spark writes of a Delta table tells them nothing."""
     if "reservoirVersion" not in place:
         return place

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Covered:
+class ReplayInput:
     """The source may no longer have everything: rows of the table that were made of what is gone stay as they are."""
 
     rows: DataFrame
@@ -37,7 +37,7 @@ class Covered:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReplayRequest:
     """Up to where, and how, a source is to be read once more."""
 
     after: tuple[str, ...]
@@ -101,7 +101,7 @@ class Source(Protocol):
 
     def stream(self, spark: SparkSession) -> DataFrame: ...
 
-    def covered(self, spark: SparkSession, asked: Asked) -> Covered:
+    def covered(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
         """What was read up to a position, all at once. Raises Terminal where that can no longer be told."""
 
     def size(self, before: Position, after: Position) -> int | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # table later. A table's function does not know which.
 
 
-class Into(Protocol):
+class WriteTarget(Protocol):
     @property
     def uri(self) -> str: ...
 
@@ -48,7 +48,7 @@ class Into(Protocol):
 
 
 @dataclass
-class Table:
+class DeltaTableTarget:
     uri: str
     idempotent: bool = False
     anew: bool = False
@@ -84,7 +84,7 @@ def in_files(rows: DataFrame, files: int) -> DataFrame:
 # Python's side of jar_data/java/penstock/delta/Refill.java.
 
 
-class Refill:
+class StagedOverwrite:
     anew, lazy = True, False
 
     def __init__(self, session: SparkSession, uri: str, *, idempotent: bool, kept: DataFrame | None = None) -> None:

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark.sql import Observation
 
 from penstock.errors import Transient
-from penstock.ledger.checkpoint import read_pins, read_planned, store_fates, store_pins
+from penstock.ledger.checkpoint import read_pins, read_planned, store_pins, store_row_counts
 from penstock.ledger.commit import append_nothing, confirm, must_confirm
 from penstock.ledger.entry import Pins
 from penstock.ledger.generations import carry_forward, is_old
 from penstock.ledger.head import Verdict, advance, check, refuse_foreign_changes
-from penstock.ledger.write_target import Table
+from penstock.ledger.write_target import DeltaTableTarget
 from penstock.storage.locks import acquire_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from penstock.ledger.checkpoint import Planned
+    from penstock.ledger.checkpoint import PlannedBatch
     from penstock.ledger.delta_log import Commit, DeltaLog
-    from penstock.ledger.entry import Entry, Fates, Watermark
-    from penstock.ledger.head import Tail
+    from penstock.ledger.entry import Entry, RowCounts, Watermark
+    from penstock.ledger.head import LedgerHead
     from penstock.ledger.source import Source
-    from penstock.ledger.write_target import Into
+    from penstock.ledger.write_target import WriteTarget
     from penstock.storage.locks import Lock
     from penstock.storage.stores import Store
 
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Pinned:
+class PinnedInputs:
     """What a batch shall see again if it runs again; `Pins` says what each means."""
 
     lookups: Mapping[str, int] = field(default_factory=dict)
     watermark: Watermark | None = None
 
 
-class Function(Protocol):
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+class BatchProcessor(Protocol):
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         """Of a batch which begins now and reads up to `after`; `last` are the pins of the batch before."""
 
-    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         """One commit with the entry, or none if the batch makes no row. `files` is how many its rows deserve; 0 leaves
         that to Spark."""
 
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         """After the rows are in the table, so many: whatever else belongs to the batch. `written` says that this
         function wrote them; else they were there already. What became of the batch; empty where nothing is counted."""
 
@@ -68,7 +68,7 @@ BYTES_PER_FILE = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Target:
+class WriterTarget:
     """A table and its checkpoint, as the writer of its batches sees them."""
 
     table: str
@@ -81,7 +81,7 @@ class Target:
     lock: Lock
     idempotent: bool
     """On stores without our locks: every write carries Delta's transaction options."""
-    purge: Callable[[Tail], None] | None = None
+    purge: Callable[[LedgerHead], None] | None = None
     """Of a table that does not keep its tombstones forever: called now and then, under the lock."""
 
 
@@ -94,7 +94,7 @@ class Written:
     time_ms: int
     foreign: tuple[Commit, ...]
     """Appends by others since the last batch: reported, not refused."""
-    fates: Fates = field(default_factory=dict)
+    fates: RowCounts = field(default_factory=dict)
     """What became of the rows that it read."""
     remarks: tuple[str, ...] = ()
     """What the source has to say of the range that was read."""
@@ -104,23 +104,23 @@ class BatchWriter:
     """The batches of one running query, in their order. Knows the end of the ledger, so that a batch reads only what is
     new in the log."""
 
-    def __init__(self, target: Target, tail: Tail) -> None:
+    def __init__(self, target: WriterTarget, tail: LedgerHead) -> None:
         self._target = target
         self._tail = tail
         self._generation = tail.entry.generation
         self._seen = tail.commit.version
-        self._planned: tuple[int, Planned] | None = None
+        self._planned: tuple[int, PlannedBatch] | None = None
         self._begun = False
 
     @property
-    def tail(self) -> Tail:
+    def tail(self) -> LedgerHead:
         return self._tail
 
     def write(
         self,
         batch: DataFrame,
         number: int,
-        function: Function,
+        function: BatchProcessor,
     ) -> Written:
         """Raises rather than writes whenever the batch does not follow the ledger, or its source is not what was read
         before; that is asked before the lock is taken, because it may talk to a broker."""
@@ -182,7 +182,7 @@ class BatchWriter:
         finally:
             target.lock.release()
 
-    def _range(self, number: int) -> tuple[tuple[str, ...], Planned]:
+    def _range(self, number: int) -> tuple[tuple[str, ...], PlannedBatch]:
         """Spark writes `offsets/N` before it calls foreachBatch(N): what the batch reads stands there."""
         target, last = self._target, self._tail.entry
         planned = read_planned(target.store, target.checkpoint, number)
@@ -201,7 +201,7 @@ class BatchWriter:
         self._planned = (number, planned)
         return before, planned
 
-    def _pin(self, batch: DataFrame, number: int, planned: Planned, function: Function) -> Pins:
+    def _pin(self, batch: DataFrame, number: int, planned: PlannedBatch, function: BatchProcessor) -> Pins:
         target = self._target
         begun = None if self._begun else read_pins(target.store, target.checkpoint, number)
         self._begun = True  # only the first batch of a query can be one that was begun before
@@ -236,10 +236,10 @@ class BatchWriter:
         if before == (self._tail.entry.stops_at,):
             raise Transient("what comes next was undone upstream: it goes on after that", where=self._target.table)
 
-    def _commit(self, batch: DataFrame, entry: Entry, function: Function) -> Tail:
+    def _commit(self, batch: DataFrame, entry: Entry, function: BatchProcessor) -> LedgerHead:
         target, log = self._target, self._target.log
         keep = partial(store_pins, target.store, target.checkpoint, entry.batch)
-        into = Table(target.uri, target.idempotent, store=keep)
+        into = DeltaTableTarget(target.uri, target.idempotent, store=keep)
         function.write(batch, entry, into, files=self._files(entry, batch))
         entry = into.entry or entry
         written = confirm(self._tail, log, entry)
@@ -249,11 +249,11 @@ class BatchWriter:
         append_nothing(batch.sparkSession, target.uri, entry)
         return must_confirm(self._tail, log, entry)
 
-    def _complete(self, batch: DataFrame, number: int, function: Function, *, written: bool) -> Fates:
+    def _complete(self, batch: DataFrame, number: int, function: BatchProcessor, *, written: bool) -> RowCounts:
         tail, target = self._tail, self._target
         fates = function.complete(batch, tail.entry, rows=tail.counts.rows, written=written)
         if fates:
-            store_fates(target.store, target.checkpoint, number, fates)
+            store_row_counts(target.store, target.checkpoint, number, fates)
             self._tail = replace(tail, fates=fates)
         return fates
 
@@ -279,7 +279,7 @@ PATIENCE = 10.0
 """Spark tells what was observed after the write has ended, by another thread."""
 
 
-class Observed:
+class BatchMetrics:
     """`Observation.get` waits for ever if its write was skipped; this one gives up."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from penstock.errors import Conflict, Terminal
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.entry import Upkeep
+from penstock.ledger.entry import MaintenanceNote
 from penstock.maintenance.tables import places, read_memory, session_with, write_memory
 from penstock.spark.sql_text import literal, quote
 from penstock.spec.base_model import Wrong
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.errors import PenstockError
-    from penstock.maintenance.tables import Hold, Memory, Place
+    from penstock.maintenance.tables import Hold, MaintainedTable, MaintenanceHistory
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.layout import DataFile, Layout, Partition
     from penstock.storage.stores import Store
@@ -49,7 +49,7 @@ Kind = Literal["purge", "compact", "zorder", "cluster"]
 
 
 @dataclass(frozen=True)
-class Step:
+class OptimizeStep:
     kind: Kind
     files: int
     """That are written anew."""
@@ -72,7 +72,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LayoutGoal:
     """What a table's files should be like."""
 
     target: int
@@ -96,7 +96,7 @@ def target_bytes(configuration: Mapping[str, str], default: int) -> int:
         return default
 
 
-def steps(layout: Layout, wanted: Wanted) -> list[Step]:
+def steps(layout: Layout, wanted: LayoutGoal) -> list[OptimizeStep]:
     """In the order in which they are done; [] if there is nothing that pays."""
     ordering = _cluster(layout, wanted) if layout.clustered else _zorder(layout, wanted) if wanted.zorder_by else None
     if ordering is not None:
@@ -108,7 +108,7 @@ def steps(layout: Layout, wanted: Wanted) -> list[Step]:
     return [step for step in (purge, compact) if step is not None]
 
 
-def _purge(layout: Layout, wanted: Wanted) -> tuple[Step | None, list[DataFile]]:
+def _purge(layout: Layout, wanted: LayoutGoal) -> tuple[OptimizeStep | None, list[DataFile]]:
     """Files with rows that are only marked as deleted, and the others."""
     marked = [file for file in layout.files if file.deleted]
     rows, gone = sum(max(file.rows, file.deleted) for file in marked), sum(file.deleted for file in marked)
@@ -116,19 +116,21 @@ def _purge(layout: Layout, wanted: Wanted) -> tuple[Step | None, list[DataFile]]
         return None, list(layout.files)
     size_left = sum(file.size for file in marked) * (rows - gone) // max(1, rows)
     parts = len({file.partition for file in marked})
-    step = Step("purge", len(marked), sum(file.size for file in marked), max(parts, -(-size_left // wanted.target)))
+    step = OptimizeStep(
+        "purge", len(marked), sum(file.size for file in marked), max(parts, -(-size_left // wanted.target))
+    )
     return step, [file for file in layout.files if not file.deleted]
 
 
-def _compact(files: Sequence[DataFile], wanted: Wanted) -> Step | None:
+def _compact(files: Sequence[DataFile], wanted: LayoutGoal) -> OptimizeStep | None:
     bins = [one for found in _by_partition(files).values() for one in _bins(found, wanted)]
     count = sum(map(len, bins))
     if count - len(bins) < (1 if wanted.full else FEWEST - 1):
         return None
-    return Step("compact", count, sum(file.size for one in bins for file in one), len(bins))
+    return OptimizeStep("compact", count, sum(file.size for one in bins for file in one), len(bins))
 
 
-def _bins(files: Sequence[DataFile], wanted: Wanted) -> Iterator[list[DataFile]]:
+def _bins(files: Sequence[DataFile], wanted: LayoutGoal) -> Iterator[list[DataFile]]:
     """As Delta fills them: the smallest first, each up to the target; a file alone stays as it is."""
     small = sorted((file for file in files if file.size < wanted.small), key=lambda file: file.size)
     one: list[DataFile] = []
@@ -144,7 +146,7 @@ def _bins(files: Sequence[DataFile], wanted: Wanted) -> Iterator[list[DataFile]]
         yield one
 
 
-def _zorder(layout: Layout, wanted: Wanted) -> Step | None:
+def _zorder(layout: Layout, wanted: LayoutGoal) -> OptimizeStep | None:
     """A partition is put in order as a whole."""
     parts = _by_partition(layout.files)
     if wanted.full:
@@ -157,7 +159,7 @@ def _zorder(layout: Layout, wanted: Wanted) -> Step | None:
     return _ordering("zorder", files, wanted, tuple(chosen) if layout.partition_by else ())
 
 
-def _cluster(layout: Layout, wanted: Wanted) -> Step | None:
+def _cluster(layout: Layout, wanted: LayoutGoal) -> OptimizeStep | None:
     """What is new joins the group that is not full yet."""
     count, fresh = _new(layout.files, wanted)
     total = layout.bytes if wanted.full else min(layout.bytes, fresh + CUBE * wanted.target)
@@ -166,21 +168,23 @@ def _cluster(layout: Layout, wanted: Wanted) -> Step | None:
     if not _pays(layout.files, total, wanted):
         return None
     files = len(layout.files) if total == layout.bytes else count + CUBE
-    return Step("cluster", files, total, max(1, total // wanted.target))
+    return OptimizeStep("cluster", files, total, max(1, total // wanted.target))
 
 
-def _ordering(kind: Kind, files: Sequence[DataFile], wanted: Wanted, partitions: tuple[Partition, ...]) -> Step:
+def _ordering(
+    kind: Kind, files: Sequence[DataFile], wanted: LayoutGoal, partitions: tuple[Partition, ...]
+) -> OptimizeStep:
     parts = _by_partition(files)
     left = sum(max(1, sum(file.size for file in found) // wanted.target) for found in parts.values())
-    return Step(kind, len(files), sum(file.size for file in files), left, partitions)
+    return OptimizeStep(kind, len(files), sum(file.size for file in files), left, partitions)
 
 
-def _pays(files: Sequence[DataFile], total: int, wanted: Wanted) -> bool:
+def _pays(files: Sequence[DataFile], total: int, wanted: LayoutGoal) -> bool:
     count, fresh = _new(files, wanted)
     return count >= FEWEST and (fresh >= total * SHARE or count >= MANY)
 
 
-def _new(files: Sequence[DataFile], wanted: Wanted) -> tuple[int, int]:
+def _new(files: Sequence[DataFile], wanted: LayoutGoal) -> tuple[int, int]:
     """How many files are not in order yet, and their bytes."""
     found = [file for file in files if file.modified_ms > wanted.ordered.get(file.partition, 0)]
     return len(found), sum(file.size for file in found)
@@ -205,10 +209,12 @@ def is_conflict(error: BaseException) -> bool:
     return bool(_CONFLICT.search(str(error)))
 
 
-def rewrite(spark: SparkSession, place: Place, layout: Layout, step: Step, wanted: Wanted, by: str) -> None:
+def rewrite(
+    spark: SparkSession, place: MaintainedTable, layout: Layout, step: OptimizeStep, wanted: LayoutGoal, by: str
+) -> None:
     """One commit, or none if Delta finds nothing to do. Raises what Delta raises."""
     note = f"{step.said}, {len(layout.files):,} before"
-    upkeep = Upkeep("purge" if step.kind == "purge" else "optimize", place.name, by, note)
+    upkeep = MaintenanceNote("purge" if step.kind == "purge" else "optimize", place.name, by, note)
     threads = str(max(1, spark.sparkContext.defaultParallelism))
     session = session_with(
         spark,
@@ -229,7 +235,7 @@ def rewrite(spark: SparkSession, place: Place, layout: Layout, step: Step, wante
         raise _explained(error, place, wanted) or error from None
 
 
-def _explained(error: PySparkException, place: Place, wanted: Wanted) -> Terminal | None:
+def _explained(error: PySparkException, place: MaintainedTable, wanted: LayoutGoal) -> Terminal | None:
     columns = ", ".join(wanted.zorder_by)
     if "DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS" in str(error):
         return Terminal(
@@ -243,7 +249,7 @@ def _explained(error: PySparkException, place: Place, wanted: Wanted) -> Termina
     return None
 
 
-def statement(place: Place, layout: Layout, step: Step, wanted: Wanted) -> str:
+def statement(place: MaintainedTable, layout: Layout, step: OptimizeStep, wanted: LayoutGoal) -> str:
     table = f"delta.{quote(place.uri)}"
     match step.kind:
         case "purge":
@@ -278,22 +284,22 @@ Progress = Callable[[str, str, float], None]
 
 
 @dataclass(frozen=True)
-class Looked:
-    place: Place
+class OptimizePlan:
+    place: MaintainedTable
     table: TablePlan
     """Whose files they are: its own, or those of its quarantine."""
     files: int = 0
     bytes: int = 0
-    steps: tuple[Step, ...] = ()
+    steps: tuple[OptimizeStep, ...] = ()
     created: bool = True
     problem: PenstockError | None = None
 
 
 def look(
     plan: Plan, tables: Sequence[TablePlan], store: Store, *, full: bool, progress: Progress = lambda *_: None
-) -> list[Looked]:
+) -> list[OptimizePlan]:
     """In their order. Nothing is raised because of a table: it is in the answer."""
-    found: list[Looked] = []
+    found: list[OptimizePlan] = []
     every = ((table, place) for table in tables for place in places(table) if place.kind != "files")
     chosen = [(t, place) for t, place in every if place.expected or DeltaLog(store, place.uri, place.name).versions()]
     for index, (table, place) in enumerate(chosen):
@@ -302,23 +308,25 @@ def look(
     return found
 
 
-def _look(plan: Plan, table: TablePlan, place: Place, store: Store, *, full: bool) -> Looked:
+def _look(plan: Plan, table: TablePlan, place: MaintainedTable, store: Store, *, full: bool) -> OptimizePlan:
     if not DeltaLog(store, place.uri, place.name).versions():
-        return Looked(place, table, created=False)
+        return OptimizePlan(place, table, created=False)
     try:
         layout = read_layout(place.uri)
     except Exception as error:  # deltalake raises plain Exception
         text = " ".join(str(error).split())[:300]
         problem = Terminal(f"its log cannot be read: {text}", where=place.name)
-        return Looked(place, table, problem=problem)
+        return OptimizePlan(place, table, problem=problem)
     wanted = wanted_of(plan, table, place, layout, read_memory(store, plan.system, place.name), full=full)
-    return Looked(place, table, len(layout.files), layout.bytes, tuple(steps(layout, wanted)))
+    return OptimizePlan(place, table, len(layout.files), layout.bytes, tuple(steps(layout, wanted)))
 
 
-def wanted_of(plan: Plan, table: TablePlan, place: Place, layout: Layout, memory: Memory, *, full: bool) -> Wanted:
+def wanted_of(
+    plan: Plan, table: TablePlan, place: MaintainedTable, layout: Layout, memory: MaintenanceHistory, *, full: bool
+) -> LayoutGoal:
     """What was put in order by other columns is not in order."""
     by = place.zorder_by or (table.write.cluster_by if place.kind == "table" else ())
-    return Wanted(
+    return LayoutGoal(
         target=target_bytes(layout.configuration, plan.maintenance.target_bytes),
         zorder_by=() if layout.clustered else place.zorder_by,
         full=full,
@@ -326,7 +334,7 @@ def wanted_of(plan: Plan, table: TablePlan, place: Place, layout: Layout, memory
     )
 
 
-def document(looked: Looked) -> dict[str, Any]:
+def document(looked: OptimizePlan) -> dict[str, Any]:
     return {
         "table": looked.place.name,
         "created": looked.created,
@@ -356,12 +364,12 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Optimized:
-    place: Place
+    place: MaintainedTable
     files_before: int
     bytes_before: int
     files: int
     bytes: int
-    done: tuple[Step, ...]
+    done: tuple[OptimizeStep, ...]
 
     @property
     def said(self) -> str:
@@ -378,19 +386,19 @@ def optimize(
     spark: SparkSession,
     plan: Plan,
     table: TablePlan,
-    place: Place,
+    place: MaintainedTable,
     store: Store,
     *,
     by: str,
     hold: Hold,
     full: bool = False,
     beside: bool = False,
-    step_done: Callable[[Step], None] = lambda _: None,
+    step_done: Callable[[OptimizeStep], None] = lambda _: None,
 ) -> Optimized:
     """Under the table's upkeep lock. `hold` keeps the table's batches waiting; `beside` goes without it as long as no
     batch comes in between."""
     before = layout = snapshot_layout(spark, place.uri)
-    done: list[Step] = []
+    done: list[OptimizeStep] = []
     with _remembered(store, plan.system, place.name) as memory:
         while len(done) < 2:
             wanted = wanted_of(plan, table, place, layout, memory.now, full=full)
@@ -408,7 +416,15 @@ def optimize(
 
 
 def _try(
-    spark: SparkSession, place: Place, layout: Layout, step: Step, wanted: Wanted, by: str, hold: Hold, *, beside: bool
+    spark: SparkSession,
+    place: MaintainedTable,
+    layout: Layout,
+    step: OptimizeStep,
+    wanted: LayoutGoal,
+    by: str,
+    hold: Hold,
+    *,
+    beside: bool,
 ) -> None:
     for number in range(1, TRIES + 1):
         try:
@@ -452,7 +468,9 @@ def _remembered(store: Store, system: str, name: str) -> Iterator[_Kept]:
             kept.end()
 
 
-def _in_order(memory: Memory, table: TablePlan, place: Place, step: Step, layout: Layout) -> Memory:
+def _in_order(
+    memory: MaintenanceHistory, table: TablePlan, place: MaintainedTable, step: OptimizeStep, layout: Layout
+) -> MaintenanceHistory:
     there = {file.partition for file in layout.files}
     now = now_ms()
     by = place.zorder_by if step.kind == "zorder" else table.write.cluster_by

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.ledger.checkpoint import folder_of, read_checkpoint, read_pins
-from penstock.ledger.commit import files_gone
+from penstock.ledger.commit import removed_files
 from penstock.ledger.delta_log import RecentLog
 from penstock.ledger.entry import named_streams
-from penstock.ledger.head import Tail, read_tail
+from penstock.ledger.head import LedgerHead, read_head
 from penstock.ledger.pending import pending_replay, pending_rewind
 from penstock.ledger.position import parse_version
 from penstock.maintenance.tables import under_way
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.ledger.delta_log import Commit, DeltaLog
     from penstock.ledger.entry import Entry
     from penstock.ledger.position import Version
-    from penstock.maintenance.tables import Place
+    from penstock.maintenance.tables import MaintainedTable
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
@@ -155,7 +155,9 @@ _LONGEST_MS = 24 * HOUR_MS
 """A batch that seems to take longer was planned, and waited for its table to be started again."""
 
 
-def needs(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: int, *, still: bool = False) -> list[Need]:
+def needs(
+    plan: Plan, owner: TablePlan, place: MaintainedTable, store: Store, now_ms: int, *, still: bool = False
+) -> list[Need]:
     """Of the Delta table at `place`: the table of `owner`, or one that lies beside it. `still`: no batch of it is at
     work, and none will be before this is over."""
     log = RecentLog(store, place.uri, place.name)
@@ -178,18 +180,18 @@ def _at_work(plan: Plan, owner: TablePlan, store: Store, now_ms: int) -> Iterato
     )
     tail = ledger_end(log)
     works = not plan.local or holder(lock_path(plan.system, owner.name, "run")) is not None
-    flight = _in_flight(store, owner, tail.entry) if works and isinstance(tail, Tail) else None
+    flight = _in_flight(store, owner, tail.entry) if works and isinstance(tail, LedgerHead) else None
     if flight is not None:
         yield Need(owner.name, f"has had a batch under way since {time_text(flight)}", flight - HOUR_MS)
 
 
-def _owners(plan: Plan, owner: TablePlan, place: Place, store: Store, now_ms: int) -> Iterator[Need]:
+def _owners(plan: Plan, owner: TablePlan, place: MaintainedTable, store: Store, now_ms: int) -> Iterator[Need]:
     log = RecentLog(store, owner.uri, owner.name)
     tail = ledger_end(log)
-    if isinstance(tail, Tail) and pending_replay(tail.entry) is not None:
+    if isinstance(tail, LedgerHead) and pending_replay(tail.entry) is not None:
         opened = tail.entry.pins.time_ms
         yield Need(owner.name, f"is being replayed since {time_text(opened)}", opened - HOUR_MS)
-    back = pending_rewind(tail.entry) if isinstance(tail, Tail) else None
+    back = pending_rewind(tail.entry) if isinstance(tail, LedgerHead) else None
     if back is not None:
         what = f"is going back to version {back.version}"
         yield Need(owner.name, what, _removed_since(log, back.version + 1, False, now_ms))
@@ -249,7 +251,9 @@ def _reader(reader: TablePlan, uri: str, log: RecentLog, store: Store, now_ms: i
             yield Need(reader.name, f"has looked up rows in version {version}", since, version, version + 1)
 
 
-def _stream(reader: TablePlan, source: DeltaSource, tail: Tail | None, log: RecentLog, now_ms: int) -> Iterator[Need]:
+def _stream(
+    reader: TablePlan, source: DeltaSource, tail: LedgerHead | None, log: RecentLog, now_ms: int
+) -> Iterator[Need]:
     at = _begins(reader, source, log) if tail is None else _position(reader, source, tail.entry)
     if at is None:
         return
@@ -266,7 +270,7 @@ def _stream(reader: TablePlan, source: DeltaSource, tail: Tail | None, log: Rece
     )
 
 
-def _said(at: Version, newest: int, changes: bool, tail: Tail | None) -> str:
+def _said(at: Version, newest: int, changes: bool, tail: LedgerHead | None) -> str:
     if tail is None:
         return f"is not made yet, and begins at version {at.version}"
     if at.snapshot:
@@ -322,7 +326,7 @@ def still_needed(store: Store, uri: str, found: Sequence[Need]) -> dict[str, str
     for version in range(min((need.first or 0 for need in readers), default=1), RecentLog(store, uri, "").newest() + 1):
         text = store.read(f"{uri}/_delta_log/{version:020d}.json") or ""
         for need in (one for one in readers if (one.first or 0) <= version):
-            wanted |= dict.fromkeys(files_gone(text, feed=need.changes), need.who)
+            wanted |= dict.fromkeys(removed_files(text, feed=need.changes), need.who)
     return wanted
 
 
@@ -331,10 +335,10 @@ def _sources(reader: TablePlan, uri: str) -> list[DeltaSource]:
     return [one for one in read if isinstance(one, DeltaSource) and same_place(one.uri, uri)]
 
 
-def ledger_end(log: DeltaLog) -> Tail | str | None:
+def ledger_end(log: DeltaLog) -> LedgerHead | str | None:
     """None if the table is not made; text if its ledger cannot be read."""
     try:
-        return read_tail(log)
+        return read_head(log)
     except PenstockError as error:
         return error.message
     except (ValueError, KeyError, OSError) as error:

@@ -18,7 +18,7 @@ from penstock.storage.locks import JvmLock, acquire_commit, lock_path, owner
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.ledger.entry import Upkeep
+    from penstock.ledger.entry import MaintenanceNote
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class MaintainedTable:
     name: str
     uri: str
     kind: Literal["table", "quarantine", "tombstones", "files"]
@@ -41,21 +41,21 @@ class Place:
         return self.name.partition(MOVED_ASIDE)[0]
 
 
-def places(table: TablePlan) -> list[Place]:
+def places(table: TablePlan) -> list[MaintainedTable]:
     """Whether they are made yet or not."""
-    found = [Place(table.name, table.uri, "table", table.write.zorder_by)]
+    found = [MaintainedTable(table.name, table.uri, "table", table.write.zorder_by)]
     if table.may_reject:
         aside = quarantine_of(table.name, table.uri)
-        found.append(Place(aside.table, aside.uri, "quarantine"))
+        found.append(MaintainedTable(aside.table, aside.uri, "quarantine"))
     if table.write.merge is not None:  # tombstones stay when its definition no longer deletes
         dead = tombstones_of(table.name, table.uri)
-        found.append(Place(dead.table, dead.uri, "tombstones", expected=table.write.merge.deletes))
+        found.append(MaintainedTable(dead.table, dead.uri, "tombstones", expected=table.write.merge.deletes))
     if isinstance(table.source, FilesSource):
-        found.append(Place(f"{table.name}.files", table.source.uri, "files"))  # no table can be called so
+        found.append(MaintainedTable(f"{table.name}.files", table.source.uri, "files"))  # no table can be called so
     return found
 
 
-def all_places(table: TablePlan, store: Store) -> list[Place]:
+def all_places(table: TablePlan, store: Store) -> list[MaintainedTable]:
     """With what nothing reads any more and still holds rows: a quarantine or tombstones of an earlier definition, and
     those of an earlier table of its name, which were moved aside."""
     found = places(table)
@@ -63,14 +63,14 @@ def all_places(table: TablePlan, store: Store) -> list[Place]:
     return [*found, *(one for one in _left_beside(table, store) if one.uri not in known)]
 
 
-def _left_beside(table: TablePlan, store: Store) -> Iterator[Place]:
+def _left_beside(table: TablePlan, store: Store) -> Iterator[MaintainedTable]:
     folder, _, own = table.uri.rpartition("/")
     kinds: dict[str, Literal["quarantine", "tombstones"]] = {SUFFIX: "quarantine", TOMBSTONES: "tombstones"}
     for name in sorted(store.names(folder)):
         suffix, moved, _ = name.removeprefix(own).partition(MOVED_ASIDE)
         uri = f"{folder}/{name}"
         if name.startswith(own) and suffix in kinds and (moved or store.names(f"{uri}/_delta_log")):
-            yield Place(f"{table.name}{name.removeprefix(own)}", uri, kinds[suffix], expected=False)
+            yield MaintainedTable(f"{table.name}{name.removeprefix(own)}", uri, kinds[suffix], expected=False)
 
 
 # Taking turns on a local lake: with other commands that look after files, and with the batches of the table.
@@ -82,7 +82,7 @@ _PATIENCE = 600.0
 
 
 @contextmanager
-def alone(spark: SparkSession, plan: Plan, table: str) -> Iterator[None]:
+def exclusive_maintenance(spark: SparkSession, plan: Plan, table: str) -> Iterator[None]:
     """Nobody else looks after the files of the table meanwhile: a vacuum would take what an optimize has just written
     and not committed for files that nobody needs. Raises LockHeld."""
     if not plan.local:
@@ -101,7 +101,7 @@ def alone(spark: SparkSession, plan: Plan, table: str) -> Iterator[None]:
         yield
 
 
-def held_still(spark: SparkSession, plan: Plan, table: str) -> Hold:
+def paused_batches(spark: SparkSession, plan: Plan, table: str) -> Hold:
     """For a command beside a runner: the table's batches wait, each for two minutes at most, then they try again."""
 
     @contextmanager
@@ -135,7 +135,7 @@ def beside_a_runner(plan: Plan) -> Plan:
     return replace(plan, conf={**plan.conf, LOG_STORE: "penstock.delta.SharedLog", **about})
 
 
-def session_with(spark: SparkSession, confs: Mapping[str, str], upkeep: Upkeep | None = None) -> SparkSession:
+def session_with(spark: SparkSession, confs: Mapping[str, str], upkeep: MaintenanceNote | None = None) -> SparkSession:
     """`upkeep` goes with the commits of the session."""
     session = spark.newSession()
     for name, value in confs.items():
@@ -149,7 +149,7 @@ def session_with(spark: SparkSession, confs: Mapping[str, str], upkeep: Upkeep |
 
 
 @dataclass(frozen=True)
-class Memory:
+class MaintenanceHistory:
     """Times are in milliseconds since 1970."""
 
     done: Mapping[str, int] = field(default_factory=dict)
@@ -165,21 +165,21 @@ def _path(system: str, table: str) -> str:
     return f"{system}/upkeep/{table}.json"
 
 
-def read_memory(store: Store, system: str, table: str) -> Memory:
+def read_memory(store: Store, system: str, table: str) -> MaintenanceHistory:
     try:
         document: Any = json.loads(store.read(_path(system, table)) or "{}")
         ordered = document.get("ordered") or {}
-        return Memory(
+        return MaintenanceHistory(
             {str(work): int(at) for work, at in (document.get("done") or {}).items()},
             document.get("began"),
             {tuple(partition): int(at) for partition, at in ordered.get("at") or ()},
             tuple(ordered.get("by") or ()),
         )
     except (ValueError, TypeError, AttributeError):
-        return Memory()
+        return MaintenanceHistory()
 
 
-def write_memory(store: Store, system: str, table: str, memory: Memory) -> None:
+def write_memory(store: Store, system: str, table: str, memory: MaintenanceHistory) -> None:
     document: dict[str, Any] = {"done": dict(memory.done)}
     if memory.began_ms is not None:
         document["began"] = memory.began_ms

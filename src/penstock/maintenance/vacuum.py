@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError, Terminal
 from penstock.ledger.delta_log import DeltaLog, RecentLog
-from penstock.ledger.entry import Upkeep
-from penstock.ledger.head import Tail
+from penstock.ledger.entry import MaintenanceNote
+from penstock.ledger.head import LedgerHead
 from penstock.maintenance.retention import (
     horizon,
     hours,
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     )
     from penstock.maintenance.tables import (
         Hold,
-        Place,
+        MaintainedTable,
     )
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.layout import Layout
-    from penstock.storage.stores import Listed, Store
+    from penstock.storage.stores import Store, StoredFile
 
 # Delta's VACUUM, told exactly how far it may go, and a note in the table's log of what it did.
 #
@@ -93,7 +93,7 @@ def within(path: str, uri: str) -> str:
     return plain[len(place) :].lstrip("/") if plain.startswith(place) else plain
 
 
-def record(spark: SparkSession, uri: str, upkeep: Upkeep, files: int) -> None:
+def record(spark: SparkSession, uri: str, upkeep: MaintenanceNote, files: int) -> None:
     """A commit without rows and files, which says who deleted what."""
     session = session_with(spark, {}, upkeep)
     jvm = session.sparkContext._jvm
@@ -104,7 +104,12 @@ def record(spark: SparkSession, uri: str, upkeep: Upkeep, files: int) -> None:
 
 
 def remember(
-    spark: SparkSession, uri: str, wanted_ms: int, configuration: Mapping[str, str], now_ms: int, upkeep: Upkeep
+    spark: SparkSession,
+    uri: str,
+    wanted_ms: int,
+    configuration: Mapping[str, str],
+    now_ms: int,
+    upkeep: MaintenanceNote,
 ) -> None:
     """From now on the table remembers for so long what is removed. What is forgotten by now stays forgotten."""
     hours = -(-wanted_ms // _HOUR_MS)
@@ -119,8 +124,8 @@ def remember(
 
 
 @dataclass(frozen=True)
-class Looked:
-    place: Place
+class VacuumPlan:
+    place: MaintainedTable
     table: TablePlan
     horizon: Horizon | None = None
     """None if the table is not made, or could not be looked at."""
@@ -138,26 +143,28 @@ class Looked:
         return self.horizon is not None or self.problem is not None
 
 
-def look_all(plan: Plan, tables: Sequence[TablePlan], store: Store, retain_ms: int | None) -> list[Looked]:
+def look_all(plan: Plan, tables: Sequence[TablePlan], store: Store, retain_ms: int | None) -> list[VacuumPlan]:
     """Each table and what lies beside it. Nothing is raised because of a table: it is in the answer."""
     found = []
     for table in tables:
         for place in places(table):
             if not DeltaLog(store, place.uri, place.name).versions():
-                found += [Looked(place, table)] if place.expected else []
+                found += [VacuumPlan(place, table)] if place.expected else []
                 continue
             try:
                 found.append(look(plan, table, place, store, read_layout(place.uri), retain_ms))
             except PenstockError as error:
-                found.append(Looked(place, table, problem=error))
+                found.append(VacuumPlan(place, table, problem=error))
             except Exception as error:  # deltalake raises plain Exception
                 text = " ".join(str(error).split())[:300]
                 problem = Terminal(f"its log cannot be read: {text}", where=place.name)
-                found.append(Looked(place, table, problem=problem))
+                found.append(VacuumPlan(place, table, problem=problem))
     return found
 
 
-def look(plan: Plan, table: TablePlan, place: Place, store: Store, layout: Layout, retain_ms: int | None) -> Looked:
+def look(
+    plan: Plan, table: TablePlan, place: MaintainedTable, store: Store, layout: Layout, retain_ms: int | None
+) -> VacuumPlan:
     """Without a JVM: how far it may go. `retain_ms` is what was asked for just now; else the project's wish counts."""
     now, still = now_ms(), at_once(plan, retain_ms)
     windows = max(plan.maintenance.retain_ms or 0, plan.maintenance.replay_ms, plan.maintenance.lag_ms(table.name))
@@ -166,7 +173,7 @@ def look(plan: Plan, table: TablePlan, place: Place, store: Store, layout: Layou
     found = needs(plan, table, place, store, now, still=still)
     asked_ms = now - (remembered if asked is None else asked)
     made = horizon(place.name, asked_ms, found, known_since_ms(layout.configuration, now), still=still)
-    return Looked(
+    return VacuumPlan(
         place,
         table,
         made,
@@ -180,7 +187,7 @@ def at_once(plan: Plan, retain_ms: int | None) -> bool:
     return plan.local and retain_ms == 0
 
 
-def _candidates(layout: Layout, listed: Mapping[str, Listed], before_ms: int) -> bool:
+def _candidates(layout: Layout, listed: Mapping[str, StoredFile], before_ms: int) -> bool:
     """Whether there is a file that could go: old enough, and not of the newest version. Delta will know more of it."""
     active = {file.name for file in layout.files}
     return any(
@@ -193,7 +200,7 @@ def _hidden(name: str) -> bool:
     return name.startswith("_delta_log/") or name.rpartition("/")[2].startswith(".")
 
 
-def with_files(spark: SparkSession, looked: Looked, store: Store) -> Looked:
+def with_files(spark: SparkSession, looked: VacuumPlan, store: Store) -> VacuumPlan:
     """The files that would go, listed by Delta; and none of them if a reader still needs one."""
     made = looked.horizon
     if made is None or made.at_ms is None or not looked.candidates:
@@ -213,7 +220,7 @@ def with_files(spark: SparkSession, looked: Looked, store: Store) -> Looked:
     return replace(looked, files=files, bytes=sum(listed[name].size for name in files))
 
 
-def document(looked: Looked) -> dict[str, Any]:
+def document(looked: VacuumPlan) -> dict[str, Any]:
     made, problem = looked.horizon, looked.problem
     return {
         "table": looked.place.name,
@@ -276,7 +283,7 @@ def leftovers(plan: Plan, table: TablePlan, store: Store, entry: Entry) -> list[
 
 @dataclass(frozen=True)
 class Vacuumed:
-    place: Place
+    place: MaintainedTable
     horizon: Horizon
     files: int = 0
     bytes: int = 0
@@ -288,13 +295,13 @@ def vacuum(
     spark: SparkSession,
     plan: Plan,
     table: TablePlan,
-    place: Place,
+    place: MaintainedTable,
     store: Store,
     *,
     by: str,
     hold: Hold,
     retain_ms: int | None = None,
-    planned: Looked | None = None,
+    planned: VacuumPlan | None = None,
 ) -> Vacuumed:
     """Under the table's upkeep lock. It goes no further than `planned`, which a person has seen; and looks again at
     what everybody needs, who may have moved since."""
@@ -316,13 +323,15 @@ def vacuum(
             if gone and place.kind != "files":
                 note = f"{counted(len(gone), 'file')} deleted, removed before {time_text(made.at_ms)}"
                 with turn():
-                    record(spark, place.uri, Upkeep("vacuum", place.name, by, note), len(gone))
+                    record(spark, place.uri, MaintenanceNote("vacuum", place.name, by, note), len(gone))
         memory = read_memory(store, plan.system, place.name)
         write_memory(store, plan.system, place.name, replace(memory, done={**memory.done, "vacuum": now_ms()}))
         return done
 
 
-def _remembering(spark: SparkSession, place: Place, by: str, turn: Hold, look_at: Callable[[Layout], Looked]) -> Looked:
+def _remembering(
+    spark: SparkSession, place: MaintainedTable, by: str, turn: Hold, look_at: Callable[[Layout], VacuumPlan]
+) -> VacuumPlan:
     """The table is made to remember removed files for as long as somebody needs them, and looked at then."""
     layout = snapshot_layout(spark, place.uri)
     looked = look_at(layout)
@@ -330,7 +339,7 @@ def _remembering(spark: SparkSession, place: Place, by: str, turn: Hold, look_at
         return looked
     note = f"removed files are remembered for {span_text(looked.remember_ms)}"
     with turn():
-        told = Upkeep("remember", place.name, by, note)
+        told = MaintenanceNote("remember", place.name, by, note)
         remember(spark, place.uri, looked.remember_ms, layout.configuration, now_ms(), told)
     return replace(look_at(snapshot_layout(spark, place.uri)), remember_ms=looked.remember_ms)
 
@@ -346,10 +355,10 @@ def tidy(plan: Plan, table: TablePlan, store: Store, hold: Hold) -> list[str]:
 
 def leftovers_of(plan: Plan, table: TablePlan, store: Store) -> list[str]:
     tail = ledger_end(RecentLog(store, table.uri, table.name))
-    return leftovers(plan, table, store, tail.entry) if isinstance(tail, Tail) else []
+    return leftovers(plan, table, store, tail.entry) if isinstance(tail, LedgerHead) else []
 
 
-def _not_beyond(looked: Looked, planned: Looked | None) -> Looked:
+def _not_beyond(looked: VacuumPlan, planned: VacuumPlan | None) -> VacuumPlan:
     made, seen = looked.horizon, planned.horizon if planned is not None else None
     if made is None or seen is None or made.at_ms is None or seen.at_ms is None or seen.all_may_go:
         return looked

@@ -13,7 +13,7 @@ from penstock.kafka.client import Admin, reads_committed
 from penstock.ledger.position import Range
 
 if TYPE_CHECKING:
-    from penstock.kafka.client import Topic
+    from penstock.kafka.client import TopicInfo
     from penstock.ledger.position import Offsets
     from penstock.plan.model import KafkaSource
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class PartitionLag:
     topic: str
     partition: int
     position: int
@@ -39,10 +39,10 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Held:
+class TopicOffsets:
     """`problem` is set, and the rest empty, if the broker did not answer."""
 
-    topics: Mapping[str, Topic] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     earliest: Offsets = field(default_factory=dict)
     latest: Offsets = field(default_factory=dict)
     problem: str | None = None
@@ -58,7 +58,7 @@ def question(source: KafkaSource) -> Question:
 
 def ask(
     source: KafkaSource, topics: Iterable[str], *, timeout: float, earliest: bool = True, patterns: Iterable[str] = ()
-) -> Held:
+) -> TopicOffsets:
     """First and next offsets of all partitions of these topics, and of those that match a pattern, the end being what
     the source can see. Never raises because of the broker."""
     names, committed = set(topics), reads_committed(source)
@@ -70,16 +70,18 @@ def ask(
             if wanted:
                 names.update(name for name in admin.names() if any(one.fullmatch(name) for one in wanted))
             found = admin.describe(names)
-            return Held(found, admin.earliest(found) if earliest else {}, admin.latest(found, committed=committed))
+            return TopicOffsets(
+                found, admin.earliest(found) if earliest else {}, admin.latest(found, committed=committed)
+            )
         except PenstockError as error:
             if time.monotonic() > until or not isinstance(error, Transient):
-                return Held(problem=error.message)
+                return TopicOffsets(problem=error.message)
         time.sleep(0.2)  # it answered at once: a partition between two leaders, for example
 
 
-def together(one: Held, other: Held) -> Held:
+def together(one: TopicOffsets, other: TopicOffsets) -> TopicOffsets:
     """Of one cluster; a problem with either is a problem."""
-    return Held(
+    return TopicOffsets(
         {**one.topics, **other.topics},
         {**one.earliest, **other.earliest},
         {**one.latest, **other.latest},
@@ -87,12 +89,12 @@ def together(one: Held, other: Held) -> Held:
     )
 
 
-def places(position: Offsets, held: Held) -> list[Place]:
+def places(position: Offsets, held: TopicOffsets) -> list[PartitionLag]:
     """Per partition. A partition that is new to the table will be read from its start."""
     keys = {(t, p) for t, parts in position.items() for p in parts}
     keys |= {(t, p) for t, parts in held.latest.items() if t in position for p in parts}
     return [
-        Place(t, p, position.get(t, {}).get(p, 0), held.latest.get(t, {}).get(p))
+        PartitionLag(t, p, position.get(t, {}).get(p, 0), held.latest.get(t, {}).get(p))
         for t, p in sorted(keys)
         if not held.problem
     ]
@@ -101,7 +103,7 @@ def places(position: Offsets, held: Held) -> list[Place]:
 # Where the table stands at the broker: how far behind, and whether the broker still has what comes next.
 
 
-def problems(position: Offsets, ids: Mapping[str, str], held: Held) -> list[str]:
+def problems(position: Offsets, ids: Mapping[str, str], held: TopicOffsets) -> list[str]:
     """Why the table cannot go on from its position. To be behind is none."""
     found = []
     for topic in sorted(position):
@@ -124,10 +126,10 @@ def problems(position: Offsets, ids: Mapping[str, str], held: Held) -> list[str]
     return found
 
 
-def gone(position: Offsets, held: Held) -> list[str]:
+def gone(position: Offsets, held: TopicOffsets) -> list[str]:
     """Topics that no longer exist: whatever they held beyond the position cannot be known."""
     return [] if held.problem else sorted(set(position) - set(held.topics))
 
 
-def recreated(topic: str, ids: Mapping[str, str], held: Held) -> bool:
+def recreated(topic: str, ids: Mapping[str, str], held: TopicOffsets) -> bool:
     return bool(ids.get(topic)) and topic in held.topics and held.topics[topic].id != ids[topic]

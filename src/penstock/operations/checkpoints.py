@@ -18,15 +18,15 @@ from penstock.ledger.checkpoint import (
     folder_of,
     heal,
     read_checkpoint,
-    read_fates,
     read_pins,
     read_planned,
+    read_row_counts,
 )
 from penstock.ledger.delta_log import DeltaLog, RecentLog
 from penstock.ledger.entry import pins_document
 from penstock.ledger.position import parse_version
 from penstock.ledger.source import said, subscribes
-from penstock.operations.staleness import fit
+from penstock.operations.staleness import definition_drift
 from penstock.operations.status import ALIVE, is_gone, read_state, runner
 from penstock.plan.model import KafkaSource
 from penstock.plan.sources import FilesSource
@@ -38,11 +38,11 @@ from penstock.tables.startup_checks import compare, read_ledger, refuse_gone
 if TYPE_CHECKING:
     from penstock.ledger.checkpoint import (
         Checkpoint,
-        Planned,
+        PlannedBatch,
     )
-    from penstock.ledger.entry import Entry, Fates, Pins
-    from penstock.ledger.head import Tail
-    from penstock.operations.staleness import Fit
+    from penstock.ledger.entry import Entry, Pins, RowCounts
+    from penstock.ledger.head import LedgerHead
+    from penstock.operations.staleness import DefinitionDrift
     from penstock.plan.model import DeltaSource, Plan, TablePlan
     from penstock.storage.stores import Store
 
@@ -111,11 +111,11 @@ _TRIES = 20
 
 
 @dataclass(frozen=True)
-class Look:
+class CheckpointLook:
     """`refusal` is what a start would raise; then `why` says nothing. Without a table, `tail` is None."""
 
     table: TablePlan
-    tail: Tail | None = None
+    tail: LedgerHead | None = None
     folder: str | None = None
     """Of the generation in which the ledger ends."""
     found: Checkpoint | None = None
@@ -140,7 +140,7 @@ class Look:
         return self.tail is not None and self.refusal is None and self.why is None
 
 
-def look(table: TablePlan, store: Store) -> Look:
+def look(table: TablePlan, store: Store) -> CheckpointLook:
     """Nothing is raised because of the table: it is in the answer."""
     seen = _look(table, store)
     for _ in range(_TRIES):
@@ -153,26 +153,28 @@ def look(table: TablePlan, store: Store) -> Look:
     return seen
 
 
-def _look(table: TablePlan, store: Store) -> Look:
+def _look(table: TablePlan, store: Store) -> CheckpointLook:
     log = RecentLog(store, table.uri, table.name)
     try:
         tail = read_ledger(log, store, table)
         if tail is None:
             refuse_gone(store, table)
-            return Look(table)
+            return CheckpointLook(table)
     except PenstockError as error:
-        return Look(table, refusal=error)
+        return CheckpointLook(table, refusal=error)
     except (ValueError, KeyError, OSError) as error:
-        return Look(table, refusal=Terminal(f"the log of {table.uri} cannot be read: {error}", where=table.name))
+        return CheckpointLook(
+            table, refusal=Terminal(f"the log of {table.uri} cannot be read: {error}", where=table.name)
+        )
     folder = folder_of(table.checkpoints, tail.entry)
     found = read_checkpoint(store, folder)
     try:
-        return Look(table, tail, folder, found, compare(store, log, table, tail, found))
+        return CheckpointLook(table, tail, folder, found, compare(store, log, table, tail, found))
     except PenstockError as error:
-        return Look(table, tail, folder, found, refusal=error)
+        return CheckpointLook(table, tail, folder, found, refusal=error)
 
 
-def _same(one: Look, other: Look) -> bool:
+def _same(one: CheckpointLook, other: CheckpointLook) -> bool:
     """What is wrong is wrong still, and nobody has written meanwhile."""
     return one.entry == other.entry and one.found == other.found
 
@@ -181,7 +183,7 @@ def _same(one: Look, other: Look) -> bool:
 
 
 @dataclass(frozen=True)
-class Batch:
+class CheckpointBatch:
     number: int
     time_ms: int | None
     """When it was planned; None if its file cannot be read."""
@@ -189,21 +191,21 @@ class Batch:
     """Per source, in words; empty if the batch before it is not there to tell."""
     committed: bool
     pins: Pins | None = None
-    fates: Fates = field(default_factory=dict)
+    fates: RowCounts = field(default_factory=dict)
     after: tuple[str, ...] = ()
 
 
-def last_batches(store: Store, folder: str, most: int) -> list[Batch]:
+def last_batches(store: Store, folder: str, most: int) -> list[CheckpointBatch]:
     """The newest first."""
     planned = _numbers(store, f"{folder}/offsets")
     committed = set(_numbers(store, f"{folder}/commits"))
-    found: list[Batch] = []
-    earlier: Planned | None = None
+    found: list[CheckpointBatch] = []
+    earlier: PlannedBatch | None = None
     for number in planned[-most - 1 :]:
         now = read_planned(store, folder, number)
         before = earlier.after if earlier is not None and number - 1 in planned else ()
         found.append(
-            Batch(
+            CheckpointBatch(
                 number,
                 now.time_ms if now is not None else None,
                 between(before, now.after) if now is not None else (),
@@ -236,8 +238,8 @@ def _pins(store: Store, folder: str, number: int) -> Pins | None:
     return pins if now is None or isinstance(now, int) else None
 
 
-def _fates(store: Store, folder: str, number: int) -> Fates:
-    found = read_fates(store, folder, number)
+def _fates(store: Store, folder: str, number: int) -> RowCounts:
+    found = read_row_counts(store, folder, number)
     return {name: count for name, count in found.items() if isinstance(count, int)}
 
 
@@ -345,14 +347,14 @@ class Weight:
         return None if self.per_batch is None else self.per_batch * max(KEPT, self.batches)
 
 
-def weigh(seen: Look, store: Store) -> Weight:
+def weigh(seen: CheckpointLook, store: Store) -> Weight:
     if seen.folder is None:
         return Weight(Size(), Size(), 0)
     batches = sum(name.isdigit() for name in store.names(f"{seen.folder}/offsets"))
     return Weight(size_of(store, seen.folder), size_of(store, f"{seen.folder}/state"), batches)
 
 
-def leftovers(seen: Look, store: Store) -> Iterator[Leftover]:
+def leftovers(seen: CheckpointLook, store: Store) -> Iterator[Leftover]:
     """Of a table that is gone or refused, nothing is: a person may need it."""
     table, entry = seen.table, seen.entry
     if entry is None or seen.refusal is not None:
@@ -393,7 +395,7 @@ Does = Literal["make the table", "go on", "rebuild", "open a generation", "wait"
 
 
 @dataclass(frozen=True)
-class Outlook:
+class StartForecast:
     does: Does
     why: str
     hint: str | None = None
@@ -401,36 +403,36 @@ class Outlook:
     """What could not be asked: a start asks it."""
 
 
-def outlook(plan: Plan, seen: Look, fits: Fit, store: Store) -> Outlook:
+def outlook(plan: Plan, seen: CheckpointLook, fits: DefinitionDrift, store: Store) -> StartForecast:
     """Asks the broker, or the table upstream, whether it still has what comes next; as `run` does."""
     if seen.refusal is not None:
-        return Outlook("refuse", seen.refusal.message, seen.refusal.hint)
+        return StartForecast("refuse", seen.refusal.message, seen.refusal.hint)
     entry = seen.entry
     if entry is None:
-        return Outlook("make the table", "there is none yet")
+        return StartForecast("make the table", "there is none yet")
     if fits.refused:
-        return Outlook("refuse", fits.follows)
+        return StartForecast("refuse", fits.follows)
     unknown = None
     try:
         _ask_source(seen.table, entry, store, same=fits.kind != "another source")
     except BrokerAway as error:
         unknown = error.message
     except Transient as error:
-        return Outlook("wait", error.message, error.hint)
+        return StartForecast("wait", error.message, error.hint)
     except PenstockError as error:
-        return Outlook("refuse", error.message, error.hint)
+        return StartForecast("refuse", error.message, error.hint)
     if fits.kind == "another source":
-        return Outlook("open a generation", fits.follows, unknown=unknown)
+        return StartForecast("open a generation", fits.follows, unknown=unknown)
     if not plan.local and entry.kind != "genesis":
         begins = f"without locks each runner has a generation of its own: {entry.generation + 1}"
-        return Outlook("open a generation", f"{begins}, at the ledger's position", unknown=unknown)
+        return StartForecast("open a generation", f"{begins}, at the ledger's position", unknown=unknown)
     if seen.why is not None:
         at = f"batch {entry.generation}.{entry.batch}"
-        return Outlook("rebuild", f"the checkpoint, from the ledger at {at}: {seen.why}", unknown=unknown)
-    return Outlook("go on", _goes_on(seen, entry), unknown=unknown)
+        return StartForecast("rebuild", f"the checkpoint, from the ledger at {at}: {seen.why}", unknown=unknown)
+    return StartForecast("go on", _goes_on(seen, entry), unknown=unknown)
 
 
-def _goes_on(seen: Look, entry: Entry) -> str:
+def _goes_on(seen: CheckpointLook, entry: Entry) -> str:
     planned, committed = seen.planned or 0, seen.committed if seen.committed is not None else -1
     if planned > entry.batch:
         return f"with batch {planned}, which is planned and was not written"
@@ -522,7 +524,7 @@ def carry_out(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
         return found
 
 
-def _judge(seen: Look) -> Healing | None:
+def _judge(seen: CheckpointLook) -> Healing | None:
     if seen.refusal is not None:
         raise seen.refusal
     if seen.entry is None or seen.folder is None:
@@ -559,7 +561,7 @@ def _held(table: str, who: str) -> LockHeld:
 # Checkpoints as JSON documents.
 
 
-def standing_document(seen: Look, weight: Weight, left: Sequence[Leftover]) -> dict[str, Any]:
+def standing_document(seen: CheckpointLook, weight: Weight, left: Sequence[Leftover]) -> dict[str, Any]:
     entry = seen.entry
     return {
         "table": seen.table.name,
@@ -586,7 +588,7 @@ def leftover_document(one: Leftover) -> dict[str, Any]:
     return {"table": one.table, "folder": one.folder, "what": one.what, **_size(one.size)}
 
 
-def batch_document(one: Batch) -> dict[str, Any]:
+def batch_document(one: CheckpointBatch) -> dict[str, Any]:
     return {
         "batch": one.number,
         "planned_ms": one.time_ms,
@@ -610,11 +612,11 @@ def operator_document(one: Operator) -> dict[str, Any]:
     }
 
 
-def outlook_document(one: Outlook) -> dict[str, Any]:
+def outlook_document(one: StartForecast) -> dict[str, Any]:
     return asdict(one)
 
 
-def fit_document(one: Fit) -> dict[str, Any]:
+def fit_document(one: DefinitionDrift) -> dict[str, Any]:
     return {
         "kind": one.kind,
         "generation": one.since[0] if one.since is not None else None,
@@ -644,13 +646,13 @@ def _size(size: Size) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Standing:
-    seen: Look
+class CheckpointSummary:
+    seen: CheckpointLook
     weight: Weight
     left: tuple[Leftover, ...]
 
 
-def standings(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Standing]:
+def standings(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[CheckpointSummary]:
     """One per table, in their order; what is wrong with one is said in its place."""
     if plan.local:
         return [_standing(table, store) for table in tables]
@@ -658,12 +660,12 @@ def standings(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Sta
         return list(threads.map(lambda table: _standing(table, store), tables))
 
 
-def _standing(table: TablePlan, store: Store) -> Standing:
+def _standing(table: TablePlan, store: Store) -> CheckpointSummary:
     seen = look(table, store)
-    return Standing(seen, weigh(seen, store), tuple(leftovers(seen, store)))
+    return CheckpointSummary(seen, weigh(seen, store), tuple(leftovers(seen, store)))
 
 
-def list_document(one: Standing) -> dict[str, Any]:
+def list_document(one: CheckpointSummary) -> dict[str, Any]:
     return standing_document(one.seen, one.weight, one.left)
 
 
@@ -671,30 +673,30 @@ def list_document(one: Standing) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Shown:
-    seen: Look
+class CheckpointDetails:
+    seen: CheckpointLook
     weight: Weight
     left: tuple[Leftover, ...]
     query: str | None
     """Spark's id of the query, from `metadata`."""
-    batches: tuple[Batch, ...]
+    batches: tuple[CheckpointBatch, ...]
     """The newest first."""
     open: tuple[int, ...]
     """Planned and not committed."""
     operators: tuple[Operator, ...]
     reads: str
-    fits: Fit
-    outlook: Outlook
+    fits: DefinitionDrift
+    outlook: StartForecast
     process: int | None
     """Of the runner that works on the table now."""
 
 
-def show(plan: Plan, table: TablePlan, store: Store, most: int) -> Shown:
+def show(plan: Plan, table: TablePlan, store: Store, most: int) -> CheckpointDetails:
     """With its last batches, at most so many. Asks the table's source; a broker that is away is waited for briefly."""
     seen = look(table, store)
     folder = seen.folder
-    fits = fit(table, seen.entry)
-    return Shown(
+    fits = definition_drift(table, seen.entry)
+    return CheckpointDetails(
         seen=seen,
         weight=weigh(seen, store),
         left=tuple(leftovers(seen, store)),
@@ -716,7 +718,7 @@ def _query(store: Store, folder: str) -> str | None:
         return None
 
 
-def show_document(found: Shown) -> dict[str, Any]:
+def show_document(found: CheckpointDetails) -> dict[str, Any]:
     marker = found.seen.found.marker if found.seen.found is not None else None
     entry = found.seen.entry
     return {

@@ -9,36 +9,36 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import TableChanged, Transient
-from penstock.ledger.checkpoint import folder_of, read_checkpoint, read_fates, rebuild
+from penstock.ledger.checkpoint import folder_of, read_checkpoint, read_row_counts, rebuild
 from penstock.ledger.create import genesis
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import WHOLE
 from penstock.ledger.generations import carry_forward, open_generation
 from penstock.ledger.head import advance, last_rows
 from penstock.ledger.pending import owes_jump, pending_replay, pending_rewind
-from penstock.ledger.position import base_of, dump, parse, said
-from penstock.ledger.writer import Target
+from penstock.ledger.position import base_of, describe_position, dump, parse
+from penstock.ledger.writer import WriterTarget
 from penstock.operations.replay import drop_rejects_since, settle_quarantine
 from penstock.operations.rewind import finish, settle
 from penstock.plan.model import DeltaSource
 from penstock.storage.locks import acquire_commit
-from penstock.tables.build import table_function
+from penstock.tables.build import build_processor
 from penstock.tables.columns import settle_columns, settle_statistics, with_statistics
 from penstock.tables.merge.tombstones import TombstoneTable, next_generation, separate, tombstone_table
-from penstock.tables.session import Work, complete_last
+from penstock.tables.session import TableSession, complete_last
 from penstock.tables.startup_checks import compare, move_leftovers, read_ledger, refuse_gone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.ledger.entry import Entry
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
     from penstock.ledger.source import Move, Source
-    from penstock.ledger.writer import Function
+    from penstock.ledger.writer import BatchProcessor
     from penstock.plan.model import TablePlan
     from penstock.storage.locks import Lock
     from penstock.storage.stores import Store
-    from penstock.tables.build import TableFunction
+    from penstock.tables.build import TableProcessor
 
 Say = Callable[[str], None]
 
@@ -47,9 +47,9 @@ Say = Callable[[str], None]
 class Ready:
     """All that a query over the table needs."""
 
-    target: Target
-    tail: Tail
-    function: Function
+    target: WriterTarget
+    tail: LedgerHead
+    function: BatchProcessor
 
 
 def prepare(
@@ -71,7 +71,7 @@ def prepare(
     acquire_commit(lock, table.name)
     try:
         tail = read_ledger(log, store, table)
-        made: TableFunction | None = None
+        made: TableProcessor | None = None
         created = tail is None
         if tail is None:
             made, tail = _create(spark, table, store, source, log, say)
@@ -79,7 +79,7 @@ def prepare(
             say(moved)
         if pending_replay(tail.entry) is not None:
             raise Transient("a replay of it is not done yet", where=table.name)
-        work = Work(spark, table, store, source, lock, idempotent)
+        work = TableSession(spark, table, store, source, lock, idempotent)
         tail, own = _settle_rewinds(work, tail, own, say)
         if own is not None:
             _refuse_outdated(table, tail, own)
@@ -87,7 +87,7 @@ def prepare(
         reason = compare(store, log, table, tail, read_checkpoint(store, folder))
         settle_quarantine(spark, table, store, tail, idempotent=idempotent)
         if reason is None:  # else the batch is run again, and counted then
-            tail = replace(tail, fates=read_fates(store, folder, tail.entry.batch))
+            tail = replace(tail, fates=read_row_counts(store, folder, tail.entry.batch))
         found = tail
         move = source.follow(tail.entry)
         if idempotent or move is not None:
@@ -96,7 +96,7 @@ def prepare(
             tail = _follow(spark, table, source, log, tail, move, say)
         source.refuse_lost(tail.entry)
         if made is None:
-            made = table_function(spark, table, store, source)
+            made = build_processor(spark, table, store, source)
             if evolved := settle_columns(spark, table, made.schema):
                 say(evolved)
                 tail = advance(tail, log)
@@ -122,7 +122,7 @@ def prepare(
             say(f"checkpoint rebuilt from the ledger at batch {found.entry.generation}.{found.entry.batch}: {reason}")
     finally:
         lock.release()
-    target = Target(
+    target = WriterTarget(
         table=table.name,
         uri=table.uri,
         checkpoint=folder,
@@ -141,12 +141,12 @@ def _separate_tombstones(
     spark: SparkSession,
     table: TablePlan,
     store: Store,
-    made: TableFunction,
-    tail: Tail,
+    made: TableProcessor,
+    tail: LedgerHead,
     say: Say,
     *,
     idempotent: bool,
-) -> Tail:
+) -> LedgerHead:
     """A merged table holds living rows only, and its table of tombstones those of its batches only."""
     if table.write.merge is None:
         return tail
@@ -160,12 +160,12 @@ def _separate_tombstones(
 
 def _forget_old_tombstones(
     spark: SparkSession, table: TablePlan, store: Store, *, idempotent: bool
-) -> Callable[[Tail], None] | None:
+) -> Callable[[LedgerHead], None] | None:
     """None if all are kept."""
     if table.write.merge is None or table.write.merge.keep_deleted_ms is None:
         return None
 
-    def forget(tail: Tail) -> None:
+    def forget(tail: LedgerHead) -> None:
         tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
         if tombstones is not None:
             tombstones.drop_old(tail.carried)
@@ -175,10 +175,10 @@ def _forget_old_tombstones(
 
 def _create(
     spark: SparkSession, table: TablePlan, store: Store, source: Source, log: DeltaLog, say: Say
-) -> tuple[TableFunction, Tail]:
+) -> tuple[TableProcessor, LedgerHead]:
     refuse_gone(store, table)
     start = source.start()
-    made = table_function(spark, table, store, source)
+    made = build_processor(spark, table, store, source)
     tail = genesis(
         spark,
         log,
@@ -194,15 +194,15 @@ def _create(
         subscription=source.subscription,
         base=base_of(start.position[0]) if isinstance(table.source, DeltaSource) and table.stream is None else None,
     )
-    say(f"table created, starting at {start.said or ', '.join(map(said, start.position))}")
+    say(f"table created, starting at {start.said or ', '.join(map(describe_position, start.position))}")
     for note in start.notes:
         say(note)
     return made, tail
 
 
 def _follow(
-    spark: SparkSession, table: TablePlan, source: Source, log: DeltaLog, tail: Tail, move: Move, say: Say
-) -> Tail:
+    spark: SparkSession, table: TablePlan, source: Source, log: DeltaLog, tail: LedgerHead, move: Move, say: Say
+) -> LedgerHead:
     tail = open_generation(
         spark,
         log,
@@ -221,7 +221,7 @@ def _follow(
     return tail
 
 
-def _settle_rewinds(work: Work, tail: Tail, own: int | None, say: Say) -> tuple[Tail, int | None]:
+def _settle_rewinds(work: TableSession, tail: LedgerHead, own: int | None, say: Say) -> tuple[LedgerHead, int | None]:
     """What a rewind of this table, or of the one that it reads, has left to do; and the generation to go on from."""
     if pending_rewind(tail.entry) is not None:
         tail = finish(work, work.counted(tail))
@@ -235,7 +235,7 @@ def _settle_rewinds(work: Work, tail: Tail, own: int | None, say: Say) -> tuple[
     return tail, own if own is None else tail.entry.generation
 
 
-def _refuse_outdated(table: TablePlan, tail: Tail, own: int) -> None:
+def _refuse_outdated(table: TablePlan, tail: LedgerHead, own: int) -> None:
     """Rows of two definitions would be in one table, and nobody would see it."""
     entry = tail.entry
     if entry.kind in WHOLE and entry.generation > own and entry.pins.definition != table.definition:
@@ -255,7 +255,9 @@ def _began(entry: Entry, move: Move) -> tuple[str, ...]:
     return (dump({**{topic: parts for topic, parts in now.items() if topic not in known}, **known}),)
 
 
-def _take_over(spark: SparkSession, table: TablePlan, store: Store, log: DeltaLog, tail: Tail, own: int | None) -> Tail:
+def _take_over(
+    spark: SparkSession, table: TablePlan, store: Store, log: DeltaLog, tail: LedgerHead, own: int | None
+) -> LedgerHead:
     """Without our locks each runner opens a generation of its own, with a checkpoint of its own: two that shared one
     could each commit its rows under the other's offsets. The newest goes on, at its next batch the other one ends."""
     entry = tail.entry

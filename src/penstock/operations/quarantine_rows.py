@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError, Terminal, UsageError
-from penstock.ledger.checkpoint import BATCHES, READ, folder_of, read_fates
+from penstock.ledger.checkpoint import BATCHES, READ, folder_of, read_row_counts
 from penstock.ledger.delta_log import DeltaLog, RecentLog
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.plan.build import choose
 from penstock.plan.quarantine import SUFFIX, quarantine_of
 from penstock.sources.columns import SOURCE
@@ -42,7 +42,7 @@ _NEEDED = (REASON, DETAIL, WHEN, "generation", "batch")
 
 
 @dataclass(frozen=True)
-class Quarantine:
+class QuarantineReader:
     """At one version: all that is asked of it is of the same rows."""
 
     table: str
@@ -78,7 +78,7 @@ def _there(table: TablePlan, store: Store) -> bool:
     return bool(DeltaLog(store, place.uri, place.table).versions())
 
 
-def open_quarantine(table: TablePlan, store: Store) -> Quarantine | None:
+def open_quarantine(table: TablePlan, store: Store) -> QuarantineReader | None:
     """None if there is none yet. UsageError if the table is not of the kind that has one, Terminal if it cannot be
     read."""
     place = quarantine_of(table.name, table.uri)
@@ -110,7 +110,7 @@ def open_quarantine(table: TablePlan, store: Store) -> Quarantine | None:
         )
     source = schema.get(SOURCE)
     parts = tuple(field["name"] for field in source["fields"]) if isinstance(source, dict) else ()
-    return Quarantine(table.name, place.table, opened.version(), frozenset(schema), parts, engine)
+    return QuarantineReader(table.name, place.table, opened.version(), frozenset(schema), parts, engine)
 
 
 def unreadable(name: str, error: BaseException) -> Terminal:
@@ -153,7 +153,7 @@ class Filter:
     """First and last, both included."""
     file: str | None = None
 
-    def where(self, quarantine: Quarantine) -> str:
+    def where(self, quarantine: QuarantineReader) -> str:
         """As a condition. UsageError if the rows have no such coordinates."""
         parts = []
         if self.reason is not None:
@@ -179,7 +179,7 @@ class Filter:
         return " AND ".join(parts) or "TRUE"
 
 
-def _part(quarantine: Quarantine, name: str) -> str:
+def _part(quarantine: QuarantineReader, name: str) -> str:
     if name not in quarantine.coordinates:
         has = ", ".join(quarantine.coordinates) or "no coordinates"
         raise UsageError(f"the rows of {quarantine.name} have no {name}", hint=f"they have {has}")
@@ -264,12 +264,14 @@ class Row:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def count(quarantine: Quarantine, wanted: Filter) -> int:
+def count(quarantine: QuarantineReader, wanted: Filter) -> int:
     sql = f"SELECT count(*) AS rows FROM {ROWS} WHERE {wanted.where(quarantine)}"
     return sum(int(found["rows"]) for found in quarantine.ask(sql))
 
 
-def read_rows(quarantine: Quarantine, wanted: Filter, limit: int, *, whole: bool, also: str = "TRUE") -> Iterator[Row]:
+def read_rows(
+    quarantine: QuarantineReader, wanted: Filter, limit: int, *, whole: bool, also: str = "TRUE"
+) -> Iterator[Row]:
     """The newest first. `whole`: payloads are not shortened. `also` is one more condition."""
     places = [f"{quoted_name(SOURCE)}[{quoted_text(part)}]" for part in quarantine.coordinates]
     order = ", ".join(["generation DESC", "batch DESC", *places])
@@ -280,7 +282,7 @@ def read_rows(quarantine: Quarantine, wanted: Filter, limit: int, *, whole: bool
         yield _row(found)
 
 
-def _columns(quarantine: Quarantine, *, whole: bool) -> Iterator[str]:
+def _columns(quarantine: QuarantineReader, *, whole: bool) -> Iterator[str]:
     for name in _AS_THEY_ARE:
         yield quoted_name(name) if name in quarantine.columns else f"NULL AS {quoted_name(name)}"
     for name in ("key", "value"):
@@ -384,7 +386,7 @@ _NEWEST = "max(generation * 4294967296 + batch)"
 
 
 @dataclass(frozen=True)
-class Kind:
+class RejectKind:
     reason: str
     about: str
     """`amount`, `has_id`; empty where the reason says it all."""
@@ -407,7 +409,7 @@ class Counted:
     first: Time | None = None
     last: Time | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
-    kinds: tuple[Kind, ...] = ()
+    kinds: tuple[RejectKind, ...] = ()
     ahead: int = 0
     """Rows of batches that are not in the table: a replay is being made, or the table was put back."""
     problem: str | None = None
@@ -459,19 +461,19 @@ def count_kinds(table: TablePlan, store: Store) -> Counted:
     )
 
 
-def _kinds(quarantine: Quarantine) -> list[Kind]:
+def _kinds(quarantine: QuarantineReader) -> list[RejectKind]:
     sql = (
         f"SELECT coalesce({REASON}, '') AS reason, coalesce({_KIND}, '') AS about, count(*) AS rows, "
         f"min({WHEN}) AS first, max({WHEN}) AS last, {_NEWEST} AS newest "
         f"FROM {ROWS} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {MOST_KINDS}"
     )
     return [
-        Kind(one["reason"], one["about"], int(one["rows"]), one["first"], one["last"], _sample(quarantine, one))
+        RejectKind(one["reason"], one["about"], int(one["rows"]), one["first"], one["last"], _sample(quarantine, one))
         for one in quarantine.ask(sql)
     ]
 
 
-def _sample(quarantine: Quarantine, kind: Mapping[str, Any]) -> Row | None:
+def _sample(quarantine: QuarantineReader, kind: Mapping[str, Any]) -> Row | None:
     """Of the newest batch that has such a row: the files of others are not opened."""
     if kind["newest"] is None:
         return None
@@ -484,19 +486,19 @@ def _sample(quarantine: Quarantine, kind: Mapping[str, Any]) -> Row | None:
 def _ledger(table: TablePlan, store: Store) -> tuple[Entry | None, int | None]:
     """The table's last entry, and how many rows it has read; None where nobody can tell, or not of all batches."""
     try:
-        tail = read_tail(RecentLog(store, table.uri, table.name))
+        tail = read_head(RecentLog(store, table.uri, table.name))
     except (PenstockError, ValueError, KeyError, OSError):
         return None, None
     if tail is None:
         return None, None
-    fates = read_fates(store, folder_of(table.checkpoints, tail.entry), tail.entry.batch)
+    fates = read_row_counts(store, folder_of(table.checkpoints, tail.entry), tail.entry.batch)
     counted, entry = replace(tail, fates=fates).counts.fates, tail.entry
     lost = entry.kind == "batch" and not fates  # the checkpoint was made anew: the batch is counted when it runs again
     lost |= entry.generation == 1 and counted.get(BATCHES, 0) < entry.batch
     return entry, None if lost else counted.get(READ)
 
 
-def _ahead(quarantine: Quarantine, last: Entry) -> int:
+def _ahead(quarantine: QuarantineReader, last: Entry) -> int:
     later = f"generation > {last.generation} OR (generation = {last.generation} AND batch > {last.batch})"
     return sum(int(one["rows"]) for one in quarantine.ask(f"SELECT count(*) AS rows FROM {ROWS} WHERE {later}"))
 

@@ -23,16 +23,16 @@ from penstock.ledger.checkpoint import (
     REJECTED,
     RESHAPED,
     SUPERSEDED,
-    added,
+    add_counts,
     folder_of,
-    read_fates,
+    read_row_counts,
 )
 from penstock.ledger.commit import append_nothing, carrying, confirm, must_confirm
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import WHOLE, Counts, Pins
-from penstock.ledger.head import advance, read_tail, refuse_foreign_changes
+from penstock.ledger.head import advance, read_head, refuse_foreign_changes
 from penstock.ledger.pending import pending_replay, pending_rewind
-from penstock.ledger.write_target import Table
+from penstock.ledger.write_target import DeltaTableTarget
 from penstock.operations.replay_plan import working_on
 from penstock.plan.model import DeltaSource, KafkaSource
 from penstock.plan.quarantine import quarantine_of
@@ -44,15 +44,15 @@ from penstock.sources.files.source import FilesReader
 from penstock.spark.expressions import selected
 from penstock.spark.sql_text import literal, quote
 from penstock.storage.locks import acquire_commit
-from penstock.tables.build import table_function
+from penstock.tables.build import build_processor
 from penstock.tables.columns import settle_columns
 from penstock.tables.files import redriven, staged_table, with_schema
-from penstock.tables.forgetting import Forgetting
-from penstock.tables.isolation import Isolating
+from penstock.tables.forgetting import SuppressingProcessor
+from penstock.tables.isolation import IsolatingProcessor
 from penstock.tables.merge.merge import table_schema
 from penstock.tables.merge.tombstones import tombstone_table
 from penstock.tables.new_fields import Growing, grows, stages_for
-from penstock.tables.staged import MOST_IN_FILE, Staged
+from penstock.tables.staged import MOST_IN_FILE, StagedProcessor
 from penstock.tables.suppression import Suppression
 from penstock.tables.transform import Lookups
 
@@ -60,18 +60,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.ledger.delta_log import Commit
-    from penstock.ledger.entry import Entry, Fates, Place
-    from penstock.ledger.head import Tail
+    from penstock.ledger.entry import Entry, Place, RowCounts
+    from penstock.ledger.head import LedgerHead
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
-    from penstock.tables.session import Work
+    from penstock.tables.session import TableSession
 
 # Rejected rows, and how they become a batch of their table again.
 
 
 @dataclass(frozen=True)
 class Runnable:
-    function: Isolating
+    function: IsolatingProcessor
     rejected: DataFrame
     """Rows of the quarantine."""
     batch: Callable[[DataFrame], DataFrame]
@@ -155,7 +155,7 @@ def _raw(name: str, table: TablePlan) -> str:
 _FILES_A_TASK = 100
 
 
-def of_files(work: Work, rejected: DataFrame) -> Runnable:
+def of_files(work: TableSession, rejected: DataFrame) -> Runnable:
     reader = work.source
     assert isinstance(reader, FilesReader)
     names = _as_they_were(work, reader, rejected)
@@ -172,9 +172,9 @@ def of_files(work: Work, rejected: DataFrame) -> Runnable:
         pins = Pins(0, "", lookups.newest())
         made = stages.make(rows, pins, lookups.read(work.spark, pins))
         settle_columns(work.spark, work.table, table_schema(work.table, made.rows))
-    staged = Staged(with_schema(work.table, look), stages, lookups, None, suppression, tombstones)
+    staged = StagedProcessor(with_schema(work.table, look), stages, lookups, None, suppression, tombstones)
     return Runnable(
-        Isolating(Forgetting(staged, suppression), staged, work.table, work.log, redriving=True),
+        IsolatingProcessor(SuppressingProcessor(staged, suppression), staged, work.table, work.log, redriving=True),
         rejected.where(again),
         partial(_lines, rows),
         rejected.where(~again),
@@ -188,7 +188,7 @@ def _lines(rows: DataFrame, wanted: DataFrame) -> DataFrame:
     return rows.join(places, same, "left_semi")
 
 
-def _as_they_were(work: Work, reader: FilesReader, rejected: DataFrame) -> Sequence[str]:
+def _as_they_were(work: TableSession, reader: FilesReader, rejected: DataFrame) -> Sequence[str]:
     named = rejected.where(f"{SOURCE}.row IS NOT NULL").select(f"{SOURCE}.file").distinct().collect()
     names = [str(row[0]) for row in named if row[0] is not None]
     if not names:
@@ -249,9 +249,9 @@ class Marked:
             self._session.conf.unset(check)
 
     @contextmanager
-    def _carrying(self) -> Iterator[tuple[Tail, Entry]]:
+    def _carrying(self) -> Iterator[tuple[LedgerHead, Entry]]:
         """Its own last entry, once more: a batch that it lacks must not seem to be there."""
-        tail = read_tail(self._log)
+        tail = read_head(self._log)
         assert tail is not None
         entry = tail.entry.stamped(kind="redrive", counts=tail.counts, seen=tail.version, pending={})
         with carrying(self._session, entry, idempotent=False):
@@ -326,7 +326,7 @@ class Redriven:
     """Of those that stay."""
 
 
-def redrive(work: Work, condition: str | None) -> list[Redriven]:
+def redrive(work: TableSession, condition: str | None) -> list[Redriven]:
     """Of the rows that meet a condition, all without one; after one that was cut off, if there is such."""
     refuse_kind(work.table)
     acquire_commit(work.lock, work.table.name)
@@ -349,20 +349,20 @@ def redrive(work: Work, condition: str | None) -> list[Redriven]:
         work.lock.release()
 
 
-def _run_or_leave(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
+def _run_or_leave(work: TableSession, marked: Marked, name: str, rows: int) -> Redriven:
     """What cannot be run stays as it was: left marked, it would come before every later redrive. If even that fails,
     the next redrive does it."""
     try:
         return _run(work, marked, name, rows)
     except Exception:
         with suppress(Exception):
-            tail = read_tail(work.log)
+            tail = read_head(work.log)
             if tail is not None and not _appended(work, tail, name):
                 marked.settle(name, marked.of(name), files=1 + rows // MOST_IN_FILE)
         raise
 
 
-def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
+def _run(work: TableSession, marked: Marked, name: str, rows: int) -> Redriven:
     table, tail = work.table, _tail(work)
     runnable = _runnable(work, marked.of(name), tail.entry)
     tail = advance(tail, work.log)  # it may have got columns
@@ -382,11 +382,11 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
     entry = replace(tail.carried, kind="redrive", pins=pins, note=f"redrive {name}")
     try:
         if not appended:
-            into = Table(table.uri, work.idempotent)
+            into = DeltaTableTarget(table.uri, work.idempotent)
             function.write(batch, entry, into, files=1 + rows // MOST_IN_FILE)
             entry = into.entry or entry
             landed = _landed(work, tail, entry)
-            fates: Fates = function.counted(batch, entry, landed)
+            fates: RowCounts = function.counted(batch, entry, landed)
         else:
             _refuse_unknown(work, appended[0], name)
             landed, fates = appended[0].rows, {}
@@ -405,11 +405,11 @@ def _run(work: Work, marked: Marked, name: str, rows: int) -> Redriven:
     return Redriven(name, rows, landed, left, reasons)
 
 
-def _runnable(work: Work, rejected: DataFrame, last: Entry) -> Runnable:
+def _runnable(work: TableSession, rejected: DataFrame, last: Entry) -> Runnable:
     table = work.table
     if isinstance(work.source, FilesReader):
         return of_files(work, rejected)
-    made = table_function(work.spark, table, work.store, work.source)
+    made = build_processor(work.spark, table, work.store, work.source)
     stages = made.stages
     assert stages is not None
     suppression, lookups = Suppression(table, work.store), Lookups(table, work.store)
@@ -418,20 +418,20 @@ def _runnable(work: Work, rejected: DataFrame, last: Entry) -> Runnable:
         entry = replace(last, pins=replace(last.pins, lookups=lookups.newest()))
         stages = stages_for(table, growing.redriven(as_batch(rejected, table), entry), "judge")
     tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
-    staged = Staged(table, stages, lookups, None, suppression, tombstones)
-    function = Isolating(Forgetting(staged, suppression), staged, table, work.log, redriving=True)
+    staged = StagedProcessor(table, stages, lookups, None, suppression, tombstones)
+    function = IsolatingProcessor(SuppressingProcessor(staged, suppression), staged, table, work.log, redriving=True)
     return Runnable(function, rejected, partial(as_batch, table=table))
 
 
-def _untouched(work: Work, rows: DataFrame, *, landed: bool) -> DataFrame:
+def _untouched(work: TableSession, rows: DataFrame, *, landed: bool) -> DataFrame:
     """`landed`: rows have, before the redrive was cut off; their file may have gone since."""
     if not landed or work.table.write.merge is not None:
         return rows
     return rows.join(_landed_by(rows, work.table, None), SOURCE, "left_anti")
 
 
-def _tail(work: Work) -> Tail:
-    tail = read_tail(work.log)
+def _tail(work: TableSession) -> LedgerHead:
+    tail = read_head(work.log)
     if tail is None:
         raise Terminal("it was never made", where=work.table.name, hint="`penstock run` makes it")
     if pending_replay(tail.entry) is not None:
@@ -440,7 +440,7 @@ def _tail(work: Work) -> Tail:
         raise Transient("a rewind of it is not done yet", where=work.table.name, hint="`penstock run` finishes it")
     refuse_foreign_changes(tail, work.log)
     folder = folder_of(work.table.checkpoints, tail.entry)
-    fates = read_fates(work.store, folder, tail.entry.batch)
+    fates = read_row_counts(work.store, folder, tail.entry.batch)
     if tail.entry.kind == "batch" and not fates:  # its rejected rows may not be in quarantine yet
         raise Transient(
             f"batch {tail.entry.generation}.{tail.entry.batch} was cut off before all of it was written",
@@ -450,7 +450,7 @@ def _tail(work: Work) -> Tail:
     return replace(tail, fates=fates)
 
 
-def _appended(work: Work, tail: Tail, name: str) -> list[Commit]:
+def _appended(work: TableSession, tail: LedgerHead, name: str) -> list[Commit]:
     """The commits of a redrive that was cut off, oldest first: the one with its rows, and the one that counts them."""
     found: list[Commit] = []
     for version in range(tail.version, -1, -1):
@@ -470,7 +470,7 @@ def _set_aside(appended: Sequence[Commit]) -> tuple[Place, ...]:
     return entry.pins.kept if entry is not None else ()
 
 
-def _refuse_unknown(work: Work, appended: Commit, name: str) -> None:
+def _refuse_unknown(work: TableSession, appended: Commit, name: str) -> None:
     """Which rows of a merge have passed can only be said by the definition by which they did."""
     entry, table = appended.entry, work.table
     assert entry is not None
@@ -496,7 +496,7 @@ def _of_two_records(rejected: DataFrame) -> DataFrame:
     return rejected.groupBy(SOURCE).agg(contents.alias("contents")).where("contents > 1").select(SOURCE)
 
 
-def _landed(work: Work, tail: Tail, entry: Entry) -> int:
+def _landed(work: TableSession, tail: LedgerHead, entry: Entry) -> int:
     """How many rows of it are in the table: what is settled in the quarantine afterwards rests upon that. So where its
     commit is not in the log, it is made without rows; Delta refuses that if another process came first."""
     if confirm(tail, work.log, entry) is None:
@@ -505,15 +505,15 @@ def _landed(work: Work, tail: Tail, entry: Entry) -> int:
     return next(commit.rows for commit in work.log.since(tail.version) if commit.entry and commit.entry.id == entry.id)
 
 
-def _count(work: Work, entry: Entry, left: int, landed: int, fates: Fates) -> None:
+def _count(work: TableSession, entry: Entry, left: int, landed: int, fates: RowCounts) -> None:
     """What became of the rows: from rejected to whatever they are now."""
     spark: SparkSession = work.spark
-    tail = read_tail(work.log)
+    tail = read_head(work.log)
     assert tail is not None
     others = {name: fates.get(name, 0) for name in (DROPPED, DUPLICATES, SUPERSEDED, FORGOTTEN)}
     moved = {REJECTED: -left, **others, RESHAPED: landed + sum(others.values()) - left}
     base = tail.counts if tail.entry.note == entry.note else entry.counts
-    counts = Counts(base.rows, base.total, added(base.fates, moved))
+    counts = Counts(base.rows, base.total, add_counts(base.fates, moved))
     counted = replace(tail.carried, kind="redrive", pins=tail.entry.pins, counts=counts, note=f"{entry.note}{_COUNTED}")
     append_nothing(spark, work.table.uri, counted)
     must_confirm(tail, work.log, counted)

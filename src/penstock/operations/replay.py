@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import Conflict, Terminal
-from penstock.ledger.checkpoint import BATCHES, READ, folder_of, heal, store_fates
+from penstock.ledger.checkpoint import BATCHES, READ, folder_of, heal, store_row_counts
 from penstock.ledger.commit import must_confirm
 from penstock.ledger.entry import Counts, Pins, Watermark
 from penstock.ledger.generations import open_generation
-from penstock.ledger.head import advance, read_tail, refuse_foreign_changes
+from penstock.ledger.head import advance, read_head, refuse_foreign_changes
 from penstock.ledger.pending import (
     Replay,
     began_of,
@@ -26,15 +26,15 @@ from penstock.ledger.pending import (
     settling,
 )
 from penstock.ledger.position import Version, parse_version
-from penstock.ledger.source import Asked
-from penstock.ledger.write_target import Refill
-from penstock.ledger.writer import Pinned
+from penstock.ledger.source import ReplayRequest
+from penstock.ledger.write_target import StagedOverwrite
+from penstock.ledger.writer import PinnedInputs
 from penstock.plan.model import DeltaSource
 from penstock.plan.quarantine import quarantine_of
 from penstock.sources.columns import SOURCE
 from penstock.spark.sql_text import literal, quote
 from penstock.storage.locks import acquire_commit
-from penstock.tables.build import table_function
+from penstock.tables.build import build_processor
 from penstock.tables.columns import differences
 from penstock.tables.merge.tombstones import next_generation, settle_tombstones, tombstone_table
 from penstock.tables.quarantine import Quarantine
@@ -44,14 +44,14 @@ from penstock.tables.suppression import Suppression
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.ledger.entry import Entry, Fates
-    from penstock.ledger.head import Tail
+    from penstock.ledger.entry import Entry, RowCounts
+    from penstock.ledger.head import LedgerHead
     from penstock.ledger.position import Offsets
-    from penstock.ledger.source import Covered
-    from penstock.ledger.writer import Function
+    from penstock.ledger.source import ReplayInput
+    from penstock.ledger.writer import BatchProcessor
     from penstock.plan.model import TablePlan
     from penstock.storage.stores import Store
-    from penstock.tables.session import Work
+    from penstock.tables.session import TableSession
 
 # Rows of a table that a replay leaves as they are: what they were made of is no longer to be had.
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 _IN_SOURCE = {name: f"{SOURCE}.{name}" for name in ("topic", "partition", "offset")}
 
 
-def kept_rows(table: TablePlan, covered: Covered) -> str | None:
+def kept_rows(table: TablePlan, covered: ReplayInput) -> str | None:
     """A condition upon its rows; None: all of them are made anew. Raises where they cannot be told apart."""
     if covered.whole:
         return None
@@ -79,7 +79,7 @@ def kept_rows(table: TablePlan, covered: Covered) -> str | None:
     return _before(covered.held, landed)
 
 
-def kept_rejects(covered: Covered) -> str | None:
+def kept_rejects(covered: ReplayInput) -> str | None:
     """The same upon the rows of its quarantine."""
     if covered.whole:
         return None
@@ -106,7 +106,9 @@ def _before(held: Offsets, columns: Mapping[str, str]) -> str:
 # After a fill: rejected rows, and tombstones, of the generations before it are of rows that are no longer there.
 
 
-def settle_quarantine(spark: SparkSession, table: TablePlan, store: Store, tail: Tail, *, idempotent: bool) -> None:
+def settle_quarantine(
+    spark: SparkSession, table: TablePlan, store: Store, tail: LedgerHead, *, idempotent: bool
+) -> None:
     """Under the table's commit lock. Nothing happens if it is done already, or if the last entry is no fill."""
     if not owes_settling(tail.entry):
         return
@@ -125,7 +127,7 @@ def settle_quarantine(spark: SparkSession, table: TablePlan, store: Store, tail:
 
 
 def drop_rejects_since(
-    spark: SparkSession, table: TablePlan, store: Store, generation: int, tail: Tail, *, idempotent: bool
+    spark: SparkSession, table: TablePlan, store: Store, generation: int, tail: LedgerHead, *, idempotent: bool
 ) -> None:
     """Those of replays that came to nothing, in the generations between this one and that of the last entry, and their
     tombstones."""
@@ -152,26 +154,26 @@ PARTS = 64
 Say = Callable[[str], None]
 
 
-class Outgrown(Conflict):
+class SuppressionListChanged(Conflict):
     """What was made holds rows of somebody who is on the list by now: it is made once more."""
 
 
 @dataclass(frozen=True)
 class Filled:
-    tail: Tail
+    tail: LedgerHead
     rows: int
     kept: int
-    fates: Fates
+    fates: RowCounts
 
 
-def fill(work: Work, opened: Tail, say: Say = lambda _: None) -> Filled:
+def fill(work: TableSession, opened: LedgerHead, say: Say = lambda _: None) -> Filled:
     """`opened` is the generation's own entry. Conflict if another process has filled it, or opened another."""
     replay = pending_replay(opened.entry)
     assert replay is not None
     table, session = work.table, work.spark.newSession()
     # The settings of a batch would sort and join all that was ever read in as many parts as there are cores.
     session.conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", PARTS)
-    made = table_function(work.spark, table, work.store, work.source)
+    made = build_processor(work.spark, table, work.store, work.source)
     function = made.ready(work.spark, table, work.store, opened.entry, idempotent=work.idempotent)
     asked = asked_of(table, opened.entry, replay)
     covered = work.source.covered(session, asked)
@@ -179,7 +181,7 @@ def fill(work: Work, opened: Tail, say: Say = lambda _: None) -> Filled:
     entry = fill_entry(table, opened, replay, function, covered.rows)
     suppression = Suppression(table, work.store)
     there = suppression.own(session.read.format("delta").load(table.uri).where(kept)) if kept is not None else None
-    refill = Refill(session, table.uri, idempotent=work.idempotent, kept=there)
+    refill = StagedOverwrite(session, table.uri, idempotent=work.idempotent, kept=there)
     if differences(session.read.format("delta").load(table.uri).schema, made.schema):
         refill.columns(made.schema)
     try:
@@ -198,19 +200,21 @@ def fill(work: Work, opened: Tail, say: Say = lambda _: None) -> Filled:
         function.done()
 
 
-def asked_of(table: TablePlan, entry: Entry, replay: Replay) -> Asked:
+def asked_of(table: TablePlan, entry: Entry, replay: Replay) -> ReplayRequest:
     """What of the source is read."""
     as_state = table.write.merge is not None or table.aggregate is not None
-    return Asked(entry.after, entry.began, entry.topics, replay.at, as_state)
+    return ReplayRequest(entry.after, entry.began, entry.topics, replay.at, as_state)
 
 
-def fill_entry(table: TablePlan, opened: Tail, replay: Replay, function: Function, batch: DataFrame) -> Entry:
+def fill_entry(
+    table: TablePlan, opened: LedgerHead, replay: Replay, function: BatchProcessor, batch: DataFrame
+) -> Entry:
     last, base = opened.entry, replay.at
     if base is None and isinstance(table.source, DeltaSource):
         base = parse_version(last.after[0]).read_up_to
     if table.aggregate is not None and table.aggregate.emit == "final":
         was = last.pins.watermark or Watermark()  # windows that are closed stay closed, with all their rows
-        pinned = Pinned(watermark=replace(was, closed=None))
+        pinned = PinnedInputs(watermark=replace(was, closed=None))
     else:
         pinned = function.pin(batch, last.pins, last.after)
     return last.followed(
@@ -224,7 +228,14 @@ def fill_entry(table: TablePlan, opened: Tail, replay: Replay, function: Functio
     )
 
 
-def _commit(work: Work, opened: Tail, function: Function, covered: Covered, refill: Refill, entry: Entry) -> Filled:
+def _commit(
+    work: TableSession,
+    opened: LedgerHead,
+    function: BatchProcessor,
+    covered: ReplayInput,
+    refill: StagedOverwrite,
+    entry: Entry,
+) -> Filled:
     """Under the lock."""
     table, log = work.table, work.log
     tail = advance(opened, log)
@@ -235,7 +246,7 @@ def _commit(work: Work, opened: Tail, function: Function, covered: Covered, refi
             hint="nothing of this replay is in the table; `penstock history` shows what is",
         )
     if getattr(function, "grown", False):
-        raise Outgrown("somebody was to be forgotten since it began", where=table.name)
+        raise SuppressionListChanged("somebody was to be forgotten since it began", where=table.name)
     refuse_foreign_changes(tail, log)
     rows = entry.applied if entry.applied is not None else refill.rows
     fates = function.complete(covered.rows, entry, rows=rows, written=True)
@@ -248,7 +259,7 @@ def _commit(work: Work, opened: Tail, function: Function, covered: Covered, refi
     folder = folder_of(table.checkpoints, tail.entry)
     heal(work.store, folder, tail.entry)
     if fates:
-        store_fates(work.store, folder, tail.entry.batch, fates)
+        store_row_counts(work.store, folder, tail.entry.batch, fates)
     settle_quarantine(work.spark, table, work.store, tail, idempotent=work.idempotent)
     return Filled(replace(tail, fates=fates), rows, kept, fates)
 
@@ -256,12 +267,12 @@ def _commit(work: Work, opened: Tail, function: Function, covered: Covered, refi
 # Opening a generation for a replay, and going on with one that was cut off.
 
 
-def open_replay(work: Work, at: int | None, note: str) -> Tail:
+def open_replay(work: TableSession, at: int | None, note: str) -> LedgerHead:
     """From here on the writer of the generation before is fenced. `at` is a version of the table upstream, which the
     table goes on after; None: it is read as far as the table has, and goes on where it is."""
     acquire_commit(work.lock, work.table.name)
     try:
-        tail = read_tail(work.log)
+        tail = read_head(work.log)
         if tail is None:
             raise Terminal("it was never made", where=work.table.name, hint="`penstock run` makes it")
         refuse_foreign_changes(tail, work.log)
@@ -279,7 +290,7 @@ def open_replay(work: Work, at: int | None, note: str) -> Tail:
         work.lock.release()
 
 
-def _refuse_rewind(work: Work, entry: Entry, at: int | None) -> None:
+def _refuse_rewind(work: TableSession, entry: Entry, at: int | None) -> None:
     """The position that it has is not that of its rows, or not the one that it goes on at."""
     if pending_rewind(entry) is not None or (at is None and owes_jump(entry)):
         raise Terminal(
@@ -289,28 +300,28 @@ def _refuse_rewind(work: Work, entry: Entry, at: int | None) -> None:
         )
 
 
-def replay(work: Work, at: int | None, note: str, say: Say = lambda _: None) -> Filled:
+def replay(work: TableSession, at: int | None, note: str, say: Say = lambda _: None) -> Filled:
     while True:
         try:
             return fill(work, open_replay(work, at, note), say)
-        except Outgrown:
+        except SuppressionListChanged:
             say("somebody was to be forgotten meanwhile: it is made again")
 
 
-def owed(work: Work) -> Tail | None:
+def owed(work: TableSession) -> LedgerHead | None:
     """The end of the ledger if a replay was opened and not filled."""
-    tail = read_tail(work.log)
+    tail = read_head(work.log)
     return tail if tail is not None and pending_replay(tail.entry) is not None else None
 
 
-def resume(work: Work, tail: Tail, say: Say) -> Filled:
+def resume(work: TableSession, tail: LedgerHead, say: Say) -> Filled:
     """In a generation of its own: what the process that was cut off has left behind is of another one."""
     asked = pending_replay(tail.entry)
     assert asked is not None
     return replay(work, asked.at, tail.entry.note or "replay", say)
 
 
-def abort(work: Work, tail: Tail) -> Tail:
+def abort(work: TableSession, tail: LedgerHead) -> LedgerHead:
     """The table goes on as it is, from where it was before the replay was opened. What that has left beside the table
     goes when it cannot be filled any more; killed in between, at the next start."""
     entry = tail.entry
@@ -326,7 +337,7 @@ def abort(work: Work, tail: Tail) -> Tail:
         work.lock.release()
 
 
-def _open(work: Work, tail: Tail, replay: Replay | None, after: tuple[str, ...], note: str) -> Tail:
+def _open(work: TableSession, tail: LedgerHead, replay: Replay | None, after: tuple[str, ...], note: str) -> LedgerHead:
     entry = tail.entry
     return open_generation(
         work.spark,
@@ -344,7 +355,7 @@ def _open(work: Work, tail: Tail, replay: Replay | None, after: tuple[str, ...],
     )
 
 
-def _began(work: Work, entry: Entry, replay: Replay | None) -> tuple[str, ...] | None:
+def _began(work: TableSession, entry: Entry, replay: Replay | None) -> tuple[str, ...] | None:
     """All rows of a version upstream are read wherever the table had begun."""
     if replay is None:
         return None

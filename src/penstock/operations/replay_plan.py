@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import LockHeld, Terminal, UsageError
 from penstock.kafka.client import Admin
 from penstock.ledger import position
-from penstock.ledger.checkpoint import begin_anew
+from penstock.ledger.checkpoint import start_over_hint
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.ledger.pending import began_of, forgotten_after, pending_replay
 from penstock.ledger.position import Version, parse_version
 from penstock.operations.replay import abort, owed, replay
@@ -25,15 +25,15 @@ from penstock.sources.delta_changes import changes_read_past
 from penstock.sources.kafka import held_from
 from penstock.storage.locks import JvmLock, NoLock, holder, lock_path, owner
 from penstock.storage.stores import HadoopStore, LocalStore, store_of
-from penstock.tables.session import Work
+from penstock.tables.session import TableSession
 from penstock.tables.sources import Sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
     from penstock.operations.replay import Filled
-    from penstock.plan.build import Reader
+    from penstock.plan.build import TableReader
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.locks import Lock
     from penstock.storage.stores import Store
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 # What is made anew with a table, as far as it was ever made: a table that is new begins with what is there then.
 
 
-def cascade_of(plan: Plan, name: str, store: Store) -> list[Reader]:
+def downstream_of(plan: Plan, name: str, store: Store) -> list[TableReader]:
     """Upstream before downstream."""
-    return [one for one in made_of(plan, name) if read_tail(DeltaLog(store, one.table.uri, one.table.name)) is not None]
+    return [one for one in made_of(plan, name) if read_head(DeltaLog(store, one.table.uri, one.table.name)) is not None]
 
 
 # What a replay would do, before it does it.
 
 
 @dataclass(frozen=True)
-class Planned:
+class ReplayPlan:
     table: TablePlan
     source: str
     """What is read: `bronze.orders, version 12`."""
@@ -68,8 +68,8 @@ class Planned:
     """That process began by another definition."""
     owed: bool
     """A replay of it was cut off: this one takes its place."""
-    readers: tuple[Reader, ...]
-    cascade: tuple[Reader, ...]
+    readers: tuple[TableReader, ...]
+    cascade: tuple[TableReader, ...]
     """Made anew as well, in this order."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """What the source no longer has, by topic: rows of it stay as they are."""
@@ -81,13 +81,13 @@ class Planned:
         return self.position != self.after
 
     @property
-    def stale(self) -> tuple[Reader, ...]:
+    def stale(self) -> tuple[TableReader, ...]:
         """What is made of the old rows afterwards."""
         made = {one.table.name for one in self.cascade}
         return tuple(one for one in self.readers if one.how != "follows" and one.table.name not in made)
 
 
-def document(planned: Planned) -> dict[str, Any]:
+def document(planned: ReplayPlan) -> dict[str, Any]:
     return {
         "table": planned.table.name,
         "reads": planned.source,
@@ -111,11 +111,11 @@ def document(planned: Planned) -> dict[str, Any]:
 
 def plan_replay(
     plan: Plan, table: TablePlan, store: Store, *, version: int | None, as_of: datetime | None, cascade: bool
-) -> Planned:
+) -> ReplayPlan:
     """Raises UsageError where it cannot be done so, Terminal where it could lose rows."""
     _refuse_kind(table)
     log = DeltaLog(store, table.uri, table.name)
-    tail = read_tail(log)
+    tail = read_head(log)
     if tail is None:
         raise UsageError(f"{table.name} was never made: there is nothing to replay", hint="`penstock run` makes it")
     owed = pending_replay(tail.entry)
@@ -124,7 +124,7 @@ def plan_replay(
     after = now if at is None else str(Version(parse_version(now).table_id, at + 1))
     readers = tuple(readers_of(plan, table.name))
     running = holder(lock_path(plan.system, table.name, "run")) if plan.local else None
-    planned = Planned(
+    planned = ReplayPlan(
         table=table,
         source=_said(table, now, at),
         at=at,
@@ -135,7 +135,7 @@ def plan_replay(
         outdated=running is not None and tail.entry.pins.definition != table.definition,
         owed=owed is not None,
         readers=readers,
-        cascade=tuple(cascade_of(plan, table.name, store)) if cascade else (),
+        cascade=tuple(downstream_of(plan, table.name, store)) if cascade else (),
         lost=_lost(table, log, tail, now),
         passed_over=_passed_over(table, store, tail, now, at),
     )
@@ -148,7 +148,7 @@ def _refuse_kind(table: TablePlan) -> None:
         raise UsageError(f"{table.name} is a sink: what it sent cannot be taken back", hint="replay the table it reads")
     if table.stream is not None:
         raise UsageError(
-            f"{table.name} rests on Spark's state, which a replay does not have", hint=begin_anew(table.name)
+            f"{table.name} rests on Spark's state, which a replay does not have", hint=start_over_hint(table.name)
         )
 
 
@@ -202,7 +202,7 @@ def _said(table: TablePlan, now: str, at: int | None) -> str:
     return f"{name} up to version {reached.read_up_to}, which is what it has read{part}"
 
 
-def _passed_over(table: TablePlan, store: Store, tail: Tail, now: str, at: int | None) -> str | None:
+def _passed_over(table: TablePlan, store: Store, tail: LedgerHead, now: str, at: int | None) -> str | None:
     """Changes upstream that were skipped or ignored, and that are in the table as of the version that is read now.
     Where it began with a later version than the first one, a replay reads what the stream read, and no more."""
     source, began = table.source, tail.entry.began
@@ -214,7 +214,7 @@ def _passed_over(table: TablePlan, store: Store, tail: Tail, now: str, at: int |
     return changes_read_past(store_of(source, store), source, began[0], now)
 
 
-def _lost(table: TablePlan, log: DeltaLog, tail: Tail, now: str) -> dict[str, int]:
+def _lost(table: TablePlan, log: DeltaLog, tail: LedgerHead, now: str) -> dict[str, int]:
     """Offsets that the broker no longer has, by topic."""
     if not isinstance(table.source, KafkaSource):
         return {}
@@ -233,7 +233,7 @@ def _lost(table: TablePlan, log: DeltaLog, tail: Tail, now: str) -> dict[str, in
     return {topic: count for topic, count in lost.items() if count > 0}
 
 
-def _refuse_move(planned: Planned, *, cascade: bool) -> None:
+def _refuse_move(planned: ReplayPlan, *, cascade: bool) -> None:
     """Rows that a reader would get twice, or never."""
     if not planned.moves or cascade:
         return
@@ -253,7 +253,7 @@ Told = Callable[[str, str], None]
 """A table, and what is being done with it."""
 
 
-def carry_out(spark: SparkSession, plan: Plan, planned: Planned, told: Told) -> Iterator[tuple[TablePlan, Filled]]:
+def carry_out(spark: SparkSession, plan: Plan, planned: ReplayPlan, told: Told) -> Iterator[tuple[TablePlan, Filled]]:
     """Tables are done one by one. Killed in between, those that are done stay so, and `status` names the others."""
     note = "replay" if planned.at is None else f"replay of version {planned.at}"
     at: dict[str, int] = {}
@@ -276,7 +276,7 @@ def give_up(spark: SparkSession, plan: Plan, table: TablePlan) -> int:
 
 
 @contextmanager
-def working_on(spark: SparkSession, plan: Plan, table: TablePlan) -> Iterator[Work]:
+def working_on(spark: SparkSession, plan: Plan, table: TablePlan) -> Iterator[TableSession]:
     """Beside the table's runner, but not beside another replay."""
     store: Store = LocalStore() if plan.local else HadoopStore(spark)
     alone: Lock = NoLock()
@@ -293,7 +293,7 @@ def working_on(spark: SparkSession, plan: Plan, table: TablePlan) -> Iterator[Wo
                 )
             alone.sign()
             commits = JvmLock(spark, lock_path(plan.system, table.name, "commit"))
-        yield Work(spark, table, store, Sources(lambda _: store, spark).open(table), commits, not plan.local)
+        yield TableSession(spark, table, store, Sources(lambda _: store, spark).open(table), commits, not plan.local)
     finally:
         for lock in (commits, alone):
             with suppress(Exception):

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StructType, VariantType
 
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.ledger.pending import Replay, began_of
 from penstock.operations.replay import asked_of, fill_entry, kept_rows
 from penstock.operations.replay_plan import working_on
@@ -22,28 +22,28 @@ from penstock.plan.quarantine import quarantine_of
 from penstock.sources.columns import DELETED_AT, SEQUENCE, SOURCE, alive
 from penstock.spark.sql_text import quote
 from penstock.tables.aggregate import group_names
-from penstock.tables.build import table_function
-from penstock.tables.forgetting import Forgetting
-from penstock.tables.isolation import Isolating
+from penstock.tables.build import build_processor
+from penstock.tables.forgetting import SuppressingProcessor
+from penstock.tables.isolation import IsolatingProcessor
 from penstock.tables.merge.truncate import exactly
-from penstock.tables.staged import Staged
+from penstock.tables.staged import StagedProcessor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
     from penstock.ledger.entry import Entry
-    from penstock.ledger.head import Tail
-    from penstock.ledger.writer import Function
-    from penstock.operations.replay_plan import Planned
+    from penstock.ledger.head import LedgerHead
+    from penstock.ledger.writer import BatchProcessor
+    from penstock.operations.replay_plan import ReplayPlan
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
-    from penstock.tables.session import Work
+    from penstock.tables.session import TableSession
 
 # What a table would be after a replay, as rows that are written nowhere.
 
 
-class Shown:
+class PreviewTarget:
     """Takes the rows of a table's function and keeps them as what they are: a query."""
 
     anew, idempotent, lazy = True, False, True
@@ -78,18 +78,18 @@ class Preview:
 
 
 @contextmanager
-def preview(work: Work, tail: Tail, at: int | None, after: tuple[str, ...]) -> Iterator[Preview]:
+def preview(work: TableSession, tail: LedgerHead, at: int | None, after: tuple[str, ...]) -> Iterator[Preview]:
     """The rows are there as long as the context is open."""
     table, session = work.table, work.spark.newSession()
     replay = Replay(tail.entry.generation, tail.entry.after, at)
     began = began_of(work.log, tail.entry)
     opened = replace(tail, entry=replace(tail.entry, after=after, began=began))
-    made = table_function(session, table, work.store, work.source)
+    made = build_processor(session, table, work.store, work.source)
     function = made.looking(table, work.store)
     covered = work.source.covered(session, asked_of(table, opened.entry, replay))
     there = session.read.format("delta").load(table.uri)
     kept = kept_rows(table, covered)
-    shown = Shown(table.uri, there.where(kept) if kept is not None else None)
+    shown = PreviewTarget(table.uri, there.where(kept) if kept is not None else None)
     entry = fill_entry(table, opened, replay, function, covered.rows)
     try:
         function.write(covered.rows, entry, shown, files=0)
@@ -99,11 +99,13 @@ def preview(work: Work, tail: Tail, at: int | None, after: tuple[str, ...]) -> I
         function.done()
 
 
-def _rejected(function: Function, rows: DataFrame, entry: Entry, table: TablePlan) -> DataFrame | None:
-    staged = isinstance(function, Staged | Isolating) or (isinstance(function, Forgetting) and function.staged)
+def _rejected(function: BatchProcessor, rows: DataFrame, entry: Entry, table: TablePlan) -> DataFrame | None:
+    staged = isinstance(function, StagedProcessor | IsolatingProcessor) or (
+        isinstance(function, SuppressingProcessor) and function.staged
+    )
     if not table.may_reject or not staged:
         return None
-    assert isinstance(function, Staged | Forgetting | Isolating)
+    assert isinstance(function, StagedProcessor | SuppressingProcessor | IsolatingProcessor)
     return function.rejected(rows, entry)
 
 
@@ -116,7 +118,7 @@ _ROW, _KEY, _PART, _WHICH = "__row", "__key", "__part", "__which"
 
 
 @dataclass(frozen=True)
-class Part:
+class DifferenceCounts:
     """Numbers of one partition."""
 
     partition: dict[str, Any]
@@ -126,7 +128,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Sample:
+class RowSample:
     kind: str
     """added, removed or changed."""
     now: dict[str, Any] | None
@@ -134,7 +136,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     by: tuple[str, ...]
     """The columns that tell rows apart; empty: whole rows are counted, so that a changed one is one removed and one
     added."""
@@ -143,8 +145,8 @@ class Difference:
     changed: int
     rows: int
     """That there would be."""
-    parts: tuple[Part, ...] = ()
-    samples: tuple[Sample, ...] = ()
+    parts: tuple[DifferenceCounts, ...] = ()
+    samples: tuple[RowSample, ...] = ()
     columns: dict[str, list[str]] = field(default_factory=dict)
     """new and gone columns: these are not compared."""
 
@@ -153,13 +155,13 @@ class Difference:
         return not (self.added or self.removed or self.changed or any(self.columns.values()))
 
 
-def difference_document(one: Difference) -> dict[str, Any]:
+def difference_document(one: RowDifference) -> dict[str, Any]:
     return asdict(one)
 
 
 def difference(
     now: DataFrame, then: DataFrame, by: Sequence[str], partition_by: Sequence[str], leave: Sequence[str] = ()
-) -> Difference:
+) -> RowDifference:
     """Columns in `leave` are not compared: they say when a row was written."""
     both = [name for name in then.columns if name in now.columns and name not in leave]
     by = [name for name in by if name in both]
@@ -184,7 +186,7 @@ def difference(
             .agg(*(F.sum(name).alias(name) for name in ("added", "removed", "changed")))
             .orderBy(F.expr("added + removed + changed").desc())
         )
-        found = [Part(_plain(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in per_part.collect()]
+        found = [DifferenceCounts(_plain(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in per_part.collect()]
         samples = _samples(differing, now, then, both, by)
     finally:
         differing.unpersist()
@@ -193,7 +195,7 @@ def difference(
         "new": [name for name in then.columns if name not in now.columns],
         "gone": [name for name in now.columns if name not in then.columns],
     }
-    return Difference(
+    return RowDifference(
         by=tuple(by),
         added=added,
         removed=removed,
@@ -227,7 +229,7 @@ def _key(by: Sequence[str]) -> str:
 
 def _samples(
     differing: DataFrame, now: DataFrame, then: DataFrame, both: Sequence[str], by: Sequence[str]
-) -> tuple[Sample, ...]:
+) -> tuple[RowSample, ...]:
     """Of each kind a few, those of a changed row side by side. Their rows are looked for once more: to carry every row
     along until it is known whether it differs would cost far more."""
     sides = differing.groupBy(_KEY).agg(
@@ -244,7 +246,7 @@ def _samples(
     was = _texts(now, both, [one[1]["a"] for one in asked if one[1] is not None])
     will = _texts(then, both, [one[2]["a"] for one in asked if one[2] is not None])
     return tuple(
-        Sample(kind, was.get(old["a"]) if old else None, will.get(new["a"]) if new else None)
+        RowSample(kind, was.get(old["a"]) if old else None, will.get(new["a"]) if new else None)
         for kind, old, new in asked
     )
 
@@ -285,24 +287,24 @@ REASON = "error_reason"
 
 
 @dataclass(frozen=True)
-class Outlook:
-    rows: Difference
+class ReplayPreview:
+    rows: RowDifference
     rejected_now: dict[str, int] = field(default_factory=dict)
     """Rows in quarantine by reason."""
     rejected_then: dict[str, int] = field(default_factory=dict)
 
 
-def preview_document(outlook: Outlook) -> dict[str, Any]:
+def preview_document(outlook: ReplayPreview) -> dict[str, Any]:
     return {
         **difference_document(outlook.rows),
         "quarantine": {"now": outlook.rejected_now, "then": outlook.rejected_then},
     }
 
 
-def dry_run(spark: SparkSession, plan: Plan, planned: Planned) -> Outlook:
+def dry_run(spark: SparkSession, plan: Plan, planned: ReplayPlan) -> ReplayPreview:
     table = planned.table
     with working_on(spark, plan, table) as work:
-        tail = read_tail(work.log)
+        tail = read_head(work.log)
         assert tail is not None
         with preview(work, tail, planned.at, (planned.after,)) as shown:
             found = difference(shown.now, shown.then, told_apart_by(table), table.write.partition_by, _times(table))
@@ -310,7 +312,7 @@ def dry_run(spark: SparkSession, plan: Plan, planned: Planned) -> Outlook:
             if shown.rejected is not None:
                 counted = shown.rejected.groupBy("why.reason").count().collect()
                 then = {str(row[0]): int(row[1]) for row in counted}
-    return Outlook(found, _quarantined(spark, work.store, table), then)
+    return ReplayPreview(found, _quarantined(spark, work.store, table), then)
 
 
 def told_apart_by(table: TablePlan) -> Sequence[str]:

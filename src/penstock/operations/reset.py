@@ -15,26 +15,26 @@ from penstock.ledger.checkpoint import folder_of, rebuild
 from penstock.ledger.create import genesis
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.generations import open_generation
-from penstock.ledger.head import position_at, read_tail
+from penstock.ledger.head import position_at, read_head
 from penstock.ledger.pending import pending_replay, pending_rewind
 from penstock.ledger.position import VERSIONS, Range, Version, parse_version
 from penstock.ledger.source import Start
-from penstock.plan.model import DeltaSource, KafkaSource, VersionStart
+from penstock.plan.model import DeltaSource, KafkaSource, VersionStartPlan
 from penstock.plan.quarantine import quarantine_of
 from penstock.sources.delta_changes import resolve_version, table_id, unbroken
 from penstock.sources.kafka import require_topics, resolve_offsets
 from penstock.storage.locks import JvmLock, NoLock, acquire_commit, acquire_run, lock_path
 from penstock.storage.stores import HadoopStore, LocalStore, store_of
-from penstock.tables.build import table_function
+from penstock.tables.build import build_processor
 from penstock.tables.columns import with_statistics
 from penstock.tables.merge.tombstones import next_generation
-from penstock.tables.session import Work, complete_last
+from penstock.tables.session import TableSession, complete_last
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.kafka.client import Topic
-    from penstock.ledger.head import Tail
+    from penstock.kafka.client import TopicInfo
+    from penstock.ledger.head import LedgerHead
     from penstock.ledger.position import Offsets
     from penstock.ledger.source import Source
     from penstock.plan.model import Plan, TablePlan
@@ -73,10 +73,10 @@ class Reset:
         return "; ".join(filter(None, said))
 
 
-def tail_of(log: DeltaLog) -> Tail | None:
+def tail_of(log: DeltaLog) -> LedgerHead | None:
     """None also for a table that others made: a reset is how to go on in it."""
     try:
-        return read_tail(log)
+        return read_head(log)
     except TableChanged:
         return None
 
@@ -133,21 +133,21 @@ def _chosen_version(
     upstream: DeltaLog,
     versions: list[int],
     identity: str,
-    tail: Tail | None,
+    tail: LedgerHead | None,
     store: Store,
     to: str,
 ) -> Version:
-    def start(starting: VersionStart) -> Version:
+    def start(starting: VersionStartPlan) -> Version:
         return resolve_version(starting, identity, versions, upstream, table.name)
 
     if to == "earliest":
-        return start(VersionStart("earliest"))
+        return start(VersionStartPlan("earliest"))
     if to == "latest":
-        return start(VersionStart("latest"))
+        return start(VersionStartPlan("latest"))
     if to == "starting":
         return start(source.starting)
     if to.startswith("source:") and to[7:].isdigit():
-        return start(VersionStart("version", version=int(to[7:])))
+        return start(VersionStartPlan("version", version=int(to[7:])))
     if to == "ledger" and tail is not None:
         return _nearest(parse_version(tail.entry.after[0]), identity, versions)
     if to.startswith("version:") and to[8:].isdigit():
@@ -216,7 +216,9 @@ def plan_kafka_reset(table: TablePlan, store: Store, admin: Admin, to: str, only
 class _Held:
     """What the broker holds of each topic now."""
 
-    def __init__(self, admin: Admin, topics: Mapping[str, Topic], ids: Mapping[str, str], *, committed: bool) -> None:
+    def __init__(
+        self, admin: Admin, topics: Mapping[str, TopicInfo], ids: Mapping[str, str], *, committed: bool
+    ) -> None:
         self.topics = topics
         self.first, self.end = admin.earliest(topics), admin.latest(topics, committed=committed)
         self._recreated = {t for t in topics if ids.get(t, topics[t].id) != topics[t].id}
@@ -260,7 +262,7 @@ class _Held:
 
 
 def _chosen_offsets(
-    source: KafkaSource, table: str, log: DeltaLog, tail: Tail | None, admin: Admin, held: _Held, to: str
+    source: KafkaSource, table: str, log: DeltaLog, tail: LedgerHead | None, admin: Admin, held: _Held, to: str
 ) -> Offsets:
     if to == "earliest":
         return held.first
@@ -333,7 +335,7 @@ def plan_reset(table: TablePlan, store: Store, to: str, only: tuple[str, ...] = 
 # Moving a table's position: one commit that opens a generation, then a checkpoint that begins there.
 
 
-def carry_out(spark: SparkSession, plan: Plan, table: TablePlan, reset: Reset, source: Source) -> Tail:
+def carry_out(spark: SparkSession, plan: Plan, table: TablePlan, reset: Reset, source: Source) -> LedgerHead:
     """Refused while a runner works on the table. Idempotent in effect: killed anywhere, it can be run again."""
     store: Store = LocalStore() if plan.local else HadoopStore(spark)
     with ExitStack() as held:
@@ -342,13 +344,13 @@ def carry_out(spark: SparkSession, plan: Plan, table: TablePlan, reset: Reset, s
             acquire_run(held.enter_context(closing(JvmLock(spark, path))), path, table.name)
             path = lock_path(plan.system, table.name, "commit")
             acquire_commit(held.enter_context(closing(JvmLock(spark, path))), table.name)
-        tail = _commit(Work(spark, table, store, source, NoLock(), not plan.local), reset)
+        tail = _commit(TableSession(spark, table, store, source, NoLock(), not plan.local), reset)
         _forget_later_checkpoints(store, table, tail)
         rebuild(spark, store, table, folder_of(table.checkpoints, tail.entry), tail.entry)
         return tail
 
 
-def _commit(work: Work, reset: Reset) -> Tail:
+def _commit(work: TableSession, reset: Reset) -> LedgerHead:
     """The locks are held."""
     spark, table, store, source, log = work.spark, work.table, work.store, work.source, work.log
     tail = tail_of(log)
@@ -375,7 +377,7 @@ def _commit(work: Work, reset: Reset) -> Tail:
             emptied=bool(reset.anew),
             at_least=_later_than_all(work),
         )
-    schema = table_function(spark, table, store, source).schema
+    schema = build_processor(spark, table, store, source).schema
     generations = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
     return genesis(
         spark,
@@ -394,7 +396,7 @@ def _commit(work: Work, reset: Reset) -> Tail:
     )
 
 
-def _later_than_all(work: Work) -> int:
+def _later_than_all(work: TableSession) -> int:
     """Of a table that was put back to an older state the checkpoints, the quarantine and the tombstones are ahead of
     it. Opened in a generation of theirs, it would still seem to be so if this is killed before they are removed, and
     rejected rows would seem to be in the quarantine."""
@@ -406,7 +408,7 @@ def _later_than_all(work: Work) -> int:
     return max(max(found, default=0) + 1, next_generation(store, table))
 
 
-def _completed(work: Work, tail: Tail) -> tuple[Tail, str | None]:
+def _completed(work: TableSession, tail: LedgerHead) -> tuple[LedgerHead, str | None]:
     """With what became of the rows of its last batch: no other entry would have that. And what of it is missing, if it
     was cut off and cannot be read any more: a reset is the way on from there."""
     try:
@@ -418,7 +420,7 @@ def _completed(work: Work, tail: Tail) -> tuple[Tail, str | None]:
         return work.counted(tail), f"{missing}: {why}"
 
 
-def refuse_owed(table: TablePlan, tail: Tail | None) -> None:
+def refuse_owed(table: TablePlan, tail: LedgerHead | None) -> None:
     """What a generation was opened for is not done: its position is not that of the rows."""
     for verb, owed in (("replay", pending_replay), ("rewind", pending_rewind)):
         if tail is not None and owed(tail.entry) is not None:
@@ -429,7 +431,7 @@ def refuse_owed(table: TablePlan, tail: Tail | None) -> None:
             )
 
 
-def _forget_later_checkpoints(store: Store, table: TablePlan, tail: Tail) -> None:
+def _forget_later_checkpoints(store: Store, table: TablePlan, tail: LedgerHead) -> None:
     """Of a table that was put back to an older state: they are ahead of what is now the truth."""
     for name in store.names(table.checkpoints):
         if name.isdigit() and int(name) >= tail.entry.generation:

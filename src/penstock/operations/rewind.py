@@ -15,7 +15,7 @@ from penstock.ledger.checkpoint import folder_of, heal
 from penstock.ledger.commit import carrying, must_confirm
 from penstock.ledger.delta_log import DeltaLog, Origin
 from penstock.ledger.generations import open_generation
-from penstock.ledger.head import read_tail, standing
+from penstock.ledger.head import read_head, standing
 from penstock.ledger.pending import (
     Halt,
     Rewind,
@@ -29,7 +29,7 @@ from penstock.ledger.pending import (
     until_document,
 )
 from penstock.ledger.position import Version, dump, parse, parse_version, same
-from penstock.ledger.source import Asked
+from penstock.ledger.source import ReplayRequest
 from penstock.plan.build import how_it_reads
 from penstock.plan.model import DeltaSource
 from penstock.plan.quarantine import quarantine_of
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
     from penstock.ledger.delta_log import Commit
     from penstock.ledger.entry import Counts, Entry
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
     from penstock.ledger.position import Offsets
     from penstock.storage.stores import Store
-    from penstock.tables.session import Work
+    from penstock.tables.session import TableSession
 
 # What a table was at an earlier version: its position, its counts, and until when it was that.
 
 
 @dataclass(frozen=True)
-class Then:
+class EarlierVersion:
     version: int
     entry: Entry
     """The last one up to that version."""
@@ -64,7 +64,7 @@ class Then:
     """The commits after it."""
 
 
-def then_at(log: DeltaLog, tail: Tail, version: int) -> Then:
+def earlier_version(log: DeltaLog, tail: LedgerHead, version: int) -> EarlierVersion:
     """UsageError where the table cannot go back to that version, with the reason. `tail` knows what became of the rows
     of its last batch."""
     found = entry_at(log, version)
@@ -75,8 +75,8 @@ def then_at(log: DeltaLog, tail: Tail, version: int) -> Then:
     commits = (commit for one in later if (commit := log.commit(one)) is not None)
     after = next((one for one in commits if one.origin is Origin.LEDGER and one.entry is not None), None)
     if after is None or after.entry is None:
-        return Then(version, found.entry, tail.counts, undone[0].timestamp_ms, undone)
-    return Then(version, found.entry, after.entry.counts, after.timestamp_ms, undone)
+        return EarlierVersion(version, found.entry, tail.counts, undone[0].timestamp_ms, undone)
+    return EarlierVersion(version, found.entry, after.entry.counts, after.timestamp_ms, undone)
 
 
 def entry_at(log: DeltaLog, version: int) -> Commit | None:
@@ -92,7 +92,7 @@ def entry_at(log: DeltaLog, version: int) -> Commit | None:
     return None
 
 
-def _refuse(log: DeltaLog, tail: Tail, version: int, found: Commit | None, undone: tuple[Commit, ...]) -> None:
+def _refuse(log: DeltaLog, tail: LedgerHead, version: int, found: Commit | None, undone: tuple[Commit, ...]) -> None:
     table, see = log.table, f"`penstock history {log.table}` shows its versions"
     if version > tail.version:
         raise UsageError(f"{table} has no version {version}: its newest is {tail.version}", hint=see)
@@ -115,7 +115,7 @@ def _refuse(log: DeltaLog, tail: Tail, version: int, found: Commit | None, undon
 
 
 @dataclass(frozen=True)
-class GoesOn:
+class ResumePosition:
     after: tuple[str, ...]
     began: tuple[str, ...]
     topics: Mapping[str, str]
@@ -123,7 +123,7 @@ class GoesOn:
     parked: Mapping[str, Any]
 
 
-def goes_on(then: Entry, now: Entry) -> GoesOn:
+def resume_position(then: Entry, now: Entry) -> ResumePosition:
     if _topics(then) and _topics(now):
         return _in_topics(then, now)
     if dict(then.subscription) != dict(now.subscription):
@@ -131,14 +131,14 @@ def goes_on(then: Entry, now: Entry) -> GoesOn:
             f"{now.table} read another source then: where it would go on means nothing to the one that it has now",
             hint=f"`penstock replay {now.table}` makes it anew from its source of now",
         )
-    return GoesOn(then.after, then.began, then.topics, now.subscription, now.parked)
+    return ResumePosition(then.after, then.began, then.topics, now.subscription, now.parked)
 
 
 def _topics(entry: Entry) -> bool:
     return "topics" in entry.subscription or "pattern" in entry.subscription
 
 
-def _in_topics(then: Entry, now: Entry) -> GoesOn:
+def _in_topics(then: Entry, now: Entry) -> ResumePosition:
     """Topics that were named since begin where they began then, not by `starting` once more: latest would be later.
     Those that were taken out since are left where they were at the time."""
     was, began, first = parse(then.after[0]), _began(then), _began(now)
@@ -150,7 +150,7 @@ def _in_topics(then: Entry, now: Entry) -> GoesOn:
         topic: {"id": then.topics.get(topic) or one.get("id"), "offsets": places[topic]} if topic in places else one
         for topic, one in now.parked.items()
     }
-    return GoesOn(
+    return ResumePosition(
         after=(dump({topic: places[topic] for topic in read}),),
         began=(dump({**first, **began}),) if first or began else (),
         topics={topic: ids[topic] for topic in read if topic in ids},
@@ -170,7 +170,7 @@ def _offsets(parked: Mapping[str, Any]) -> dict[int, int]:
 # Whether a source still has all that a table would read again after it went back.
 
 
-def refuse_gone(work: Work, now: Entry, on: GoesOn) -> None:
+def refuse_gone(work: TableSession, now: Entry, on: ResumePosition) -> None:
     """Terminal where rows would be lost, because they could not be read again."""
     instead = f"`penstock replay {work.table.name}` makes it anew with what there is"
     try:
@@ -183,7 +183,7 @@ def refuse_gone(work: Work, now: Entry, on: GoesOn) -> None:
         ) from None
     source = work.table.source
     if isinstance(source, FilesSource):
-        asked = Asked(now.after, on.after, now.topics)
+        asked = ReplayRequest(now.after, on.after, now.topics)
         gone: tuple[str, ...] = work.source.covered(work.spark, asked).gone
         what = "files that it would read again"
     elif isinstance(source, DeltaSource):
@@ -196,12 +196,12 @@ def refuse_gone(work: Work, now: Entry, on: GoesOn) -> None:
         raise Terminal(f"{what} are no longer there: {gone[0]} …", where=work.table.name, hint=instead)
 
 
-def _refuse_exchanged(work: Work, source: DeltaSource, at: Version, instead: str) -> None:
+def _refuse_exchanged(work: TableSession, source: DeltaSource, at: Version, instead: str) -> None:
     """All rows of the table upstream were exchanged since: a stream from there would read those of before."""
     if source.table is None or how_it_reads(work.table) in ("follows", "recomputed"):
         return
     try:
-        upstream = read_tail(DeltaLog(work.store, source.uri, source.table))
+        upstream = read_head(DeltaLog(work.store, source.uri, source.table))
     except PenstockError:
         return  # that it cannot be read is said where it is
     if upstream is not None and upstream.filled is not None and upstream.filled[1] > at.read_up_to:
@@ -245,15 +245,15 @@ def _wanted(spark: SparkSession, store: Store, source: DeltaSource, at: Version)
 
 
 @dataclass(frozen=True)
-class Planned:
+class RewindTarget:
     """A table that is going back."""
 
-    then: Then
-    goes_on: GoesOn
+    then: EarlierVersion
+    goes_on: ResumePosition
     owed: Rewind
 
 
-def planned(work: Work, tail: Tail, version: int) -> Planned:
+def planned(work: TableSession, tail: LedgerHead, version: int) -> RewindTarget:
     """UsageError or Terminal where that cannot be done."""
     entry = tail.entry
     if pending_replay(entry) is not None:
@@ -262,13 +262,13 @@ def planned(work: Work, tail: Tail, version: int) -> Planned:
             where=work.table.name,
             hint=f"`penstock run` finishes it, `penstock replay {work.table.name} --abort` gives it up",
         )
-    then = then_at(work.log, tail, version)
+    then = earlier_version(work.log, tail, version)
     began = pending_rewind(entry)
     owed = Rewind(version, began.since if began else entry.generation, began.position if began else entry.after)
-    return Planned(then, goes_on(then.entry, entry), owed)
+    return RewindTarget(then, resume_position(then.entry, entry), owed)
 
 
-def rewind(work: Work, version: int, opened: Callable[[], None] = lambda: None) -> Tail:
+def rewind(work: TableSession, version: int, opened: Callable[[], None] = lambda: None) -> LedgerHead:
     """`opened` is called when no batch of the table can be written any more, and before any row has changed; what it
     raises gives the rewind up."""
     acquire_commit(work.lock, work.table.name)
@@ -288,7 +288,7 @@ def rewind(work: Work, version: int, opened: Callable[[], None] = lambda: None) 
         work.lock.release()
 
 
-def finish(work: Work, opened: Tail) -> Tail:
+def finish(work: TableSession, opened: LedgerHead) -> LedgerHead:
     """Under the table's commit lock; `opened` is the end of its ledger, and owes a rewind."""
     table, entry = work.table, opened.entry
     owed = pending_rewind(entry)
@@ -317,7 +317,7 @@ def finish(work: Work, opened: Tail) -> Tail:
     return tail
 
 
-def give_up(work: Work, tail: Tail) -> Tail:
+def give_up(work: TableSession, tail: LedgerHead) -> LedgerHead:
     """The table goes on as it is, from where it was. Under its commit lock."""
     owed, commit = pending_rewind(tail.entry), entry_at(work.log, tail.commit.version - 1)
     assert owed is not None and commit is not None and commit.entry is not None
@@ -350,7 +350,7 @@ def _restore(uri: str, version: int, session: SparkSession) -> None:
     files_of(session, uri, version).commit()
 
 
-def _open(work: Work, tail: Tail, asked: Planned) -> Tail:
+def _open(work: TableSession, tail: LedgerHead, asked: RewindTarget) -> LedgerHead:
     on = asked.goes_on
     return open_generation(
         work.spark,
@@ -369,7 +369,7 @@ def _open(work: Work, tail: Tail, asked: Planned) -> Tail:
     )
 
 
-def companions(work: Work, then: Then) -> list[tuple[Companion, int]]:
+def companions(work: TableSession, then: EarlierVersion) -> list[tuple[Companion, int]]:
     """What lies beside the table, and the version that each had then."""
     table, found = work.table, list[Companion]()
     if table.may_reject:
@@ -381,7 +381,7 @@ def companions(work: Work, then: Then) -> list[tuple[Companion, int]]:
     return [(one, version_of(one.log, then.entry.key, then.until_ms)) for one in found]
 
 
-def refuse_files(work: Work, asked: Planned) -> None:
+def refuse_files(work: TableSession, asked: RewindTarget) -> None:
     """Before anything has changed."""
     table, version = work.table, asked.then.version
     back = files_of(work.spark.newSession(), table.uri, version)
@@ -407,12 +407,12 @@ def refuse_files(work: Work, asked: Planned) -> None:
 # the same.
 
 
-def halt(work: Work, tail: Tail, seen: int) -> Tail:
+def stop_before_undone(work: TableSession, tail: LedgerHead, seen: int) -> LedgerHead:
     """From here on its writer is fenced. Under its commit lock."""
     return _opened(work, tail, tail.entry.after[0], "waits for a rewind upstream", halt_document(Halt(seen)))
 
 
-def settle(work: Work, tail: Tail) -> Tail:
+def settle(work: TableSession, tail: LedgerHead) -> LedgerHead:
     """The end of its ledger when it may go on, under its commit lock. Transient as long as the table upstream is not
     back."""
     if (halted := pending_halt(tail.entry)) is not None:
@@ -423,16 +423,16 @@ def settle(work: Work, tail: Tail) -> Tail:
     return tail
 
 
-def is_past(position: str, version: int) -> bool:
+def is_past_undone(position: str, version: int) -> bool:
     """It has read rows of a later version."""
     return parse_version(position).read_up_to > version
 
 
-def _after_halt(work: Work, tail: Tail, halted: Halt) -> Tail:
+def _after_halt(work: TableSession, tail: LedgerHead, halted: Halt) -> LedgerHead:
     source, at = work.table.source, parse_version(tail.entry.after[0])
     assert isinstance(source, DeltaSource)
     log = DeltaLog(work.store, source.uri, source.table or source.uri)
-    upstream = read_tail(log)
+    upstream = read_head(log)
     if upstream is None or pending_rewind(upstream.entry) is not None:
         raise Transient(
             f"it waits for {log.table}, which is going back to an earlier version",
@@ -441,7 +441,7 @@ def _after_halt(work: Work, tail: Tail, halted: Halt) -> Tail:
         )
     back = upstream.filled[1] if upstream.filled is not None else -1
     commit = log.commit(back) if back > halted.seen else None
-    if commit is None or commit.restored_to is None or is_past(str(at), commit.restored_to):
+    if commit is None or commit.restored_to is None or is_past_undone(str(at), commit.restored_to):
         if commit is None or commit.restored_to is None:
             return _opened(work, tail, str(at), f"{log.table} did not go back")
         return _opened(work, tail, str(Version(at.table_id, back + 1)), f"goes on after version {back}", base=back)
@@ -452,8 +452,13 @@ def _after_halt(work: Work, tail: Tail, halted: Halt) -> Tail:
 
 
 def _opened(
-    work: Work, tail: Tail, after: str, note: str, pending: dict[str, object] | None = None, base: int | None = None
-) -> Tail:
+    work: TableSession,
+    tail: LedgerHead,
+    after: str,
+    note: str,
+    pending: dict[str, object] | None = None,
+    base: int | None = None,
+) -> LedgerHead:
     entry = tail.entry
     made = open_generation(
         work.spark,

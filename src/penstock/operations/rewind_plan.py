@@ -8,23 +8,23 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import Conflict, PenstockError, UsageError
-from penstock.ledger.checkpoint import begin_anew, folder_of, read_fates
+from penstock.ledger.checkpoint import folder_of, read_row_counts, start_over_hint
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.ledger.pending import owes_jump, pending_halt, pending_replay, pending_rewind
 from penstock.ledger.position import difference, parse_version
 from penstock.operations.replay import replay
-from penstock.operations.replay_plan import cascade_of, working_on
+from penstock.operations.replay_plan import downstream_of, working_on
 from penstock.operations.rewind import (
+    earlier_version,
     give_up,
-    goes_on,
-    halt,
-    is_past,
+    is_past_undone,
     planned,
     refuse_files,
     refuse_gone,
+    resume_position,
     rewind,
-    then_at,
+    stop_before_undone,
 )
 from penstock.plan.build import readers_of
 from penstock.plan.quarantine import quarantine_of
@@ -37,19 +37,19 @@ from penstock.tables.session import is_complete
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
     from penstock.operations.replay import Filled
     from penstock.operations.rewind import (
-        Then,
+        EarlierVersion,
     )
-    from penstock.plan.build import Reader
+    from penstock.plan.build import TableReader
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
 # How many rows a quarantine holds, and how many it would hold after its table went back.
 
 
-def rejected_now_and_then(table: TablePlan, store: Store, then: Then) -> tuple[int, int]:
+def rejected_now_and_then(table: TablePlan, store: Store, then: EarlierVersion) -> tuple[int, int]:
     place = quarantine_of(table.name, table.uri)
     log = DeltaLog(store, place.uri, place.table)
     if not table.may_reject or not log.versions():
@@ -69,7 +69,7 @@ past: it has."""
 class Behind:
     """A table or sink that reads the table."""
 
-    reader: Reader
+    reader: TableReader
     fate: Fate
     version: int
     """Up to which it has read."""
@@ -85,7 +85,7 @@ class Behind:
 
 
 @dataclass(frozen=True)
-class Planned:
+class RewindPlan:
     table: TablePlan
     version: int
     newest: int
@@ -107,13 +107,13 @@ class Planned:
     owed: bool
     """A rewind of it was cut off: this one takes its place."""
     readers: tuple[Behind, ...]
-    cascade: tuple[Reader, ...]
+    cascade: tuple[TableReader, ...]
     """Made anew as well, in this order."""
     takes_along: bool
     """Whether that was asked for, should a reader be past the version."""
 
 
-def document(planned: Planned) -> dict[str, Any]:
+def document(planned: RewindPlan) -> dict[str, Any]:
     return {
         "table": planned.table.name,
         "version": planned.version,
@@ -138,11 +138,11 @@ def document(planned: Planned) -> dict[str, Any]:
 
 def plan_rewind(
     plan: Plan, table: TablePlan, store: Store, *, version: int | None, before: datetime | None, cascade: bool
-) -> Planned:
+) -> RewindPlan:
     """UsageError where it cannot be done so."""
     _refuse_kind(table)
     log = DeltaLog(store, table.uri, table.name)
-    tail = read_tail(log)
+    tail = read_head(log)
     if tail is None:
         raise UsageError(f"{table.name} was never made: there is nothing to undo", hint="`penstock run` makes it")
     if pending_replay(tail.entry) is not None:
@@ -152,12 +152,12 @@ def plan_rewind(
         )
     tail = _counted(table, store, tail)
     to = version if version is not None else _before(log, before)
-    then = then_at(log, tail, to)
+    then = earlier_version(log, tail, to)
     owed = pending_rewind(tail.entry)
-    on = goes_on(then.entry, tail.entry)
+    on = resume_position(then.entry, tail.entry)
     now = owed.position if owed is not None else tail.entry.after
     readers = tuple(filter(None, (_behind(one, store, to) for one in readers_of(plan, table.name))))
-    planned = Planned(
+    planned = RewindPlan(
         table=table,
         version=to,
         newest=tail.version,
@@ -185,11 +185,13 @@ def _refuse_kind(table: TablePlan) -> None:
             hint=f"`penstock checkpoints reset {table.name}` sends again from a position of your choice",
         )
     if table.stream is not None:
-        raise UsageError(f"{table.name} rests on Spark's state, which is of now alone", hint=begin_anew(table.name))
+        raise UsageError(
+            f"{table.name} rests on Spark's state, which is of now alone", hint=start_over_hint(table.name)
+        )
 
 
-def _counted(table: TablePlan, store: Store, tail: Tail) -> Tail:
-    return replace(tail, fates=read_fates(store, folder_of(table.checkpoints, tail.entry), tail.entry.batch))
+def _counted(table: TablePlan, store: Store, tail: LedgerHead) -> LedgerHead:
+    return replace(tail, fates=read_row_counts(store, folder_of(table.checkpoints, tail.entry), tail.entry.batch))
 
 
 def _before(log: DeltaLog, before: datetime | None) -> int:
@@ -211,10 +213,10 @@ def _time(log: DeltaLog, version: int) -> int:
     return commit.timestamp_ms if commit is not None else 0
 
 
-def _behind(reader: Reader, store: Store, version: int) -> Behind | None:
+def _behind(reader: TableReader, store: Store, version: int) -> Behind | None:
     """None if it was never made: it will begin with what is there then."""
     table = reader.table
-    tail = read_tail(DeltaLog(store, table.uri, table.name))
+    tail = read_head(DeltaLog(store, table.uri, table.name))
     if tail is None:
         return None
     try:
@@ -227,17 +229,17 @@ def _behind(reader: Reader, store: Store, version: int) -> Behind | None:
     return Behind(reader, fate, reached)
 
 
-def _cascade(plan: Plan, readers: tuple[Behind, ...], store: Store) -> tuple[Reader, ...]:
+def _cascade(plan: Plan, readers: tuple[Behind, ...], store: Store) -> tuple[TableReader, ...]:
     """Those that have read what goes, and all that is made of them."""
-    found: dict[str, Reader] = {}
+    found: dict[str, TableReader] = {}
     for one in readers:
         if one.fate == "past" and one.reader.how in ("rebuilt", "recomputed"):
             found[one.name] = one.reader
-            found |= {below.table.name: below for below in cascade_of(plan, one.name, store)}
+            found |= {below.table.name: below for below in downstream_of(plan, one.name, store)}
     return tuple(found[table.name] for table in plan.tables if table.name in found)
 
 
-def _refuse_past(planned: Planned, *, cascade: bool) -> None:
+def _refuse_past(planned: RewindPlan, *, cascade: bool) -> None:
     past = [one for one in planned.readers if one.fate == "past" or one.version > planned.version]
     if past and not cascade:
         said = ", ".join(f"{one.name} has read up to version {one.version}" for one in past)
@@ -259,14 +261,14 @@ Told = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
-class Done:
+class RewindResult:
     table: TablePlan
-    tail: Tail
+    tail: LedgerHead
     filled: Filled | None = None
     """Of a table that was made anew."""
 
 
-def look(spark: SparkSession, plan: Plan, asked: Planned) -> None:
+def look(spark: SparkSession, plan: Plan, asked: RewindPlan) -> None:
     """Raises where it could not be carried out; changes nothing."""
     with working_on(spark, plan, asked.table) as work:
         tail = work.end()
@@ -275,7 +277,7 @@ def look(spark: SparkSession, plan: Plan, asked: Planned) -> None:
         refuse_files(work, found)
 
 
-def carry_out(spark: SparkSession, plan: Plan, asked: Planned, told: Told) -> Iterator[Done]:
+def carry_out(spark: SparkSession, plan: Plan, asked: RewindPlan, told: Told) -> Iterator[RewindResult]:
     """Killed anywhere, the next start of the tables finishes what was begun; what was to be made anew and is not is
     named by `status`."""
     table = asked.table
@@ -289,7 +291,7 @@ def carry_out(spark: SparkSession, plan: Plan, asked: Planned, told: Told) -> It
     with working_on(spark, plan, table) as work:
         told(table.name, f"goes back to version {asked.version}")
         tail = rewind(work, asked.version, lambda: _refuse_gone_on(spark, plan, asked, halted))
-    yield Done(table, tail)
+    yield RewindResult(table, tail)
     at = {table.name: tail.commit.version}
     for reader in asked.cascade:
         name = reader.table.name
@@ -298,10 +300,10 @@ def carry_out(spark: SparkSession, plan: Plan, asked: Planned, told: Told) -> It
         with working_on(spark, plan, reader.table) as work:
             filled = replay(work, version, note, lambda what, name=name: told(name, what))  # type: ignore[misc]
         at[name] = filled.tail.commit.version
-        yield Done(reader.table, filled.tail, filled)
+        yield RewindResult(reader.table, filled.tail, filled)
 
 
-def _as_it_is_now(spark: SparkSession, plan: Plan, asked: Planned) -> Planned:
+def _as_it_is_now(spark: SparkSession, plan: Plan, asked: RewindPlan) -> RewindPlan:
     """Readers go on while Spark starts: one that was to step over may be past by now, and is taken along then."""
     store: Store = LocalStore() if plan.local else HadoopStore(spark)
     return plan_rewind(plan, asked.table, store, version=asked.version, before=None, cascade=asked.takes_along)
@@ -320,13 +322,13 @@ def abort(spark: SparkSession, plan: Plan, table: TablePlan) -> int:
             work.lock.release()
 
 
-def _halt(spark: SparkSession, plan: Plan, one: Behind, asked: Planned) -> int:
+def _halt(spark: SparkSession, plan: Plan, one: Behind, asked: RewindPlan) -> int:
     """The generation in which it waits."""
     with working_on(spark, plan, one.reader.table) as work:
         acquire_commit(work.lock, one.name)
         try:
             tail = work.end()
-            if one.fate == "jumps" and is_past(tail.entry.after[0], asked.version):
+            if one.fate == "jumps" and is_past_undone(tail.entry.after[0], asked.version):
                 raise _moved(one, asked)
             if pending_replay(tail.entry) is not None:
                 raise Conflict(
@@ -340,12 +342,12 @@ def _halt(spark: SparkSession, plan: Plan, one: Behind, asked: Planned) -> int:
                     where=one.name,
                     hint=f"`penstock run --once {one.name}` completes it; then rewind with --cascade",
                 )
-            return halt(work, tail, asked.newest).entry.generation
+            return stop_before_undone(work, tail, asked.newest).entry.generation
         finally:
             work.lock.release()
 
 
-def _refuse_gone_on(spark: SparkSession, plan: Plan, asked: Planned, halted: dict[str, int]) -> None:
+def _refuse_gone_on(spark: SparkSession, plan: Plan, asked: RewindPlan, halted: dict[str, int]) -> None:
     """A runner that was just starting may have found nothing to wait for, and gone on."""
     for one in asked.readers:
         if one.name in halted:
@@ -355,7 +357,7 @@ def _refuse_gone_on(spark: SparkSession, plan: Plan, asked: Planned, halted: dic
                 raise _moved(one, asked)
 
 
-def _moved(one: Behind, asked: Planned) -> Conflict:
+def _moved(one: Behind, asked: RewindPlan) -> Conflict:
     return Conflict(
         f"it read on while {asked.table.name} was to go back to version {asked.version}",
         where=one.name,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import PenstockError, Terminal
-from penstock.ledger.checkpoint import begin_anew
+from penstock.ledger.checkpoint import start_over_hint
 from penstock.ledger.delta_log import RecentLog
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.ledger.pending import owes_jump, pending_replay, pending_rewind
 from penstock.ledger.position import parse_version
 from penstock.ledger.source import reads_the_same, said, subscribes
@@ -22,7 +22,7 @@ from penstock.storage.stores import open_store
 
 if TYPE_CHECKING:
     from penstock.ledger.entry import Entry
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
@@ -35,7 +35,7 @@ _SCHEMA = "other columns than the table has are refused at the start (`write: {s
 
 
 @dataclass(frozen=True)
-class Fit:
+class DefinitionDrift:
     kind: Kind
     follows: str
     """What comes of it, in words."""
@@ -58,21 +58,21 @@ class Fit:
         return f"{self.kind} since {begun if batch == 0 else f'batch {generation}.{batch}'}: {self.follows}"
 
 
-def fit(table: TablePlan, entry: Entry | None) -> Fit:
+def definition_drift(table: TablePlan, entry: Entry | None) -> DefinitionDrift:
     """`entry` is the last of the table's ledger, None if there is no table."""
     if entry is None:
-        return Fit("new", "the first run makes the table")
+        return DefinitionDrift("new", "the first run makes the table")
     was = entry.pins.definition
     if not reads_the_same(table, entry.subscription):
         return _another_source(table, entry)
     if was == table.definition:
-        return Fit("unchanged", "", entry.key, was)
+        return DefinitionDrift("unchanged", "", entry.key, was)
     if (another := _merged_otherwise(table)) is not None:
-        return Fit("changed", another, entry.key, was, refused=True)
-    return Fit("changed", _follows(table), entry.key, was)
+        return DefinitionDrift("changed", another, entry.key, was, refused=True)
+    return DefinitionDrift("changed", _follows(table), entry.key, was)
 
 
-def fit_all(plan: Plan, tables: Sequence[TablePlan]) -> dict[str, Fit]:
+def definition_drifts(plan: Plan, tables: Sequence[TablePlan]) -> dict[str, DefinitionDrift]:
     """By name. A lake that cannot be reached is asked once, not once per table."""
     try:
         store = open_store(plan)
@@ -81,24 +81,24 @@ def fit_all(plan: Plan, tables: Sequence[TablePlan]) -> dict[str, Fit]:
             rest = tables[1:]
             return found | dict(zip((t.name for t in rest), threads.map(lambda t: _read(t, store), rest), strict=True))
     except PenstockError as error:
-        return dict.fromkeys((table.name for table in tables), Fit("unknown", error.message))
+        return dict.fromkeys((table.name for table in tables), DefinitionDrift("unknown", error.message))
 
 
-def _read(table: TablePlan, store: Store) -> Fit:
+def _read(table: TablePlan, store: Store) -> DefinitionDrift:
     try:
-        tail = read_tail(RecentLog(store, table.uri, table.name))
+        tail = read_head(RecentLog(store, table.uri, table.name))
     except Terminal as error:  # of this table alone
-        return Fit("unknown", error.message)
+        return DefinitionDrift("unknown", error.message)
     except (ValueError, KeyError, OSError) as error:
-        return Fit("unknown", f"the log of {table.uri} cannot be read: {error}")
-    return fit(table, tail.entry if tail is not None else None)
+        return DefinitionDrift("unknown", f"the log of {table.uri} cannot be read: {error}")
+    return definition_drift(table, tail.entry if tail is not None else None)
 
 
 def _follows(table: TablePlan) -> str:
     if table.stream is not None:
         return (
             "the state in its checkpoint is that of the old function. A filter may change; after other keys, "
-            f"aggregates or inputs, {begin_anew(table.name)}"
+            f"aggregates or inputs, {start_over_hint(table.name)}"
         )
     if table.sink is not None:
         return "what comes next is sent by the new one; what was sent stays as it is"
@@ -106,18 +106,18 @@ def _follows(table: TablePlan) -> str:
     return f"{told}; {_SCHEMA}" if table.write.schema == "strict" else told
 
 
-def _another_source(table: TablePlan, entry: Entry) -> Fit:
+def _another_source(table: TablePlan, entry: Entry) -> DefinitionDrift:
     reads, read = said(subscribes(table)), said(entry.subscription)
     if table.stream is not None:
-        told = f"the state in its checkpoint is of {read}, the function reads {reads}; {begin_anew(table.name)}"
-        return Fit("another source", told, entry.key, entry.pins.definition, refused=True)
+        told = f"the state in its checkpoint is of {read}, the function reads {reads}; {start_over_hint(table.name)}"
+        return DefinitionDrift("another source", told, entry.key, entry.pins.definition, refused=True)
     begins = f"opens generation {entry.generation + 1}"
     if isinstance(table.source, KafkaSource) and ({"topics", "pattern"} & entry.subscription.keys()):
         begins += "; topics that stay go on where they are, new ones begin by `starting`"
     else:
         begins += " and begins it by `starting`"
     told = f"it read {read}, now {reads}: the next start {begins}"
-    return Fit("another source", told, entry.key, entry.pins.definition)
+    return DefinitionDrift("another source", told, entry.key, entry.pins.definition)
 
 
 def _merged_otherwise(table: TablePlan) -> str | None:
@@ -152,7 +152,7 @@ class Stale:
     hint: str
 
 
-def stale(table: TablePlan, tail: Tail, upstream: Tail) -> Stale | None:
+def stale(table: TablePlan, tail: LedgerHead, upstream: LedgerHead) -> Stale | None:
     """None if its rows are made of what the table upstream has now, or will be without anybody's help."""
     source, filled = table.source, upstream.filled
     if not isinstance(source, DeltaSource) or source.table is None or filled is None:
@@ -174,19 +174,19 @@ def stale(table: TablePlan, tail: Tail, upstream: Tail) -> Stale | None:
     return Stale(source.table, version, hint) if made_of < version else None
 
 
-def stale_against(table: TablePlan, tail: Tail, store: Store) -> Stale | None:
+def stale_against(table: TablePlan, tail: LedgerHead, store: Store) -> Stale | None:
     """The same, after a look at the table upstream. One that cannot be read is said elsewhere."""
     source = table.source
     if not isinstance(source, DeltaSource) or source.table is None:
         return None
     try:
-        upstream = read_tail(RecentLog(store, source.uri, source.table))
+        upstream = read_head(RecentLog(store, source.uri, source.table))
     except (PenstockError, ValueError, KeyError, OSError):
         return None
     return stale(table, tail, upstream) if upstream is not None else None
 
 
-def replaying(plan: Plan, table: TablePlan, tail: Tail) -> str | None:
+def replaying(plan: Plan, table: TablePlan, tail: LedgerHead) -> str | None:
     """Of a table with a replay or a rewind that was opened and is not done: who is at it."""
     if pending_rewind(tail.entry) is not None:
         give_up = f"`penstock rewind {table.name} --abort` gives it up"

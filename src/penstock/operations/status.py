@@ -14,12 +14,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import PenstockError
-from penstock.ledger.checkpoint import READ, read_fates
+from penstock.ledger.checkpoint import READ, read_row_counts
 from penstock.ledger.delta_log import Origin, RecentLog
 from penstock.ledger.entry import named_streams
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.ledger.position import parse, parse_version
-from penstock.operations.broker import Place
+from penstock.operations.broker import PartitionLag
 from penstock.operations.staleness import replaying, stale_against
 from penstock.plan.model import DeltaSource, KafkaSource
 from penstock.plan.sources import FilesSource
@@ -30,7 +30,7 @@ from penstock.storage.stores import store_of
 if TYPE_CHECKING:
     from penstock.ledger.delta_log import Commit
     from penstock.ledger.entry import Entry
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
     from penstock.ledger.position import Offsets
     from penstock.operations.broker import Question
     from penstock.operations.staleness import Stale
@@ -129,7 +129,7 @@ def _rows(commit: Commit, entry: Entry, later: Entry | None, store: Store, check
     if later is not None:
         read = later.counts.fates.get(READ, 0) - entry.counts.fates.get(READ, 0)
         return read if read > 0 else commit.rows
-    found = read_fates(store, f"{checkpoints}/{entry.generation}", entry.batch)
+    found = read_row_counts(store, f"{checkpoints}/{entry.generation}", entry.batch)
     return found.get(READ) or commit.rows
 
 
@@ -195,7 +195,7 @@ class Status:
     rates: Rates | None = None
     """How fast it reads, over the last minutes."""
     last_commit_ms: int | None = None
-    places: tuple[Place, ...] = ()
+    places: tuple[PartitionLag, ...] = ()
     lag: int | None = None
     """Offsets behind the broker's end, over all partitions, commits behind the table upstream, or files that are listed
     and not read; None: unknown."""
@@ -235,7 +235,7 @@ def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
     known = _standing(Status(table.name, "stopped"), plan, table, said)
     log = RecentLog(store, table.uri, table.name)
     try:
-        tail = read_tail(log)
+        tail = read_head(log)
         rates = read_rates(log.backwards(), store, table.checkpoints) if tail is not None else None
     except PenstockError as error:
         return replace(known, state=UNREADABLE, reason=error.message, hint=error.hint)
@@ -290,10 +290,10 @@ def is_gone(said: State) -> bool:
     return said.host == socket.gethostname() and not _alive(said.process)
 
 
-def _landed(status: Status, tail: Tail) -> Status:
+def _landed(status: Status, tail: LedgerHead) -> Status:
     streams = named_streams(tail.entry)
     at = [
-        Place(streams[index] if streams else topic, partition, offset)
+        PartitionLag(streams[index] if streams else topic, partition, offset)
         for index, source in enumerate(tail.entry.after)
         for topic, partitions in sorted(parse(source).items())
         for partition, offset in sorted(partitions.items())
@@ -311,7 +311,7 @@ def _landed(status: Status, tail: Tail) -> Status:
     )
 
 
-def _after_changes(places: tuple[Place, ...], tail: Tail) -> tuple[Place, ...]:
+def _after_changes(places: tuple[PartitionLag, ...], tail: LedgerHead) -> tuple[PartitionLag, ...]:
     """The changes of a version are read all at once, so a position within one is at its end."""
     at = [parse_version(position) for position in tail.entry.after]
     return tuple(
@@ -320,7 +320,7 @@ def _after_changes(places: tuple[Place, ...], tail: Tail) -> tuple[Place, ...]:
     )
 
 
-def _unread_files(source: FilesSource, status: Status, tail: Tail, store: Store) -> Status:
+def _unread_files(source: FilesSource, status: Status, tail: LedgerHead, store: Store) -> Status:
     count = unread(store, source.uri, tail.entry.after[0])
     unknown = None if count is not None else f"the log of {source.uri} does not tell"
     return replace(status, places=(), lag=count, lag_of="files", lag_unknown=unknown)
@@ -339,7 +339,7 @@ def _behind_upstream(table: TablePlan, status: Status, store: Store) -> Status:
     return replace(status, places=tuple(found), lag=lag, lag_unknown=unknown)
 
 
-def _passed_over(source: DeltaSource, tail: Tail, store: Store) -> str | None:
+def _passed_over(source: DeltaSource, tail: LedgerHead, store: Store) -> str | None:
     entry = tail.entry
     if len(entry.began) != 1 or len(entry.after) != 1:
         return None
@@ -349,10 +349,10 @@ def _passed_over(source: DeltaSource, tail: Tail, store: Store) -> str | None:
         return None
 
 
-def _in_upstream(source: DeltaSource, place: Place, store: Store) -> Place:
+def _in_upstream(source: DeltaSource, place: PartitionLag, store: Store) -> PartitionLag:
     name = source.table or source.uri
     log = RecentLog(store_of(source, store), source.uri, name)
-    return Place(name, 0, place.position, log.end(place.position))
+    return PartitionLag(name, 0, place.position, log.end(place.position))
 
 
 def _with_lag(tables: Sequence[TablePlan], found: list[Status]) -> list[Status]:
@@ -377,7 +377,7 @@ def _with_lag(tables: Sequence[TablePlan], found: list[Status]) -> list[Status]:
     return found
 
 
-def at_broker(status: Status, now: Sequence[Place]) -> Status:
+def at_broker(status: Status, now: Sequence[PartitionLag]) -> Status:
     """With the places of a table as a broker knows them."""
     gone = sorted({place.topic for place in now if place.end is None})
     total = None if gone else sum(place.lag or 0 for place in now)

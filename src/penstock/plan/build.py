@@ -146,14 +146,14 @@ sent: they have left the lake."""
 
 
 @dataclass(frozen=True)
-class Reader:
+class TableReader:
     table: TablePlan
     how: How
 
 
-def readers_of(plan: Plan, name: str) -> list[Reader]:
+def readers_of(plan: Plan, name: str) -> list[TableReader]:
     """Those that read it as it grows, in the plan's order."""
-    return [Reader(table, how_it_reads(table)) for table in plan.tables if name in table.upstream]
+    return [TableReader(table, how_it_reads(table)) for table in plan.tables if name in table.upstream]
 
 
 def how_it_reads(table: TablePlan) -> How:
@@ -168,12 +168,12 @@ def how_it_reads(table: TablePlan) -> How:
     return "rebuilt"
 
 
-def made_of(plan: Plan, name: str) -> list[Reader]:
+def made_of(plan: Plan, name: str) -> list[TableReader]:
     """All that has to be made anew with it, however many tables lie between, upstream before downstream."""
-    found: dict[str, Reader] = {}
+    found: dict[str, TableReader] = {}
     for table in plan.tables:
         if any(one == name or one in found for one in table.upstream):
             how = how_it_reads(table)
             if how in ("rebuilt", "recomputed"):
-                found[table.name] = Reader(table, how)
+                found[table.name] = TableReader(table, how)
     return list(found.values())

@@ -17,7 +17,7 @@ _PREIMAGE = "_change_type = 'update_preimage'"
 
 
 @dataclass(frozen=True)
-class Known:
+class MergeDefaults:
     """What a source knows by itself; expressions as in the plan."""
 
     sequence: str = ""
@@ -27,13 +27,13 @@ class Known:
     truncate: str | None = None
 
 
-OF_CHANGES = Known(
+OF_CHANGES = MergeDefaults(
     sequence="named_struct('version', _commit_version, 'kind', IF(_change_type = 'delete', 0, 1))",
     deleted="_change_type = 'delete'",
     time="_commit_timestamp",
     but=("_change_type", "_commit_version", "_commit_timestamp"),
 )
-_OF_DEBEZIUM = Known("_position", "_op = 'd'", "_changed_at", ("_op", "_changed_at", "_position"), "_op = 't'")
+_OF_DEBEZIUM = MergeDefaults("_position", "_op = 'd'", "_changed_at", ("_op", "_changed_at", "_position"), "_op = 't'")
 
 
 def merge_plan(project: Project, table: Table) -> MergePlan | None:
@@ -63,14 +63,14 @@ def _keep_deleted_ms(merge: Merge) -> int | None:
     return round((KEEP_DELETED if merge.keep_deleted is None else merge.keep_deleted) * 1000)
 
 
-def _known(table: Table) -> Known:
+def _known(table: Table) -> MergeDefaults:
     if isinstance(table.source, ChangesFrom):
         return OF_CHANGES
     debezium = table.decode is not None and table.decode.debezium is not None
-    return _OF_DEBEZIUM if debezium else Known()
+    return _OF_DEBEZIUM if debezium else MergeDefaults()
 
 
-def _time(merge: Merge, known: Known) -> str | None:
+def _time(merge: Merge, known: MergeDefaults) -> str | None:
     """Since when a version is valid; None: its sequence says it."""
     if merge.history != "scd2" or merge.time is not None or merge.sequence is not None:
         return merge.time

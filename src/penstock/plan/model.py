@@ -23,7 +23,7 @@ again, in every run, until they are that large."""
 
 
 @dataclass(frozen=True)
-class ExternalReader:
+class ExternalReaderPlan:
     name: str
     table: str
     lag_ms: int
@@ -39,7 +39,7 @@ class MaintenancePlan:
     """None: as long as a table remembers what was removed from it, which is 7 days unless its properties say more."""
     replay_ms: int = 0
     """However little is asked for: so far back everything can be read again."""
-    external: tuple[ExternalReader, ...] = ()
+    external: tuple[ExternalReaderPlan, ...] = ()
 
     @property
     def scheduled(self) -> bool:
@@ -59,7 +59,7 @@ def maintenance_plan(maintenance: Maintenance) -> MaintenancePlan:
         retain_ms=_ms(vacuum.retain) if vacuum and vacuum.retain is not None else None,
         replay_ms=_ms(vacuum.replay_window) if vacuum and vacuum.replay_window is not None else 0,
         external=tuple(
-            ExternalReader(one.name, one.table, _ms(one.lag)) for one in (vacuum.external_readers if vacuum else ())
+            ExternalReaderPlan(one.name, one.table, _ms(one.lag)) for one in (vacuum.external_readers if vacuum else ())
         ),
     )
 
@@ -203,7 +203,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Starting:
+class StartingPlan:
     """Where a topic that has no position yet begins. Resolved to offsets once, at genesis."""
 
     kind: Literal["earliest", "latest", "offsets", "timestamp"]
@@ -218,14 +218,14 @@ class KafkaSource:
     cluster: Cluster
     topics: tuple[str, ...]
     pattern: str | None
-    starting: Starting
+    starting: StartingPlan
     max_per_trigger: int | None
     min_partitions: int | None
     options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class VersionStart:
+class VersionStartPlan:
     """Where a reader of a Delta table begins. Resolved to a version once, at genesis."""
 
     kind: Literal["earliest", "latest", "version", "timestamp"]
@@ -241,7 +241,7 @@ class DeltaSource:
     table: str | None
     """Its name if it is a table of the project."""
     where: str | None
-    starting: VersionStart
+    starting: VersionStartPlan
     max_files: int | None
     max_bytes: int | None
     options: Mapping[str, str] = field(default_factory=dict)
@@ -269,7 +269,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Trigger:
+class TriggerPlan:
     kind: Literal["interval", "available-now", "once"]
     seconds: float | None = None
     why: str = ""
@@ -317,7 +317,7 @@ class TablePlan:
     payload: Literal["string", "binary"]
     columns: Mapping[str, str]
     """Canonical name -> the user's name of what Kafka gives, in table order; empty if the source is not Kafka."""
-    trigger: Trigger
+    trigger: TriggerPlan
     uri: str
     """Where the table lies: an absolute local path, or a URI that Hadoop reads."""
     checkpoints: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.plan.model import ChangeSink, DeltaSource, KafkaSource, TablePlan
 from penstock.plan.sources import FilesSource
-from penstock.plan.subjects import Holds, Place, Subjects
+from penstock.plan.subjects import Holds, SubjectColumnPlan, Subjects
 
 # The tables that lie beside a table: its rejected rows, with every reason that one can have, and its tombstones.
 
@@ -98,7 +98,7 @@ def _in_records(table: TablePlan) -> Subjects:
     found = {
         subject: tuple(
             dict.fromkeys(
-                Place(named[place.column.casefold()], place.path)
+                SubjectColumnPlan(named[place.column.casefold()], place.path)
                 for place in places
                 if named.get(place.column.casefold()) in ("key", "value")
             )
@@ -110,7 +110,7 @@ def _in_records(table: TablePlan) -> Subjects:
 
 def in_quarantine(table: TablePlan) -> Subjects:
     """Places in the rows of its quarantine, which keeps records as they came, or rows as a JSON object."""
-    found: dict[str, dict[Place, None]] = {}
+    found: dict[str, dict[SubjectColumnPlan, None]] = {}
     upstream = table.source.holds.subjects if isinstance(table.source, DeltaSource) else {}
     for subjects in (upstream, table.subjects):
         for subject, places in subjects.items():
@@ -120,19 +120,19 @@ def in_quarantine(table: TablePlan) -> Subjects:
     return {subject: tuple(places) for subject, places in found.items()}
 
 
-def _kept(table: TablePlan, place: Place) -> list[Place]:
+def _kept(table: TablePlan, place: SubjectColumnPlan) -> list[SubjectColumnPlan]:
     raw = {name.casefold(): canonical for canonical, name in table.input.raw.items()}
     canonical = raw.get(place.column.casefold())
     if canonical in ("key", "key_binary"):
-        return [Place("key", place.path), Place("key_binary", place.path)]
+        return [SubjectColumnPlan("key", place.path), SubjectColumnPlan("key_binary", place.path)]
     if canonical in ("value", "value_binary"):
-        return [Place("value", place.path), Place("value_binary", place.path)]
+        return [SubjectColumnPlan("value", place.path), SubjectColumnPlan("value_binary", place.path)]
     decode = table.stages.decode if table.stages is not None else None
     if decode is not None and decode.column.casefold() == place.column.casefold():
-        return [Place("value", place.path)]
+        return [SubjectColumnPlan("value", place.path)]
     fields = "".join(f"['{step}']" for step in place.column.split("."))
     path = f"${fields}{(place.path or '$').removeprefix('$')}"
-    found = [Place("value", path), Place("value_binary", path)]
+    found = [SubjectColumnPlan("value", path), SubjectColumnPlan("value_binary", path)]
     if isinstance(table.sink, ChangeSink) and place.column.casefold() in (key.casefold() for key in table.sink.keys):
-        found.append(Place("key") if len(table.sink.keys) == 1 else Place("key", path))
+        found.append(SubjectColumnPlan("key") if len(table.sink.keys) == 1 else SubjectColumnPlan("key", path))
     return found

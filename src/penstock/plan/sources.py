@@ -15,9 +15,9 @@ from penstock.plan.model import (
     Input,
     KafkaSource,
     Setting,
-    Starting,
+    StartingPlan,
     StreamPlan,
-    VersionStart,
+    VersionStartPlan,
     hashed,
 )
 from penstock.plan.stages import DecodePlan, Stages, WritePlan, csv_options, table_uri
@@ -103,13 +103,13 @@ def _max_per_trigger(project: Project, source: KafkaFrom) -> tuple[int | None, S
     return (None if given == "unlimited" else given), Setting("max_per_trigger", str(given), YOURS)
 
 
-def _topic_start(source: KafkaFrom) -> Starting:
+def _topic_start(source: KafkaFrom) -> StartingPlan:
     starting = source.starting
     if starting.offsets is not None:
-        return Starting("offsets", offsets=starting.offsets)
+        return StartingPlan("offsets", offsets=starting.offsets)
     if starting.timestamp is not None:
-        return Starting("timestamp", timestamp_ms=round(starting.timestamp.timestamp() * 1000))
-    return Starting(starting.at or "earliest")
+        return StartingPlan("timestamp", timestamp_ms=round(starting.timestamp.timestamp() * 1000))
+    return StartingPlan(starting.at or "earliest")
 
 
 # A table's Delta source: another table of the project, or any by its path.
@@ -194,12 +194,12 @@ def _path(source: TableFrom | DeltaFrom | ChangesFrom) -> str:
     return source.delta if isinstance(source, DeltaFrom) else source.table
 
 
-def _version_start(written: Written) -> VersionStart:
+def _version_start(written: Written) -> VersionStartPlan:
     if written.version is not None:
-        return VersionStart("version", version=written.version)
+        return VersionStartPlan("version", version=written.version)
     if written.timestamp is not None:
-        return VersionStart("timestamp", timestamp_ms=round(written.timestamp.timestamp() * 1000))
-    return VersionStart(written.at or "earliest")
+        return VersionStartPlan("timestamp", timestamp_ms=round(written.timestamp.timestamp() * 1000))
+    return VersionStartPlan(written.at or "earliest")
 
 
 # A table's folder of files. What is streamed is the manifest, a small Delta table that lists them; so files have the
@@ -249,7 +249,7 @@ def files_plan(project: Project, source: FilesFrom, name: str, lake: str) -> tup
         uri=f"{system}/files/{name}",
         table=None,
         where=None,
-        starting=VersionStart(source.starting),
+        starting=VersionStartPlan(source.starting),
         max_files=_ONE_AT_A_TIME,
         max_bytes=None,
         folder=lake_place(source.files, project.root),

@@ -58,7 +58,7 @@ class Lookup:
 
 
 @dataclass(frozen=True)
-class Expectation:
+class ExpectationPlan:
     name: str
     check: str
     action: Literal["quarantine", "drop", "warn", "fail"]
@@ -136,7 +136,7 @@ class Stages:
     decode: DecodePlan | None = None
     transform: TransformPlan | None = None
     lookups: tuple[Lookup, ...] = ()
-    expect: tuple[Expectation, ...] = ()
+    expect: tuple[ExpectationPlan, ...] = ()
     dedupe: DedupePlan | None = None
     audit: AuditPlan | None = None
     whole_files: bool = False
@@ -164,7 +164,7 @@ def stages_plan(project: Project, table: Table, lake: str, merge: MergePlan | No
         transform=_transform(table, project.root),
         lookups=tuple(_lookup(project, name, target, lake) for name, target in table.lookups.items()),
         expect=(
-            *(Expectation(one.name, one.check, one.action) for one in table.expect),
+            *(ExpectationPlan(one.name, one.check, one.action) for one in table.expect),
             *_mergeable(merge, table.write.partition_by),
         ),
         dedupe=DedupePlan(dedupe.keys, None if dedupe.within is None else round(dedupe.within * 1000), dedupe.time)
@@ -174,7 +174,7 @@ def stages_plan(project: Project, table: Table, lake: str, merge: MergePlan | No
     )
 
 
-def _mergeable(merge: MergePlan | None, partition_by: Sequence[str]) -> tuple[Expectation, ...]:
+def _mergeable(merge: MergePlan | None, partition_by: Sequence[str]) -> tuple[ExpectationPlan, ...]:
     """A change without a key is of no row, one without a sequence nobody can put in order. As a partition
     some texts are NULL to Delta, and their rows would not be found again."""
     if merge is None:
@@ -187,7 +187,7 @@ def _mergeable(merge: MergePlan | None, partition_by: Sequence[str]) -> tuple[Ex
     if merge.truncate is not None:
         keys = f"({keys}) OR {merge.truncate}"
     order = " AND ".join(f"({text}) IS NOT NULL" for text in (merge.sequence, merge.time) if text is not None)
-    return Expectation(KEY, keys, "quarantine"), Expectation(SEQUENCE, order, "quarantine")
+    return ExpectationPlan(KEY, keys, "quarantine"), ExpectationPlan(SEQUENCE, order, "quarantine")
 
 
 def dedupe_reads(dedupe: DedupePlan) -> tuple[str, str]:

@@ -20,7 +20,7 @@ _BYTES = {"key": "key_binary", "value": "value_binary"}
 
 
 @dataclass(frozen=True)
-class Place:
+class SubjectColumnPlan:
     column: str
     """With the fields of structs below it: customer.id."""
     path: str | None = None
@@ -31,7 +31,7 @@ class Place:
         return self.column.partition(".")[0]
 
 
-Subjects = Mapping[str, tuple[Place, ...]]
+Subjects = Mapping[str, tuple[SubjectColumnPlan, ...]]
 """By the name of the subject."""
 
 
@@ -60,26 +60,26 @@ def forget_plan(project: Project, lake: str) -> ForgetPlan | None:
     return ForgetPlan(f"{lake}/_penstock/forget", project.forget.key)
 
 
-def subjects_plan(table: Table) -> dict[str, tuple[Place, ...]]:
+def subjects_plan(table: Table) -> dict[str, tuple[SubjectColumnPlan, ...]]:
     """The places that a table names, and those where the same bytes go if they are not text."""
     return {
         subject: tuple(
             dict.fromkeys(
                 place
                 for one in places
-                for place in (Place(one.written, one.path), *_as_bytes(table, one.written, one.path))
+                for place in (SubjectColumnPlan(one.written, one.path), *_as_bytes(table, one.written, one.path))
             )
         )
         for subject, places in table.subjects.items()
     }
 
 
-def _as_bytes(table: Table, column: str, path: str | None) -> tuple[Place, ...]:
+def _as_bytes(table: Table, column: str, path: str | None) -> tuple[SubjectColumnPlan, ...]:
     if not isinstance(table.source, KafkaFrom):
         return ()
     names = table_columns(table.columns, table.payload)
     return tuple(
-        Place(names[other], path)
+        SubjectColumnPlan(names[other], path)
         for own, other in _BYTES.items()
         if names.get(own, "").casefold() == column.casefold() and other in names
     )

@@ -58,7 +58,7 @@ JVM_PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RunContext:
     spark: SparkSession
     plan: Plan
     store: Store

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from penstock.ledger.delta_log import DeltaLog
 from penstock.maintenance.optimize import optimize
 from penstock.maintenance.retention import span_text, time_text
-from penstock.maintenance.tables import alone, held_still, places, read_memory
+from penstock.maintenance.tables import exclusive_maintenance, paused_batches, places, read_memory
 from penstock.maintenance.vacuum import tidy, vacuum
 from penstock.runtime.causes import JvmDied
 from penstock.spec.quantity import counted
@@ -18,9 +18,9 @@ from penstock.spec.quantity import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.maintenance.tables import Hold, Place
+    from penstock.maintenance.tables import Hold, MaintainedTable
     from penstock.plan.model import MaintenancePlan, Plan, TablePlan
-    from penstock.runtime.context import Surroundings
+    from penstock.runtime.context import RunContext
     from penstock.runtime.table_runner import TableRun
     from penstock.storage.stores import Store
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 BY = "the runner"
 
 
-def look_after(
+def maintain_table(
     work: Literal["optimize", "vacuum"], spark: SparkSession, plan: Plan, table: TablePlan, store: Store, hold: Hold
 ) -> list[str]:
     """The table and what lies beside it; what was done, for people."""
     said: list[str] = []
-    with alone(spark, plan, table.name):
+    with exclusive_maintenance(spark, plan, table.name):
         for place in places(table):
             if not DeltaLog(store, place.uri, place.name).versions():
                 continue
@@ -51,7 +51,9 @@ def look_after(
     return said
 
 
-def _vacuum(spark: SparkSession, plan: Plan, table: TablePlan, place: Place, store: Store, hold: Hold) -> list[str]:
+def _vacuum(
+    spark: SparkSession, plan: Plan, table: TablePlan, place: MaintainedTable, store: Store, hold: Hold
+) -> list[str]:
     made = vacuum(spark, plan, table, place, store, by=BY, hold=hold)
     said = []
     if made.remembers_ms is not None:
@@ -77,7 +79,7 @@ REST = 1.0
 """Seconds after each table, and as long as its upkeep took: the batches of others come first."""
 
 
-class Care(Protocol):
+class MaintainTable(Protocol):
     def __call__(
         self, work: Work, spark: SparkSession, plan: Plan, table: TablePlan, store: Store, hold: Hold
     ) -> Sequence[str]:
@@ -94,10 +96,10 @@ def every(plan: MaintenancePlan) -> dict[Work, float]:
     return {work: span for work, span in found.items() if span is not None}
 
 
-class Rounds:
+class MaintenanceRounds:
     """Over the tables of a runner. Times are those of the clock, so that they hold over restarts."""
 
-    def __init__(self, around: Surroundings, care: Care, runs: Mapping[str, TableRun]) -> None:
+    def __init__(self, around: RunContext, care: MaintainTable, runs: Mapping[str, TableRun]) -> None:
         self._around, self._care, self._runs = around, care, runs
         self._tables = [table for table in around.plan.tables if table.name in runs]
         self._every = every(around.plan.maintenance)
@@ -133,7 +135,7 @@ class Rounds:
                 if self._around.stopping.is_set():
                     return
                 if self._runs[table.name].outcome == "finished":
-                    self._do(table, work, held_still(spark, plan, table.name))
+                    self._do(table, work, paused_batches(spark, plan, table.name))
         except Exception as error:
             self._say("", error)
 

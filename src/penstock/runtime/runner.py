@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from penstock.errors import StopRequested
 from penstock.plan.build import choose
 from penstock.runtime.causes import JvmDied, explain, jvm_died
-from penstock.runtime.context import Result, Surroundings
-from penstock.runtime.maintenance import Rounds
+from penstock.runtime.context import Result, RunContext
+from penstock.runtime.maintenance import MaintenanceRounds
 from penstock.runtime.table_runner import SIGNAL_PATIENCE, TableRun
 from penstock.spark.session import current_log, spark_session
 from penstock.spec.quantity import counted
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.plan.model import Plan, TablePlan
     from penstock.runtime.context import Listener
-    from penstock.runtime.maintenance import Care
+    from penstock.runtime.maintenance import MaintainTable
     from penstock.runtime.signals import StopSignals
     from penstock.storage.stores import Store
 
@@ -51,7 +51,7 @@ RECORD = 2.0
 POLL = 0.05
 
 
-def end_runs(around: Surroundings, runs: Sequence[TableRun], rounds: Rounds | None, *, died: bool) -> None:
+def end_runs(around: RunContext, runs: Sequence[TableRun], rounds: MaintenanceRounds | None, *, died: bool) -> None:
     """Returns when every table has ended; with a signal, at its bound in any case."""
     asked = around.signals if around.stop_asked else None
     if asked is None:
@@ -75,7 +75,7 @@ def end_runs(around: Surroundings, runs: Sequence[TableRun], rounds: Rounds | No
     give_up(around, runs)
 
 
-def give_up(around: Surroundings, runs: Sequence[TableRun], error: PenstockError | None = None) -> None:
+def give_up(around: RunContext, runs: Sequence[TableRun], error: PenstockError | None = None) -> None:
     """What has not ended is recorded as stopped, or as failed with `error`; what a stop broke off is told."""
     recording = [_beside(partial(one.give_up, error)) for one in runs if one.thread.is_alive()]
     deadline = time.monotonic() + RECORD
@@ -86,7 +86,7 @@ def give_up(around: Surroundings, runs: Sequence[TableRun], error: PenstockError
             around.listener.said("", one.abandoned)
 
 
-def _announce(around: Surroundings, runs: Sequence[TableRun], timeout: float) -> None:
+def _announce(around: RunContext, runs: Sequence[TableRun], timeout: float) -> None:
     found = [one.in_flight for one in runs]
     batches, starts = found.count("batch"), found.count("start")
     parts = [f"{counted(batches, 'batch')} in flight".replace("batchs", "batches")] if batches else []
@@ -98,7 +98,7 @@ def _announce(around: Surroundings, runs: Sequence[TableRun], timeout: float) ->
         around.listener.said("", "stopping: no batch is in flight")
 
 
-def _ask(runs: Sequence[TableRun], rounds: Rounds | None) -> list[threading.Thread]:
+def _ask(runs: Sequence[TableRun], rounds: MaintenanceRounds | None) -> list[threading.Thread]:
     """All at once: each waits for its own batch."""
     return [_beside(one.stop) for one in runs] + ([_beside(rounds.stop)] if rounds is not None else [])
 
@@ -141,7 +141,7 @@ def run(
     once: bool,
     show_logs: bool = False,
     keep_classes: bool = False,
-    care: Care | None = None,
+    care: MaintainTable | None = None,
     signals: StopSignals | None = None,
 ) -> Result:
     """Runs the named tables (all if none is named) until they end or a signal asks to stop. `care` looks after their
@@ -171,13 +171,13 @@ def run_in(
     *,
     once: bool,
     stop: threading.Event | None = None,
-    care: Care | None = None,
+    care: MaintainTable | None = None,
     signals: StopSignals | None = None,
 ) -> Result:
     """The same in a session that is there already. Setting `stop` asks for a clean end, after the batches in flight;
     without `signals` a signal sets it."""
     stopping = signals.event if signals is not None else threading.Event() if stop is None else stop
-    around = Surroundings(
+    around = RunContext(
         spark=spark,
         plan=plan,
         store=open_store(spark, plan.lake),
@@ -195,7 +195,7 @@ def run_in(
     by_name = {one.thread.name: one for one in runs}
     for one, table in zip(runs, tables, strict=True):
         one.upstream = tuple(by_name[name] for name in table.waits_for if name in by_name)
-    rounds = Rounds(around, care, by_name) if care is not None and plan.maintenance.scheduled else None
+    rounds = MaintenanceRounds(around, care, by_name) if care is not None and plan.maintenance.scheduled else None
     with _signals(stopping) if signals is None else nullcontext():
         try:
             for one in runs:
@@ -221,7 +221,7 @@ def open_store(spark: SparkSession, uri: str) -> Store:
     return HadoopStore(spark) if "://" in uri else LocalStore()
 
 
-def _wait(around: Surroundings, runs: Sequence[TableRun]) -> bool:
+def _wait(around: RunContext, runs: Sequence[TableRun]) -> bool:
     """Until all tables have ended, somebody asks to stop, or the JVM is dead; whether it is. Nothing here calls the
     JVM: a signal must not wait for an answer."""
     threading.Thread(target=_watch, args=(around, runs), name="watch", daemon=True).start()
@@ -234,7 +234,7 @@ def _wait(around: Surroundings, runs: Sequence[TableRun]) -> bool:
     return False
 
 
-def _watch(around: Surroundings, runs: Sequence[TableRun]) -> None:
+def _watch(around: RunContext, runs: Sequence[TableRun]) -> None:
     """What is done for each table now and then."""
     kept = time.monotonic()
     while not around.stopping.wait(LOOK_EVERY) and any(one.thread.is_alive() for one in runs):

@@ -25,17 +25,17 @@ from penstock.sources.files.source import FilesReader
 from penstock.storage.locks import JvmLock, NoLock, acquire_run, lock_path
 from penstock.storage.stores import HadoopStore, LocalStore
 from penstock.tables.isolation import row_at_fault
-from penstock.tables.session import Work
+from penstock.tables.session import TableSession
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.ledger.source import Source
-    from penstock.ledger.writer import Function
+    from penstock.ledger.writer import BatchProcessor
     from penstock.operations.prepare import Ready
     from penstock.operations.status import Kind
     from penstock.plan.model import TablePlan
-    from penstock.runtime.context import Outcome, Surroundings
+    from penstock.runtime.context import Outcome, RunContext
     from penstock.storage.locks import Lock
 
 # A table that is to be made anew before its first batch: by another process, or, if that was cut off, by this one.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 REPLAY_POLL = 0.5
 
 
-def finish_replay(work: Work, system: str, stopping: threading.Event, say: Callable[[str], None]) -> None:
+def finish_replay(work: TableSession, system: str, stopping: threading.Event, say: Callable[[str], None]) -> None:
     """Returns when no replay is owed any more. Raises Transient if it is asked to stop meanwhile."""
     if owed(work) is None:
         return
@@ -149,7 +149,7 @@ POLL = 0.1
 
 class TableRun:
     def __init__(
-        self, around: Surroundings, table: TablePlan, open_source: Callable[[], Source], index: int, tables: int
+        self, around: RunContext, table: TablePlan, open_source: Callable[[], Source], index: int, tables: int
     ) -> None:
         self._around = around
         self._table = table
@@ -379,7 +379,9 @@ class TableRun:
                 return
             source = self._open_source()
             look(source, self._say)
-            work = Work(around.spark, table, around.store, source, commit_lock, idempotent=not around.plan.local)
+            work = TableSession(
+                around.spark, table, around.store, source, commit_lock, idempotent=not around.plan.local
+            )
             finish_replay(work, around.plan.system, around.stopping, self._say)
             ready = prepare(
                 around.spark,
@@ -461,7 +463,7 @@ class TableRun:
             .start()
         )
 
-    def _write(self, writer: BatchWriter, function: Function, batch: DataFrame, number: int) -> None:
+    def _write(self, writer: BatchWriter, function: BatchProcessor, batch: DataFrame, number: int) -> None:
         began = time.monotonic()
         table, listener = self._table, self._around.listener
         written = writer.write(batch, number, function)

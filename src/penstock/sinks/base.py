@@ -93,19 +93,19 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Sent:
+class SendResult:
     changes: int
     aside: int | None
     """Rows that were not even tried, because of their key; None: nobody counted them."""
     refused: Sequence[Refused] = ()
 
 
-class Target(Protocol):
+class SinkTarget(Protocol):
     def ready(self, last: Entry) -> None:
         """At a start: raises Transient while it is away, Terminal where it does not fit the sink or its ledger, which
         ends with `last`."""
 
-    def send(self, changes: DataFrame, entry: Entry) -> Sent:
+    def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         """Returns when the target has all of them. The rows are those of `net`. A batch that was sent before may be
         sent again, the same or longer; then nothing of it is there twice."""
 
@@ -120,7 +120,7 @@ _AGAIN = "`penstock checkpoints reset {sink} --to earliest` sends all of the tab
 
 
 @dataclass(frozen=True)
-class Standing:
+class TargetPosition:
     ledger: str
     generation: int
     batch: int
@@ -134,19 +134,19 @@ class Standing:
         return (self.generation, self.batch)
 
 
-def parse_standing(parts: Sequence[str]) -> Standing | None:
+def parse_standing(parts: Sequence[str]) -> TargetPosition | None:
     """Ledger, generation, batch, before, after, changes; None if there are none."""
     if not parts or not parts[0]:
         return None
     ledger, generation, batch, before, after, changes = parts
-    return Standing(ledger, int(generation), int(batch), _position(before), _position(after), int(changes))
+    return TargetPosition(ledger, int(generation), int(batch), _position(before), _position(after), int(changes))
 
 
 def dump_position(position: tuple[str, ...]) -> str:
     return json.dumps(position, separators=(",", ":"))
 
 
-def refuse_other(found: Standing | None, last: Entry, target: str) -> None:
+def refuse_other(found: TargetPosition | None, last: Entry, target: str) -> None:
     """At a start: raises TableChanged unless the target stands where the ledger ends, or one batch further."""
     sink = last.table
     if found is None:
@@ -178,7 +178,7 @@ def refuse_other(found: Standing | None, last: Entry, target: str) -> None:
     )
 
 
-def already_there(found: Standing | None, entry: Entry, target: str) -> bool:
+def already_there(found: TargetPosition | None, entry: Entry, target: str) -> bool:
     """Before a batch: whether it is in the target. Raises TableChanged if the target is not where it begins."""
     if found is None:
         return False
@@ -198,7 +198,7 @@ def already_there(found: Standing | None, entry: Entry, target: str) -> bool:
     )
 
 
-def _refuse_other_ledger(found: Standing, entry: Entry, target: str) -> None:
+def _refuse_other_ledger(found: TargetPosition, entry: Entry, target: str) -> None:
     if found.ledger != entry.ledger:
         raise TableChanged(
             f"{target} belongs to another sink {entry.table}: that of another lake, or of this one before it was made "

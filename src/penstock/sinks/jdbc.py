@@ -20,7 +20,7 @@ from penstock.sinks.base import (
     AWAY,
     DELETED,
     Refused,
-    Sent,
+    SendResult,
     already_there,
     as_json,
     dump_position,
@@ -92,7 +92,7 @@ class JdbcTable:
             refuse_other(parse_standing(list(session.lock())), last, self._plan.said)
             session.commit()
 
-    def send(self, changes: DataFrame, entry: Entry) -> Sent:
+    def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         rows = changes.selectExpr(
             *(f"{_value(field)} AS {quote(field.name)}" for field in self._fields),
             f"{self._shape.key} AS __key",
@@ -102,12 +102,12 @@ class JdbcTable:
         with self._session() as session:
             found = parse_standing(list(session.lock()))
             if found is not None and already_there(found, entry, self._plan.said):
-                return Sent(found.changes, None, _refused(session.refused()))
+                return SendResult(found.changes, None, _refused(session.refused()))
             refused = _refused(session.apply(rows._jdf, self._columns, self._names))
             before, after = dump_position(entry.before), dump_position(entry.after)
             session.move(entry.ledger, entry.generation, entry.batch, before, after)
             session.commit()
-            return Sent(int(session.written()), int(session.aside()), refused)
+            return SendResult(int(session.written()), int(session.aside()), refused)
 
     @contextmanager
     def _session(self) -> Iterator[Any]:

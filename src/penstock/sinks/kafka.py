@@ -11,8 +11,8 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import Terminal
 from penstock.kafka.client import producer_options, require_topic
-from penstock.ledger.writer import Observed
-from penstock.sinks.base import ASIDE, DELETED, Refused, Sent, header, part, refuse_other_rows
+from penstock.ledger.writer import BatchMetrics
+from penstock.sinks.base import ASIDE, DELETED, Refused, SendResult, header, part, refuse_other_rows
 from penstock.sources.columns import VERSION
 from penstock.spark.sql_text import literal
 from penstock.spec.sink import ID
@@ -95,7 +95,7 @@ _MOST_REFUSED = 10_000
 _GOOD, _LARGE = "__good", "__large"
 
 
-class Topic:
+class TopicTarget:
     def __init__(self, spark: SparkSession, sink: str, plan: KafkaTarget, shape: Shape, admin: Admin) -> None:
         """Terminal if `value` or `headers` cannot be part of a record."""
         self._sink, self._plan, self._admin, self._shape = sink, plan, admin, shape
@@ -117,21 +117,21 @@ class Topic:
     def ready(self, last: Entry) -> None:
         require_topic(self._admin, self._plan, self._sink)
 
-    def send(self, changes: DataFrame, entry: Entry) -> Sent:
+    def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         require_topic(self._admin, self._plan, self._sink)
         made = changes.selectExpr(*self._parts, ASIDE)
         large = f"{ASIDE} IS NULL AND {SIZE} + {_AROUND} + 20 * size(headers) > {self._limit}"
         records = made.selectExpr("*", f"{large} AS {_LARGE}").selectExpr(
             "*", f"{ASIDE} IS NULL AND NOT {_LARGE} AS {_GOOD}"
         )
-        observed = Observed()
+        observed = BatchMetrics()
         metrics = [F.count_if(F.expr(text)).alias(name) for name, text in _COUNTED.items()]
         good = observed.on(records, *metrics).where(_GOOD).select("key", "value", "headers")
         produce(good, self._plan, self._sink)
         told: Any = observed.result()
         if told is None:
             told = records.agg(*metrics).first().asDict()  # type: ignore[union-attr]
-        return Sent(int(told["sent"]), int(told["aside"]), self._too_large(records) if told["large"] else ())
+        return SendResult(int(told["sent"]), int(told["aside"]), self._too_large(records) if told["large"] else ())
 
     def _too_large(self, records: DataFrame) -> list[Refused]:
         found = records.where(_LARGE).selectExpr("CAST(key AS STRING)", SIZE).limit(_MOST_REFUSED + 1).collect()

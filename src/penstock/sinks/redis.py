@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import types as T
 
 from penstock.errors import TableChanged, Terminal, Transient
-from penstock.sinks.base import ASIDE, AWAY, DELETED, TIMES, Sent, as_json, is_nested
+from penstock.sinks.base import ASIDE, AWAY, DELETED, TIMES, SendResult, as_json, is_nested
 from penstock.spark.sql_text import literal, quote
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class RedisKeys:
                 )
             client.set(self._fence, f"{last.ledger}/{last.generation}")
 
-    def send(self, changes: DataFrame, entry: Entry) -> Sent:
+    def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         value = self._shape.value if self._plan.form == "json" else _fields(self._shape)
         rows = changes.selectExpr(f"{self._shape.key} AS key", f"IF({DELETED}, NULL, {value}) AS value", ASIDE)
         sent = aside = 0
@@ -82,7 +82,7 @@ class RedisKeys:
                 if keys:
                     head = [entry.ledger, entry.generation, self._plan.ttl_ms or 0]
                     script(keys=[self._fence, *keys], args=[*head, *arguments])
-        return Sent(sent, aside)
+        return SendResult(sent, aside)
 
     def _chunks(self, rows: DataFrame) -> Iterator[tuple[list[str], list[Any], int]]:
         keys: list[str] = []

@@ -8,7 +8,7 @@ from penstock.kafka.client import Admin
 from penstock.ledger.delta_log import DeltaLog
 from penstock.plan.model import ChangeSink, DeltaSource, JdbcTarget, KafkaTarget, RedisTarget, SearchTarget
 from penstock.sinks.jdbc import JdbcTable
-from penstock.sinks.kafka import Topic
+from penstock.sinks.kafka import TopicTarget
 from penstock.sinks.redis import RedisKeys
 from penstock.sinks.search import SearchIndex
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.plan.model import TablePlan
-    from penstock.sinks.base import Shape, Target
+    from penstock.sinks.base import Shape, SinkTarget
     from penstock.storage.stores import Store
 
 
-def open_target(spark: SparkSession, table: TablePlan, store: Store, shape: Shape) -> Target:
+def open_target(spark: SparkSession, table: TablePlan, store: Store, shape: Shape) -> SinkTarget:
     sink, source = table.sink, table.source
     assert isinstance(sink, ChangeSink) and isinstance(source, DeltaSource)
     plan = sink.target
@@ -33,4 +33,4 @@ def open_target(spark: SparkSession, table: TablePlan, store: Store, shape: Shap
         case RedisTarget():
             return RedisKeys(table.name, plan, shape)
         case KafkaTarget():
-            return Topic(spark, table.name, plan, shape, Admin(plan.cluster))
+            return TopicTarget(spark, table.name, plan, shape, Admin(plan.cluster))

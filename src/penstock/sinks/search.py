@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import TableChanged, Terminal, Transient
-from penstock.sinks.base import ASIDE, AWAY, DELETED, Refused, Sent
+from penstock.sinks.base import ASIDE, AWAY, DELETED, Refused, SendResult
 from penstock.sources.columns import VERSION
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class SearchIndex:
             if found.status_code not in (200, 404):
                 self._refuse(found)
 
-    def send(self, changes: DataFrame, entry: Entry) -> Sent:
+    def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         document = f"IF({DELETED}, NULL, {self._shape.value})"
         rows = changes.selectExpr(f"{self._shape.key} AS id", VERSION, f"{document} AS document", ASIDE)
         sent = aside = 0
@@ -79,7 +79,7 @@ class SearchIndex:
                         where=self._sink,
                         hint="that is no longer a bad row or two: mend the mapping of the index, or choose `columns`",
                     )
-        return Sent(sent - len(refused), aside, refused)
+        return SendResult(sent - len(refused), aside, refused)
 
     def _bulk(self, client: httpx.Client, actions: Sequence[_Action]) -> list[Refused]:
         if not actions:

@@ -13,7 +13,7 @@ from penstock.errors import Terminal, Transient
 from penstock.ledger.delta_log import DeltaLog, Origin
 from penstock.ledger.pending import forgotten_after
 from penstock.ledger.position import parse_version
-from penstock.ledger.source import Covered, Move, Start, of_table
+from penstock.ledger.source import Move, ReplayInput, Start, of_table
 from penstock.sources.columns import CHANGE, FILE, TIME, VERSION, living
 from penstock.sources.delta_changes import (
     changes_between,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.ledger.entry import Entry
     from penstock.ledger.position import Version
-    from penstock.ledger.source import Asked, Position
+    from penstock.ledger.source import Position, ReplayRequest
     from penstock.plan.model import DeltaSource
     from penstock.storage.stores import Store
 
@@ -207,18 +207,18 @@ class DeltaReader:
             reader = reader.option("startingVersion", 0)
         return self._shaped(reader.load(self._source.uri))
 
-    def covered(self, spark: SparkSession, asked: Asked) -> Covered:
+    def covered(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
         uri, log, after, began = self._source.uri, self._log, parse_version(asked.after[0]), self._began(asked)
         if self._source.changes and not asked.as_state:
-            return Covered(self._shaped(changes_up_to(spark, uri, log, began, after, self._table)))
+            return ReplayInput(self._shaped(changes_up_to(spark, uri, log, began, after, self._table)))
         if asked.at is not None or self._source.changes:
             version = asked.at if asked.at is not None else after.read_up_to
             rows = at_version(spark, uri, version)
-            return Covered(self._shaped(inserted(rows, log, version) if self._source.changes else rows))
+            return ReplayInput(self._shaped(inserted(rows, log, version) if self._source.changes else rows))
         rewritten = self._source.options.get("ignoreChanges") == "true"
-        return Covered(self._shaped(rows_up_to(spark, uri, log, began, after, self._table, rewritten=rewritten)))
+        return ReplayInput(self._shaped(rows_up_to(spark, uri, log, began, after, self._table, rewritten=rewritten)))
 
-    def _began(self, asked: Asked) -> Version:
+    def _began(self, asked: ReplayRequest) -> Version:
         return parse_version(asked.began[0])
 
     def _shaped(self, rows: DataFrame) -> DataFrame:

@@ -14,7 +14,7 @@ from penstock.spec.quantity import counted
 
 if TYPE_CHECKING:
     from penstock.ledger.delta_log import DeltaLog
-    from penstock.plan.model import DeltaSource, VersionStart
+    from penstock.plan.model import DeltaSource, VersionStartPlan
     from penstock.storage.stores import Store
 
 # Where a reader of a Delta table begins, and whether what it was promised is still there.
@@ -30,7 +30,7 @@ def table_id(log: DeltaLog, versions: Sequence[int]) -> str | None:
 
 
 def resolve_version(
-    starting: VersionStart, identity: str, versions: Sequence[int], log: DeltaLog, table: str
+    starting: VersionStartPlan, identity: str, versions: Sequence[int], log: DeltaLog, table: str
 ) -> Version:
     """`starting` as a version: resolved once, then in the ledger."""
     newest = versions[-1]

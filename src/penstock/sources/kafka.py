@@ -12,15 +12,15 @@ from penstock.errors import DataLoss, Terminal, Transient
 from penstock.kafka.client import java, reads_committed
 from penstock.ledger import position
 from penstock.ledger.position import Range
-from penstock.ledger.source import Covered, Move, Start, of_topics
+from penstock.ledger.source import Move, ReplayInput, Start, of_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.kafka.client import Admin, Topic
+    from penstock.kafka.client import Admin, TopicInfo
     from penstock.ledger.entry import Entry
     from penstock.ledger.position import Offsets
-    from penstock.ledger.source import Asked, Position
+    from penstock.ledger.source import Position, ReplayRequest
     from penstock.plan.model import KafkaSource
 
 # A table's Kafka source as Spark reads it.
@@ -105,7 +105,7 @@ def _offsets(offsets: Offsets) -> str:
 # Where a source begins, and whether what it was promised is still there.
 
 
-def require_topics(source: KafkaSource, found: Mapping[str, Topic], table: str) -> None:
+def require_topics(source: KafkaSource, found: Mapping[str, TopicInfo], table: str) -> None:
     """A pattern may match nothing yet; a named topic has to exist."""
     missing = [name for name in source.topics if name not in found]
     if missing:
@@ -116,7 +116,7 @@ def require_topics(source: KafkaSource, found: Mapping[str, Topic], table: str) 
         )
 
 
-def resolve_offsets(source: KafkaSource, admin: Admin, topics: Mapping[str, Topic], table: str) -> Offsets:
+def resolve_offsets(source: KafkaSource, admin: Admin, topics: Mapping[str, TopicInfo], table: str) -> Offsets:
     """`starting` as offsets, for topics that have no position yet: resolved once, then in the ledger."""
     starting = source.starting
     if starting.kind == "earliest":
@@ -129,7 +129,7 @@ def resolve_offsets(source: KafkaSource, admin: Admin, topics: Mapping[str, Topi
     return _explicit(source, admin, topics, table)
 
 
-def _explicit(source: KafkaSource, admin: Admin, topics: Mapping[str, Topic], table: str) -> Offsets:
+def _explicit(source: KafkaSource, admin: Admin, topics: Mapping[str, TopicInfo], table: str) -> Offsets:
     first, end = admin.earliest(topics), admin.latest(topics, committed=reads_committed(source))
     found: Offsets = {}
     for topic, described in topics.items():
@@ -159,7 +159,7 @@ def _explicit(source: KafkaSource, admin: Admin, topics: Mapping[str, Topic], ta
 def refuse_lost(
     position: Offsets,
     ids: Mapping[str, str],
-    found: Mapping[str, Topic],
+    found: Mapping[str, TopicInfo],
     admin: Admin,
     table: str,
     *,
@@ -198,7 +198,7 @@ def refuse_lost(
 
 
 def refuse_recreated(
-    topic: str, ids: Mapping[str, str], found: Mapping[str, Topic], position: Offsets, table: str
+    topic: str, ids: Mapping[str, str], found: Mapping[str, TopicInfo], position: Offsets, table: str
 ) -> None:
     """A topic that is gone, or was deleted and made again: its offsets mean other records now."""
     if topic not in found:
@@ -291,14 +291,14 @@ class KafkaReader:
     def stream(self, spark: SparkSession) -> DataFrame:
         return read_stream(spark, self._source, self._table)
 
-    def covered(self, spark: SparkSession, asked: Asked) -> Covered:
+    def covered(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
         end, began = position.parse(asked.after[0]), position.parse(asked.began[0])
         found = self._admin.describe(end)
         for topic in end:
             refuse_recreated(topic, asked.ids, found, end, self._table)
         held = held_from(began, end, self._admin.earliest({topic: found[topic] for topic in end}))
         left_out = missing(began, held) or not set(began) <= set(end)
-        return Covered(records(spark, self._source, self._table, held, end), held if left_out else None)
+        return ReplayInput(records(spark, self._source, self._table, held, end), held if left_out else None)
 
     def size(self, before: Position, after: Position) -> int:
         return sum(position.size(one, other) for one, other in zip(before, after, strict=True))

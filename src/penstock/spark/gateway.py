@@ -24,7 +24,7 @@ from penstock.spark.java import option
 if TYPE_CHECKING:
     from pyspark import SparkConf
 
-    from penstock.spark.java import Java
+    from penstock.spark.java import JavaRuntime
 
 # The JVM as a process of ours: started, watched and ended.
 #
@@ -182,7 +182,7 @@ _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 class ClassArchive:
-    def __init__(self, java: Java, class_path: str, spark_home: Path) -> None:
+    def __init__(self, java: JavaRuntime, class_path: str, spark_home: Path) -> None:
         release = java.home / "release"
         jars = [*map(Path, class_path.split(os.pathsep)), *sorted((spark_home / "jars").glob("*.jar"))]
         about = (

@@ -51,7 +51,7 @@ _INSTALL = (
 
 
 @dataclass(frozen=True)
-class Java:
+class JavaRuntime:
     path: Path
     """The `java` to call."""
     home: Path
@@ -72,7 +72,7 @@ class NoJava(SetupError):
     """There is none, or the one on the PATH is too old: installing one mends it."""
 
 
-def find_java() -> Java:
+def find_java() -> JavaRuntime:
     """JAVA_HOME's Java, which must then be right, because Spark's own scripts would take it too; else the PATH's."""
     home = os.environ.get("JAVA_HOME")
     if home:
@@ -103,7 +103,7 @@ def find_java() -> Java:
     return found
 
 
-def ensure_java(say: Callable[[str], None]) -> Java:
+def ensure_java(say: Callable[[str], None]) -> JavaRuntime:
     """As `find_java`; but where Penstock may (root on Debian) a missing Java is installed, and `say` tells so first."""
     try:
         return find_java()
@@ -124,7 +124,7 @@ def ensure_java(say: Callable[[str], None]) -> Java:
     return find_java()
 
 
-def _ask(path: Path) -> Java | None:
+def _ask(path: Path) -> JavaRuntime | None:
     """What this `java` says it is. None if it does not run: macOS has a /usr/bin/java that only says there is none."""
     try:
         # The settings name the real home, which the path does not where `java` is a version manager's shim.
@@ -142,7 +142,7 @@ def _ask(path: Path) -> Java | None:
     if done.returncode != 0 or version is None:
         return None
     home = re.search(r"^\s*java\.home = (.+)$", text, re.MULTILINE)
-    return Java(path, Path(home[1]) if home else path.resolve().parent.parent, version)
+    return JavaRuntime(path, Path(home[1]) if home else path.resolve().parent.parent, version)
 
 
 def option(text: str) -> str:

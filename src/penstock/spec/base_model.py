@@ -93,7 +93,7 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
 # The base of every model of the project file: frozen, no unknown keys, every finding collected at once.
 
 
-class Part(BaseModel):
+class SpecModel(BaseModel):
     """A mapping of the project file. Build one in Python with the same keys (`from` is called `source` there)."""
 
     model_config = ConfigDict(
@@ -183,7 +183,9 @@ class Part(BaseModel):
         return findings
 
 
-def _plain(path: KeyPath, kind: str, value: Any, context: Mapping[str, Any], message: str, part: type[Part]) -> Finding:
+def _plain(
+    path: KeyPath, kind: str, value: Any, context: Mapping[str, Any], message: str, part: type[SpecModel]
+) -> Finding:
     """pydantic's own errors, in the words of this product."""
     name = str(path[-1]) if path else ""
     match kind:
@@ -204,7 +206,7 @@ def _plain(path: KeyPath, kind: str, value: Any, context: Mapping[str, Any], mes
     return Finding(path, message, _example(name, part))
 
 
-def _example(name: str, part: type[Part]) -> str | None:
+def _example(name: str, part: type[SpecModel]) -> str | None:
     for field_name, field in part.model_fields.items():
         if name in (field_name, field.alias) and field.examples:
             return f"write {name}: {field.examples[0]}"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Part, shown, wrong
+from penstock.spec.base_model import SpecModel, shown, wrong
 from penstock.spec.quantity import instant, size
 
 _KEYWORDS = ("earliest", "latest")
@@ -18,7 +18,7 @@ def is_place(name: str) -> bool:
     return "/" in name
 
 
-class VersionStart(Part):
+class VersionStart(SpecModel):
     """Where a reader of a Delta table begins: exactly one of the three is set."""
 
     at: Literal["earliest", "latest"] | None = None
@@ -46,7 +46,7 @@ class VersionStart(Part):
 Bytes = Annotated[int, BeforeValidator(size)]
 
 
-class TableFrom(Part):
+class TableFrom(SpecModel):
     """Another table of the project. It is read as it grows; what changes rows there is skipped and reported."""
 
     table: str = Field(min_length=1, examples=["bronze.orders"])
@@ -67,7 +67,7 @@ class TableFrom(Part):
         return self.table.rpartition(".")[2].replace("-", "_")
 
 
-class ChangesFrom(Part):
+class ChangesFrom(SpecModel):
     """What changes in a table: inserted, updated and deleted rows, from its change feed. A table of the project, or any
     by its path."""
 
@@ -95,7 +95,7 @@ class ChangesFrom(Part):
         return self.changes.rpartition(".")[2].replace("-", "_") if self.table else "input"
 
 
-class DeltaFrom(Part):
+class DeltaFrom(SpecModel):
     """Any Delta table by its path. Nobody promises that it only grows: without one of the three switches, which are
     those of Delta itself, a commit that changes rows stops the table."""
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, Part, Wrong, did_you_mean, one_of, shown, text_values, wrong
+from penstock.spec.base_model import Finding, SpecModel, Wrong, did_you_mean, one_of, shown, text_values, wrong
 from penstock.spec.lake import lake_uri
 from penstock.spec.schema import Scalar, Struct, column_key
 
@@ -62,7 +62,7 @@ def _options(value: Any) -> dict[str, str]:
     return text_values(value, "options")
 
 
-class FilesFrom(Part):
+class FilesFrom(SpecModel):
     """Files below a folder, listed as they appear. A name that begins with _ or . is not data."""
 
     files: Annotated[str, BeforeValidator(_folder)] = Field(min_length=1, examples=["landing/orders"])

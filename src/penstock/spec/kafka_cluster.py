@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
-from penstock.spec.base_model import Finding, Part, Wrong, did_you_mean, nearest, one_of, shown, text_values, wrong
+from penstock.spec.base_model import Finding, SpecModel, Wrong, did_you_mean, nearest, one_of, shown, text_values, wrong
 from penstock.spec.quantity import seconds, size
 
 # The Kafka client properties that a project may set, and why the others are refused.
@@ -211,7 +211,7 @@ def _secret(value: Any) -> Any:
 Secret = Annotated[SecretStr, BeforeValidator(_secret)]
 
 
-class Security(Part):
+class Security(SpecModel):
     """How to log in. Files are PEM, their paths relative to the project folder."""
 
     protocol: Annotated[Protocol, BeforeValidator(_protocol)] = "PLAINTEXT"
@@ -275,7 +275,7 @@ def _bootstrap(value: Any) -> str:
     return ",".join(checked)
 
 
-class KafkaCluster(Part):
+class KafkaCluster(SpecModel):
     bootstrap: Annotated[str, BeforeValidator(_bootstrap)] = Field(examples=["127.0.0.1:9092"])
     security: Security = Security()
     options: Annotated[dict[str, str], BeforeValidator(client_options)] = Field(default={})

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, Part, Referenced, Wrong, did_you_mean, shown, wrong
+from penstock.spec.base_model import Finding, Referenced, SpecModel, Wrong, did_you_mean, shown, wrong
 from penstock.spec.kafka_cluster import client_options
 from penstock.spec.quantity import instant
 
@@ -49,7 +49,7 @@ def _pattern(value: Any) -> Any:
     return value
 
 
-class Topics(Part):
+class Topics(SpecModel):
     """`orders`, `[orders, refunds]` or `{pattern: "events-.*"}`: exactly one of `names` and `pattern` is set."""
 
     names: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ def _whole(value: Any) -> int | None:
         return None
 
 
-class Starting(Part):
+class Starting(SpecModel):
     """Where a topic without a position begins: exactly one of the three is set."""
 
     at: Literal["earliest", "latest"] | None = None
@@ -178,7 +178,7 @@ class Starting(Part):
         return self
 
 
-class KafkaFrom(Part):
+class KafkaFrom(SpecModel):
     """Topics of one cluster. Without `cluster` it is the one under the top-level `kafka:`."""
 
     kafka: Topics = Field(examples=["orders"])

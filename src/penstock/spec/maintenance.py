@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, Part, did_you_mean, shown, wrong
+from penstock.spec.base_model import Finding, SpecModel, did_you_mean, shown, wrong
 from penstock.spec.quantity import duration_text, seconds, size
 
 LEAST_EVERY = 60.0
@@ -42,7 +42,7 @@ Every = Annotated[float, BeforeValidator(_every)]
 Kept = Annotated[float, BeforeValidator(_kept)]
 
 
-class Optimize(Part):
+class Optimize(SpecModel):
     """Small files become large ones. `optimize: 1 hour` is short for `{every: 1 hour}`."""
 
     every: Every = Field(default=3600.0, examples=["1 hour"])
@@ -55,7 +55,7 @@ class Optimize(Part):
         return {"every": data} if isinstance(data, str | int | float) else data
 
 
-class ExternalReader(Part):
+class ExternalReader(SpecModel):
     """Somebody outside the project who reads a table: he may be so far behind."""
 
     name: str = Field(min_length=1, examples=["bi"])
@@ -65,7 +65,7 @@ class ExternalReader(Part):
     shape: ClassVar[str] = "{name: bi, table: silver.orders, lag: 2 days}"
 
 
-class Vacuum(Part):
+class Vacuum(SpecModel):
     """Files that no version needs any more go, but never one that a stream still needs."""
 
     every: Every = Field(default=DAY, examples=["1 day"])
@@ -93,7 +93,7 @@ class Vacuum(Part):
         return self
 
 
-class Maintenance(Part):
+class Maintenance(SpecModel):
     optimize: Optimize | None = None
     vacuum: Vacuum | None = None
 

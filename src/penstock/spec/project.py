@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, Part, Wrong, did_you_mean, shown, wrong
+from penstock.spec.base_model import Finding, SpecModel, Wrong, did_you_mean, shown, wrong
 from penstock.spec.base_model import KeyPath as TreePath
 from penstock.spec.graph import graph_findings, sink_findings
 from penstock.spec.kafka_cluster import KafkaCluster
@@ -35,7 +35,7 @@ def _name(value: Any) -> Any:
     return value
 
 
-class Defaults(Part):
+class Defaults(SpecModel):
     """What tables have that do not say it themselves."""
 
     trigger: Trigger | None = None
@@ -44,7 +44,7 @@ class Defaults(Part):
     shape: ClassVar[str] = "a mapping: {trigger: 30s}"
 
 
-class Project(Part):
+class Project(SpecModel):
     """Built in Python, values are taken as they are (no `${...}`), and a mistake is a pydantic ValidationError."""
 
     name: Annotated[str, BeforeValidator(_name)] = Field(examples=["shop"])

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from penstock.spec.base_model import Finding, Part, Wrong, caller, did_you_mean, one_of, shown, text_values, wrong
+from penstock.spec.base_model import Finding, SpecModel, Wrong, caller, did_you_mean, one_of, shown, text_values, wrong
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.kafka_cluster import Secret, producer_options
 from penstock.spec.kafka_source import topic_names
@@ -111,7 +111,7 @@ def _form(value: Any) -> str:
     return one_of(value, "form", ("json", "hash"))
 
 
-class KafkaTo(Part):
+class KafkaTo(SpecModel):
     """A topic of a cluster; without `cluster` the one under the top-level `kafka:`."""
 
     kafka: Annotated[str, BeforeValidator(_topic)] = Field(examples=["alerts"])
@@ -121,7 +121,7 @@ class KafkaTo(Part):
     shape: ClassVar[str] = "to: {kafka: topic}"
 
 
-class JdbcTo(Part):
+class JdbcTo(SpecModel):
     """A table of a database. `postgres: host:5432/shop` is the same as `jdbc: jdbc:postgresql://host:5432/shop`."""
 
     jdbc: Annotated[str, BeforeValidator(_jdbc)] = Field(examples=["jdbc:postgresql://127.0.0.1:5432/shop"])
@@ -155,7 +155,7 @@ class JdbcTo(Part):
         return {"jdbc": f"jdbc:postgresql://{match[1]}", **rest}
 
 
-class SearchTo(Part):
+class SearchTo(SpecModel):
     """An index of Elasticsearch or OpenSearch."""
 
     search: Annotated[str, BeforeValidator(_search)] = Field(examples=["http://127.0.0.1:9200"])
@@ -175,7 +175,7 @@ class SearchTo(Part):
         return self
 
 
-class RedisTo(Part):
+class RedisTo(SpecModel):
     """Keys of a Redis; `as` says what is kept under each."""
 
     redis: Annotated[str, BeforeValidator(_redis)] = Field(examples=["redis://127.0.0.1:6379/0"])
@@ -271,7 +271,7 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(given)
 
 
-class Sink(Part):
+class Sink(SpecModel):
     """`key`, `value` and `headers` are SQL expressions over a row of the source. What follows changes has `keys`
     instead of `key`: the columns that name a row."""
 

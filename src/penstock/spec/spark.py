@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, SecretStr
 
-from penstock.spec.base_model import Finding, Part, Referenced, Wrong, shown, text_values, wrong
+from penstock.spec.base_model import Finding, Referenced, SpecModel, Wrong, shown, text_values, wrong
 from penstock.spec.delta_properties import refusal as property_refusal
 
 _MASTER = re.compile(
@@ -108,7 +108,7 @@ def _jars(value: Any) -> Any:
     return tuple(str(jar) for jar in value)
 
 
-class Spark(Part):
+class Spark(SpecModel):
     """Paths of jars are relative to the project folder."""
 
     master: Annotated[str, BeforeValidator(_master)] = Field(default="local[*]", examples=['"local[*]"'])

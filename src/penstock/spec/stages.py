@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, Part, Wrong, did_you_mean, one_of, shown, wrong
+from penstock.spec.base_model import Finding, SpecModel, Wrong, did_you_mean, one_of, shown, wrong
 from penstock.spec.quantity import seconds
 from penstock.spec.schema import Struct
 
@@ -81,7 +81,7 @@ CHANGE_COLUMNS = ("_op", "_changed_at", "_position")
 """What `decode: {debezium: …}` adds to the columns of the schema."""
 
 
-class Decode(Part):
+class Decode(SpecModel):
     """One parse per record. Exactly one of json, csv, text and debezium names the column that holds it."""
 
     json_: str | None = Field(default=None, alias="json", min_length=1, examples=["value"])
@@ -195,7 +195,7 @@ def _action(value: Any) -> str:
     return one_of(value, "action", _ACTIONS)
 
 
-class Expectation(Part):
+class Expectation(SpecModel):
     """A predicate that every row should meet. NULL counts as not met."""
 
     name: str = Field(min_length=1, examples=["has_id"])
@@ -226,7 +226,7 @@ def expectations(value: Any) -> Any:
     return value
 
 
-class Dedupe(Part):
+class Dedupe(SpecModel):
     """Rows whose keys are in the table already are left out; the first by source coordinates stays."""
 
     keys: tuple[str, ...] = Field(min_length=1, examples=["[order_id]"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, SecretStr, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, Part, Wrong, did_you_mean, shown, wrong
+from penstock.spec.base_model import Finding, SpecModel, Wrong, did_you_mean, shown, wrong
 from penstock.spec.columns import table_columns
 from penstock.spec.kafka_cluster import Secret
 from penstock.spec.kafka_source import KafkaFrom
@@ -27,7 +27,7 @@ _SHAPE = "{customer: customer_id}, or {customer: [{json: value, path: $.customer
 LEAST_KEY = 16
 
 
-class Place(Part):
+class SubjectColumn(SpecModel):
     """Where a row says of whom it is: a column, also a field of a struct; or a path in the JSON text of a column."""
 
     column: str | None = Field(default=None, min_length=1, examples=["customer_id"])
@@ -46,7 +46,7 @@ class Place(Part):
         return {"column": data}
 
     @model_validator(mode="after")
-    def _one(self) -> Place:
+    def _one(self) -> SubjectColumn:
         if (self.column is None) == (self.json_ is None):
             raise wrong("a place is a column, or a path in the JSON of one", f"write {self.shape}")
         if (self.json_ is None) != (self.path is None):
@@ -79,7 +79,7 @@ def subject_places(value: Any) -> Any:
         if not isinstance(key, str) or not _KEY.fullmatch(key)
     ]
     findings += [
-        Finding((str(key),), "there is nothing here", f"write {Place.shape}", at_key=True)
+        Finding((str(key),), "there is nothing here", f"write {SubjectColumn.shape}", at_key=True)
         for key, places in value.items()
         if places is None or places in ([], ())
     ]
@@ -88,7 +88,7 @@ def subject_places(value: Any) -> Any:
     return {key: list(places) if isinstance(places, list | tuple) else [places] for key, places in value.items()}
 
 
-class Forget(Part):
+class Forget(SpecModel):
     """How what is to be forgotten is remembered: as a keyed hash."""
 
     key: Secret | None = Field(default=None, examples=["${env:FORGET_KEY}"])

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from penstock.spec.base_model import Finding, Part, Wrong, caller, nearest, one_of, shown, text_values, wrong
+from penstock.spec.base_model import Finding, SpecModel, Wrong, caller, nearest, one_of, shown, text_values, wrong
 from penstock.spec.columns import clashes, renamed
 from penstock.spec.delta_properties import table_properties
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
@@ -25,7 +25,7 @@ from penstock.spec.kafka_source import KafkaFrom
 from penstock.spec.quantity import seconds
 from penstock.spec.source import From, source_of
 from penstock.spec.stages import Decode, Dedupe, Expectation, expectations
-from penstock.spec.subjects import Place, layout_findings, subject_places
+from penstock.spec.subjects import SubjectColumn, layout_findings, subject_places
 from penstock.spec.table_kinds import (
     Aggregate,
     Audit,
@@ -46,7 +46,7 @@ _CONTINUOUS = (
 )
 
 
-class Trigger(Part):
+class Trigger(SpecModel):
     """`30s`, `available-now`, `once` or `{sla: 1h}`. `seconds` is the interval, or the SLA itself."""
 
     kind: Literal["interval", "available-now", "once", "sla"]
@@ -99,7 +99,7 @@ def _mode(value: Any) -> str:
     return one_of(value, "schema mode", ("strict", "evolve"))
 
 
-class Write(Part):
+class Write(SpecModel):
     schema_: Annotated[Literal["strict", "evolve"], BeforeValidator(_mode)] = Field(default="strict", alias="schema")
     partition_by: tuple[str, ...] = Field(default=(), examples=["[order_date]"])
     cluster_by: tuple[str, ...] = Field(default=(), examples=["[customer_id]"])
@@ -166,7 +166,7 @@ def _lookups(value: Any) -> dict[str, str]:
     return named
 
 
-class Table(Part):
+class Table(SpecModel):
     source: Annotated[SerializeAsAny[From], PlainValidator(source_of)] = Field(
         alias="from", examples=["{kafka: orders}"]
     )
@@ -185,7 +185,7 @@ class Table(Part):
     output: Annotated[Literal["append", "complete"], BeforeValidator(output_mode)] | None = None
     max_failed_records: int = Field(default=100, ge=0, le=1000)
     write: Write = Write()
-    subjects: Annotated[dict[str, tuple[Place, ...]], BeforeValidator(subject_places)] = Field(
+    subjects: Annotated[dict[str, tuple[SubjectColumn, ...]], BeforeValidator(subject_places)] = Field(
         default={}, examples=["{customer: customer_id}"]
     )
     trigger: Trigger | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, Part, Wrong, one_of, shown, text_values, wrong
+from penstock.spec.base_model import Finding, SpecModel, Wrong, one_of, shown, text_values, wrong
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom, is_place
 from penstock.spec.files_source import FilesFrom
 from penstock.spec.kafka_source import KafkaFrom
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Duration = Annotated[float, BeforeValidator(seconds)]
 
 
-class Window(Part):
+class Window(SpecModel):
     """Tumbling windows of `every`; sliding ones, each `size` long, if that is given."""
 
     time: str = Field(min_length=1, examples=["order_ts"])
@@ -54,7 +54,7 @@ def _metrics(value: Any) -> dict[str, str]:
     return made
 
 
-class Aggregate(Part):
+class Aggregate(SpecModel):
     keys: tuple[str, ...] = Field(default=(), examples=["[product_category]"])
     window: Window | None = None
     metrics: Annotated[dict[str, str], BeforeValidator(_metrics)] = Field(examples=["{orders: count(*)}"])
@@ -94,7 +94,7 @@ class Aggregate(Part):
 # An audit table: one row for each change of another table, with what was there before and after.
 
 
-class Audit(Part):
+class Audit(SpecModel):
     """`who` is an SQL expression over the changed row."""
 
     keys: tuple[str, ...] = Field(default=(), examples=["[customer_id]"])
@@ -134,7 +134,7 @@ def _history(value: Any) -> str:
     return one_of(value, "way to keep history", ("scd1", "scd2"))
 
 
-class Columns(Part):
+class Columns(SpecModel):
     """Which columns of the changes become columns of the table: these, or all but some."""
 
     only: tuple[str, ...] = ()
@@ -152,7 +152,7 @@ class Columns(Part):
         return data
 
 
-class Merge(Part):
+class Merge(SpecModel):
     """`sequence`, `delete_when` and `time` are SQL expressions over a change."""
 
     keys: tuple[str, ...] = Field(default=(), examples=["[customer_id]"])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.errors import PenstockError
     from penstock.sql.statement import Statement
-    from penstock.sql.versions import Pinned
+    from penstock.sql.versions import TableVersion
 
 _SAID = re.compile(
     r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]\s+(.*?)(?=\s*SQLSTATE: |\s*\n\s*at |\s*\n== |\s*\Z)", re.DOTALL
@@ -40,7 +40,9 @@ _LONGEST = 600
 
 
 @contextmanager
-def explained(session: SparkSession, statement: Statement | None, read: Sequence[Pinned], log: str) -> Iterator[None]:
+def explained(
+    session: SparkSession, statement: Statement | None, read: Sequence[TableVersion], log: str
+) -> Iterator[None]:
     """Turns what Spark raises within into errors of Penstock's. Without a statement it is the tables themselves that
     cannot be read. `read` are those that are known by then, `log` the folder of Spark's own log."""
     try:
@@ -50,7 +52,7 @@ def explained(session: SparkSession, statement: Statement | None, read: Sequence
 
 
 def _explain(
-    session: SparkSession, statement: Statement | None, read: Sequence[Pinned], log: str, error: Exception
+    session: SparkSession, statement: Statement | None, read: Sequence[TableVersion], log: str, error: Exception
 ) -> PenstockError:
     text = str(error)
     if isinstance(error, Py4JNetworkError | ConnectionError) or "Answer from Java side is empty" in text:
@@ -75,7 +77,7 @@ def _explain(
     return QueryFailed(whole, hint=None if place else f"the whole story is in {log}")
 
 
-def _gone(text: str, read: Sequence[Pinned]) -> PenstockError | None:
+def _gone(text: str, read: Sequence[TableVersion]) -> PenstockError | None:
     for path in map(unquote, _FILE.findall(text)):
         held = sorted((one for one in read if f"{one.table.uri}/" in path), key=lambda one: one.version)
         if held:

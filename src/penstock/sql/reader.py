@@ -23,7 +23,7 @@ from penstock.sql.causes import explained
 from penstock.sql.plans import named, parse, replaced
 from penstock.sql.readonly import active, reading_session, refuse_other_than_query, refuse_programs
 from penstock.sql.statement import pointed
-from penstock.sql.versions import Names, Pinned, Versions, zone_of
+from penstock.sql.versions import Names, TableVersion, Versions, zone_of
 from penstock.storage.stores import HadoopStore, LocalStore
 
 if TYPE_CHECKING:
@@ -82,16 +82,16 @@ def ended_by_ctrl_c(context: SparkContext) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryResult:
     """Nothing is computed before rows are taken from it."""
 
     statement: Statement
     frame: DataFrame
-    read: tuple[Pinned, ...]
+    read: tuple[TableVersion, ...]
     """What it reads: each table in each version once."""
 
 
-class Reader:
+class SqlReader:
     def __init__(self, spark: SparkSession, plan: Plan, *, tombstones: bool = False) -> None:
         """`tombstones` shows the deleted rows of merged tables too."""
         self.session = reading_session(spark)
@@ -102,10 +102,10 @@ class Reader:
         self._explained = partial(explained, self.session, log=str(logs_folder(plan)))
 
     @contextmanager
-    def ask(self, statement: Statement) -> Iterator[Answer]:
+    def ask(self, statement: Statement) -> Iterator[QueryResult]:
         """The answer; take its rows within. Every mention of a table without a version is the same version of it.
         Raises UsageError for a query that is wrong, QueryFailed for one that cannot be computed."""
-        read: list[Pinned] = []
+        read: list[TableVersion] = []
         with ended_by_ctrl_c(self.session.sparkContext), active(self.session), self._explained(statement, read):
             plan = parse(self.session, statement.text)
             refuse_other_than_query(plan)
@@ -116,23 +116,23 @@ class Reader:
             jvm: Any = self.session.sparkContext._jvm
             found = jvm.org.apache.spark.sql.classic.Dataset.ofRows(self.session._jsparkSession, plan)
             refuse_programs(found.queryExecution().analyzed())
-            yield Answer(statement, DataFrame(found, self.session), tuple(read))
+            yield QueryResult(statement, DataFrame(found, self.session), tuple(read))
 
     def columns(self, table: Readable) -> tuple[int, Mapping[str, str]] | None:
         """The newest version of a table, and its columns with their types; None if it is not created yet."""
         versions = Versions(self._store, self._zone)
         if not versions.exists(table):
             return None
-        pinned = Pinned(table, versions.of(table, None))
+        pinned = TableVersion(table, versions.of(table, None))
         with active(self.session):
             fields = self._frame(pinned).schema.fields
         return pinned.version, {field.name: field.dataType.simpleString() for field in fields}
 
-    def _pinned(self, statement: Statement, found: list[Named]) -> dict[int, Pinned]:
+    def _pinned(self, statement: Statement, found: list[Named]) -> dict[int, TableVersion]:
         """By the places of the names."""
         versions = Versions(self._store, self._zone)
         behind = dict(statement.mentions)
-        tables: dict[int, Pinned] = {}
+        tables: dict[int, TableVersion] = {}
         for one in found:
             mention = behind.pop(one.start, None)
             if mention is not None and one.at is not None:
@@ -140,7 +140,7 @@ class Reader:
                     f"there are two versions behind one name\n{pointed(statement.written, one.start, mention.end - 1)}"
                 )
             table = self.names.find(one.parts, pointed(statement.written, one.start, one.stop))
-            tables[one.start] = Pinned(table, versions.of(table, mention.at if mention else one.at))
+            tables[one.start] = TableVersion(table, versions.of(table, mention.at if mention else one.at))
         for mention in behind.values():
             raise UsageError(
                 f"a version stands behind something that is no table\n"
@@ -149,7 +149,7 @@ class Reader:
             )
         return tables
 
-    def _frame(self, one: Pinned) -> DataFrame:
+    def _frame(self, one: TableVersion) -> DataFrame:
         with self._explained(None, [one]):
             rows = self.session.read.format("delta").option("versionAsOf", one.version).load(one.table.uri)
         if one.table.tombstones is None or DELETED not in rows.columns:
@@ -165,7 +165,7 @@ class Reader:
         kept = [name for name in rows.columns if name in dead.columns]
         return rows.unionByName(dead.select(*map(quote, kept)), allowMissingColumns=True)
 
-    def _plan_of(self, one: Pinned) -> Any:
+    def _plan_of(self, one: TableVersion) -> Any:
         """Its plan under its name: `orders.id` and `silver.orders.id` are columns of silver.orders."""
         jvm: Any = self.session.sparkContext._jvm
         *above, last = one.table.name.split(".")
@@ -177,10 +177,10 @@ class Reader:
 @contextmanager
 def open_reader(
     plan: Plan, *, tombstones: bool = False, say: Callable[[str], None] = lambda _: None
-) -> Iterator[Reader]:
+) -> Iterator[SqlReader]:
     """A reader with a Spark of its own, which ends with it."""
     with short_session(plan, log="sql", say=say) as spark:
-        yield Reader(spark, plan, tombstones=tombstones)
+        yield SqlReader(spark, plan, tombstones=tombstones)
 
 
 # Rows on their way out: as text for people, as JSON for programs. Spark writes both.

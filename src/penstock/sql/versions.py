@@ -62,7 +62,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Pinned:
+class TableVersion:
     table: Readable
     version: int
 

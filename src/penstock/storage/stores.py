@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Listed:
+class StoredFile:
     size: int
     modified_ms: int
 
@@ -67,7 +67,7 @@ class Store(Protocol):
     def delete_empty(self, path: str) -> None:
         """A folder; nothing happens if it is not there, or if there is anything in it."""
 
-    def listing(self, path: str) -> dict[str, Listed]:
+    def listing(self, path: str) -> dict[str, StoredFile]:
         """Every file in a folder and below, by its name from there on; {} if there is none."""
 
 
@@ -108,14 +108,14 @@ class LocalStore:
         with suppress(OSError):
             Path(path).rmdir()
 
-    def listing(self, path: str) -> dict[str, Listed]:
-        found: dict[str, Listed] = {}
+    def listing(self, path: str) -> dict[str, StoredFile]:
+        found: dict[str, StoredFile] = {}
         for folder, _, names in os.walk(path):
             for name in names:
                 file = Path(folder) / name
                 with suppress(FileNotFoundError):  # gone since its folder was read
                     about = file.stat()
-                    found[str(file.relative_to(path))] = Listed(about.st_size, about.st_mtime_ns // 1_000_000)
+                    found[str(file.relative_to(path))] = StoredFile(about.st_size, about.st_mtime_ns // 1_000_000)
         return found
 
 
@@ -172,16 +172,16 @@ class HadoopStore:
         with suppress(Py4JJavaError):  # of a folder with something in it
             files.delete(location, False)
 
-    def listing(self, path: str) -> dict[str, Listed]:
+    def listing(self, path: str) -> dict[str, StoredFile]:
         files, location = self._open(path)
         if not files.exists(location):
             return {}
         base = len(str(files.makeQualified(location).toString())) + 1
-        found: dict[str, Listed] = {}
+        found: dict[str, StoredFile] = {}
         listed = files.listFiles(location, True)
         while listed.hasNext():
             status = listed.next()
-            about = Listed(int(status.getLen()), int(status.getModificationTime()))
+            about = StoredFile(int(status.getLen()), int(status.getModificationTime()))
             found[str(status.getPath().toString())[base:]] = about
         return found
 
@@ -246,10 +246,10 @@ class ObjectStore:
     def delete_empty(self, path: str) -> None:
         """Object stores have no folders."""
 
-    def listing(self, path: str) -> dict[str, Listed]:
+    def listing(self, path: str) -> dict[str, StoredFile]:
         bucket, key = self._open(path)
         return {
-            one["path"][len(key) + 1 :]: Listed(int(one["size"]), int(one["last_modified"].timestamp() * 1000))
+            one["path"][len(key) + 1 :]: StoredFile(int(one["size"]), int(one["last_modified"].timestamp() * 1000))
             for one in self._listed(path, bucket, key)
         }
 

@@ -22,7 +22,7 @@ from penstock.ledger.entry import Watermark
 from penstock.ledger.position import parse_version
 from penstock.ledger.times import micros, not_after, not_before, time_at
 from penstock.ledger.write_target import in_files
-from penstock.ledger.writer import Pinned
+from penstock.ledger.writer import PinnedInputs
 from penstock.plan.model import DeltaSource
 from penstock.sources.columns import SOURCE, living
 from penstock.spark.sql_text import literal, quote
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import DataType
 
-    from penstock.ledger.entry import Entry, Fates, Pins
-    from penstock.ledger.write_target import Into
+    from penstock.ledger.entry import Entry, Pins, RowCounts
+    from penstock.ledger.write_target import WriteTarget
     from penstock.plan.model import TablePlan
     from penstock.plan.stages import AggregatePlan
     from penstock.storage.stores import Store
@@ -169,7 +169,7 @@ def _told(failure: Failure, where: str, table: str) -> RowRaised:
 _THERE = "__there"
 
 
-class Recomputed:
+class AggregateProcessor:
     def __init__(self, table: TablePlan, store: Store, suppression: Suppression) -> None:
         assert table.aggregate is not None and isinstance(table.source, DeltaSource)
         self._plan, self._source = table.aggregate, table.source
@@ -178,11 +178,11 @@ class Recomputed:
         self._suppression = suppression
         self._groups: DataFrame | None = None
 
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         self._suppression.look()
-        return Pinned()
+        return PinnedInputs()
 
-    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         rows = source_at(batch.sparkSession, self._source, parse_version(entry.after[0]).read_up_to)
         rows = self._suppression.source(rows)
         try:
@@ -196,7 +196,7 @@ class Recomputed:
     def _rows_of(self, rows: DataFrame, groups: DataFrame) -> DataFrame:
         return within(rows, groups, self._plan, None)
 
-    def _write(self, batch: DataFrame, rows: DataFrame, entry: Entry, into: Into, files: int) -> None:
+    def _write(self, batch: DataFrame, rows: DataFrame, entry: Entry, into: WriteTarget, files: int) -> None:
         session = batch.sparkSession
         suppression = self._suppression
         if into.anew or self._plan.emit == "complete" or self._changed(entry):
@@ -209,7 +209,7 @@ class Recomputed:
         with carrying(session, entry, idempotent=into.idempotent):
             _merge(session, into.uri, groups, now, self._plan, bounds)
 
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         return {}
 
     @property
@@ -304,13 +304,13 @@ def _target_bounds(bounds: tuple[str, str] | None) -> Iterator[str]:
 LATE, NO_TIME = "late", "no_time"
 
 
-class Final:
+class FinalWindowsProcessor:
     def __init__(self, table: TablePlan, quarantine: Quarantine | None, suppression: Suppression) -> None:
         assert table.aggregate is not None and isinstance(table.source, DeltaSource)
         self._table, self._plan, self._source, self._quarantine = table, table.aggregate, table.source, quarantine
         self._suppression = suppression
 
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         """A table that is there already is read in no order of time, and a large version in parts: the watermark waits
         until they are read to their end, or rows that were there all along would come too late."""
         newest = batch.agg(F.expr(f"max({_micros(batch, self._plan)})")).first()
@@ -319,9 +319,9 @@ class Final:
         read = None if newest[0] is None else int(newest[0]) - self._plan.watermark_ms * 1000
         reached = max((mark for mark in (before.reached, read) if mark is not None), default=None)
         now = reached if parse_version(after[0]).whole else before.now
-        return Pinned(watermark=replace(before, closed=before.now, now=now, reached=reached))
+        return PinnedInputs(watermark=replace(before, closed=before.now, now=now, reached=reached))
 
-    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         closing = closing_windows(batch, self._source, self._plan, entry, self._suppression)
         if closing is None:
             return
@@ -335,7 +335,7 @@ class Final:
                 raise
             raise found from error
 
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         closed = _marks(entry.pins, batch, self._plan).closed
         counted = batch.agg(F.count(F.lit(1)), F.count_if(F.expr(_aside(batch, self._plan, closed)))).first()
         assert counted is not None

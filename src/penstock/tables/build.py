@@ -18,20 +18,20 @@ from penstock.sinks.registry import open_target
 from penstock.sources.columns import SOURCE
 from penstock.sources.files.source import FilesReader
 from penstock.tables import landing
-from penstock.tables.aggregate import Final, Recomputed, computed
-from penstock.tables.files import FileQuarantine, FilesFunction, files_schema
-from penstock.tables.forgetting import Forgetting
-from penstock.tables.isolation import Isolating
-from penstock.tables.landing import Landing
+from penstock.tables.aggregate import AggregateProcessor, FinalWindowsProcessor, computed
+from penstock.tables.files import FileQuarantine, FilesProcessor, files_schema
+from penstock.tables.forgetting import SuppressingProcessor
+from penstock.tables.isolation import IsolatingProcessor
+from penstock.tables.landing import LandingProcessor
 from penstock.tables.merge.merge import table_schema
 from penstock.tables.merge.tombstones import TombstoneTable, tombstone_table
 from penstock.tables.new_fields import Growing, GrownSchema, grows, stages_for
-from penstock.tables.pipeline import StagedTable
+from penstock.tables.pipeline import StagedPipeline
 from penstock.tables.quarantine import Quarantine
-from penstock.tables.sink import COORDINATES, SENT_ROWS_SCHEMA, Following, Sending, SetAside
+from penstock.tables.sink import COORDINATES, SENT_ROWS_SCHEMA, ChangeSinkProcessor, RejectedChanges, RowSinkProcessor
 from penstock.tables.sink import SENT_CHANGES_SCHEMA as CHANGES_LEDGER
-from penstock.tables.staged import Staged
-from penstock.tables.stream import Streamed
+from penstock.tables.staged import StagedProcessor
+from penstock.tables.stream import StreamProcessor
 from penstock.tables.subject_columns import refuse_unknown_places
 from penstock.tables.suppression import Suppression
 from penstock.tables.transform import Lookups
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from penstock.ledger.entry import Entry
     from penstock.ledger.source import Source
-    from penstock.ledger.writer import Function
+    from penstock.ledger.writer import BatchProcessor
     from penstock.plan.model import TablePlan
     from penstock.sinks.base import Message, Shape
     from penstock.storage.stores import Store
@@ -50,9 +50,9 @@ _BY_FILE = "struct<file:string,row:bigint>"
 
 
 @dataclass(frozen=True)
-class TableFunction:
+class TableProcessor:
     schema: StructType
-    stages: StagedTable | None = None
+    stages: StagedPipeline | None = None
     source_type: str = ""
     """The type of the rows' coordinates."""
     message: Message | None = None
@@ -61,7 +61,7 @@ class TableFunction:
     """Of a sink that follows changes: what of a row is sent."""
     files: FilesReader | None = None
 
-    def looking(self, table: TablePlan, store: Store) -> Function:
+    def looking(self, table: TablePlan, store: Store) -> BatchProcessor:
         """For rows that are only looked at: it has no quarantine, and completes nothing."""
         if self.files is not None or table.stream is not None or table.sink is not None:
             raise UsageError(
@@ -69,15 +69,17 @@ class TableFunction:
             )
         return self._function(table, store, None, Suppression(table, store))
 
-    def ready(self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool) -> Function:
+    def ready(
+        self, spark: SparkSession, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool
+    ) -> BatchProcessor:
         """Under the table's commit lock: the quarantine and the table of tombstones are made if they are not there.
         Tombstones that are there count also if the definition no longer deletes."""
         suppression = Suppression(table, store)
         if table.stream is not None:
-            return _forgetting(Streamed(table.stream, suppression), suppression)
+            return _forgetting(StreamProcessor(table.stream, suppression), suppression)
         if isinstance(table.sink, SinkPlan):
             assert self.message is not None
-            return _forgetting(Sending(table.name, table.sink, self.message), suppression)
+            return _forgetting(RowSinkProcessor(table.name, table.sink, self.message), suppression)
         if isinstance(table.sink, ChangeSink):
             assert self.shape is not None
             beside_it = quarantine_of(table.name, table.uri)
@@ -85,7 +87,9 @@ class TableFunction:
             refused.create(entry)
             target = open_target(spark, table, store, self.shape)
             target.ready(entry)
-            return _forgetting(Following(table.sink, self.shape, target, SetAside(refused, self.shape)), suppression)
+            return _forgetting(
+                ChangeSinkProcessor(table.sink, self.shape, target, RejectedChanges(refused, self.shape)), suppression
+            )
         quarantine: Quarantine | None = None
         tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
         if table.write.merge is not None and table.write.merge.deletes and tombstones is None:
@@ -96,14 +100,14 @@ class TableFunction:
             place = quarantine_of(table.name, table.uri)
             beside = FileQuarantine(spark, store, place, self.source_type, suppression, idempotent=idempotent)
             beside.create(entry)
-            return FilesFunction(spark, table, store, self.files, beside, suppression, tombstones)
+            return FilesProcessor(spark, table, store, self.files, beside, suppression, tombstones)
         if table.may_reject:
             place = quarantine_of(table.name, table.uri)
             quarantine = Quarantine(spark, store, place, self.source_type, suppression, idempotent=idempotent)
             quarantine.create(entry)
         if grows(table):
 
-            def grown(stages: StagedTable) -> Function:
+            def grown(stages: StagedPipeline) -> BatchProcessor:
                 return replace(self, stages=stages)._function(table, store, quarantine, suppression, tombstones)
 
             return Growing(spark, table, store, suppression, grown)
@@ -116,25 +120,25 @@ class TableFunction:
         quarantine: Quarantine | None,
         suppression: Suppression,
         tombstones: TombstoneTable | None = None,
-    ) -> Function:
+    ) -> BatchProcessor:
         if table.aggregate is not None and table.aggregate.emit != "final":
-            return Recomputed(table, store, suppression)
+            return AggregateProcessor(table, store, suppression)
         if table.aggregate is not None:
-            return _forgetting(Final(table, quarantine, suppression), suppression)
+            return _forgetting(FinalWindowsProcessor(table, quarantine, suppression), suppression)
         if self.stages is None:
-            return _forgetting(Landing(table, suppression), suppression)
-        staged = Staged(table, self.stages, Lookups(table, store), quarantine, suppression, tombstones)
-        inner = Forgetting(staged, suppression) if suppression.possible else staged
+            return _forgetting(LandingProcessor(table, suppression), suppression)
+        staged = StagedProcessor(table, self.stages, Lookups(table, store), quarantine, suppression, tombstones)
+        inner = SuppressingProcessor(staged, suppression) if suppression.possible else staged
         if not table.may_reject or (table.stages is not None and table.stages.audit is not None):
             return inner
-        return Isolating(inner, staged, table, DeltaLog(store, table.uri, table.name))
+        return IsolatingProcessor(inner, staged, table, DeltaLog(store, table.uri, table.name))
 
 
-def _forgetting(inner: Function, suppression: Suppression) -> Function:
-    return Forgetting(inner, suppression) if suppression.possible else inner
+def _forgetting(inner: BatchProcessor, suppression: Suppression) -> BatchProcessor:
+    return SuppressingProcessor(inner, suppression) if suppression.possible else inner
 
 
-def table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
+def build_processor(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableProcessor:
     """Looks at the source's columns; reads no row."""
     made = _table_function(spark, table, store, source)
     refuse_unknown_places(table, made.schema)
@@ -142,31 +146,31 @@ def table_function(spark: SparkSession, table: TablePlan, store: Store, source: 
     return made
 
 
-def _table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableFunction:
+def _table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableProcessor:
     if table.stream is not None:
-        return TableFunction(_plain(source.stream(spark).schema))
+        return TableProcessor(_plain(source.stream(spark).schema))
     if isinstance(table.sink, SinkPlan):
-        return TableFunction(SENT_ROWS_SCHEMA, message=message(_empty(spark, source), table))
+        return TableProcessor(SENT_ROWS_SCHEMA, message=message(_empty(spark, source), table))
     if isinstance(table.sink, ChangeSink):
-        return TableFunction(CHANGES_LEDGER, shape=shape(_empty(spark, source).schema, table.sink, table.name))
+        return TableProcessor(CHANGES_LEDGER, shape=shape(_empty(spark, source).schema, table.sink, table.name))
     if isinstance(source, FilesReader):
         schema, kind = files_schema(table, store, source)
-        return TableFunction(schema, source_type=kind, files=source)
+        return TableProcessor(schema, source_type=kind, files=source)
     if table.aggregate is not None:
         rows = _empty(spark, source)
         kind = rows.schema[SOURCE].dataType.simpleString() if SOURCE in rows.columns else _BY_FILE
-        return TableFunction(computed(rows, table.aggregate).schema, source_type=kind)
+        return TableProcessor(computed(rows, table.aggregate).schema, source_type=kind)
     if not table.staged:
-        return TableFunction(landing.landed_schema(table) if table.columns else _empty(spark, source).schema)
+        return TableProcessor(landing.landed_schema(table) if table.columns else _empty(spark, source).schema)
     session = spark.newSession()  # its views are of nobody's business
-    stages = stages_for(table, GrownSchema(table, store).require(), "judge") if grows(table) else StagedTable(table)
+    stages = stages_for(table, GrownSchema(table, store).require(), "judge") if grows(table) else StagedPipeline(table)
     lookups = Lookups(table, store)
     pins = Pins(0, "", lookups.newest())
     empty, beside = _empty(session, source), lookups.read(session, pins)
     stages.refuse_chance(empty, beside)
     made = stages.make(empty, pins, beside)
     source_type = made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
-    return TableFunction(table_schema(table, made.rows), stages, source_type)
+    return TableProcessor(table_schema(table, made.rows), stages, source_type)
 
 
 def _plain(schema: StructType) -> StructType:

@@ -15,9 +15,9 @@ from penstock.spark.sql_text import literal, quote
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from penstock.ledger.writer import Observed
+    from penstock.ledger.writer import BatchMetrics
     from penstock.plan.model import TablePlan
-    from penstock.plan.stages import Expectation
+    from penstock.plan.stages import ExpectationPlan
 
 # Rejected rows on their way to quarantine: the record as it came, where it came from, and what it did not meet.
 
@@ -89,7 +89,7 @@ class Checks:
     """Name, and whether the row does not meet it."""
 
 
-def checked(frame: DataFrame, expectations: Sequence[Expectation], skipped: str) -> DataFrame:
+def checked(frame: DataFrame, expectations: Sequence[ExpectationPlan], skipped: str) -> DataFrame:
     """The rows, beside whether they meet each expectation, and what it raised if it did not and that matters. Rows that
     are `skipped`, which is an expression, are not looked at."""
     if not expectations:
@@ -107,7 +107,7 @@ def checked(frame: DataFrame, expectations: Sequence[Expectation], skipped: str)
     return frame.select("*", *met).select("*", *raised)
 
 
-def checks(expectations: Sequence[Expectation], place: str) -> Checks:
+def checks(expectations: Sequence[ExpectationPlan], place: str) -> Checks:
     """`place` is the expression of where a row came from."""
     numbered = list(enumerate(expectations))
     quarantine, drop, fail = (
@@ -124,7 +124,7 @@ def checks(expectations: Sequence[Expectation], place: str) -> Checks:
     )
 
 
-def raises(expectations: Sequence[Expectation], names: Sequence[str]) -> str:
+def raises(expectations: Sequence[ExpectationPlan], names: Sequence[str]) -> str:
     """Whether one of those that are named raised on a row that `checked` gives."""
     numbers = (number for number, one in enumerate(expectations) if one.name in names)
     return " OR ".join(f"`{_ERROR}{number}` IS NOT NULL" for number in numbers) or "false"
@@ -134,7 +134,7 @@ def _met(number: int) -> str:
     return f"`{_MET}{number}`"
 
 
-def _named(number: int, one: Expectation) -> str:
+def _named(number: int, one: ExpectationPlan) -> str:
     return f"concat({literal(one.name)}, coalesce(concat('{RAISED}', `{_ERROR}{number}`), ''))"
 
 
@@ -142,7 +142,7 @@ def _all_met(numbers: Iterable[int]) -> str:
     return " AND ".join(map(_met, numbers)) or "true"
 
 
-def _or_raise(number: int, one: Expectation, place: str) -> str:
+def _or_raise(number: int, one: ExpectationPlan, place: str) -> str:
     raised = f"coalesce(concat('; it raised ', `{_ERROR}{number}`), '')"
     said = f"concat({literal(f'expectation {one.name} failed: {one.check}; at ')}, {place}, {raised})"
     return f"IF({_met(number)}, true, raise_error({said}))"
@@ -164,14 +164,14 @@ _IN_TASK = (1 << 33) - 1
 
 
 @dataclass(frozen=True)
-class Judged:
+class ClassifiedRows:
     """`all` has the rows of the table beside marks; nothing runs before one of the two is used."""
 
     all: DataFrame
     columns: tuple[str, ...]
     unmet: tuple[str, ...]
 
-    def good(self, observed: Observed, most: int | None = None) -> DataFrame:
+    def good(self, observed: BatchMetrics, most: int | None = None) -> DataFrame:
         """The rows to write; `observed` learns of the rest while they are written. `most`: how many rejected rows a
         task brings along, at the most."""
         bound = min(MOST_BROUGHT, most) if most is not None else MOST_BROUGHT
@@ -208,10 +208,10 @@ def share_of(rows: DataFrame) -> int:
     return MOST_IN_ALL // max(tasks, 1)
 
 
-def judge(
+def classify(
     frame: DataFrame,
     columns: Sequence[str],
-    expectations: Sequence[Expectation],
+    expectations: Sequence[ExpectationPlan],
     *,
     bad: str,
     place: str,
@@ -220,7 +220,7 @@ def judge(
     gone: str = "false",
     faults: str = NOTHING_FAILED,
     end: str = "false",
-) -> Judged:
+) -> ClassifiedRows:
     """`bad` marks rows that are out whatever the expectations say, `gone` those that are dropped so. `place`, `reject`
     and `size` are expressions: where a row came from, what is kept of it if it is out, made of what it failed, and how
     large that is. So is `faults`: what a row that is bad has failed; and `end`: false, or it ends the pass."""
@@ -245,4 +245,4 @@ def judge(
         f"CASE WHEN {OUT} THEN IF({large}, {MOST_BROUGHT}, {NUMBER}) END AS {NUMBER}",
         f"CASE WHEN {OUT} THEN {reject(failed)} END AS {REJECT}",
     )
-    return Judged(whole, tuple(columns), names)
+    return ClassifiedRows(whole, tuple(columns), names)

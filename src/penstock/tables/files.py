@@ -16,9 +16,9 @@ from penstock.formats.base import reason
 from penstock.ledger.checkpoint import KEPT, READ, REJECTED
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import Pins
-from penstock.ledger.writer import BYTES_PER_FILE, Pinned
+from penstock.ledger.writer import BYTES_PER_FILE, PinnedInputs
 from penstock.sources.columns import SOURCE
-from penstock.sources.files.format import Look, Survey, Unfit
+from penstock.sources.files.format import FormatChoice, Survey, Unfit
 from penstock.sources.files.lines import NEW_FIELD
 from penstock.sources.files.types import (
     MOST_ADDED,
@@ -37,20 +37,20 @@ from penstock.sources.files.unreadable import find_unreadable, is_about_files, s
 from penstock.spark.expressions import known_rows
 from penstock.tables.columns import settle_columns
 from penstock.tables.expectations import FAILED, NOTHING_FAILED, RAW
-from penstock.tables.forgetting import Forgetting
-from penstock.tables.isolation import Isolating
+from penstock.tables.forgetting import SuppressingProcessor
+from penstock.tables.isolation import IsolatingProcessor
 from penstock.tables.merge.merge import table_schema
-from penstock.tables.pipeline import StagedTable
+from penstock.tables.pipeline import StagedPipeline
 from penstock.tables.quarantine import Quarantine
-from penstock.tables.staged import Staged
+from penstock.tables.staged import StagedProcessor
 from penstock.tables.transform import Lookups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.formats.base import Decoder
-    from penstock.ledger.entry import Entry, Fates
-    from penstock.ledger.write_target import Into
+    from penstock.ledger.entry import Entry, RowCounts
+    from penstock.ledger.write_target import WriteTarget
     from penstock.plan.model import TablePlan
     from penstock.plan.stages import DecodePlan
     from penstock.sources.files.format import Chosen
@@ -67,15 +67,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Reading:
-    look: Look
+class FilesReading:
+    look: FormatChoice
     given_up: Mapping[str, str] = field(default_factory=dict)
     """File -> why it cannot be read: it goes to quarantine by its name."""
     tries: Mapping[str, int] = field(default_factory=dict)
     """File -> how often it was away so far."""
 
 
-def store_reading(store: Store, folder: str, entry: Entry, reading: Reading) -> None:
+def store_reading(store: Store, folder: str, entry: Entry, reading: FilesReading) -> None:
     document = {
         "before": list(entry.before),
         "after": list(entry.after),
@@ -90,7 +90,7 @@ def store_reading(store: Store, folder: str, entry: Entry, reading: Reading) -> 
         store.delete(_place(folder, entry.generation, entry.batch - KEPT))
 
 
-def read_reading(store: Store, folder: str, entry: Entry) -> Reading | None:
+def read_reading(store: Store, folder: str, entry: Entry) -> FilesReading | None:
     """None if the batch was never begun, or planned anew over other files."""
     document: Any = json.loads(store.read(_place(folder, entry.generation, entry.batch)) or "null")
     if not isinstance(document, dict) or (document["before"], document["after"]) != (
@@ -98,8 +98,8 @@ def read_reading(store: Store, folder: str, entry: Entry) -> Reading | None:
         list(entry.after),
     ):
         return None
-    look = Look(StructType.fromJson(document["schema"]), tuple(document["left_out"]), document["watchful"])
-    return Reading(look, document["given_up"], document["tries"])
+    look = FormatChoice(StructType.fromJson(document["schema"]), tuple(document["left_out"]), document["watchful"])
+    return FilesReading(look, document["given_up"], document["tries"])
 
 
 def _place(folder: str, generation: int, batch: int) -> str:
@@ -112,7 +112,7 @@ def _place(folder: str, generation: int, batch: int) -> str:
 _SHOWN_FIELDS = 20
 
 
-def surveyed(reader: FilesReader, names: Sequence[str], look: Look, fields: StructType) -> Look:
+def surveyed(reader: FilesReader, names: Sequence[str], look: FormatChoice, fields: StructType) -> FormatChoice:
     """By what the headers or footers of the files name."""
     if reader.files.new_fields not in ("add", "fail") or not look.watchful:
         return look
@@ -124,13 +124,13 @@ def surveyed(reader: FilesReader, names: Sequence[str], look: Look, fields: Stru
     return _kept(reader, look, _grown(reader, look, grown, fields))
 
 
-def met(reader: FilesReader, names: Sequence[str], look: Look) -> Look:
+def met(reader: FilesReader, names: Sequence[str], look: FormatChoice) -> FormatChoice:
     """A read met a field that the schema does not name. What of it still has no place is left out from now on, by its
     path."""
     return _met(reader, look, reader.schema.format.new(names, look))
 
 
-def redriven(reader: FilesReader, names: Sequence[str], look: Look, lines: Chosen) -> Look:
+def redriven(reader: FilesReader, names: Sequence[str], look: FormatChoice, lines: Chosen) -> FormatChoice:
     """The same of lines that were rejected when their batch was read, and brought no column then."""
     if reader.files.new_fields != "add" or not look.watchful or not names:
         return look
@@ -138,7 +138,7 @@ def redriven(reader: FilesReader, names: Sequence[str], look: Look, lines: Chose
     return _met(reader, look, found) if found.fields else look
 
 
-def _met(reader: FilesReader, look: Look, found: StructType) -> Look:
+def _met(reader: FilesReader, look: FormatChoice, found: StructType) -> FormatChoice:
     made = _grown(reader, look, merged(look.schema, usable(found)), found)
     if made == look and reader.files.new_fields == "add":  # an object with more fields than are looked at
         reader.note("an object has more fields than can be columns: those beyond are left out")
@@ -146,7 +146,7 @@ def _met(reader: FilesReader, look: Look, found: StructType) -> Look:
     return _kept(reader, look, made)
 
 
-def _grown(reader: FilesReader, look: Look, grown: StructType, found: StructType) -> Look:
+def _grown(reader: FilesReader, look: FormatChoice, grown: StructType, found: StructType) -> FormatChoice:
     """By as many fields as a table may have; `found` are those of the files. With `fail` nothing is left out: it is
     told."""
     schema = grown
@@ -159,7 +159,7 @@ def _grown(reader: FilesReader, look: Look, grown: StructType, found: StructType
     return replace(look, schema=schema, left_out=kept[:MOST_LEFT_OUT], watchful=look.watchful and not full)
 
 
-def _kept(reader: FilesReader, look: Look, made: Look) -> Look:
+def _kept(reader: FilesReader, look: FormatChoice, made: FormatChoice) -> FormatChoice:
     strange = made.left_out[len(look.left_out) :]
     if reader.files.new_fields == "fail":
         new = added(look.schema, made.schema)
@@ -180,7 +180,7 @@ def _kept(reader: FilesReader, look: Look, made: Look) -> Look:
     return made
 
 
-def _strange(reader: FilesReader, found: StructType, schema: StructType, look: Look) -> list[str]:
+def _strange(reader: FilesReader, found: StructType, schema: StructType, look: FormatChoice) -> list[str]:
     """The paths of fields without a column: their names are refused by Delta; of JSON also those that differ from
     another only in capitals, for there they are two fields."""
     exact = reader.files.format == "json"
@@ -197,11 +197,11 @@ TRIES = 3
 def decide(
     reader: FilesReader,
     names: Sequence[str],
-    reading: Reading,
+    reading: FilesReading,
     error: Exception,
     read: Callable[[Sequence[str]], DataFrame],
-    keep: Callable[[Reading], None],
-) -> Reading:
+    keep: Callable[[FilesReading], None],
+) -> FilesReading:
     """The next way to read the batch, kept before it is tried. Raises the error if no file is to blame, and Transient
     while one may come back."""
     if isinstance(error, Unfit):
@@ -222,8 +222,8 @@ def decide(
 
 
 def _without(
-    reader: FilesReader, reading: Reading, found: Mapping[str, Trouble], keep: Callable[[Reading], None]
-) -> Reading:
+    reader: FilesReader, reading: FilesReading, found: Mapping[str, Trouble], keep: Callable[[FilesReading], None]
+) -> FilesReading:
     tries, given_up = dict(reading.tries), dict(reading.given_up)
     away: list[str] = []
     for name, trouble in found.items():
@@ -283,12 +283,12 @@ _SHOWN_FILES = 5
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedFiles:
     name: str
     size: int
 
 
-def staged_table(table: TablePlan, reader: FilesReader, look: Look, survey: Survey) -> StagedTable:
+def staged_table(table: TablePlan, reader: FilesReader, look: FormatChoice, survey: Survey) -> StagedPipeline:
     """The stages of the table for files with that schema."""
 
     def decoder(plan: DecodePlan, binary: str | None) -> Decoder:
@@ -296,7 +296,7 @@ def staged_table(table: TablePlan, reader: FilesReader, look: Look, survey: Surv
         assert made is not None
         return made
 
-    return StagedTable(with_schema(table, look), decoder if reader.files.by_line else None)
+    return StagedPipeline(with_schema(table, look), decoder if reader.files.by_line else None)
 
 
 def files_schema(table: TablePlan, store: Store, reader: FilesReader) -> tuple[StructType, str]:
@@ -312,7 +312,7 @@ def files_schema(table: TablePlan, store: Store, reader: FilesReader) -> tuple[S
     return table_schema(table, made.rows), made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
 
 
-def with_schema(table: TablePlan, look: Look) -> TablePlan:
+def with_schema(table: TablePlan, look: FormatChoice) -> TablePlan:
     stages = table.stages
     assert stages is not None
     if stages.decode is None or not table.input.raw:
@@ -320,7 +320,7 @@ def with_schema(table: TablePlan, look: Look) -> TablePlan:
     return replace(table, stages=replace(stages, decode=replace(stages.decode, schema=decoder_schema(look.schema))))
 
 
-class FilesFunction:
+class FilesProcessor:
     def __init__(
         self,
         spark: SparkSession,
@@ -337,26 +337,26 @@ class FilesFunction:
         self._quarantine, self._lookups = quarantine, Lookups(table, store)
         self._suppression = suppression
         self._log = DeltaLog(store, table.uri, table.name)
-        self._settled: Look | None = None
-        self._inner: Isolating | None = None
+        self._settled: FormatChoice | None = None
+        self._inner: IsolatingProcessor | None = None
         self.remarks: tuple[str, ...] = ()
         """Of records that were set aside."""
         self._rows: DataFrame | None = None
-        self._reading: Reading | None = None
+        self._reading: FilesReading | None = None
         self._survey: Survey | None = None
 
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         self._suppression.look()
-        return Pinned(self._lookups.newest())
+        return PinnedInputs(self._lookups.newest())
 
     @property
     def grown(self) -> bool:
         return self._suppression.grown
 
-    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         listed = _listed(batch)
         begun = read_reading(self._store, self._source.reads, entry)
-        reading = begun or Reading(self._reader.schema.require())
+        reading = begun or FilesReading(self._reader.schema.require())
         for _ in range(_DECISIONS):
             try:
                 reading = self._prepare(listed, reading, entry)
@@ -372,7 +372,7 @@ class FilesFunction:
                 reading = decide(self._reader, names, reading, error, read, partial(self._keep, entry))
         raise AssertionError(f"{_DECISIONS} decisions about one batch of files")
 
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         if written and self._inner is not None and self._rows is not None and self._reading is not None:
             reading = self._reading
             self._quarantine.aside = dict(reading.given_up)
@@ -394,7 +394,7 @@ class FilesFunction:
         self._suppression.let_go()
         self._quarantine.aside, self._reading, self.remarks = {}, None, ()
 
-    def _prepare(self, listed: Sequence[Listed], reading: Reading, entry: Entry) -> Reading:
+    def _prepare(self, listed: Sequence[ListedFiles], reading: FilesReading, entry: Entry) -> FilesReading:
         """The rows of the batch, and the stages for them; columns that they bring are added to the table."""
         names = self._names(listed, reading)
         if not self._source.by_line and (empty := [f.name for f in listed if not f.size and f.name in names]):
@@ -414,16 +414,16 @@ class FilesFunction:
         self._inner = self._staged(look, stages)
         return reading
 
-    def _staged(self, look: Look, stages: StagedTable) -> Isolating:
+    def _staged(self, look: FormatChoice, stages: StagedPipeline) -> IsolatingProcessor:
         table, suppression = with_schema(self._table, look), self._suppression
-        staged = Staged(table, stages, self._lookups, self._quarantine, suppression, self._tombstones)
-        return Isolating(Forgetting(staged, suppression), staged, table, self._log)
+        staged = StagedProcessor(table, stages, self._lookups, self._quarantine, suppression, self._tombstones)
+        return IsolatingProcessor(SuppressingProcessor(staged, suppression), staged, table, self._log)
 
-    def _again(self, batch: DataFrame, entry: Entry, rows: int) -> tuple[Reading, Fates, bool]:
+    def _again(self, batch: DataFrame, entry: Entry, rows: int) -> tuple[FilesReading, RowCounts, bool]:
         """The good rows are in the table already. A file that has gone since then cannot tell any more what was
         rejected of it: that is said in its place."""
         listed = _listed(batch)
-        reading = read_reading(self._store, self._source.reads, entry) or Reading(self._reader.schema.require())
+        reading = read_reading(self._store, self._source.reads, entry) or FilesReading(self._reader.schema.require())
         lost: dict[str, str] = {}
         while True:
             names = [name for name in self._names(listed, reading) if name not in lost]
@@ -445,18 +445,18 @@ class FilesFunction:
                     raise
                 lost |= {name: f"{_LOST}: {trouble.reason}" for name, trouble in found.items()}
 
-    def _read(self, names: Sequence[str], look: Look) -> DataFrame:
+    def _read(self, names: Sequence[str], look: FormatChoice) -> DataFrame:
         """As the batch reads them, to find out which cannot be read; only as text if it did not come so far."""
         if self._survey is None:
             return self._format.plain(names, look.schema)
-        return self._format.rows(names, look, self._survey, _tasks([Listed(name, 0) for name in names]))
+        return self._format.rows(names, look, self._survey, _tasks([ListedFiles(name, 0) for name in names]))
 
-    def _keep(self, entry: Entry, reading: Reading) -> None:
+    def _keep(self, entry: Entry, reading: FilesReading) -> None:
         if reading != self._reading:
             store_reading(self._store, self._source.reads, entry, reading)
             self._reading = reading
 
-    def _names(self, listed: Sequence[Listed], reading: Reading) -> list[str]:
+    def _names(self, listed: Sequence[ListedFiles], reading: FilesReading) -> list[str]:
         return [file.name for file in listed if file.name not in reading.given_up]
 
     def _is_committed(self, entry: Entry) -> bool:
@@ -473,19 +473,19 @@ _EMPTY = "it is empty, so it is not a Parquet file"
 _LOST = "its good rows are in the table; what was rejected of it can no longer be read"
 
 
-def _listed(batch: DataFrame) -> list[Listed]:
+def _listed(batch: DataFrame) -> list[ListedFiles]:
     """A batch of the manifest: as many names as `max_files` allows."""
-    found = {row.path: Listed(row.path, row.size) for row in batch.select("path", "size").collect()}
+    found = {row.path: ListedFiles(row.path, row.size) for row in batch.select("path", "size").collect()}
     return [found[name] for name in sorted(found)]
 
 
-def _tasks(listed: Sequence[Listed]) -> int:
+def _tasks(listed: Sequence[ListedFiles]) -> int:
     """How many tasks read the files, and how many files are written: a small batch costs one."""
     size = sum(file.size * (_UNPACKED if file.name.endswith(_PACKED) else 1) for file in listed)
     return max(1, math.ceil(size / BYTES_PER_FILE), math.ceil(len(listed) / _FILES_A_TASK))
 
 
-def _told(reading: Reading) -> str:
+def _told(reading: FilesReading) -> str:
     names = list(reading.given_up)
     more = f" and {len(names) - _SHOWN_FILES} more" if len(names) > _SHOWN_FILES else ""
     what = "1 file" if len(names) == 1 else f"{len(names)} files"

@@ -7,39 +7,39 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from penstock.ledger.checkpoint import DUPLICATES, FORGOTTEN, READ, SUPERSEDED
-from penstock.ledger.writer import Observed
-from penstock.tables.staged import Staged
+from penstock.ledger.writer import BatchMetrics
+from penstock.tables.staged import StagedProcessor
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-    from penstock.ledger.entry import Entry, Fates, Pins
-    from penstock.ledger.write_target import Into
-    from penstock.ledger.writer import Function, Pinned
+    from penstock.ledger.entry import Entry, Pins, RowCounts
+    from penstock.ledger.write_target import WriteTarget
+    from penstock.ledger.writer import BatchProcessor, PinnedInputs
     from penstock.tables.suppression import Suppression
 
 _MARK, _COUNT = "__left_out", "left_out"
 
 
-class Forgetting:
-    def __init__(self, inner: Function, suppression: Suppression) -> None:
+class SuppressingProcessor:
+    def __init__(self, inner: BatchProcessor, suppression: Suppression) -> None:
         self._inner, self._suppression = inner, suppression
-        self._observed: Observed | None = None
+        self._observed: BatchMetrics | None = None
 
     @property
     def grown(self) -> bool:
         """Somebody was to be forgotten since it began: what it has made is not good any more."""
         return self._suppression.grown
 
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         self._suppression.look()
         return self._inner.pin(self._plain(batch), last, after)
 
-    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         found = self._suppression.of_read(batch)
         self._inner.write(batch if found is None else self._watched(batch, found), entry, into, files=files)
 
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         fates = self._inner.complete(self._plain(batch), entry, rows=rows, written=written)
         return self._with_forgotten(fates, batch) if fates else fates
 
@@ -51,28 +51,28 @@ class Forgetting:
     @property
     def staged(self) -> bool:
         """What follows is only for tables with stages."""
-        return isinstance(self._inner, Staged)
+        return isinstance(self._inner, StagedProcessor)
 
     def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame:
-        assert isinstance(self._inner, Staged)
+        assert isinstance(self._inner, StagedProcessor)
         rows = self._inner.rejected(self._plain(batch), entry)
         found = self._suppression.of_rejected(rows)
         return rows if found is None else rows.where(~found)
 
     def probe(self, batch: DataFrame, entry: Entry) -> None:
-        assert isinstance(self._inner, Staged)
+        assert isinstance(self._inner, StagedProcessor)
         self._inner.probe(self._plain(batch), entry)
 
     def raising(self, batch: DataFrame, entry: Entry) -> tuple[int, int, Row | None, str]:
-        assert isinstance(self._inner, Staged)
+        assert isinstance(self._inner, StagedProcessor)
         return self._inner.raising(self._plain(batch), entry)
 
     def look(self, batch: DataFrame, entry: Entry) -> None:
-        assert isinstance(self._inner, Staged)
+        assert isinstance(self._inner, StagedProcessor)
         self._inner.look(self._plain(batch), entry)
 
-    def counted(self, batch: DataFrame, entry: Entry, rows: int) -> Fates:
-        assert isinstance(self._inner, Staged)
+    def counted(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
+        assert isinstance(self._inner, StagedProcessor)
         return self._with_forgotten(self._inner.counted(entry, rows), batch)
 
     def _plain(self, batch: DataFrame) -> DataFrame:
@@ -81,11 +81,11 @@ class Forgetting:
 
     def _watched(self, batch: DataFrame, found: Column) -> DataFrame:
         """Left out and counted in the pass that writes the others."""
-        self._observed = Observed()
+        self._observed = BatchMetrics()
         marked = self._observed.on(batch.withColumn(_MARK, found), F.count_if(F.col(_MARK)).alias(_COUNT))
         return marked.where(~F.col(_MARK)).drop(_MARK)
 
-    def _with_forgotten(self, fates: Fates, batch: DataFrame) -> Fates:
+    def _with_forgotten(self, fates: RowCounts, batch: DataFrame) -> RowCounts:
         """They count as read. Rows that were made and left out would else pass for duplicates. Of a batch that was
         written before somebody was added to the list, not more are gone than its table lacks."""
         read, made = self._left_out(batch), self._suppression.made() or 0

@@ -28,19 +28,19 @@ from penstock.tables.failing_rows import (
     find_failing,
     shown,
 )
-from penstock.tables.forgetting import Forgetting
+from penstock.tables.forgetting import SuppressingProcessor
 from penstock.tables.pipeline import DETAIL, RAISES, TRANSFORM_FAILED
-from penstock.tables.staged import SetAside
+from penstock.tables.staged import IsolatedRecords
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from penstock.ledger.delta_log import DeltaLog
-    from penstock.ledger.entry import Entry, Fates, Pins, Place
-    from penstock.ledger.write_target import Into
-    from penstock.ledger.writer import Pinned
+    from penstock.ledger.entry import Entry, Pins, Place, RowCounts
+    from penstock.ledger.write_target import WriteTarget
+    from penstock.ledger.writer import PinnedInputs
     from penstock.plan.model import TablePlan
-    from penstock.tables.staged import Staged
+    from penstock.tables.staged import StagedProcessor
 
 # The function of a table that goes on though an expression raises on some of its records.
 #
@@ -56,9 +56,15 @@ _MANY_BATCHES = 10
 _SHOWN = 3
 
 
-class Isolating:
+class IsolatingProcessor:
     def __init__(
-        self, inner: Forgetting | Staged, staged: Staged, table: TablePlan, log: DeltaLog, *, redriving: bool = False
+        self,
+        inner: SuppressingProcessor | StagedProcessor,
+        staged: StagedProcessor,
+        table: TablePlan,
+        log: DeltaLog,
+        *,
+        redriving: bool = False,
     ) -> None:
         """`staged` is what `inner` runs in the end. `redriving`: its batches are rows of the quarantine."""
         self._inner, self._staged, self._table, self._log = inner, staged, table, log
@@ -81,12 +87,12 @@ class Isolating:
 
     @property
     def grown(self) -> bool:
-        return isinstance(self._inner, Forgetting) and self._inner.grown
+        return isinstance(self._inner, SuppressingProcessor) and self._inner.grown
 
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         return self._inner.pin(batch, last, after)
 
-    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         self._details, self._found = {}, []
         self._most = self._bound(into)
         self._staged.strict = True
@@ -112,7 +118,7 @@ class Isolating:
                 into.repin(entry)
         raise self._never_ending(entry)
 
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         for _ in range(_ROUNDS):
             self._begin(batch, entry)
             try:
@@ -132,8 +138,8 @@ class Isolating:
         self._begin(batch, entry)
         self._inner.look(self._without(batch), entry)
 
-    def counted(self, batch: DataFrame, entry: Entry, rows: int) -> Fates:
-        if isinstance(self._inner, Forgetting):
+    def counted(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
+        if isinstance(self._inner, SuppressingProcessor):
             return self._inner.counted(self._without(batch), entry, rows)
         return self._inner.counted(entry, rows)
 
@@ -158,7 +164,7 @@ class Isolating:
                 raise self._too_many(read, place, Failure("", told))
         self._staged.strict = False
 
-    def _bound(self, into: Into) -> int:
+    def _bound(self, into: WriteTarget) -> int:
         """All that was ever read, or ever rejected, may hold more of them than a batch."""
         most = self._table.max_failed_records
         return most * _MANY_BATCHES if into.anew or self._redriving else most
@@ -186,7 +192,7 @@ class Isolating:
     def _without(self, batch: DataFrame) -> DataFrame:
         return fenced(self._places.without(batch, self._aside)) if self._aside else batch
 
-    def _set_aside(self, batch: DataFrame, entry: Entry) -> SetAside:
+    def _set_aside(self, batch: DataFrame, entry: Entry) -> IsolatedRecords:
         chosen = fenced(batch.where(self._places.are(batch, self._aside)))
         for place in self._aside:
             if place not in self._details:  # found by a run before, which came to its end too early
@@ -199,7 +205,7 @@ class Isolating:
             StorageLevel.MEMORY_AND_DISK
         )
         self._kept.append(frame)
-        return SetAside(frame, frame.count())
+        return IsolatedRecords(frame, frame.count())
 
     def _of_records(self, by_content: bool) -> Callable[[DataFrame], Column]:
         if by_content:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql.types import StructType
 
 from penstock.ledger.write_target import in_files
-from penstock.ledger.writer import Pinned
+from penstock.ledger.writer import PinnedInputs
 from penstock.spark.sql_text import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.ledger.entry import Entry, Fates, Pins
-    from penstock.ledger.write_target import Into
+    from penstock.ledger.entry import Entry, Pins, RowCounts
+    from penstock.ledger.write_target import WriteTarget
     from penstock.plan.model import TablePlan
     from penstock.tables.suppression import Suppression
 
@@ -66,18 +66,18 @@ def landed_rows(batch: DataFrame, table: TablePlan, pins: Pins) -> DataFrame:
 # A table that lands its source: the record as it came.
 
 
-class Landing:
+class LandingProcessor:
     def __init__(self, table: TablePlan, suppression: Suppression) -> None:
         self._table, self._suppression = table, suppression
 
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
-        return Pinned()
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
+        return PinnedInputs()
 
-    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         rows = landed_rows(batch, self._table, entry.pins) if self._table.columns else batch
         into.append(in_files(self._suppression.own(rows), files), entry)
 
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         return {}
 
     def done(self) -> None:

@@ -22,8 +22,8 @@ from penstock.formats.base import case, reason
 from penstock.formats.debezium import DebeziumDecoder
 from penstock.formats.json import UNKNOWN, JsonDecoder
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.writer import Pinned
-from penstock.sources.files.format import Look
+from penstock.ledger.writer import PinnedInputs
+from penstock.sources.files.format import FormatChoice
 from penstock.sources.files.lines import NEW_FIELD, infer_json
 from penstock.sources.files.types import (
     ANY_JSON,
@@ -47,7 +47,7 @@ from penstock.spec.schema import column_key
 from penstock.spec.table_kinds import OWN, VALID
 from penstock.tables.columns import settle_columns
 from penstock.tables.merge.merge import table_schema
-from penstock.tables.pipeline import StagedTable
+from penstock.tables.pipeline import StagedPipeline
 from penstock.tables.transform import Lookups
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from penstock.formats.base import Decoded, Decoder
-    from penstock.ledger.entry import Entry, Fates, Pins
-    from penstock.ledger.write_target import Into
-    from penstock.ledger.writer import Function
+    from penstock.ledger.entry import Entry, Pins, RowCounts
+    from penstock.ledger.write_target import WriteTarget
+    from penstock.ledger.writer import BatchProcessor
     from penstock.plan.model import TablePlan
     from penstock.plan.stages import DecodePlan
     from penstock.storage.stores import Store
@@ -85,14 +85,14 @@ class GrownSchema:
         self.declared = spark_schema(table.stages.decode.schema)
         self._adds = table.stages.decode.new_fields == "add"
 
-    def require(self) -> Look:
+    def require(self) -> FormatChoice:
         document: Any = json.loads(self._store.read(self._place) or "null") if self._adds else None
         if not isinstance(document, dict):
-            return Look(self.declared)
+            return FormatChoice(self.declared)
         kept = StructType.fromJson(document["schema"])
-        return Look(merged(self.declared, kept), tuple(document["left_out"]), not document.get("full", False))
+        return FormatChoice(merged(self.declared, kept), tuple(document["left_out"]), not document.get("full", False))
 
-    def keep(self, look: Look) -> None:
+    def keep(self, look: FormatChoice) -> None:
         """Before anything is written by it."""
         document = {
             "columns": told(look.schema),
@@ -103,7 +103,7 @@ class GrownSchema:
         self._store.write(self._place, json.dumps(document, indent=1, ensure_ascii=False))
 
 
-def stages_for(table: TablePlan, look: Look, how: Literal["watch", "look", "judge"]) -> StagedTable:
+def stages_for(table: TablePlan, look: FormatChoice, how: Literal["watch", "look", "judge"]) -> StagedPipeline:
     """The stages of the table with that schema. `watch` ends a read at a field that is neither in it nor left out,
     `look` goes on. `judge` is for records that run again: where new fields stop the table, it rejects them."""
 
@@ -117,10 +117,10 @@ def stages_for(table: TablePlan, look: Look, how: Literal["watch", "look", "judg
             return _Watching(made)
         return _Refusing(made) if how == "judge" and plan.new_fields == "fail" else made
 
-    return StagedTable(_with_columns(table, look), decoder)
+    return StagedPipeline(_with_columns(table, look), decoder)
 
 
-def _with_columns(table: TablePlan, look: Look) -> TablePlan:
+def _with_columns(table: TablePlan, look: FormatChoice) -> TablePlan:
     stages = table.stages
     assert stages is not None and stages.decode is not None
     decode = stages.decode
@@ -164,7 +164,7 @@ class Growing:
         table: TablePlan,
         store: Store,
         suppression: Suppression,
-        build: Callable[[StagedTable], Function] | None = None,
+        build: Callable[[StagedPipeline], BatchProcessor] | None = None,
     ) -> None:
         """`build` makes the function of the table with the stages that are given; without it nothing is written."""
         assert table.stages is not None and table.stages.decode is not None
@@ -172,9 +172,9 @@ class Growing:
         self._lookups, self._suppression, self._build = Lookups(table, store), suppression, build
         self._schema = GrownSchema(table, store)
         self._log = DeltaLog(store, table.uri, table.name)
-        self._look: Look | None = None
+        self._look: FormatChoice | None = None
         self._settled: StructType | None = None
-        self._inner: Function | None = None
+        self._inner: BatchProcessor | None = None
         self._notes: list[str] = []
 
     @property
@@ -182,11 +182,11 @@ class Growing:
         """As of every function: somebody was to be forgotten since it began."""
         return self._suppression.grown
 
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         self._suppression.look()
-        return Pinned(self._lookups.newest())
+        return PinnedInputs(self._lookups.newest())
 
-    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         look = self._known()
         if into.anew:  # what is written anew cannot change its columns on the way: it is looked at first
             look = self._rebuilt(batch, entry, look, into)
@@ -204,7 +204,7 @@ class Growing:
             look = self._grown(batch, entry, look)
         raise AssertionError(f"{_DECISIONS} decisions about the fields of one batch")
 
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         inner = self._inner if written else None
         if inner is None:
             inner, written = self._opened(self._known(), watch=False), False
@@ -222,7 +222,7 @@ class Growing:
         """What a person should know of the batch that was written."""
         return tuple(self._notes)
 
-    def redriven(self, batch: DataFrame, entry: Entry) -> Look:
+    def redriven(self, batch: DataFrame, entry: Entry) -> FormatChoice:
         """The schema with the fields of records that were rejected when their batch was read, and brought no column
         then; the table has the columns."""
         look = self._known()
@@ -231,13 +231,13 @@ class Growing:
             self._settle(batch, entry, look)
         return look
 
-    def _known(self) -> Look:
+    def _known(self) -> FormatChoice:
         """Only this process writes the table, so it is read once."""
         if self._look is None:
             self._look = self._schema.require()
         return self._look
 
-    def _settle(self, batch: DataFrame, entry: Entry, look: Look) -> None:
+    def _settle(self, batch: DataFrame, entry: Entry, look: FormatChoice) -> None:
         """The columns of the table, under its commit lock; nothing happens if they are there."""
         if self._decode.new_fields != "add" or self._settled == look.schema:
             return
@@ -245,18 +245,18 @@ class Growing:
             self._notes.append(evolved)
         self._settled = look.schema
 
-    def _columns(self, batch: DataFrame, entry: Entry, look: Look) -> StructType:
+    def _columns(self, batch: DataFrame, entry: Entry, look: FormatChoice) -> StructType:
         lookups = self._lookups.read(batch.sparkSession, entry.pins)
         made = stages_for(self._table, look, "look").make(batch, entry.pins, lookups)
         return table_schema(self._table, made.rows)
 
-    def _rebuilt(self, batch: DataFrame, entry: Entry, look: Look, into: Into) -> Look:
+    def _rebuilt(self, batch: DataFrame, entry: Entry, look: FormatChoice, into: WriteTarget) -> FormatChoice:
         made = self._grown(batch, entry, look) if look.watchful else look
         if made.schema != look.schema and hasattr(into, "columns"):
             into.columns(self._columns(batch, entry, made))
         return made
 
-    def _grown(self, batch: DataFrame, entry: Entry, look: Look) -> Look:
+    def _grown(self, batch: DataFrame, entry: Entry, look: FormatChoice) -> FormatChoice:
         """By the good records of the batch that have a field which nobody knows; kept before it is used."""
         left_out = self._suppression.of_read(batch)
         records = batch if left_out is None else batch.where(~left_out)
@@ -275,7 +275,9 @@ class Growing:
         self._look = made
         return made
 
-    def _fitting(self, batch: DataFrame, entry: Entry, look: Look, found: StructType) -> tuple[Look, list[str]]:
+    def _fitting(
+        self, batch: DataFrame, entry: Entry, look: FormatChoice, found: StructType
+    ) -> tuple[FormatChoice, list[str]]:
         """With the fields that can be columns, and the paths of the others."""
         taken, schema, free, there = self._taken(), look.schema, StructType(), self._there(look)
         room = MOST_ADDED - (size_of(look.schema) - size_of(self._schema.declared))
@@ -291,9 +293,9 @@ class Growing:
         strange = [path for path in lacking(found, schema) if path not in look.left_out]
         kept = (*look.left_out, *strange)
         full = size_of(bounded(look.schema, free, sys.maxsize)) > size_of(schema) or len(kept) > MOST_LEFT_OUT
-        return Look(schema, kept[:MOST_LEFT_OUT], not full), strange
+        return FormatChoice(schema, kept[:MOST_LEFT_OUT], not full), strange
 
-    def _there(self, look: Look) -> dict[str, DataType]:
+    def _there(self, look: FormatChoice) -> dict[str, DataType]:
         """The table may have a column already that the kept schema lacks, by another process or an older definition: a
         column has one type."""
         if self._table.stages is None or self._table.stages.transform is not None:
@@ -306,7 +308,7 @@ class Growing:
         names = {*self._decode.keep, *((*OWN, *VALID) if self._table.write.merge else ())}
         return {column_key(name) for name in names}
 
-    def _clash(self, batch: DataFrame, entry: Entry, look: Look, schema: StructType) -> set[str] | None:
+    def _clash(self, batch: DataFrame, entry: Entry, look: FormatChoice, schema: StructType) -> set[str] | None:
         """New columns whose names the transform gives to others, or that it or Spark fails with; all of them if nobody
         can say which: a producer must not stop the table by a name. None if they fit."""
         new = added(look.schema, schema).fields
@@ -317,14 +319,14 @@ class Growing:
         wrong = {field.name for field, one in zip(new, alone, strict=False) if not self._fits(batch, entry, one)}
         return {column_key(name) for name in wrong or {field.name for field in new}}
 
-    def _fits(self, batch: DataFrame, entry: Entry, look: Look) -> bool:
+    def _fits(self, batch: DataFrame, entry: Entry, look: FormatChoice) -> bool:
         try:
             names = [column_key(name) for name in self._columns(batch, entry, look).names]
         except PySparkException:
             return False
         return len(set(names)) == len(names)
 
-    def _tell(self, look: Look, made: Look, strange: Sequence[str]) -> None:
+    def _tell(self, look: FormatChoice, made: FormatChoice, strange: Sequence[str]) -> None:
         new = mixed(added(look.schema, made.schema))
         self._notes += [
             f"{name} has values of several kinds ({kinds}): it holds their JSON text" for name, kinds in new.items()
@@ -336,7 +338,7 @@ class Growing:
         if look.watchful and not made.watchful:
             self._notes.append(no_more_columns("records", "kept in _rescued", MOST_ADDED))
 
-    def _opened(self, look: Look, *, watch: bool) -> Function:
+    def _opened(self, look: FormatChoice, *, watch: bool) -> BatchProcessor:
         assert self._build is not None
         self._let_go()
         self._inner = self._build(stages_for(self._table, look, "watch" if watch else "look"))

@@ -16,7 +16,7 @@ from penstock.formats.csv import CsvDecoder, TextDecoder
 from penstock.formats.debezium import KEY, DebeziumDecoder
 from penstock.formats.json import UNKNOWN, JsonDecoder
 from penstock.ledger.entry import Pins
-from penstock.ledger.writer import Observed
+from penstock.ledger.writer import BatchMetrics
 from penstock.plan.model import DeltaSource, KafkaSource
 from penstock.plan.sources import FilesSource
 from penstock.plan.stages import KEY as MERGE_KEY
@@ -34,7 +34,7 @@ from penstock.tables.expectations import (
     RAISED,
     RAW,
     REJECT,
-    judge,
+    classify,
     raises,
     raw_columns,
     reject,
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
     from penstock.formats.base import Decoded
     from penstock.plan.model import TablePlan
-    from penstock.plan.stages import AuditPlan, Expectation
+    from penstock.plan.stages import AuditPlan, ExpectationPlan
     from penstock.tables.expectations import (
-        Judged,
+        ClassifiedRows,
     )
     from penstock.tables.transform import Transform
 
@@ -181,15 +181,15 @@ OpenDecoder = Callable[[DecodePlan, str | None], Decoder]
 
 
 @dataclass(frozen=True)
-class Made:
+class PipelineResult:
     """What a batch becomes. `rows` runs once; what it observed and what was rejected are asked for afterwards."""
 
     rows: DataFrame
-    observed: tuple[Observed, ...]
-    judged: tuple[Judged, ...]
+    observed: tuple[BatchMetrics, ...]
+    judged: tuple[ClassifiedRows, ...]
 
 
-class StagedTable:
+class StagedPipeline:
     """The stages of one table, loaded once per start."""
 
     def __init__(self, table: TablePlan, decoder: OpenDecoder | None = None) -> None:
@@ -213,19 +213,19 @@ class StagedTable:
         most_brought: int | None = None,
         *,
         strict: bool = False,
-    ) -> Made:
+    ) -> PipelineResult:
         """`most_brought`: rejected rows that each task brings along, at the most. `strict`: the first row on which
         `where`, a key or a sequence raises ends the pass, with RAISES."""
         first = self._decoded(batch, pins, strict=strict)
         if self._transform is None:
-            observed = Observed()
-            return Made(self._finished(first.good(observed, most_brought), batch), (observed,), (first,))
-        before, after = Observed(), Observed()
+            observed = BatchMetrics()
+            return PipelineResult(self._finished(first.good(observed, most_brought), batch), (observed,), (first,))
+        before, after = BatchMetrics(), BatchMetrics()
         rows = self._require_source(self._transform(first.good(before, most_brought), lookups, pins.time_ms))
         second = self._expected(rows, pins, strict=strict)
-        return Made(self._finished(second.good(after, most_brought), batch), (before, after), (first, second))
+        return PipelineResult(self._finished(second.good(after, most_brought), batch), (before, after), (first, second))
 
-    def raising(self, made: Made) -> tuple[int, int, Row | None, str]:
+    def raising(self, made: PipelineResult) -> tuple[int, int, Row | None, str]:
         """By a pass of its own: how many rows were read, on how many `where`, a key or a sequence raises, the
         coordinates of the first of these, and what it raises."""
         read, count, first, told = 0, 0, None, ""
@@ -253,7 +253,7 @@ class StagedTable:
         """`batch` has no rows. Terminal if SQL of the user gives another answer every time that it is asked."""
         if self._transform is None and not self._stages.expect:
             return
-        rows = self._decoded(batch, _NO_PINS).good(Observed())
+        rows = self._decoded(batch, _NO_PINS).good(BatchMetrics())
         spark = rows.sparkSession
         if self._transform is not None:
             plain = spark.createDataFrame([], rows.schema)
@@ -358,7 +358,7 @@ class StagedTable:
             records = records.withColumnRenamed(SOURCE, _COPIED)
         return with_source(records, table.input)
 
-    def _decoded(self, batch: DataFrame, pins: Pins, *, strict: bool = False) -> Judged:
+    def _decoded(self, batch: DataFrame, pins: Pins, *, strict: bool = False) -> ClassifiedRows:
         table, stages = self._table, self._stages
         records = self._records(batch, pins)
         columns = records.columns
@@ -379,7 +379,7 @@ class StagedTable:
             if outside:  # files have no `where`
                 bad, faults = f"({' OR '.join(outside.values())})", marks(outside)
             found = {"bad": bad, "place": place, "faults": faults, "end": end}
-            return judge(records, columns, expectations, **found, reject=kept, size=size)
+            return classify(records, columns, expectations, **found, reject=kept, size=size)
         decoded, _ = self._read(records, raw)
         keep = [name for name in stages.decode.keep if name != SOURCE]
         columns = [*(name for name, _ in decoded.columns), *keep, SOURCE]
@@ -395,7 +395,7 @@ class StagedTable:
         held = {name: f"`__raw_{name}`" for name, value in raw.items() if value != "NULL"}
         kept, size = partial(reject, held, SOURCE), size_of(held)
         found = {"bad": BAD, "gone": GONE, "place": place, "faults": faults, "end": end}
-        return judge(frame, columns, expectations, **found, reject=kept, size=size)
+        return classify(frame, columns, expectations, **found, reject=kept, size=size)
 
     def with_unknown(self, batch: DataFrame, pins: Pins) -> DataFrame:
         """Of the good records that have a field which the schema does not name, even if it holds no value: the first
@@ -435,7 +435,7 @@ class StagedTable:
             records = records.withColumn(KEY, F.expr(key))
         return self._decoder(decode, binary).decode(records), decode.column
 
-    def _expected(self, rows: DataFrame, pins: Pins, *, strict: bool = False) -> Judged:
+    def _expected(self, rows: DataFrame, pins: Pins, *, strict: bool = False) -> ClassifiedRows:
         """After a transform the record as it came is no longer at hand: it is looked up by its coordinates."""
         has_source = SOURCE in rows.columns
         values = ", ".join(quote(name) for name in rows.columns if name != SOURCE)
@@ -445,7 +445,7 @@ class StagedTable:
         place = f"to_json({SOURCE})" if has_source else "'an unknown place'"
         expectations = _at(self._stages.expect, pins)
         found = {"bad": "false", "place": place, "end": _end_at(raises(expectations, _OWN)) if strict else "false"}
-        return judge(rows, rows.columns, expectations, **found, reject=kept, size=size_of(raw))
+        return classify(rows, rows.columns, expectations, **found, reject=kept, size=size_of(raw))
 
     def _require_source(self, rows: DataFrame) -> DataFrame:
         if SOURCE in rows.columns or not self._table.write.source:
@@ -464,7 +464,7 @@ class StagedTable:
         return rows if self._table.write.source else rows.drop(SOURCE)
 
 
-def _at(expectations: Sequence[Expectation], pins: Pins) -> list[Expectation]:
+def _at(expectations: Sequence[ExpectationPlan], pins: Pins) -> list[ExpectationPlan]:
     return [replace(one, check=with_batch_time(one.check, pins.time_ms)) for one in expectations]
 
 

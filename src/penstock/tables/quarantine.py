@@ -16,7 +16,7 @@ from penstock.ledger.commit import append, append_nothing, carrying, confirm, mu
 from penstock.ledger.create import genesis
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import WHOLE, Counts
-from penstock.ledger.head import advance, read_tail
+from penstock.ledger.head import advance, read_head
 from penstock.ledger.position import same
 from penstock.sources.columns import SOURCE
 from penstock.tables.expectations import FAILED, RAW
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.ledger.entry import Entry, Kind
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
     from penstock.plan.quarantine import CompanionTable
     from penstock.storage.stores import Store
     from penstock.tables.suppression import Suppression
@@ -52,7 +52,7 @@ class Companion:
     def __init__(self, spark: SparkSession, store: Store, place: CompanionTable, *, idempotent: bool) -> None:
         self._spark, self._place, self._idempotent = spark, place, idempotent
         self.log = DeltaLog(store, place.uri, place.table)
-        self._tail: Tail | None = read_tail(self.log)
+        self._tail: LedgerHead | None = read_head(self.log)
 
     def _create(self, entry: Entry, schema: StructType, properties: Mapping[str, str]) -> None:
         """Nothing happens if it is there."""

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataLoss, Terminal
-from penstock.ledger.checkpoint import folder_of, heal, read_fates, store_fates
+from penstock.ledger.checkpoint import folder_of, heal, read_row_counts, store_row_counts
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.ledger.source import said
-from penstock.tables.build import table_function
+from penstock.tables.build import build_processor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.ledger.entry import Entry
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
     from penstock.ledger.source import Source
     from penstock.plan.model import TablePlan
     from penstock.storage.locks import Lock
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Work:
+class TableSession:
     """A table whose generation is open, and all that its fill needs."""
 
     spark: SparkSession
@@ -40,16 +40,16 @@ class Work:
     def log(self) -> DeltaLog:
         return DeltaLog(self.store, self.table.uri, self.table.name)
 
-    def end(self) -> Tail:
+    def end(self) -> LedgerHead:
         """The end of its ledger, with what became of the rows of its last batch."""
-        tail = read_tail(self.log)
+        tail = read_head(self.log)
         if tail is None:
             raise Terminal("it was never made", where=self.table.name, hint="`penstock run` makes it")
         return self.counted(tail)
 
-    def counted(self, tail: Tail) -> Tail:
+    def counted(self, tail: LedgerHead) -> LedgerHead:
         folder = folder_of(self.table.checkpoints, tail.entry)
-        return replace(tail, fates=read_fates(self.store, folder, tail.entry.batch))
+        return replace(tail, fates=read_row_counts(self.store, folder, tail.entry.batch))
 
 
 # The last batch of a table, completed: its good rows are there, and a crash came before its rejected ones.
@@ -59,13 +59,13 @@ class Work:
 # after it.
 
 
-def is_complete(work: Work, tail: Tail) -> bool:
+def is_complete(work: TableSession, tail: LedgerHead) -> bool:
     """Whether all of its last batch is known to be written, its rejected rows too."""
     entry, folder = tail.entry, folder_of(work.table.checkpoints, tail.entry)
     return entry.batch == 0 or bool(tail.fates) or work.store.read(f"{folder}/commits/{entry.batch}") is not None
 
 
-def complete_last(work: Work, tail: Tail) -> Tail:
+def complete_last(work: TableSession, tail: LedgerHead) -> LedgerHead:
     """Under the table's commit lock. Nothing happens if it is complete, or if the table rejects nothing; sinks put
     aside what they reject before they commit, and state has to be run by its own query."""
     table, entry = work.table, tail.entry
@@ -73,18 +73,18 @@ def complete_last(work: Work, tail: Tail) -> Tail:
     if not table.may_reject or table.sink is not None or table.stream is not None or is_complete(work, tail):
         return tail
     _refuse_another_source(work, entry)
-    made = table_function(work.spark, table, work.store, work.source)
+    made = build_processor(work.spark, table, work.store, work.source)
     function = made.ready(work.spark, table, work.store, entry, idempotent=work.idempotent)
     folder = folder_of(table.checkpoints, entry)
     own = f"{folder}.{uuid.uuid4().hex}.new"
-    outcome: list[BaseException | Tail] = []
+    outcome: list[BaseException | LedgerHead] = []
 
     def once(batch: DataFrame, number: int) -> None:
         try:
             assert number == entry.batch, number
             fates = function.complete(batch, entry, rows=tail.counts.rows, written=False)
             if fates:
-                store_fates(work.store, folder, number, fates)
+                store_row_counts(work.store, folder, number, fates)
             outcome.append(replace(tail, fates=fates))
         except BaseException as error:
             outcome.append(error)  # Spark would hand it back as text
@@ -109,7 +109,7 @@ def complete_last(work: Work, tail: Tail) -> Tail:
     return found
 
 
-def completed_if_it_can_be(work: Work, tail: Tail) -> Tail:
+def completed_if_it_can_be(work: TableSession, tail: LedgerHead) -> LedgerHead:
     """Before all rows are made anew, or most of them undone: that it cannot be completed matters only if this is given
     up in the end."""
     with suppress(Terminal):
@@ -117,7 +117,7 @@ def completed_if_it_can_be(work: Work, tail: Tail) -> Tail:
     return work.counted(tail)
 
 
-def _refuse_another_source(work: Work, entry: Entry) -> None:
+def _refuse_another_source(work: TableSession, entry: Entry) -> None:
     """The same positions mean other records there."""
     try:
         now = dict(work.source.ids(entry.after))

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from penstock.kafka.client import require_topic
 from penstock.ledger.checkpoint import BATCHES, READ, REJECTED
 from penstock.ledger.position import same
-from penstock.ledger.writer import Observed, Pinned
+from penstock.ledger.writer import BatchMetrics, PinnedInputs
 from penstock.sinks.base import AMBIGUOUS_KEY, ASIDE, DELETED, NULL_KEY, net
 from penstock.sinks.kafka import produce
 from penstock.sources.columns import FILE, SOURCE, VERSION
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.kafka.client import Admin
-    from penstock.ledger.entry import Entry, Fates, Pins
+    from penstock.ledger.entry import Entry, Pins, RowCounts
     from penstock.ledger.source import Position, Start
-    from penstock.ledger.write_target import Into
+    from penstock.ledger.write_target import WriteTarget
     from penstock.plan.model import ChangeSink, DeltaSource, SinkPlan
-    from penstock.sinks.base import Message, Refused, Sent, Shape, Target
+    from penstock.sinks.base import Message, Refused, SendResult, Shape, SinkTarget
     from penstock.storage.stores import Store
     from penstock.tables.quarantine import Quarantine
 
@@ -81,20 +81,20 @@ _SENT = "sent"
 _LEAVE_OUT = "leave it out by `from: {where: …}`, "
 
 
-class Sending:
+class RowSinkProcessor:
     def __init__(self, sink: str, plan: SinkPlan, message: Message) -> None:
         self._sink, self._plan, self._message = sink, plan, message
 
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
-        return Pinned()
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
+        return PinnedInputs()
 
-    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         sent = self._send(self._message.records(batch).coalesce(files))
         row = (entry.generation, entry.batch, self._plan.topic, sent, datetime.now(UTC))
         rows = batch.sparkSession.createDataFrame([row], SENT_ROWS_SCHEMA)
         into.append(rows.coalesce(1), replace(entry, sent=sent))
 
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         return {}
 
     def done(self) -> None:
@@ -102,7 +102,7 @@ class Sending:
 
     def _send(self, records: DataFrame) -> int:
         """Returns when the topic has all of them; how many that were."""
-        observed = Observed()
+        observed = BatchMetrics()
         produce(observed.on(records, F.count(F.lit(1)).alias(_SENT)), self._plan, self._sink, _LEAVE_OUT)
         told = observed.result()
         return int(told[_SENT]) if told is not None else records.count()
@@ -120,11 +120,11 @@ _WHY = {
 _MATCHED = "__refused"
 
 
-class SetAside:
+class RejectedChanges:
     def __init__(self, quarantine: Quarantine, shape: Shape) -> None:
         self._quarantine, self._shape = quarantine, shape
 
-    def keep(self, changes: DataFrame, entry: Entry, sent: Sent) -> int:
+    def keep(self, changes: DataFrame, entry: Entry, sent: SendResult) -> int:
         """How many there are in the batch; they are written unless the quarantine has them."""
         if sent.aside == 0 and not sent.refused:
             return 0
@@ -184,15 +184,15 @@ SENT_CHANGES_SCHEMA = (
 """What such a sink keeps in the lake: a row per batch."""
 
 
-class Following:
-    def __init__(self, plan: ChangeSink, shape: Shape, target: Target, aside: SetAside) -> None:
+class ChangeSinkProcessor:
+    def __init__(self, plan: ChangeSink, shape: Shape, target: SinkTarget, aside: RejectedChanges) -> None:
         self._plan, self._shape, self._target, self._aside = plan, shape, target, aside
-        self._fates: Fates = {}
+        self._fates: RowCounts = {}
 
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
-        return Pinned()
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
+        return PinnedInputs()
 
-    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         changes = net(batch, self._shape.key_names)
         sent = self._target.send(changes, entry)
         rejected = self._aside.keep(changes, entry, sent)
@@ -201,7 +201,7 @@ class Following:
         into.append(rows.coalesce(1), replace(entry, sent=sent.changes))
         self._fates = {BATCHES: 1, READ: sent.changes + rejected, REJECTED: rejected}
 
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         fates, self._fates = self._fates, {}
         return fates if written else {}
 

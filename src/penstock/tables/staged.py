@@ -25,7 +25,7 @@ from penstock.ledger.checkpoint import (
     UNMET,
 )
 from penstock.ledger.write_target import in_files
-from penstock.ledger.writer import Pinned
+from penstock.ledger.writer import PinnedInputs
 from penstock.sources.columns import SOURCE, with_own_source
 from penstock.spark.sql_text import literal
 from penstock.tables import expectations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, Row, SparkSession
     from pyspark.sql.types import StructType
 
-    from penstock.ledger.entry import Entry, Fates, Pins
-    from penstock.ledger.write_target import Into
+    from penstock.ledger.entry import Entry, Pins, RowCounts
+    from penstock.ledger.write_target import WriteTarget
     from penstock.plan.model import TablePlan
     from penstock.tables.merge.tombstones import TombstoneTable
-    from penstock.tables.pipeline import Made, StagedTable
+    from penstock.tables.pipeline import PipelineResult, StagedPipeline
     from penstock.tables.quarantine import Quarantine
     from penstock.tables.suppression import Suppression
     from penstock.tables.transform import Lookups
@@ -54,7 +54,7 @@ Told = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class SetAside:
+class IsolatedRecords:
     """Records of a batch on which an expression raised; the batch itself is given without them."""
 
     rows: DataFrame
@@ -62,11 +62,11 @@ class SetAside:
     count: int
 
 
-class Staged:
+class StagedProcessor:
     def __init__(
         self,
         table: TablePlan,
-        stages: StagedTable,
+        stages: StagedPipeline,
         lookups: Lookups,
         quarantine: Quarantine | None,
         suppression: Suppression,
@@ -76,17 +76,17 @@ class Staged:
         self._suppression = suppression
         self._dedupe = table.stages.dedupe if table.stages is not None else None
         self._merging = Merging(table, tombstones) if table.write.merge is not None else None
-        self._made: Made | None = None
+        self._made: PipelineResult | None = None
         self._kept: DataFrame | None = None
         self._probed: tuple[Pins, dict[str, DataFrame]] | None = None
-        self.aside: SetAside | None = None
+        self.aside: IsolatedRecords | None = None
         self.strict = False
         """`write` ends at the first row on which `where`, a key or a sequence raises."""
 
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
-        return Pinned(self._lookups.newest())
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
+        return PinnedInputs(self._lookups.newest())
 
-    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         most = expectations.share_of(batch) if into.anew else None
         self._made = self._make(batch, entry, most, strict=self.strict)
         rows = self._suppression.own(self._made.rows, count=True)
@@ -99,7 +99,7 @@ class Staged:
             rows = without_duplicates(self._kept, self._dedupe, into.there(rows.sparkSession), many=into.anew)
         into.append(in_files(rows, files), entry)
 
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         if self._merging is not None and written:
             self._merging.complete(entry)
         found = self.told() if written else None
@@ -147,7 +147,7 @@ class Staged:
     def _with_aside(self, explained: DataFrame) -> DataFrame:
         return explained if self.aside is None else explained.unionByName(self.aside.rows)
 
-    def _explained(self, batch: DataFrame, entry: Entry, made: Made) -> DataFrame:
+    def _explained(self, batch: DataFrame, entry: Entry, made: PipelineResult) -> DataFrame:
         first, *later = (judged.rejected() for judged in made.judged)
         records = (self._stages.with_raw(batch, entry.pins, rejected) for rejected in later)
         return self._stages.explained(reduce(DataFrame.unionByName, (first, *records)))
@@ -156,7 +156,7 @@ class Staged:
         """In place of `write`, where the rows are in the table already."""
         self._made = self._make(batch, entry)
 
-    def counted(self, entry: Entry, rows: int) -> Fates:
+    def counted(self, entry: Entry, rows: int) -> RowCounts:
         """What became of the rows that `write` was given, of which so many are in the table now."""
         found = self.told()
         if found is None:
@@ -180,11 +180,15 @@ class Staged:
     def raising(self, batch: DataFrame, entry: Entry) -> tuple[int, int, Row | None, str]:
         return self._stages.raising(self._make(batch, entry))
 
-    def _make(self, batch: DataFrame, entry: Entry, most_brought: int | None = None, *, strict: bool = False) -> Made:
+    def _make(
+        self, batch: DataFrame, entry: Entry, most_brought: int | None = None, *, strict: bool = False
+    ) -> PipelineResult:
         lookups = self._lookups.read(batch.sparkSession, entry.pins)
         return self._stages.make(batch, entry.pins, lookups, most_brought, strict=strict)
 
-    def _brought(self, batch: DataFrame, entry: Entry, made: Made, found: Sequence[Told]) -> tuple[DataFrame, bool]:
+    def _brought(
+        self, batch: DataFrame, entry: Entry, made: PipelineResult, found: Sequence[Told]
+    ) -> tuple[DataFrame, bool]:
         """The rejected rows that came along with the write, if those are all; else the batch is read again. Whether
         they were all."""
         parts, whole = [], True
@@ -199,7 +203,7 @@ class Staged:
                 parts.append(self._stages.with_raw(batch, entry.pins, rows, few=few) if stage else rows)
         return reduce(DataFrame.unionByName, parts), whole
 
-    def _again(self, batch: DataFrame, entry: Entry, rows: int) -> Fates:
+    def _again(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
         """The good rows are in the table, and what else was known of the batch is lost: it is read once more."""
         made = self._make(batch, entry)
         changed = entry.pins.definition != self._table.definition
@@ -228,7 +232,7 @@ class Staged:
             CONFLICTS: entry.changed.get(CONFLICTS, 0),
         }
 
-    def _left_over(self, batch: DataFrame, entry: Entry, made: Made, explained: DataFrame) -> DataFrame:
+    def _left_over(self, batch: DataFrame, entry: Entry, made: PipelineResult, explained: DataFrame) -> DataFrame:
         """The batch was judged by another definition, or at another time, so the table may hold rows that are rejected
         now, and lack some that were rejected then: whatever is not in the table goes to quarantine, and nothing is
         lost."""
@@ -247,7 +251,7 @@ def _less_forgotten(fates: dict[str, int], quarantine: Quarantine) -> dict[str, 
     return {**fates, REJECTED: fates[REJECTED] - left_out, FORGOTTEN: left_out} if left_out else fates
 
 
-def _rejects(made: Made, aside: int) -> int:
+def _rejects(made: PipelineResult, aside: int) -> int:
     return aside + sum(judged.counted()[expectations.REJECTED] for judged in made.judged)
 
 

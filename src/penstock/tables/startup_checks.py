@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 from penstock.errors import TableChanged
 from penstock.ledger.checkpoint import MARKER, read_checkpoint, state_lost, why_rebuild
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.head import read_tail, refuse_foreign_changes, refuse_gap
+from penstock.ledger.head import read_head, refuse_foreign_changes, refuse_gap
 from penstock.plan.quarantine import MOVED_ASIDE, quarantine_of, tombstones_of
 
 if TYPE_CHECKING:
     from penstock.ledger.checkpoint import Checkpoint
     from penstock.ledger.entry import Entry
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
     from penstock.plan.model import TablePlan
     from penstock.storage.stores import Store
 
 
-def read_ledger(log: DeltaLog, store: Store, table: TablePlan) -> Tail | None:
+def read_ledger(log: DeltaLog, store: Store, table: TablePlan) -> LedgerHead | None:
     """None if there is no table. Raises if there is another in its place, and says how far this one had come."""
     try:
-        return read_tail(log)
+        return read_head(log)
     except TableChanged as error:
         generations = sorted(int(name) for name in store.names(table.checkpoints) if name.isdigit())
         found = read_checkpoint(store, f"{table.checkpoints}/{generations[-1]}") if generations else None
@@ -35,7 +35,7 @@ def read_ledger(log: DeltaLog, store: Store, table: TablePlan) -> Tail | None:
         raise TableChanged(said, where=error.where, hint=error.hint) from None
 
 
-def compare(store: Store, log: DeltaLog, table: TablePlan, tail: Tail, found: Checkpoint | None) -> str | None:
+def compare(store: Store, log: DeltaLog, table: TablePlan, tail: LedgerHead, found: Checkpoint | None) -> str | None:
     """None if the table goes on from its checkpoint, which was `found`; else why that has to be rebuilt. Raises where a
     person has to decide."""
     refuse_foreign_changes(tail, log)
@@ -59,7 +59,7 @@ def refuse_gone(store: Store, table: TablePlan) -> None:
         )
 
 
-def move_leftovers(store: Store, table: TablePlan, tail: Tail) -> list[str]:
+def move_leftovers(store: Store, table: TablePlan, tail: LedgerHead) -> list[str]:
     """Of a table that was just created: a quarantine or tombstones that are older are of another table of its name,
     whose folder was removed. They are moved aside, under another name; what was done."""
     if tail.entry.kind != "genesis" or tail.commit.version != 0:

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Terminal
-from penstock.ledger.checkpoint import begin_anew
+from penstock.ledger.checkpoint import start_over_hint
 from penstock.ledger.position import parse_version
 from penstock.ledger.source import Start, of_streams
-from penstock.ledger.writer import Pinned
+from penstock.ledger.writer import PinnedInputs
 from penstock.plan.stages import TransformPlan
 from penstock.sources.delta import DeltaReader
 from penstock.tables.suppression import Suppression
@@ -20,9 +20,9 @@ from penstock.tables.transform import load_transform
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.ledger.entry import Entry, Fates, Pins
-    from penstock.ledger.source import Asked, Covered, Move, Position
-    from penstock.ledger.write_target import Into
+    from penstock.ledger.entry import Entry, Pins, RowCounts
+    from penstock.ledger.source import Move, Position, ReplayInput, ReplayRequest
+    from penstock.ledger.write_target import WriteTarget
     from penstock.plan.model import StreamPlan, TablePlan
     from penstock.storage.stores import Store
 
@@ -79,7 +79,7 @@ class StreamReader:
         raise Terminal(
             f"the function reads {_said(self.subscription)}; the state that is kept is of {_said(entry.subscription)}",
             where=self._table,
-            hint=f"write it as it was, or {begin_anew(self._table)}",
+            hint=f"write it as it was, or {start_over_hint(self._table)}",
         )
 
     def refuse_lost(self, entry: Entry) -> None:
@@ -113,9 +113,11 @@ class StreamReader:
             raise Terminal("the function gave rows that are not of a stream", where=self._where)
         return made
 
-    def covered(self, spark: SparkSession, asked: Asked) -> Covered:
+    def covered(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
         raise Terminal(
-            "it rests on Spark's state, which a replay does not have", where=self._table, hint=begin_anew(self._table)
+            "it rests on Spark's state, which a replay does not have",
+            where=self._table,
+            hint=start_over_hint(self._table),
         )
 
     def size(self, before: Position, after: Position) -> int | None:
@@ -150,14 +152,14 @@ def _said(subscription: Mapping[str, Any]) -> str:
 # A table with `stream`: what Spark's own streaming operators give, written as it comes.
 
 
-class Streamed:
+class StreamProcessor:
     def __init__(self, plan: StreamPlan, suppression: Suppression) -> None:
         self._whole, self._suppression = plan.output == "complete", suppression
 
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> Pinned:
-        return Pinned()
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
+        return PinnedInputs()
 
-    def write(self, batch: DataFrame, entry: Entry, into: Into, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         """One task per partition of the state, so `files` is not followed."""
         rows = self._suppression.own(batch)
         if self._whole:
@@ -165,7 +167,7 @@ class Streamed:
         else:
             into.append(rows, entry)
 
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> Fates:
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         """The rows of a batch that runs again are in the table, but its state may not have been kept: Spark keeps it
         only of a batch that has been read to its end."""
         if not written:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from penstock.plan.model import TablePlan
-    from penstock.plan.subjects import Place, Subjects
+    from penstock.plan.subjects import SubjectColumnPlan, Subjects
     from penstock.tables.suppression_list import Order
 
 # Rows of somebody: a condition over the rows of a table, made of where the table holds names and of the orders.
@@ -42,7 +42,7 @@ _HINT = "let Penstock make the session, or put {jar} onto the driver's class pat
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SubjectMatch:
     """Whom to look for: orders, and the key of their hashes."""
 
     key: bytes = field(repr=False)
@@ -52,7 +52,9 @@ class Wanted:
         return tuple(order for order in self.orders if order.subject == subject)
 
 
-def rows_of(rows: DataFrame, subjects: Subjects, wanted: Wanted, table: str, *, partly: bool = False) -> Column | None:
+def rows_of(
+    rows: DataFrame, subjects: Subjects, wanted: SubjectMatch, table: str, *, partly: bool = False
+) -> Column | None:
     """True for the rows that hold a name that is wanted, false for all others; None if no order is about a subject of
     theirs. Terminal where a place is not in the rows, unless they are known to have some of the places only."""
     found = [
@@ -91,7 +93,14 @@ _MARK = "__forgotten"
 
 
 def _named(
-    rows: DataFrame, place: Place, subject: str, orders: Iterable[Order], key: bytes, table: str, *, partly: bool
+    rows: DataFrame,
+    place: SubjectColumnPlan,
+    subject: str,
+    orders: Iterable[Order],
+    key: bytes,
+    table: str,
+    *,
+    partly: bool,
 ) -> Column | None:
     kind = type_at(rows.schema, place.column)
     if kind is None:
@@ -111,7 +120,13 @@ def _named(
 
 
 def _one(
-    rows: DataFrame, value: Column, kind: DataType, place: Place, subject: str, orders: Iterable[Order], key: bytes
+    rows: DataFrame,
+    value: Column,
+    kind: DataType,
+    place: SubjectColumnPlan,
+    subject: str,
+    orders: Iterable[Order],
+    key: bytes,
 ) -> Column:
     said = "bytes" if isinstance(kind, BinaryType) else "number" if isinstance(kind, NumericType) else "text"
     if said != "bytes" and not isinstance(kind, StringType):

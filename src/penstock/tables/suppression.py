@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from penstock.ledger.writer import Observed
+from penstock.ledger.writer import BatchMetrics
 from penstock.plan.quarantine import in_quarantine, lands, read_by
 from penstock.plan.subjects import Holds
 from penstock.sources.columns import CHANGE
-from penstock.tables.subject_columns import Wanted, is_redacted, redacted, rows_of
+from penstock.tables.subject_columns import SubjectMatch, is_redacted, redacted, rows_of
 from penstock.tables.suppression_list import SuppressionList
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class Suppression:
         self._table = table
         self._subjects = _subjects(table)
         self._list = SuppressionList(table.forget, store) if table.forget is not None and self._subjects else None
-        self._wanted: Wanted | None = None
+        self._wanted: SubjectMatch | None = None
         self._looked = False
-        self._made: Observed | None = None
+        self._made: BatchMetrics | None = None
         self._count = 0
 
     @property
@@ -90,7 +90,7 @@ class Suppression:
             return redacted(rows, self._table.columns, found)
         marked = rows.withColumn(_MARK, found)
         if count:
-            self._made = Observed()
+            self._made = BatchMetrics()
             marked = self._made.on(marked, F.count_if(F.col(_MARK)).alias(_COUNT))
         return marked.where(~F.col(_MARK)).drop(_MARK)
 
@@ -108,15 +108,15 @@ class Suppression:
         """True for those among the rows on their way to quarantine that do not go there."""
         return self.of(rows, Holds(in_quarantine(self._table)))
 
-    def _current(self) -> Wanted | None:
+    def _current(self) -> SubjectMatch | None:
         if not self._looked:
             self.look()
         return self._wanted
 
-    def _now(self) -> Wanted | None:
+    def _now(self) -> SubjectMatch | None:
         orders = self._list.orders(self._subjects) if self._list is not None else ()
         assert self._list is not None or not orders
-        return Wanted(self._list.key, orders) if self._list is not None and orders else None
+        return SubjectMatch(self._list.key, orders) if self._list is not None and orders else None
 
 
 def _subjects(table: TablePlan) -> frozenset[str]:

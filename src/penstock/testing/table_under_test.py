@@ -21,11 +21,11 @@ from penstock.ledger.checkpoint import DROPPED, DUPLICATES, READ, UNMET
 from penstock.ledger.commit import append_nothing
 from penstock.ledger.create import genesis
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.entry import Entry, Fates, Pins
-from penstock.ledger.head import Tail, read_tail
+from penstock.ledger.entry import Entry, Pins, RowCounts
+from penstock.ledger.head import LedgerHead, read_head
 from penstock.ledger.position import Version
-from penstock.ledger.source import Asked, Covered, Move, Position, Start
-from penstock.ledger.write_target import Table as Into
+from penstock.ledger.source import Move, Position, ReplayInput, ReplayRequest, Start
+from penstock.ledger.write_target import DeltaTableTarget as Into
 from penstock.plan.build import build_plan
 from penstock.plan.model import DeltaSource, KafkaSource, Plan, TablePlan
 from penstock.plan.quarantine import quarantine_of
@@ -38,7 +38,7 @@ from penstock.spec.base_model import did_you_mean
 from penstock.spec.load import load_project
 from penstock.spec.project import Project
 from penstock.storage.stores import LocalStore
-from penstock.tables.build import TableFunction, table_function
+from penstock.tables.build import TableProcessor, build_processor
 
 # Rows that a test gives, as the source of a table would bring them.
 
@@ -147,7 +147,7 @@ class Given:
     def ids(self, after: Position) -> Mapping[str, str]:
         raise NotImplementedError
 
-    def covered(self, spark: SparkSession, asked: Asked) -> Covered:
+    def covered(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
         raise NotImplementedError
 
     def size(self, before: Position, after: Position) -> int | None:
@@ -210,7 +210,7 @@ def _columns_of_lookup(spark: SparkSession, plan: Plan, one: Lookup, schemas: Ma
 def _made(spark: SparkSession, plan: Plan, table: TablePlan, schemas: Mapping[str, str]) -> StructType:
     """The columns of a table of the project."""
     source = Given(columns_of(spark, plan, table, schemas))
-    return table_function(spark, with_lookups(spark, plan, table, {}, schemas), LocalStore(), source).schema
+    return build_processor(spark, with_lookups(spark, plan, table, {}, schemas), LocalStore(), source).schema
 
 
 # What became of the rows that a test gave to a table.
@@ -232,7 +232,7 @@ class Outcome:
     """Per expectation, how many rows did not meet it."""
 
 
-def outcome(written: list[Row], quarantined: list[Row], fates: Fates) -> Outcome:
+def outcome(written: list[Row], quarantined: list[Row], fates: RowCounts) -> Outcome:
     return Outcome(
         written=written,
         quarantined=quarantined,
@@ -282,7 +282,7 @@ class TableUnderTest:
         self._spark, self._plan, self._store = spark, plan, LocalStore()
         self._table = with_lookups(spark, plan, found, lookups, schemas)
         self._columns = columns_of(spark, plan, self._table, schemas)
-        self._made: TableFunction = table_function(spark, self._table, self._store, Given(self._columns))
+        self._made: TableProcessor = build_processor(spark, self._table, self._store, Given(self._columns))
         self._log = DeltaLog(self._store, self._table.uri, name)
         self._tail = self._begin()
         self._given = 0
@@ -313,7 +313,7 @@ class TableUnderTest:
         """All that the table has now."""
         return _rows(self._spark.read.format("delta").load(self._table.uri), self._order)
 
-    def _begin(self) -> Tail:
+    def _begin(self) -> LedgerHead:
         source = self._table.source
         start = str(Version("test", 0)) if isinstance(source, DeltaSource) else '{"test":{"0":0}}'
         if isinstance(source, DeltaSource):  # aggregates read it as of a version
@@ -348,11 +348,11 @@ class TableUnderTest:
     def _chosen(self, rows: DataFrame, where: str) -> DataFrame:
         return selected(rows, where) if self._table.isolates_where else rows.where(where)
 
-    def _confirmed(self, entry: Entry) -> Tail:
-        tail = read_tail(self._log)
+    def _confirmed(self, entry: Entry) -> LedgerHead:
+        tail = read_head(self._log)
         if tail is None or tail.entry.key != entry.key:
             append_nothing(self._spark, self._table.uri, entry)
-            tail = read_tail(self._log)
+            tail = read_head(self._log)
         assert tail is not None
         return tail
 

@@ -17,8 +17,8 @@ from penstock.verify.rows import read_at, rows_at
 from penstock.verify.unread import unread_of_topics
 
 if TYPE_CHECKING:
-    from penstock.operations.broker import Held
-    from penstock.verify.context import Look
+    from penstock.operations.broker import TopicOffsets
+    from penstock.verify.context import VerifyContext
     from penstock.verify.coordinates import Coordinates, Key
     from penstock.verify.ledger_walk import Chain
     from penstock.verify.rows import Rows
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BROKER_TIMEOUT = 10.0
 
 
-def verify_landed(look: Look, rows: Rows, held: Held) -> None:
+def verify_landed(look: VerifyContext, rows: Rows, held: TopicOffsets) -> None:
     chain = look.walk(rows_at(rows))
     stand(look, held)
     report = look.report
@@ -44,7 +44,7 @@ def verify_landed(look: Look, rows: Rows, held: Held) -> None:
     ask_about_gaps(look, chain, held)
 
 
-def stand(look: Look, held: Held) -> None:
+def stand(look: VerifyContext, held: TopicOffsets) -> None:
     report, entry = look.report, look.tail.entry
     position, source = offsets_of(entry.after), look.table.source
     assert isinstance(source, KafkaSource)
@@ -56,7 +56,7 @@ def stand(look: Look, held: Held) -> None:
     report.notes += [f"topic {topic} no longer exists at the broker" for topic in broker.gone(position, held)]
 
 
-def ask_about_gaps(look: Look, chain: Chain, held: Held) -> None:
+def ask_about_gaps(look: VerifyContext, chain: Chain, held: TopicOffsets) -> None:
     source, report = look.table.source, look.report
     assert isinstance(source, KafkaSource)
     progress: Callable[[float], None] = look.step("asking Kafka about offsets that the table lacks")
@@ -67,7 +67,7 @@ def ask_about_gaps(look: Look, chain: Chain, held: Held) -> None:
     explain_gaps(source, report, chain, held, progress)
 
 
-def before_the_log(look: Look, chain: Chain, found: Coordinates) -> None:
+def before_the_log(look: VerifyContext, chain: Chain, found: Coordinates) -> None:
     """Log retention takes old entries. What was read before the first one that is left is expected from where the
     table began, if its entries carry that; else from the first offset in the table, and then no more is proven. The
     ledger's running count shows whether rows are missing before that."""

@@ -11,7 +11,7 @@ from penstock.verify.data_files import count_problems, damaged
 from penstock.verify.ledger_walk import read_chain
 
 if TYPE_CHECKING:
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
     from penstock.plan.model import TablePlan
     from penstock.storage.stores import Store
     from penstock.verify.ledger_walk import Chain, RowsAt
@@ -22,10 +22,10 @@ Progress = Callable[[str, str, float], None]
 
 
 @dataclass(frozen=True)
-class Look:
+class VerifyContext:
     table: TablePlan
     store: Store
-    tail: Tail
+    tail: LedgerHead
     report: Report
     progress: Progress
     tables: Mapping[str, TablePlan] = field(default_factory=dict)

@@ -396,7 +396,7 @@ class Doubled:
 
 
 @dataclass
-class Difference:
+class CoordinateDifference:
     """One partition. All empty: the table holds exactly what it should."""
 
     rows: int = 0
@@ -409,7 +409,7 @@ class Difference:
     """Are there, and no entry says that they were read."""
 
 
-def compare(expected: Expected, found: Coordinates) -> dict[Key, Difference]:
+def compare(expected: Expected, found: Coordinates) -> dict[Key, CoordinateDifference]:
     keys = sorted(set(expected.times) | set(found.present))
     return {
         key: _difference(
@@ -419,9 +419,9 @@ def compare(expected: Expected, found: Coordinates) -> dict[Key, Difference]:
     }
 
 
-def _difference(wanted: list[Spans], present: Spans, repeated: list[Repeated]) -> Difference:
+def _difference(wanted: list[Spans], present: Spans, repeated: list[Repeated]) -> CoordinateDifference:
     extra = sum((one.end - one.start) * (one.times - 1) for one in repeated)
-    return Difference(
+    return CoordinateDifference(
         rows=present.size + extra,
         gaps=wanted[0] - present,
         short=_short(wanted, present, repeated),

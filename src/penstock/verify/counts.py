@@ -20,7 +20,7 @@ from penstock.ledger.checkpoint import (
     RESHAPED,
     SUPERSEDED,
     folder_of,
-    read_fates,
+    read_row_counts,
 )
 from penstock.ledger.delta_log import DeltaLog, Origin
 from penstock.ledger.position import Range
@@ -33,7 +33,7 @@ from penstock.verify.upstream import arrivals
 if TYPE_CHECKING:
     from penstock.ledger.delta_log import Commit
     from penstock.ledger.entry import Entry
-    from penstock.verify.context import Look
+    from penstock.verify.context import VerifyContext
     from penstock.verify.coordinates import Coordinates, Key, Spans
     from penstock.verify.ledger_walk import Chain
     from penstock.verify.upstream import Arrival
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 # Whether the numbers of the ledger add up, and are those of the tables.
 
 
-def conserved(look: Look, chain: Chain) -> Conserved:
+def conserved(look: VerifyContext, chain: Chain) -> Conserved:
     tail, table = look.tail, look.table
-    last = read_fates(look.store, folder_of(table.checkpoints, tail.entry), tail.entry.batch)
+    last = read_row_counts(look.store, folder_of(table.checkpoints, tail.entry), tail.entry.batch)
     counts = replace(tail, fates=last).counts
     fates = counts.fates
     return Conserved(
@@ -60,7 +60,7 @@ def conserved(look: Look, chain: Chain) -> Conserved:
     )
 
 
-def unbalanced(look: Look, one: Conserved, rows: int, quarantined: int, earlier: int) -> Iterator[str]:
+def unbalanced(look: VerifyContext, one: Conserved, rows: int, quarantined: int, earlier: int) -> Iterator[str]:
     """What does not add up. `rows` and `quarantined` are what the two tables hold, `earlier` the rows that were there
     before the ledger."""
     stages = look.table.stages or Stages("")
@@ -84,7 +84,7 @@ def unbalanced(look: Look, one: Conserved, rows: int, quarantined: int, earlier:
 _SHOWN = 6
 
 
-def wrong_batches(look: Look, found: Coordinates) -> Iterator[str]:
+def wrong_batches(look: VerifyContext, found: Coordinates) -> Iterator[str]:
     """Of a table whose rows have the coordinates of one record each. Nothing where the ledgers do not tell in which
     batch a record came."""
     table = look.table
@@ -110,7 +110,7 @@ def wrong_batches(look: Look, found: Coordinates) -> Iterator[str]:
             )
 
 
-def wrong_rejects(look: Look) -> Iterator[str]:
+def wrong_rejects(look: VerifyContext) -> Iterator[str]:
     """Batches whose rejected rows are not all in quarantine, or more than those."""
     table, entry = look.table, look.tail.entry
     place = quarantine_of(table.name, table.uri)
@@ -132,7 +132,7 @@ def wrong_rejects(look: Look) -> Iterator[str]:
             )
 
 
-def _rejected(look: Look) -> Iterator[tuple[Entry, int, int]]:
+def _rejected(look: VerifyContext) -> Iterator[tuple[Entry, int, int]]:
     """Each batch of the last generation, its version, and how many rows it rejected: what the next entry counts more
     than its own. Nothing if rows have left the quarantine since."""
     log = DeltaLog(look.store, look.table.uri, look.table.name)
@@ -145,7 +145,7 @@ def _rejected(look: Look) -> Iterator[tuple[Entry, int, int]]:
             return
         if version <= look.tail.version and (not commits or commits[-1].entry is None or _other(commits[-1], commit)):
             commits.append(commit)
-    last = read_fates(look.store, folder_of(look.table.checkpoints, look.tail.entry), look.tail.entry.batch)
+    last = read_row_counts(look.store, folder_of(look.table.checkpoints, look.tail.entry), look.tail.entry.batch)
     for number, commit in enumerate(commits):
         entry = commit.entry
         assert entry is not None

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from penstock.ledger.delta_log import Origin, read_commit
 from penstock.ledger.entry import parse as parse_entry
-from penstock.ledger.head import Tail
+from penstock.ledger.head import LedgerHead
 
 if TYPE_CHECKING:
     from penstock.ledger.delta_log import Commit
@@ -107,7 +107,7 @@ def _of_entries(before: tuple[Commit, Entry] | None, commit: Commit, entry: Entr
     earlier, last = before
     if last.kind not in ("batch", "genesis", "carry") or last.key == entry.key:
         return
-    total = Tail(last, earlier, ()).counts.total
+    total = LedgerHead(last, earlier, ()).counts.total
     if entry.counts.total != total:
         yield (
             f"version {commit.version} (batch {entry.generation}.{entry.batch}) counts {entry.counts.total:,} rows "
@@ -119,7 +119,7 @@ def _of_entries(before: tuple[Commit, Entry] | None, commit: Commit, entry: Entr
 
 
 @dataclass(frozen=True)
-class DataFile:
+class LoggedFile:
     path: str
     """As the log has it, below the table; or a whole address, if it lies elsewhere."""
     size: int
@@ -135,7 +135,7 @@ class DataFile:
         return unquote(path.rpartition("/")[2])
 
 
-def data_files(uri: str, version: int | None) -> list[DataFile]:
+def data_files(uri: str, version: int | None) -> list[LoggedFile]:
     """Those of a version."""
     from deltalake import DeltaTable
 
@@ -149,7 +149,7 @@ def data_files(uri: str, version: int | None) -> list[DataFile]:
         return list(adds.column(name).to_pylist()) if name in names else [None] * adds.num_rows
 
     parts = zip(column("path"), column("size_bytes"), column("num_records"), strict=True)
-    return [DataFile(str(path), int(size), None if rows is None else int(rows)) for path, size, rows in parts]
+    return [LoggedFile(str(path), int(size), None if rows is None else int(rows)) for path, size, rows in parts]
 
 
 def damaged(store: Store, uri: str, version: int | None) -> Iterator[str]:
@@ -164,9 +164,9 @@ def damaged(store: Store, uri: str, version: int | None) -> Iterator[str]:
         yield f"{origin_of(store, uri, one)} {wrong}"
 
 
-def _sizes(store: Store, uri: str, files: Iterable[DataFile]) -> dict[str, int]:
+def _sizes(store: Store, uri: str, files: Iterable[LoggedFile]) -> dict[str, int]:
     if "://" in uri:
-        return {DataFile.named(path): one.size for path, one in store.listing(uri).items()}
+        return {LoggedFile.named(path): one.size for path, one in store.listing(uri).items()}
     found = {}
     for one in files:
         plain = one.path.removeprefix("file://")
@@ -177,19 +177,19 @@ def _sizes(store: Store, uri: str, files: Iterable[DataFile]) -> dict[str, int]:
     return found
 
 
-def origin_of(store: Store, uri: str, file: DataFile) -> str:
+def origin_of(store: Store, uri: str, file: LoggedFile) -> str:
     """`part-0.parquet (12 rows, added in version 7 by batch 1.6)`."""
     rows = "" if file.rows is None else f"{file.rows:,} rows, "
     return f"{file.path} ({rows}{_added(store, uri, file)})"
 
 
-def _added(store: Store, uri: str, file: DataFile) -> str:
+def _added(store: Store, uri: str, file: LoggedFile) -> str:
     for version, _, info in _adds(store, uri, file):
         return f"added in version {version}{_by(info)}"
     return "added before the log begins"
 
 
-def living_in(store: Store, uri: str, file: DataFile, version: int | None) -> int | None:
+def living_in(store: Store, uri: str, file: LoggedFile, version: int | None) -> int | None:
     """Its rows without those that a deletion vector has taken out; None if the log no longer says it."""
     found = None
     for at, add, _ in _adds(store, uri, file):
@@ -198,7 +198,7 @@ def living_in(store: Store, uri: str, file: DataFile, version: int | None) -> in
     return found
 
 
-def _adds(store: Store, uri: str, file: DataFile) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
+def _adds(store: Store, uri: str, file: LoggedFile) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
     """The commits that added the file, oldest first: the version, how, and by whom."""
     folder = f"{uri}/_delta_log"
     stems = (name[:-5] for name in store.names(folder) if name.endswith(".json"))
@@ -209,7 +209,7 @@ def _adds(store: Store, uri: str, file: DataFile) -> Iterator[tuple[int, dict[st
         actions = [json.loads(line) for line in text.split("\n") if line]
         info: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
         for one in actions:
-            if "add" in one and DataFile.named(one["add"]["path"]) == file.name:
+            if "add" in one and LoggedFile.named(one["add"]["path"]) == file.name:
                 yield version, one["add"], info
 
 
@@ -220,7 +220,7 @@ def _by(info: dict[str, Any]) -> str:
     return f" by {entry.kind} {entry.generation}.{entry.batch}"
 
 
-def name_in(files: Sequence[DataFile], text: str) -> DataFile | None:
+def name_in(files: Sequence[LoggedFile], text: str) -> LoggedFile | None:
     """The file that an error is about."""
     plain = unquote(text)
     return next((one for one in files if one.name in plain), None)

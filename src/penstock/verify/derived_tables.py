@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.ledger import position
-from penstock.ledger.checkpoint import folder_of, read_fates
+from penstock.ledger.checkpoint import folder_of, read_row_counts
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.position import parse_version
 from penstock.operations.staleness import stale_against
@@ -35,14 +35,14 @@ from penstock.verify.upstream import (
 )
 
 if TYPE_CHECKING:
-    from penstock.operations.broker import Held
+    from penstock.operations.broker import TopicOffsets
     from penstock.plan.model import TablePlan
-    from penstock.verify.context import Look
+    from penstock.verify.context import VerifyContext
     from penstock.verify.coordinates import Columns, Expected
     from penstock.verify.ledger_walk import Chain
 
 
-def verify_derived(look: Look, held: Held | None) -> None:
+def verify_derived(look: VerifyContext, held: TopicOffsets | None) -> None:
     """`held`: what the broker has, if the table reads Kafka."""
     try:
         _verify(look, held)
@@ -52,7 +52,7 @@ def verify_derived(look: Look, held: Held | None) -> None:
     look.report.problems = list(dict.fromkeys(look.report.problems))
 
 
-def _verify(look: Look, held: Held | None) -> None:
+def _verify(look: VerifyContext, held: TopicOffsets | None) -> None:
     table, report = look.table, look.report
     columns = _columns(table)
     rows = Rows(table.name, table.uri, columns) if columns else None
@@ -110,7 +110,7 @@ def _verify(look: Look, held: Held | None) -> None:
         report.problems += wrong_batches(look, found)
 
 
-def _doubled_lines(look: Look) -> Iterator[str]:
+def _doubled_lines(look: VerifyContext) -> Iterator[str]:
     """A row of a file, by its number, that is in the table, or in it and its quarantine, more than once."""
     table = look.table
     found = read_at(
@@ -127,7 +127,7 @@ def _doubled_lines(look: Look) -> Iterator[str]:
             )
 
 
-def _say_stale(look: Look) -> None:
+def _say_stale(look: VerifyContext) -> None:
     found = stale_against(look.table, look.tail, look.store)
     if found is not None:
         look.report.doubts.append(
@@ -146,7 +146,7 @@ def _columns(table: TablePlan) -> Columns | None:
     return columns_upstream(table)
 
 
-def _quarantined(look: Look, columns: Columns | None) -> Coordinates:
+def _quarantined(look: VerifyContext, columns: Columns | None) -> Coordinates:
     """Of the batches that the table has: a running one may be further by now."""
     table, entry = look.table, look.tail.entry
     place = quarantine_of(table.name, table.uri)
@@ -159,7 +159,7 @@ def _quarantined(look: Look, columns: Columns | None) -> Coordinates:
     return read_at(Rows(place.table, place.uri, columns, where), None, {})
 
 
-def _balance(look: Look, chain: Chain, quarantined: int) -> None:
+def _balance(look: VerifyContext, chain: Chain, quarantined: int) -> None:
     if not look.table.staged:
         return
     report = look.report
@@ -177,7 +177,7 @@ def _balance(look: Look, chain: Chain, quarantined: int) -> None:
             report.problems += wrong_rejects(look)
 
 
-def _compare(look: Look, chain: Chain, held: Held | None, found: Coordinates) -> None:
+def _compare(look: VerifyContext, chain: Chain, held: TopicOffsets | None, found: Coordinates) -> None:
     table, report = look.table, look.report
     if held is not None:
         at_least = at_most = chain.expected
@@ -201,14 +201,17 @@ def _compare(look: Look, chain: Chain, held: Held | None, found: Coordinates) ->
     _gaps(look, chain, held, at_least)
 
 
-def _was_cut_off(look: Look) -> bool:
+def _was_cut_off(look: VerifyContext) -> bool:
     """Nothing says that the rejected rows of the last batch were written: a crash came before them, and the next run
     writes them."""
     table, entry = look.table, look.tail.entry
     if not table.may_reject or entry.kind not in ("batch", "carry") or entry.batch == 0:
         return False
     folder = folder_of(table.checkpoints, entry)
-    if read_fates(look.store, folder, entry.batch) or look.store.read(f"{folder}/commits/{entry.batch}") is not None:
+    if (
+        read_row_counts(look.store, folder, entry.batch)
+        or look.store.read(f"{folder}/commits/{entry.batch}") is not None
+    ):
         return False
     place = quarantine_of(table.name, table.uri)
     log = DeltaLog(look.store, place.uri, place.table)
@@ -217,7 +220,7 @@ def _was_cut_off(look: Look) -> bool:
     return last is None or last.key < entry.key
 
 
-def _without_last_batch(look: Look, held: Held | None) -> None:
+def _without_last_batch(look: VerifyContext, held: TopicOffsets | None) -> None:
     """What its last batch has read is left out of what is missing."""
     entry, left = look.tail.entry, 0
     if held is None:
@@ -240,7 +243,7 @@ def _without_last_batch(look: Look, held: Held | None) -> None:
         )
 
 
-def _gaps(look: Look, chain: Chain, held: Held | None, at_least: Expected) -> None:
+def _gaps(look: VerifyContext, chain: Chain, held: TopicOffsets | None, at_least: Expected) -> None:
     """What is in neither the table nor its quarantine."""
     report, parts = look.report, look.report.partitions
     allowed = _left_out(look, chain)
@@ -271,7 +274,7 @@ def _without_short(parts: Sequence[Partition]) -> None:
         one.difference.short = []
 
 
-def _left_out(look: Look, chain: Chain) -> int | None:
+def _left_out(look: VerifyContext, chain: Chain) -> int | None:
     """How many records may be in neither; None if a filter decides, which nobody counts by record."""
     stages, source = look.table.stages, look.table.source
     filtered = isinstance(source, DeltaSource) and source.where is not None
@@ -286,7 +289,7 @@ def _left_out(look: Look, chain: Chain) -> int | None:
     return counted.left_out + max(0, counted.forgotten - _redacted(look)) if counted.forgotten else counted.left_out
 
 
-def _redacted(look: Look) -> int:
+def _redacted(look: VerifyContext) -> int:
     """Forgotten records that are not expected in the first place."""
     source, entry = look.table.source, look.tail.entry
     return redacted(source, parse_version(entry.after[0]).read_up_to) if isinstance(source, DeltaSource) else 0

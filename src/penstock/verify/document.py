@@ -195,7 +195,7 @@ LIMITS = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class VerifyRequest:
     """The command, as far as it decides what is looked at."""
 
     tables: tuple[str, ...] = ()
@@ -216,7 +216,9 @@ class Asked:
         return shlex.join(words)
 
 
-def audit_document(plan: Plan, tables: Sequence[TablePlan], reports: Sequence[Report], asked: Asked) -> dict[str, Any]:
+def audit_document(
+    plan: Plan, tables: Sequence[TablePlan], reports: Sequence[Report], asked: VerifyRequest
+) -> dict[str, Any]:
     """`complete`: every table is; `ok`: the exit code is 0, with what the command allows."""
     return {
         "complete": all(one.verdict == "complete" for one in reports),

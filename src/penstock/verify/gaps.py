@@ -14,7 +14,7 @@ from penstock.verify.coordinates import Spans
 
 if TYPE_CHECKING:
     from penstock.ledger.position import Offsets
-    from penstock.operations.broker import Held
+    from penstock.operations.broker import TopicOffsets
     from penstock.plan.model import KafkaSource
     from penstock.verify.coordinates import Key
     from penstock.verify.ledger_walk import Chain
@@ -36,7 +36,7 @@ Progress = Callable[[float], None]
 
 
 @dataclass
-class Answer:
+class GapAnswer:
     """What became of one partition's gaps."""
 
     lost: Spans = field(default_factory=Spans)
@@ -53,7 +53,7 @@ def isolation(source: KafkaSource) -> str:
 
 def look_up(
     source: KafkaSource, gaps: Mapping[Key, Spans], progress: Progress = lambda _: None, *, patience: float = PATIENCE
-) -> dict[Key, Answer]:
+) -> dict[Key, GapAnswer]:
     """Every gap must lie within what the broker holds now."""
     open_gaps = {key: _Gaps(key, spans) for key, spans in gaps.items() if spans}
     if not open_gaps:
@@ -133,7 +133,7 @@ class _Gaps:
         self._gap: tuple[int, int] | None = next(self._rest)
         self.at = self._gap[0]
         """The next offset that the broker has still to show."""
-        self._found = Answer()
+        self._found = GapAnswer()
         self.total = spans.size
         self.settled = 0
 
@@ -171,7 +171,7 @@ class _Gaps:
             gap = next(self._rest, None)
         self._found.reason = reason
 
-    def answer(self) -> Answer:
+    def answer(self) -> GapAnswer:
         found = self._found
         found.empty = self._spans - found.lost - found.unverifiable
         return found
@@ -186,15 +186,15 @@ class _Gaps:
 
 
 def explain_gaps(
-    source: KafkaSource, report: Report, chain: Chain, held: Held, progress: Callable[[float], None]
+    source: KafkaSource, report: Report, chain: Chain, held: TopicOffsets, progress: Callable[[float], None]
 ) -> None:
     askable: dict[Key, Spans] = {}
     for one in report.partitions:
         if one.difference.gaps:
             askable[one.key] = _askable(one, chain, held)
-    answers: Mapping[Key, Answer] = look_up(source, askable, progress) if any(askable.values()) else {}
+    answers: Mapping[Key, GapAnswer] = look_up(source, askable, progress) if any(askable.values()) else {}
     for one in report.partitions:
-        answer = answers.get(one.key, Answer())
+        answer = answers.get(one.key, GapAnswer())
         one.lost, one.empty = answer.lost, answer.empty
         if answer.unverifiable:
             one.unverifiable = one.unverifiable | answer.unverifiable
@@ -202,7 +202,7 @@ def explain_gaps(
     _unclear(report, chain)
 
 
-def _askable(one: Partition, chain: Chain, held: Held) -> Spans:
+def _askable(one: Partition, chain: Chain, held: TopicOffsets) -> Spans:
     """The part of a partition's gaps that the broker still holds; the rest is noted as unverifiable, with why."""
 
     def cannot(spans: Spans, reason: str) -> None:

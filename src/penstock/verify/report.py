@@ -11,13 +11,13 @@ from penstock.ledger.position import Range, parse_version
 from penstock.plan.sources import FilesSource
 from penstock.verify.coordinates import Spans
 from penstock.verify.ledger_walk import offsets_of
-from penstock.verify.unread import RunnerState, Unread, rows_in
+from penstock.verify.unread import RunnerState, UnreadSource, rows_in
 
 if TYPE_CHECKING:
     from penstock.ledger.position import Offsets
-    from penstock.operations.broker import Held, Place
+    from penstock.operations.broker import PartitionLag, TopicOffsets
     from penstock.plan.model import DeltaSource, KafkaSource
-    from penstock.verify.coordinates import Difference, Doubled, Key
+    from penstock.verify.coordinates import CoordinateDifference, Doubled, Key
     from penstock.verify.ledger_walk import Accepted, Chain
 
 # What became of the rows that a table read.
@@ -84,7 +84,7 @@ class Beginning:
         return f", {self.where} as the project says ({how_many} are not part of it)"
 
 
-def began_in_topics(source: KafkaSource, began: Sequence[str], held: Held) -> Beginning:
+def began_in_topics(source: KafkaSource, began: Sequence[str], held: TopicOffsets) -> Beginning:
     """`began`: the position of its genesis, () if that is no longer known."""
     if not began:
         return Beginning()
@@ -193,7 +193,7 @@ def _text(value: str | None) -> str:
 
 
 @dataclass
-class Check:
+class Proof:
     name: str
     held: str
     """What was looked at: `gold.sales@v7`."""
@@ -218,7 +218,7 @@ class Check:
     """What shows the same by other means."""
 
 
-def check_document(check: Check) -> dict[str, Any]:
+def check_document(check: Proof) -> dict[str, Any]:
     return asdict(check)
 
 
@@ -236,7 +236,7 @@ class Partition:
     partition: int
     expected: Spans
     """What the ledger says was read."""
-    difference: Difference
+    difference: CoordinateDifference
     lost: Spans = field(default_factory=Spans)
     """The broker has a record there, the table has none."""
     empty: Spans = field(default_factory=Spans)
@@ -283,7 +283,7 @@ class Report:
     """What could not be proved, and why."""
     notes: list[str] = field(default_factory=list)
     """What a reader should know and that is no mistake."""
-    checks: list[Check] = field(default_factory=list)
+    checks: list[Proof] = field(default_factory=list)
     """What else was held against its source: numbers computed again, copies."""
     definition: str | None = None
     """The hash of the definition of its last entry."""
@@ -297,9 +297,9 @@ class Report:
     """Of what it reads, and may be behind."""
     quarantined: int = 0
     """Rows in its quarantine."""
-    places: list[Place] = field(default_factory=list)
+    places: list[PartitionLag] = field(default_factory=list)
     broker_problem: str | None = None
-    unread: Unread = field(default_factory=Unread)
+    unread: UnreadSource = field(default_factory=UnreadSource)
     """What its source holds and no batch has read."""
     state: RunnerState = field(default_factory=lambda: RunnerState("never run"))
     began: Beginning = field(default_factory=Beginning)
@@ -377,12 +377,12 @@ def covered(report: Report) -> str:
     return _offsets(report)
 
 
-def _same(report: Report) -> list[Check]:
+def _same(report: Report) -> list[Proof]:
     same = [one for one in report.checks if one.outcome == "same" and one.compared]
     return [one for one in same if one.name != "pages"] or same
 
 
-def _proved(check: Check) -> str:
+def _proved(check: Proof) -> str:
     how = "computed again" if check.name == "numbers" else "compared"
     return f"{check.compared:,} of {check.of:,} {check.unit} {how}"
 

@@ -50,7 +50,7 @@ def _unreadable(table: Rows, version: int | None) -> str:
     """`part-0.parquet: `: the files of a local table that cannot be read, as far as they can be told apart."""
     from deltalake import DeltaTable
 
-    from penstock.verify.data_files import DataFile
+    from penstock.verify.data_files import LoggedFile
 
     try:
         if "://" in table.uri:
@@ -66,7 +66,7 @@ def _unreadable(table: Rows, version: int | None) -> str:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:
-            bad.append(DataFile.named(file))
+            bad.append(LoggedFile.named(file))
     if not bad or (len(bad) == len(files) and len(files) > 1):  # what fails everywhere is no matter of one file
         return ""
     return f"{', '.join(bad[:5])}{f' and {len(bad) - 5} more files' if len(bad) > 5 else ''}: "

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.head import read_tail
+from penstock.ledger.head import read_head
 from penstock.operations.broker import ask, question
 from penstock.plan.model import KafkaSource
 from penstock.verify.bronze import BROKER_TIMEOUT, verify_landed
-from penstock.verify.context import Look
+from penstock.verify.context import VerifyContext
 from penstock.verify.coordinates import landed
 from penstock.verify.derived_tables import verify_derived
 from penstock.verify.ledger_walk import offsets_of
@@ -23,8 +23,8 @@ from penstock.verify.rows import Rows
 from penstock.verify.unread import runner_state
 
 if TYPE_CHECKING:
-    from penstock.ledger.head import Tail
-    from penstock.operations.broker import Held, Question
+    from penstock.ledger.head import LedgerHead
+    from penstock.operations.broker import Question, TopicOffsets
     from penstock.plan.model import TablePlan
     from penstock.storage.stores import Store
     from penstock.verify.context import Progress
@@ -40,11 +40,11 @@ def verify(
     """One report per table, in their order. Nothing is raised because of a table or a broker: it is in the report.
     `known` are the other tables of the project. What needs Spark comes after it: `check_again`, or `left_out`."""
     named = {table.name: table for table in (*known, *tables)}
-    tails: dict[str, Tail] = {}
+    tails: dict[str, LedgerHead] = {}
     reports = {table.name: Report(table.name, state=runner_state(table, store)) for table in tables}
     for table in tables:
         try:
-            tail = read_tail(DeltaLog(store, table.uri, table.name))
+            tail = read_head(DeltaLog(store, table.uri, table.name))
         except PenstockError as error:
             reports[table.name].problems.append(error.message)
             reports[table.name].hint = error.hint
@@ -57,7 +57,7 @@ def verify(
     held = _ask_brokers([table for table in tables if table.name in tails], tails)
     for table in tables:
         if table.name in tails:
-            look = Look(table, store, tails[table.name], reports[table.name], progress, named)
+            look = VerifyContext(table, store, tails[table.name], reports[table.name], progress, named)
             source = table.source
             at = held[question(source)] if isinstance(source, KafkaSource) else None
             try:
@@ -78,7 +78,7 @@ def _not_created(state: RunnerState) -> str:
     return f"{said}{state.hint or '`penstock run` creates it'}"
 
 
-def _ask_brokers(tables: Sequence[TablePlan], tails: Mapping[str, Tail]) -> dict[Question, Held]:
+def _ask_brokers(tables: Sequence[TablePlan], tails: Mapping[str, LedgerHead]) -> dict[Question, TopicOffsets]:
     topics: dict[Question, set[str]] = {}
     patterns: dict[Question, set[str]] = {}
     sources: dict[Question, KafkaSource] = {}

@@ -18,7 +18,7 @@ from penstock.storage.stores import open_store, store_of
 if TYPE_CHECKING:
     from penstock.ledger.entry import Entry
     from penstock.ledger.position import Version
-    from penstock.operations.broker import Held, Place
+    from penstock.operations.broker import PartitionLag, TopicOffsets
     from penstock.operations.status import State
     from penstock.plan.model import DeltaSource, KafkaSource, TablePlan
     from penstock.plan.sources import FilesSource
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadSource:
     count: int | None = 0
     """Of `unit`; None if the source did not say."""
     unit: str = "record"
@@ -50,16 +50,16 @@ def _many(number: int, unit: str) -> str:
     return f"{number:,} {unit}{'' if number == 1 else 's'}"
 
 
-def summed(parts: Sequence[Unread]) -> Unread:
+def summed(parts: Sequence[UnreadSource]) -> UnreadSource:
     """Of a table that reads several."""
     if len(parts) == 1:
         return parts[0]
     unknown = next((one.unknown for one in parts if one.count is None), None)
     if unknown is not None:
-        return Unread(None, parts[0].unit, unknown=unknown)
+        return UnreadSource(None, parts[0].unit, unknown=unknown)
     late = [one for one in parts if one.count]
     rows = None if any(one.rows is None for one in late) else sum(one.rows or 0 for one in late)
-    return Unread(
+    return UnreadSource(
         sum(one.count or 0 for one in parts),
         parts[0].unit if parts else "version",
         rows if late else None,
@@ -67,30 +67,32 @@ def summed(parts: Sequence[Unread]) -> Unread:
     )
 
 
-def unread_of_topics(source: KafkaSource, entry: Entry, places: Sequence[Place], held: Held) -> Unread:
+def unread_of_topics(
+    source: KafkaSource, entry: Entry, places: Sequence[PartitionLag], held: TopicOffsets
+) -> UnreadSource:
     """`places` are those of the topics that the table has read so far."""
     if held.problem:
-        return Unread(None, unknown=held.problem)
+        return UnreadSource(None, unknown=held.problem)
     gone = sorted({one.topic for one in places if one.end is None})
     if gone:
-        return Unread(None, unknown=f"the broker does not know {', '.join(gone)}")
+        return UnreadSource(None, unknown=f"the broker does not know {', '.join(gone)}")
     unbegun = sorted(
         {*source.topics} & {*held.topics} - {one.topic for one in places} - {*entry.parked}
         if source.starting.kind != "earliest"
         else ()
     )
     if unbegun:
-        return Unread(None, unknown=f"the next start decides where {', '.join(unbegun)} begins")
+        return UnreadSource(None, unknown=f"the next start decides where {', '.join(unbegun)} begins")
     late = {one.topic for one in places if one.lag}
     count = sum(one.lag or 0 for one in places)
     read = {one.topic for one in places}
     for topic, records in _new_topics(source, entry, read, held):
         count += records
         late.add(topic)
-    return Unread(count, of=", ".join(sorted(late)))
+    return UnreadSource(count, of=", ".join(sorted(late)))
 
 
-def _new_topics(source: KafkaSource, entry: Entry, read: set[str], held: Held) -> Iterator[tuple[str, int]]:
+def _new_topics(source: KafkaSource, entry: Entry, read: set[str], held: TopicOffsets) -> Iterator[tuple[str, int]]:
     """Topics that the project names and no batch has read. Where they begin is decided by the next start; a pattern
     takes topics that appear from their first record on."""
     for topic in sorted(set(held.topics) - read - set(entry.parked)):
@@ -107,18 +109,20 @@ def reads(source: KafkaSource, topic: str) -> bool:
     return topic in source.topics or (source.pattern is not None and re.fullmatch(source.pattern, topic) is not None)
 
 
-def unread_of_table(source: DeltaSource, name: str, at: Version, store: Store, *, follows_changes: bool) -> Unread:
+def unread_of_table(
+    source: DeltaSource, name: str, at: Version, store: Store, *, follows_changes: bool
+) -> UnreadSource:
     """`follows_changes`: a commit that changes rows is something to read, too."""
     files = store_of(source, store)
     log = RecentLog(files, source.uri, name)
     if log.newest() < 0:
-        return Unread(None, "version", unknown=f"{name} does not exist")
+        return UnreadSource(None, "version", unknown=f"{name} does not exist")
     versions, rows = 0, 0
     counted = True
     if at.snapshot:
         left, in_files = _left_of_snapshot(source.uri, at)
         if left is None:
-            return Unread(
+            return UnreadSource(
                 None, "version", unknown=f"version {at.version} of {name}, with which it begins, cannot be read"
             )
         versions += left > 0
@@ -137,7 +141,7 @@ def unread_of_table(source: DeltaSource, name: str, at: Version, store: Store, *
         versions += 1
         here = found.rows(skip)
         rows, counted = rows + (here or 0), counted and here is not None
-    return Unread(versions, "version", rows if counted and not source.changes else None, name)
+    return UnreadSource(versions, "version", rows if counted and not source.changes else None, name)
 
 
 @dataclass(frozen=True)
@@ -201,17 +205,17 @@ def rows_in(uri: str, version: int) -> int | None:
         return None
 
 
-def unread_of_files(source: FilesSource, entry: Entry, store: Store) -> Unread:
+def unread_of_files(source: FilesSource, entry: Entry, store: Store) -> UnreadSource:
     """Files that are listed and not read, and those in the folder that nobody has listed yet."""
     listed = unread_in_list(store_of(source, store), source.uri, entry.after[0])
     if listed is None:
-        return Unread(None, "file", unknown=f"the log of {source.uri} does not tell which files are read")
+        return UnreadSource(None, "file", unknown=f"the log of {source.uri} does not tell which files are read")
     try:
         known = _known(source)
         new = sum(name not in known for name in _in_folder(source))
     except Exception as error:
-        return Unread(None, "file", unknown=f"{source.folder} cannot be listed: {error}")
-    return Unread(listed + new, "file", of=source.folder)
+        return UnreadSource(None, "file", unknown=f"{source.folder} cannot be listed: {error}")
+    return UnreadSource(listed + new, "file", of=source.folder)
 
 
 def _known(source: FilesSource) -> set[str]:

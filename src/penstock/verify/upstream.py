@@ -12,7 +12,7 @@ from penstock.ledger import position
 from penstock.ledger.delta_log import DeltaLog, Origin, RecentLog
 from penstock.ledger.entry import named_streams
 from penstock.ledger.position import parse_version
-from penstock.operations.broker import Place
+from penstock.operations.broker import PartitionLag
 from penstock.plan.model import DeltaSource, KafkaSource
 from penstock.plan.sources import FilesSource
 from penstock.plan.subjects import FORGOTTEN
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.ledger.position import Version
     from penstock.plan.model import TablePlan
     from penstock.storage.stores import Store
-    from penstock.verify.context import Look
+    from penstock.verify.context import VerifyContext
     from penstock.verify.coordinates import Columns, Coordinates, Key
     from penstock.verify.ledger_walk import Chain
 
@@ -55,7 +55,7 @@ def redacted(source: DeltaSource, version: int) -> int:
 
 
 @dataclass(frozen=True)
-class Upstream:
+class UpstreamRows:
     at_least: Expected
     """Read for certain."""
     at_most: Expected
@@ -69,7 +69,7 @@ def columns_upstream(table: TablePlan) -> Columns | None:
     return landed(table.input.raw) if table.input.coordinates == "kafka" else IN_SOURCE
 
 
-def read_upstream(look: Look, chain: Chain, columns: Columns) -> Upstream:
+def read_upstream(look: VerifyContext, chain: Chain, columns: Columns) -> UpstreamRows:
     """Terminal if the version can no longer be read."""
     source = look.table.source
     assert isinstance(source, DeltaSource)
@@ -81,25 +81,25 @@ def read_upstream(look: Look, chain: Chain, columns: Columns) -> Upstream:
     start = _start(look, chain)
     if start is None:
         look.report.doubts.append(_no_start(chain, rows.name))
-        return Upstream(Expected(), whole)
+        return UpstreamRows(Expected(), whole)
     began = None
     if not start.snapshot and start.version > 0:
         began = _earlier(look, rows, start.version - 1)
         if began is None:
-            return Upstream(Expected(), whole)
+            return UpstreamRows(Expected(), whole)
         _take(whole, began)
     if to_its_end(at, log, source.uri):
-        return Upstream(whole, whole)
+        return UpstreamRows(whole, whole)
     last = None if at.snapshot or at.version == 0 else _earlier(look, rows, at.version - 1)
     if last is None:
-        return Upstream(Expected(), whole)
+        return UpstreamRows(Expected(), whole)
     sure = _expected(last)
     if began is not None:
         _take(sure, began)
-    return Upstream(sure, whole)
+    return UpstreamRows(sure, whole)
 
 
-def of_last_batch(look: Look, columns: Columns) -> dict[Key, Spans]:
+def of_last_batch(look: VerifyContext, columns: Columns) -> dict[Key, Spans]:
     """The coordinates that the last batch has read; Terminal if a version can no longer be read."""
     source, entry = look.table.source, look.tail.entry
     assert isinstance(source, DeltaSource)
@@ -109,7 +109,7 @@ def of_last_batch(look: Look, columns: Columns) -> dict[Key, Spans]:
     return {key: one - earlier.get(key, Spans()) for key, one in read_at(rows, after, {}).present.items()}
 
 
-def _earlier(look: Look, rows: Rows, version: int) -> Coordinates | None:
+def _earlier(look: VerifyContext, rows: Rows, version: int) -> Coordinates | None:
     """None, and a doubt in the report, if a vacuum has taken that version."""
     try:
         return read_at(rows, version, {})
@@ -119,7 +119,7 @@ def _earlier(look: Look, rows: Rows, version: int) -> Coordinates | None:
         return None
 
 
-def stand_upstream(look: Look) -> None:
+def stand_upstream(look: VerifyContext) -> None:
     """How far behind the table is, and whether what comes next is still there."""
     table, entry, report = look.table, look.tail.entry, look.report
     assert isinstance(table.source, DeltaSource)
@@ -136,7 +136,7 @@ def stand_upstream(look: Look) -> None:
         log = RecentLog(store_of(source, look.store), source.uri, name)
         versions = log.versions()
         read_up_to = at.version - 1 if at.snapshot and at.index < 0 else at.read_up_to
-        report.places.append(Place(name, 0, read_up_to + 1, log.end(read_up_to + 1)))
+        report.places.append(PartitionLag(name, 0, read_up_to + 1, log.end(read_up_to + 1)))
         if isinstance(source, FilesSource):
             unread.append(unread_of_files(source, entry, look.store))
         else:
@@ -151,7 +151,7 @@ def stand_upstream(look: Look) -> None:
     report.unread = summed(unread)
 
 
-def note_of_changes(look: Look, source: DeltaSource) -> str | None:
+def note_of_changes(look: VerifyContext, source: DeltaSource) -> str | None:
     """Versions upstream that changed rows, and that the table has read past because an option says so: it is not all
     that the source has."""
     entry = look.tail.entry
@@ -160,7 +160,7 @@ def note_of_changes(look: Look, source: DeltaSource) -> str | None:
     return changes_read_past(store_of(source, look.store), source, entry.began[0], entry.after[0])
 
 
-def changed_upstream(look: Look) -> bool:
+def changed_upstream(look: VerifyContext) -> bool:
     """Rows that were read have been removed or replaced there."""
     source = look.table.source
     assert isinstance(source, DeltaSource)
@@ -168,7 +168,7 @@ def changed_upstream(look: Look) -> bool:
     return any((commit := log.commit(version)) is not None and commit.changes for version in log.versions())
 
 
-def _start(look: Look, chain: Chain) -> Version | None:
+def _start(look: VerifyContext, chain: Chain) -> Version | None:
     """Where the table began to read; None if that is no longer known, or a person moved its position."""
     if any(one.skipped or one.again for one in chain.accepted):
         return None

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from penstock.dev.generate.event import Event
-from penstock.dev.generate.producer import Sent, Topic, ensure_topic, produce
+from penstock.dev.generate.producer import EventTopic, ProducedEvents, ensure_topic, produce
 from penstock.dev.generate.stream import KINDS, PACE, Faults, events, find_kind
 
-__all__ = ["KINDS", "PACE", "Event", "Faults", "Sent", "Topic", "ensure_topic", "events", "find_kind", "produce"]
+__all__ = [
+    "KINDS",
+    "PACE",
+    "Event",
+    "EventTopic",
+    "Faults",
+    "ProducedEvents",
+    "ensure_topic",
+    "events",
+    "find_kind",
+    "produce",
+]

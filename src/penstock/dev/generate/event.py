@@ -62,7 +62,7 @@ Render = Callable[[int], Event]
 
 
 @dataclass(frozen=True)
-class Setting:
+class EventSetting:
     """What a kind builds its stream from. The same setting gives the same bytes."""
 
     rng: Random
@@ -74,14 +74,14 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Kind:
+class EventKind:
     name: str
     about: str
     id_field: str
     """The field without which a record means nothing: what a malformed one may lack."""
     wrong_types: Mapping[str, object]
     """For some fields a value of a type that no reader of this kind can take."""
-    stream: Callable[[Setting], Render]
+    stream: Callable[[EventSetting], Render]
 
 
 def headers_of(kind: str) -> Headers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import cycle
 from random import Random
 
-from penstock.dev.generate.event import DAY_MS, Event, Kind, Render, Setting, headers_of, iso
+from penstock.dev.generate.event import DAY_MS, Event, EventKind, EventSetting, Render, headers_of, iso
 from penstock.dev.generate.population import DRAW_BITS, Customer, quoted
 
 # Orders of a shop: one product each, two-digit amounts, keyed by the order.
@@ -16,7 +16,7 @@ _QUANTITIES = (1,) * 10 + (2,) * 3 + (3, 4, 6)
 FIRST_ORDER = 1_000_000
 
 
-def _orders(setting: Setting) -> Render:
+def _orders(setting: EventSetting) -> Render:
     people, draw = setting.people, setting.rng.getrandbits
     buyers = [
         f'"customer_id":{someone.customer_id},"country":"{someone.country}","region":"{someone.region}",'
@@ -50,7 +50,7 @@ def _orders(setting: Setting) -> Render:
     return render
 
 
-ORDERS = Kind(
+ORDERS = EventKind(
     name="orders",
     about="orders of a shop: product, category, quantity, amount",
     id_field="order_id",
@@ -86,7 +86,7 @@ class _Session:
         self.product = 0
 
 
-def _clicks(setting: Setting) -> Render:
+def _clicks(setting: EventSetting) -> Render:
     rng, people = setting.rng, setting.people
     draw, by_popularity, by_sales = rng.getrandbits, people.by_popularity, people.by_sales
     headers = headers_of("clicks")
@@ -139,7 +139,7 @@ def _clicks(setting: Setting) -> Render:
     return render
 
 
-CLICKS = Kind(
+CLICKS = EventKind(
     name="clicks",
     about="page views and purchases of a web shop, in sessions",
     id_field="user_id",
@@ -160,7 +160,7 @@ CREATES, DELETES = 128, 12
 """Of 256 changes: creates while there are customers left to create, and deletes. The rest are updates."""
 
 
-class _Row:
+class _CustomerRow:
     """A customer as the table holds it: `image` is its JSON, None once deleted."""
 
     __slots__ = ("changed_at", "fixed", "image", "key")
@@ -177,13 +177,13 @@ class _Row:
         self.changed_at = -1
 
 
-def _customers(setting: Setting) -> Render:
+def _customers(setting: EventSetting) -> Render:
     draw, by_popularity, headers = setting.rng.getrandbits, setting.people.by_popularity, headers_of("customers")
-    waiting = [_Row(someone) for someone in reversed(setting.people.customers)]
-    rows: list[_Row] = []
+    waiting = [_CustomerRow(someone) for someone in reversed(setting.people.customers)]
+    rows: list[_CustomerRow] = []
     sequence = 0
 
-    def choose(at: int, dice: int) -> _Row:
+    def choose(at: int, dice: int) -> _CustomerRow:
         """A row that may change at this time: a new one, or one whose last change lies before."""
         if rows and (dice >= CREATES or not waiting):
             row = rows[by_popularity[draw(DRAW_BITS)] % len(rows)]
@@ -219,7 +219,7 @@ def _customers(setting: Setting) -> Render:
     return render
 
 
-CUSTOMERS = Kind(
+CUSTOMERS = EventKind(
     name="customers",
     about="changes of a customer table: op c, u or d, with before and after",
     id_field="customer_id",
@@ -236,7 +236,7 @@ _FIRMWARE = {"Enschede": '"firmware":"2.4.1",'}
 SENSOR_BITS = 9
 
 
-def _readings(setting: Setting) -> Render:
+def _readings(setting: EventSetting) -> Render:
     rng, headers = setting.rng, headers_of("sensors")
     draw, chance = rng.getrandbits, rng.random
     sensors = [
@@ -266,7 +266,7 @@ def _readings(setting: Setting) -> Render:
     return render
 
 
-SENSORS = Kind(
+SENSORS = EventKind(
     name="sensors",
     about="temperature, humidity and battery of sensors on several sites",
     id_field="sensor_id",
@@ -307,7 +307,7 @@ _MERCHANTS = tuple(
 )
 
 
-def _transactions(setting: Setting) -> Render:
+def _transactions(setting: EventSetting) -> Render:
     rng, people = setting.rng, setting.people
     draw, by_popularity, headers = rng.getrandbits, people.by_popularity, headers_of("transactions")
     factors = _factors(rng)
@@ -351,7 +351,7 @@ def _factors(rng: Random) -> tuple[float, ...]:
     return far + near
 
 
-TRANSACTIONS = Kind(
+TRANSACTIONS = EventKind(
     name="transactions",
     about="card transactions with risk scores and account ages, some suspicious",
     id_field="transaction_id",

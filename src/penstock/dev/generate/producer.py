@@ -52,13 +52,13 @@ _DENIED = {
 
 
 @dataclass(frozen=True)
-class Topic:
+class EventTopic:
     name: str
     partitions: int
     created: bool
 
 
-def ensure_topic(conf: Conf, name: str, partitions: int) -> Topic:
+def ensure_topic(conf: Conf, name: str, partitions: int) -> EventTopic:
     """The topic, made with so many partitions if it did not exist. An existing one keeps the number it has."""
     if partitions < 1:
         raise UsageError(f"a topic has at least one partition, not {partitions}", hint="write for example 4")
@@ -71,14 +71,14 @@ def ensure_topic(conf: Conf, name: str, partitions: int) -> Topic:
         while True:
             try:
                 asked = admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
-                return Topic(name, len(_answer(admin, asked[name], heard).partitions), created=False)
+                return EventTopic(name, len(_answer(admin, asked[name], heard).partitions), created=False)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
             try:
                 wanted = NewTopic(name, num_partitions=partitions, replication_factor=-1)
                 _answer(admin, admin.create_topics([wanted], request_timeout=ANSWER_SECONDS)[name], heard)
-                return Topic(name, partitions, created=True)
+                return EventTopic(name, partitions, created=True)
             except KafkaException as error:
                 # Somebody else made it between the question and the order: look again.
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -152,10 +152,10 @@ GIVE_UP_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Sent:
+class ProducedEvents:
     """What the broker acknowledged."""
 
-    topic: Topic
+    topic: EventTopic
     count: int
     labels: dict[str, int]
     """Events per label: valid, late, duplicate, malformed.<how>."""
@@ -199,10 +199,10 @@ def produce(
     *,
     partitions: int = 4,
     rate: float | None = None,
-    on_topic: Callable[[Topic], None] | None = None,
+    on_topic: Callable[[EventTopic], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> Sent:
+) -> ProducedEvents:
     """Sends the events and waits until the broker has acknowledged each.
 
     `conf` is host:port or librdkafka's properties. The topic is made with `partitions` if it is missing. With a rate
@@ -239,7 +239,7 @@ def produce(
             topic,
             before=f"{reports.acknowledged:,} events were acknowledged and {unanswered:,} were not: ",
         )
-    return Sent(
+    return ProducedEvents(
         topic=place,
         count=reports.acknowledged,
         labels=dict(sorted(tally.labels.items())),

@@ -12,7 +12,7 @@ from itertools import cycle
 from random import Random
 from typing import TypeVar
 
-from penstock.dev.generate.event import DUPLICATE, LATE, MALFORMED, Event, Kind, Setting, to_ms
+from penstock.dev.generate.event import DUPLICATE, LATE, MALFORMED, Event, EventKind, EventSetting, to_ms
 from penstock.dev.generate.kinds import CLICKS, CUSTOMERS, ORDERS, SENSORS, TRANSACTIONS
 from penstock.dev.generate.population import populate, quoted
 from penstock.errors import UsageError
@@ -22,36 +22,36 @@ from penstock.spec.quantity import instant, seconds
 # What goes wrong with records in practice, made from a good one. Each way has its own label.
 
 
-def _truncated(event: Event, value: bytes, kind: Kind, rng: Random) -> Event:
+def _truncated(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
     return event._replace(value=value[: rng.randrange(1, len(value))])
 
 
-def _wrong_type(event: Event, value: bytes, kind: Kind, rng: Random) -> Event:
+def _wrong_type(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
     field = rng.choice(sorted(kind.wrong_types))
     return event._replace(value=_rewritten(value, field, kind.wrong_types[field]))
 
 
-def _missing_id(event: Event, value: bytes, kind: Kind, rng: Random) -> Event:
+def _missing_id(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
     """The field is absent or null, and so is the key."""
     spoilt = _rewritten(value, kind.id_field, None) if rng.getrandbits(1) else _without(value, kind.id_field)
     return event._replace(key=None, value=spoilt)
 
 
-def _empty(event: Event, value: bytes, kind: Kind, rng: Random) -> Event:
+def _empty(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
     return event._replace(value=b"")
 
 
-def _invalid_utf8(event: Event, value: bytes, kind: Kind, rng: Random) -> Event:
+def _invalid_utf8(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
     """Bytes that no UTF-8 text has, put where the record's last string begins: the JSON around them stays whole."""
     place = value.rindex(b':"') + 2
     return event._replace(value=value[:place] + rng.choice(_NOT_UTF8) + value[place:])
 
 
-def _null(event: Event, value: bytes, kind: Kind, rng: Random) -> Event:
+def _null(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
     return event._replace(value=None)
 
 
-WAYS: dict[str, Callable[[Event, bytes, Kind, Random], Event]] = {
+WAYS: dict[str, Callable[[Event, bytes, EventKind, Random], Event]] = {
     "truncated": _truncated,
     "wrong_type": _wrong_type,
     "missing_id": _missing_id,
@@ -62,7 +62,7 @@ WAYS: dict[str, Callable[[Event, bytes, Kind, Random], Event]] = {
 _NOT_UTF8 = (b"\xff\xfe", b"\xc3\x28", b"\xed\xa0\x80", b"\x80", b"\xf8\x88\x80\x80\x80")
 
 
-def spoiler(kind: Kind, rng: Random) -> Callable[[Event], Event]:
+def spoiler(kind: EventKind, rng: Random) -> Callable[[Event], Event]:
     """A function that spoils one event; the ways take turns, so that a handful of events shows each."""
     ways: Iterator[str] = cycle(rng.sample(sorted(WAYS), len(WAYS)))
 
@@ -101,7 +101,7 @@ _parsed = json.JSONDecoder().raw_decode
 # Events of a kind as a stream: the good ones in time, with late, duplicate and malformed ones mixed in.
 
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (ORDERS, CLICKS, TRANSACTIONS, CUSTOMERS, SENSORS)}
+KINDS: dict[str, EventKind] = {kind.name: kind for kind in (ORDERS, CLICKS, TRANSACTIONS, CUSTOMERS, SENSORS)}
 PACE = 10.0
 """Events per second of event time where nobody says otherwise: ten thousand events cover a quarter of an hour."""
 BLOCK = 1000
@@ -155,19 +155,19 @@ def events(
         raise UsageError(f"a pace is more than 0 events per second, not {pace:.6g}", hint="write for example 100/s")
     chosen = find_kind(kind)
     begin = to_ms(start)
-    setting = Setting(rng=Random(f"{seed}/{kind}"), people=populate(seed), start=begin, pace=pace)
+    setting = EventSetting(rng=Random(f"{seed}/{kind}"), people=populate(seed), start=begin, pace=pace)
     faulty, clock = Random(f"{seed}/{kind}/faults"), Random(f"{seed}/{kind}/clock")
     return _mixed(chosen, setting, count, faults, faulty, clock)
 
 
-def find_kind(name: str) -> Kind:
+def find_kind(name: str) -> EventKind:
     if name in KINDS:
         return KINDS[name]
     raise UsageError(f"there is no kind of event called {shown(name)}", hint=did_you_mean(name, list(KINDS)))
 
 
 def _mixed(
-    kind: Kind, setting: Setting, count: int | None, faults: Faults, faulty: Random, clock: Random
+    kind: EventKind, setting: EventSetting, count: int | None, faults: Faults, faulty: Random, clock: Random
 ) -> Iterator[Event]:
     render, spoil, jitter = kind.stream(setting), spoiler(kind, faulty), clock.random
     begin, step = setting.start, 1000 / setting.pace

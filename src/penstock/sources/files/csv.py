@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from penstock.plan.stages import DecodePlan
     from penstock.sources.files.format import (
         Chosen,
+        FormatChoice,
         Head,
-        Look,
     )
 
 _OTHERS = "__others"
@@ -60,13 +60,15 @@ class CsvLines:
         found = {name: None for head in _distinct(heads) for name in head.names}
         return Survey(heads, StructType([StructField(name, StringType()) for name in found]))
 
-    def rows(self, names: Sequence[str], look: Look, survey: Survey, tasks: int) -> DataFrame:
+    def rows(self, names: Sequence[str], look: FormatChoice, survey: Survey, tasks: int) -> DataFrame:
         if not self._source.header:
             return self._lines.read(names, tasks) if names else self._lines.none()
         order = _headed(self._spark, survey.heads, look.schema.names, self._source.reader)
         return self._behind(order, [name for name in names if name in survey.heads], tasks)
 
-    def decoder(self, plan: DecodePlan, binary: str | None, look: Look, survey: Survey) -> HeadedCsv | CsvDecoder:
+    def decoder(
+        self, plan: DecodePlan, binary: str | None, look: FormatChoice, survey: Survey
+    ) -> HeadedCsv | CsvDecoder:
         if not self._source.header:
             return CsvDecoder(plan, binary)
         return HeadedCsv(plan, binary, survey.heads)
@@ -115,7 +117,7 @@ class CsvLines:
     def first(self, names: Sequence[str]) -> tuple[str, str] | None:
         return self._lines.first(names)
 
-    def new(self, names: Sequence[str], look: Look, only: Chosen | None = None) -> StructType:
+    def new(self, names: Sequence[str], look: FormatChoice, only: Chosen | None = None) -> StructType:
         """None: their headers name all of them before."""
         return StructType()
 

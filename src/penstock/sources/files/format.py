@@ -268,7 +268,7 @@ Chosen = Callable[[DataFrame], DataFrame]
 
 
 @dataclass(frozen=True)
-class Look:
+class FormatChoice:
     """How the files of a batch are read: decided once, and kept."""
 
     schema: StructType
@@ -293,10 +293,10 @@ class Format(Protocol):
     def survey(self, names: Sequence[str], schema: StructType) -> Survey:
         """Raises Unfit if a file cannot be of a table with that schema, or what Spark says if it does not open."""
 
-    def rows(self, names: Sequence[str], look: Look, survey: Survey, tasks: int) -> DataFrame:
+    def rows(self, names: Sequence[str], look: FormatChoice, survey: Survey, tasks: int) -> DataFrame:
         """For the stages of a table: a line each, or a row, with its file and its number there."""
 
-    def decoder(self, plan: DecodePlan, binary: str | None, look: Look, survey: Survey) -> Decoder | None:
+    def decoder(self, plan: DecodePlan, binary: str | None, look: FormatChoice, survey: Survey) -> Decoder | None:
         """None where rows need none, or the one that Kafka's payloads have."""
 
     def establish(self, names: Sequence[str], table: str) -> Established:
@@ -315,6 +315,6 @@ class Format(Protocol):
     def first(self, names: Sequence[str]) -> tuple[str, str] | None:
         """The first line that is not blank, of a format that has lines, and its file."""
 
-    def new(self, names: Sequence[str], look: Look, only: Chosen | None = None) -> StructType:
+    def new(self, names: Sequence[str], look: FormatChoice, only: Chosen | None = None) -> StructType:
         """The fields of the records that end a read because they have one which the schema does not name; `only`
         chooses some of the records."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.formats.base import Decoded, Decoder
     from penstock.plan.sources import FilesSource
-    from penstock.sources.files.format import Chosen, Look
+    from penstock.sources.files.format import Chosen, FormatChoice
 
 # Lines of text files, each with its file and its number there.
 #
@@ -127,10 +127,10 @@ class JsonLines:
     def survey(self, names: Sequence[str], schema: StructType) -> Survey:
         return Survey()
 
-    def rows(self, names: Sequence[str], look: Look, survey: Survey, tasks: int) -> DataFrame:
+    def rows(self, names: Sequence[str], look: FormatChoice, survey: Survey, tasks: int) -> DataFrame:
         return self._lines.read(names, tasks) if names else self._lines.none()
 
-    def decoder(self, plan: DecodePlan, binary: str | None, look: Look, survey: Survey) -> Decoder:
+    def decoder(self, plan: DecodePlan, binary: str | None, look: FormatChoice, survey: Survey) -> Decoder:
         if self._source.new_fields in ("add", "fail") and look.watchful:
             return WatchfulJson(plan, binary, look.left_out)
         return RefusingJson(plan, binary) if self._source.new_fields == "fail" else JsonDecoder(plan, binary)
@@ -151,7 +151,7 @@ class JsonLines:
     def first(self, names: Sequence[str]) -> tuple[str, str] | None:
         return self._lines.first(names)
 
-    def new(self, names: Sequence[str], look: Look, only: Chosen | None = None) -> StructType:
+    def new(self, names: Sequence[str], look: FormatChoice, only: Chosen | None = None) -> StructType:
         """The fields of the good records that have one which the schema does not name. What others hold, rejected ones
         that is, must not decide what a field is."""
         plan = DecodePlan("json", "value", decoder_schema(look.schema))

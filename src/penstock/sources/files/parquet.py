@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.plan.sources import FilesSource
     from penstock.plan.stages import DecodePlan
-    from penstock.sources.files.format import Chosen, Look
+    from penstock.sources.files.format import Chosen, FormatChoice
 
 
 class ParquetFiles:
@@ -36,7 +36,7 @@ class ParquetFiles:
         """By the footers, which are read anyway; if nobody asks for new fields, by the rows' own read."""
         return Survey() if self._source.new_fields == "ignore" or not names else Survey(fields=self.infer(names))
 
-    def rows(self, names: Sequence[str], look: Look, survey: Survey, tasks: int) -> DataFrame:
+    def rows(self, names: Sequence[str], look: FormatChoice, survey: Survey, tasks: int) -> DataFrame:
         rescue = self._source.new_fields == "rescue"
         others = added(look.schema, survey.fields) if rescue else StructType()
         whole = StructType([*look.schema.fields, *others.fields])
@@ -54,7 +54,7 @@ class ParquetFiles:
         extra = [f"{rescued} AS {RESCUED}"] if rescue else []
         return read.selectExpr(*map(quote, look.schema.names), *extra, FILE, ROW)
 
-    def decoder(self, plan: DecodePlan, binary: str | None, look: Look, survey: Survey) -> None:
+    def decoder(self, plan: DecodePlan, binary: str | None, look: FormatChoice, survey: Survey) -> None:
         return None
 
     def establish(self, names: Sequence[str], table: str) -> Established:
@@ -83,7 +83,7 @@ class ParquetFiles:
     def first(self, names: Sequence[str]) -> None:
         return None
 
-    def new(self, names: Sequence[str], look: Look, only: Chosen | None = None) -> StructType:
+    def new(self, names: Sequence[str], look: FormatChoice, only: Chosen | None = None) -> StructType:
         """None: their footers name all of them before."""
         return StructType()
 

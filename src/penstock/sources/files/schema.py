@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError, Terminal, Transient
-from penstock.sources.files.format import Look
+from penstock.sources.files.format import FormatChoice
 from penstock.sources.files.formats import open_format
 from penstock.sources.files.listing import list_files
 from penstock.sources.files.types import (
@@ -46,7 +46,7 @@ class FileSchema:
         self.format: Format = open_format(spark, source)
         self._inferred_from: dict[str, Any] | None = None
 
-    def require(self) -> Look:
+    def require(self) -> FormatChoice:
         """Infers it if nobody gave one, and none is kept yet. Transient while there is nothing to infer it from."""
         document = self._document()
         kept = StructType.fromJson(document["schema"]) if document else StructType()
@@ -83,7 +83,7 @@ class FileSchema:
         ]
         return [*told, *made["remarks"]]
 
-    def keep(self, look: Look) -> None:
+    def keep(self, look: FormatChoice) -> None:
         """Before anything is written by it."""
         document = {
             "columns": told(look.schema),
@@ -104,12 +104,12 @@ class FileSchema:
         document = json.loads(self._store.read(self._source.stored) or "null")
         return document if isinstance(document, dict) else None
 
-    def _look(self, schema: StructType, document: dict[str, Any] | None) -> Look:
+    def _look(self, schema: StructType, document: dict[str, Any] | None) -> FormatChoice:
         kept = document or {}
         full = self._source.new_fields == "add" and kept.get("full", False)
-        return Look(schema, tuple(kept.get("left_out", ())), not full)
+        return FormatChoice(schema, tuple(kept.get("left_out", ())), not full)
 
-    def _infer(self) -> Look:
+    def _infer(self) -> FormatChoice:
         files = {file.name: file for file in _sample(list_files(self._spark, self._source, self._table).files)}
         names = list(files)
         try:
@@ -151,9 +151,9 @@ class FileSchema:
     def _asks_lines(self) -> bool:
         return self._source.format == "json" and not self._source.documents
 
-    def _inferred(self, files: Mapping[str, File], names: Sequence[str]) -> Look:
+    def _inferred(self, files: Mapping[str, File], names: Sequence[str]) -> FormatChoice:
         if not names:
-            return Look(StructType())
+            return FormatChoice(StructType())
         established = self.format.establish(names, self._table)
         found = self.format.infer(established.names)
         schema = whole = usable(found if self._source.new_fields == "add" else any_for_nothing(found))
@@ -170,7 +170,7 @@ class FileSchema:
             "mixed": mixed(schema),
             "remarks": remarks,
         }
-        return Look(schema, watchful=schema == whole)
+        return FormatChoice(schema, watchful=schema == whole)
 
 
 def _sample(files: Sequence[File]) -> list[File]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DataLoss, Terminal
 from penstock.ledger.position import Version, parse_version
-from penstock.ledger.source import Covered, Move, Start, of_files
+from penstock.ledger.source import Move, ReplayInput, Start, of_files
 from penstock.sources.delta import DeltaReader
 from penstock.sources.delta_changes import table_id, unbroken
 from penstock.sources.files.listing import list_files
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.ledger.entry import Entry
-    from penstock.ledger.source import Asked, Position
+    from penstock.ledger.source import Position, ReplayRequest
     from penstock.plan.sources import FilesSource
     from penstock.storage.stores import Store
 
@@ -98,15 +98,15 @@ class FilesReader(DeltaReader):
             "there now for read, `--to earliest` reads them all again"
         )
 
-    def covered(self, spark: SparkSession, asked: Asked) -> Covered:
+    def covered(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
         """A file that is no longer there cannot be read again."""
         listed = super().covered(spark, asked).rows
         there = {file.name for file in list_files(spark, self.files, self._table).files}
         gone = tuple(sorted({row.path for row in listed.select("path").collect()} - there))
         held = listed.where(~listed["path"].isin(list(gone))) if gone else listed
-        return Covered(held, gone=gone)
+        return ReplayInput(held, gone=gone)
 
-    def _began(self, asked: Asked) -> Version:
+    def _began(self, asked: ReplayRequest) -> Version:
         """The first version of the list has no file."""
         began = super()._began(asked)
         return began if began.version > _CREATED + 1 else replace(began, version=0)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
 
     from penstock.ledger.entry import Entry
-    from penstock.ledger.write_target import Into
+    from penstock.ledger.write_target import WriteTarget
     from penstock.plan.model import TablePlan
     from penstock.tables.merge.tombstones import TombstoneTable
 
@@ -142,7 +142,9 @@ class Merging:
         self._ranked = scd.ranked_current if newest_only else scd.ranked_history
         self._kept: list[DataFrame] = []
 
-    def write(self, rows: DataFrame, entry: Entry, into: Into, *, files: int, rejects: Callable[[], int]) -> None:
+    def write(
+        self, rows: DataFrame, entry: Entry, into: WriteTarget, *, files: int, rejects: Callable[[], int]
+    ) -> None:
         """`rejects` counts the rows of the batch that go to quarantine: asked only where it matters."""
         session = rows.sparkSession
         with carrying(session, entry, idempotent=into.idempotent, uri=into.uri):
@@ -223,7 +225,7 @@ class Merging:
         self._kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
         return frame
 
-    def _look(self, exchange: Exchange, newest: DataFrame, about: About) -> None:
+    def _look(self, exchange: Exchange, newest: DataFrame, about: BatchChanges) -> None:
         """Only the files that can hold the keys are read."""
         scanned = exchange.look(about.ranges)
         if scanned > _MANY_FILES and (closer := narrower(newest, self._plan.keys[0])) is not None:
@@ -276,7 +278,7 @@ class Merging:
         made = as_changes(newest, said, found.files, self._plan.keys, values, entry.pins.time_ms, whole=whole)
         return self._keep(made), found.horizon
 
-    def _with_tombstones(self, exchange: Exchange, about: About, into: Into) -> DataFrame:
+    def _with_tombstones(self, exchange: Exchange, about: BatchChanges, into: WriteTarget) -> DataFrame:
         """The rows of the table that were looked for, and the tombstones of the same keys."""
         rows = exchange.rows()
         if self._tombstones is None or into.anew:
@@ -322,7 +324,7 @@ def _with_all_columns(made: DataFrame, table: StructType) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class About:
+class BatchChanges:
     """All changes of a batch, looked at by one job."""
 
     rows: int
@@ -334,13 +336,13 @@ class About:
     """A row of the JVM; None if no key has bounds."""
 
 
-def _about(ranked: DataFrame, keys: tuple[str, ...], horizon: str | None) -> About:
+def _about(ranked: DataFrame, keys: tuple[str, ...], horizon: str | None) -> BatchChanges:
     asked = ["count(*)", f"count_if({scd.CONTRADICTED})", f"count_if({ALL})", truncates(ranked.schema, horizon)]
     parts = ranked.selectExpr(*(f"{one} AS a{n}" for n, one in enumerate(asked)), *widest(ranked.schema, keys))
     names = [*map(quote, parts.columns)]
     ranges = [f"struct({', '.join(names[4:])})"] if names[4:] else []
     found = parts.selectExpr(*names[:4], *ranges)._jdf.first()
-    return About(
+    return BatchChanges(
         int(found.getLong(0)),
         int(found.getLong(1)),
         bool(found.getLong(2)),

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from penstock.errors import Fenced, TableChanged
 from penstock.ledger.commit import append_nothing, carrying, must_confirm
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.head import advance, last_rows, read_tail
+from penstock.ledger.head import advance, last_rows, read_head
 from penstock.plan.merge import SEPARATE, TOMBSTONES_PROPERTY
 from penstock.plan.quarantine import tombstones_of
 from penstock.sources.columns import DELETED, DELETED_AT, SEQUENCE, SOURCE
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.ledger.entry import Entry, Kind
-    from penstock.ledger.head import Tail
+    from penstock.ledger.head import LedgerHead
     from penstock.plan.model import TablePlan
     from penstock.storage.stores import Store
 
@@ -136,7 +136,7 @@ class TombstoneTable(Companion):
                 hint="the table continues from its ledger by itself",
             )
 
-    def settle(self, tail: Tail) -> None:
+    def settle(self, tail: LedgerHead) -> None:
         """Drops those of batches that were cut off before they were committed. `tail` is the end of the ledger of the
         table: on stores without our locks an entry of a generation that this process has opened. There the runner of
         the one before is kept from writing first, by Delta's own mark."""
@@ -197,11 +197,13 @@ def next_generation(store: Store, table: TablePlan) -> int:
     if table.write.merge is None:
         return 0
     place = tombstones_of(table.name, table.uri)
-    tail = read_tail(DeltaLog(store, place.uri, place.table))
+    tail = read_head(DeltaLog(store, place.uri, place.table))
     return tail.entry.generation + 1 if tail is not None else 0
 
 
-def settle_tombstones(spark: SparkSession, table: TablePlan, store: Store, tail: Tail, *, idempotent: bool) -> None:
+def settle_tombstones(
+    spark: SparkSession, table: TablePlan, store: Store, tail: LedgerHead, *, idempotent: bool
+) -> None:
     """When a generation of the table was opened, under its commit lock."""
     tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
     if tombstones is not None:
@@ -209,8 +211,8 @@ def settle_tombstones(spark: SparkSession, table: TablePlan, store: Store, tail:
 
 
 def separate(
-    spark: SparkSession, tombstones: TombstoneTable, table: TablePlan, schema: StructType, tail: Tail
-) -> tuple[Tail, str | None]:
+    spark: SparkSession, tombstones: TombstoneTable, table: TablePlan, schema: StructType, tail: LedgerHead
+) -> tuple[LedgerHead, str | None]:
     """Moves the tombstones that are among the rows of a merged table, as tables made before have them, to the table
     beside it. Under the table's commit lock; cut off anywhere, the next start does it again. What was done, if
     anything was."""

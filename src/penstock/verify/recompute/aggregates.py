@@ -17,7 +17,7 @@ from penstock.tables.aggregate import END, computed, group_names, source_at, tou
 from penstock.verify.document import groups_query, rows_query
 from penstock.verify.recompute.context import Comparison, answer, compare
 from penstock.verify.recompute.diff import Sides, hold, judged, unsteady, unsteady_metrics
-from penstock.verify.recompute.source_rows import lacks_some, rows_read
+from penstock.verify.recompute.source_rows import is_partial, rows_read
 from penstock.verify.report import COLLECTED
 from penstock.verify.upstream import to_its_end
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from penstock.ledger.entry import Entry
     from penstock.ledger.position import Version
     from penstock.plan.stages import AggregatePlan
-    from penstock.verify.recompute.context import Around, Content
-    from penstock.verify.recompute.diff import Sample
-    from penstock.verify.report import Check, Differing
+    from penstock.verify.recompute.context import Content, RecomputeContext
+    from penstock.verify.recompute.diff import KeySample
+    from penstock.verify.report import Differing, Proof
 
 # Windows that appear once, when they are closed: each as it was then.
 #
@@ -56,7 +56,9 @@ class _Again:
         self.why[why] = None
 
 
-def check_windows(around: Around, content: Content, check: Check, there: DataFrame, loose: list[str]) -> Check:
+def check_windows(
+    around: RecomputeContext, content: Content, check: Proof, there: DataFrame, loose: list[str]
+) -> Proof:
     plan, entry = around.table.aggregate, content.entry
     assert plan is not None and entry is not None
     now = _marks(entry).now
@@ -83,7 +85,7 @@ def check_windows(around: Around, content: Content, check: Check, there: DataFra
     return check
 
 
-def _as_they_were_closed(around: Around, content: Content, sides: Sides, sample: Sample) -> _Again:
+def _as_they_were_closed(around: RecomputeContext, content: Content, sides: Sides, sample: KeySample) -> _Again:
     again = _Again()
     end = f"{_micros(f'k{list(sides.keys).index(END)}', _marks(content.made[0]))} AS end"
     found = judged(sides, sample).where("wrong").selectExpr(end).groupBy("end").count().collect()
@@ -102,7 +104,13 @@ def _as_they_were_closed(around: Around, content: Content, sides: Sides, sample:
 
 
 def _judge(
-    around: Around, content: Content, sides: Sides, sample: Sample, again: _Again, number: int, windows: int
+    around: RecomputeContext,
+    content: Content,
+    sides: Sides,
+    sample: KeySample,
+    again: _Again,
+    number: int,
+    windows: int,
 ) -> None:
     """The windows of one batch; -1: those that no batch has closed, which should not be there."""
     plan, newest = around.table.aggregate, content.made[0]
@@ -157,7 +165,7 @@ def _closed(now: int | None) -> str:
 # The numbers of an aggregate against a plain query over its source, as of the version that the table has read.
 
 
-def check_numbers(around: Around, content: Content) -> Check:
+def check_numbers(around: RecomputeContext, content: Content) -> Proof:
     plan, entry = around.table.aggregate, content.entry
     assert plan is not None
     if entry is None or parse_version(entry.after[0]).read_up_to < 0:
@@ -181,7 +189,7 @@ def check_numbers(around: Around, content: Content) -> Check:
         return answer(around, check, compare(around, sides, check.of), content, loose)
 
 
-def _nothing_read(around: Around) -> Check:
+def _nothing_read(around: RecomputeContext) -> Proof:
     check = around.begun("numbers", around.upstream, "groups")
     if around.report.rows:
         check.said = "not computed again: its rows were there before it had read anything"
@@ -196,7 +204,7 @@ def _loose(there: DataFrame, plan: AggregatePlan) -> list[str]:
     return list(dict.fromkeys([*unsteady_metrics(plan.metrics), *by_kind]))
 
 
-def _states(around: Around, content: Content, check: Check, version: int) -> list[DataFrame]:
+def _states(around: RecomputeContext, content: Content, check: Proof, version: int) -> list[DataFrame]:
     """All groups as of the version. A table that is not computed at once may rightly lack some of them, and have others
     as of the version before: those that had no row in what was read."""
     plan, entry = around.table.aggregate, content.entry
@@ -211,13 +219,13 @@ def _states(around: Around, content: Content, check: Check, version: int) -> lis
             f"version {version} of {around.upstream} is read in part: groups are as of it or of the one before"
         )
         states.append(computed(source_at(around.spark, around.source, version - 1), plan))
-    if lacks_some(around, entry):
+    if is_partial(around, entry):
         rows = rows_read(around, entry, check)
         states += [now.limit(0) if rows is None else _with_rows(one, rows, plan) for one in list(states)]
     return states
 
 
-def _read_whole(around: Around, at: Version) -> bool:
+def _read_whole(around: RecomputeContext, at: Version) -> bool:
     """The changes of a commit always come in one batch, its added rows may come in several."""
     return around.source.changes or to_its_end(at, around.upstream_log, around.source.uri)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from penstock.plan.merge import OF_CHANGES
 from penstock.plan.model import ChangeSink, DeltaSource
 from penstock.plan.stages import KEY, SEQUENCE
-from penstock.verify.report import Check
+from penstock.verify.report import Proof
 
 if TYPE_CHECKING:
     from penstock.plan.model import TablePlan
@@ -47,20 +47,20 @@ def why_not(table: TablePlan) -> str | None:
     return None
 
 
-def not_made(table: TablePlan, version: int) -> Check | None:
+def not_made(table: TablePlan, version: int) -> Proof | None:
     """What stands in the report until it is made; None if there is nothing of the kind to be done."""
     source, name = table.source, due(table)
     held = f"{table.name}@v{version}"
     if name == "merge":
-        return Check(name, held, "its changes", "not made", "its changes are not folded again", unit="rows")
+        return Proof(name, held, "its changes", "not made", "its changes are not folded again", unit="rows")
     if not isinstance(source, DeltaSource) or (name is None and not _follows(table)):
         return None
     upstream = source.table or source.uri
     if name == "numbers":
-        return Check("numbers", held, upstream, "not made", "the numbers are not computed again", unit="groups")
+        return Proof("numbers", held, upstream, "not made", "the numbers are not computed again", unit="groups")
     why = why_not(table)
     said = f"not compared with {upstream}" + (f": {why}" if why else "")
-    return Check(name or "copy", held, upstream, "not made", said, unit="rows")
+    return Proof(name or "copy", held, upstream, "not made", said, unit="rows")
 
 
 def _follows(table: TablePlan) -> bool:

@@ -25,11 +25,11 @@ from penstock.spark.sql_types import sql_type
 from penstock.spec.schema import column_key
 from penstock.tables.expectations import FAILED, NOTHING_FAILED, RAW
 from penstock.tables.new_fields import GrownSchema, grows
-from penstock.tables.pipeline import StagedTable
+from penstock.tables.pipeline import StagedPipeline
 from penstock.tables.suppression import Suppression
-from penstock.verify.data_files import DataFile, data_files, living_in, name_in, origin_of
+from penstock.verify.data_files import LoggedFile, data_files, living_in, name_in, origin_of
 from penstock.verify.recompute.context import Comparison, answer
-from penstock.verify.recompute.diff import Held, Sample, Sides, hold, holds, unsteady
+from penstock.verify.recompute.diff import KeyDiff, KeySample, Sides, hold, holds, unsteady
 from penstock.verify.recompute.diff import holds as holds_kind
 from penstock.verify.recompute.source_rows import (
     GREW,
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
     from penstock.plan.model import TablePlan
     from penstock.plan.stages import DedupePlan
-    from penstock.verify.recompute.context import Around, Content
+    from penstock.verify.recompute.context import Content, RecomputeContext
     from penstock.verify.recompute.source_rows import (
         SourceRows,
     )
-    from penstock.verify.report import Check
+    from penstock.verify.report import Proof
 
 # Rows of a table that got columns from its records, in a form that does not depend on when: a field that held nothing
 # yet (null, {} or []) was rescued or left out, and has a column since another record brought a value for it.
@@ -88,7 +88,7 @@ class GrownColumns:
         return [name for name in names if column_key(name) in self.names]
 
 
-def grown_columns(around: Around, there: DataFrame) -> GrownColumns:
+def grown_columns(around: RecomputeContext, there: DataFrame) -> GrownColumns:
     """None of a table that does not grow, or whose transform may have made anything of them."""
     table = around.table
     if table.stages is None or table.stages.transform is not None:
@@ -119,7 +119,7 @@ def grown_columns(around: Around, there: DataFrame) -> GrownColumns:
 _SAME, _TIMES = "__content", "__times"
 
 
-def check_contents(around: Around, content: Content) -> list[Check]:
+def check_contents(around: RecomputeContext, content: Content) -> list[Proof]:
     table, entry = around.table, content.entry
     against = _against(around)
     check = around.begun("contents", f"what {against} gives now", "rows")
@@ -137,30 +137,30 @@ def check_contents(around: Around, content: Content) -> list[Check]:
             check.remarks.append(f"not compared: {left:,} rows of which the source no longer has the records")
         content.excuses += made.excuses
         sides, held = _compared(around, content, there, made)
-        check = answer(around, check, Comparison(held, Sample()), content, list(sides.loose))
+        check = answer(around, check, Comparison(held, KeySample()), content, list(sides.loose))
         dedupe = table.stages.dedupe if table.stages is not None else None
         if dedupe is None:
             return [check]
         return [check, _duplicates(around, content, there, made, dedupe)]
 
 
-def _compared(around: Around, content: Content, there: DataFrame, made: SourceRows) -> tuple[Sides, Held]:
+def _compared(around: RecomputeContext, content: Content, there: DataFrame, made: SourceRows) -> tuple[Sides, KeyDiff]:
     """A difference is excused by fields that were no columns yet only if none is left without the records that have
     such a field."""
     sides = _sides(around, there, made)
-    held = hold(sides, Sample())
+    held = hold(sides, KeySample())
     if not held.differing or made.reshaped is None:
         return sides, held
     rest = replace(made, rows=made.rows.join(made.reshaped, SOURCE, "left_anti"))
     others = _sides(around, there.join(made.reshaped, SOURCE, "left_anti"), rest)
-    surely = hold(others, Sample())
+    surely = hold(others, KeySample())
     if surely.differing:
         return others, surely
     content.excuses.append(GREW)
     return sides, held
 
 
-def _against(around: Around) -> str:
+def _against(around: RecomputeContext) -> str:
     source = around.table.source
     return "the broker" if isinstance(source, KafkaSource) else around.upstream
 
@@ -175,7 +175,7 @@ def _coordinates(table: TablePlan, there: DataFrame) -> dict[str, str]:
     return {}
 
 
-def _sides(around: Around, there: DataFrame, made: SourceRows) -> Sides:
+def _sides(around: RecomputeContext, there: DataFrame, made: SourceRows) -> Sides:
     """What both sides are compared by, under names that are the same on both."""
     table = around.table
     grown = grown_columns(around, there)
@@ -237,7 +237,9 @@ def _count_contents(
     return Sides(here, [wanted], [*keys, _SAME], [_TIMES])
 
 
-def _duplicates(around: Around, content: Content, there: DataFrame, made: SourceRows, plan: DedupePlan) -> Check:
+def _duplicates(
+    around: RecomputeContext, content: Content, there: DataFrame, made: SourceRows, plan: DedupePlan
+) -> Proof:
     """Each record that was left out must have one with its keys in the table that came before it."""
     check = around.begun("duplicates", f"the records of {_against(around)} with the same keys", "records")
     if SOURCE not in there.columns or not around.table.input.stable:
@@ -272,9 +274,9 @@ def _duplicates(around: Around, content: Content, there: DataFrame, made: Source
     count = alone.count() if len(wrong) == COLLECTED else len(wrong)
     twice = _twice(kept, plan, names) if plan.time is None else []
     compared = left.count()
-    held = Held(compared + len(twice), count + len(twice), 0, 0, tuple([*wrong, *twice][:COLLECTED]))
+    held = KeyDiff(compared + len(twice), count + len(twice), 0, 0, tuple([*wrong, *twice][:COLLECTED]))
     check.of = held.compared
-    return answer(around, check, Comparison(held, Sample()), replace(content, excuses=list(content.excuses)), [])
+    return answer(around, check, Comparison(held, KeySample()), replace(content, excuses=list(content.excuses)), [])
 
 
 def _texts(names: list[str]) -> list[str]:
@@ -311,7 +313,7 @@ def has_records(table: TablePlan) -> bool:
     return table.may_reject and kept and stable and table.aggregate is None and table.stream is None
 
 
-def check_rejected(around: Around, content: Content) -> list[Check]:
+def check_rejected(around: RecomputeContext, content: Content) -> list[Proof]:
     table, entry = around.table, content.entry
     place = quarantine_of(table.name, table.uri)
     if entry is None or not around.store.names(f"{place.uri}/_delta_log"):
@@ -327,7 +329,7 @@ def check_rejected(around: Around, content: Content) -> list[Check]:
             rejected = rejected.where(f"{SOURCE}.row IS NOT NULL").where(F.col(f"{SOURCE}.file").isin(files.names))
         else:
             source = Suppression(table, around.store).source(covered_rows(around, entry).rows)
-            stages, join = StagedTable(table), "inner"  # a topic may have lost its oldest records
+            stages, join = StagedPipeline(table), "inner"  # a topic may have lost its oldest records
         places = rejected.selectExpr(SOURCE, f"{NOTHING_FAILED} AS {FAILED}")
         came = stages.records_of(source, entry.pins, places)
         same = " AND ".join(f"q.{name} <=> s.{name}" for name in _COMPARED)
@@ -339,8 +341,10 @@ def check_rejected(around: Around, content: Content) -> list[Check]:
         finally:
             judged.unpersist()
     check.of = compared
-    held = Held(compared, len(wrong), 0, 0, tuple(Differing("altered", {"record": row["place"]}) for row in wrong))
-    return [answer(around, check, Comparison(held, Sample()), replace(content, excuses=changed_upstream(around)), [])]
+    held = KeyDiff(compared, len(wrong), 0, 0, tuple(Differing("altered", {"record": row["place"]}) for row in wrong))
+    return [
+        answer(around, check, Comparison(held, KeySample()), replace(content, excuses=changed_upstream(around)), [])
+    ]
 
 
 # Every page of every file of a table, its quarantine and its tombstones: read, and held against its own checksum.
@@ -349,7 +353,7 @@ def check_rejected(around: Around, content: Content) -> list[Check]:
 _FILE, _ROWS, _HASH = "__file", "__rows", "__hash"
 
 
-def check_pages(around: Around) -> list[Check]:
+def check_pages(around: RecomputeContext) -> list[Proof]:
     table = around.table
     found = [_read(around, table.name, table.uri, around.version)]
     for place in places(table):
@@ -358,7 +362,7 @@ def check_pages(around: Around) -> list[Check]:
     return found
 
 
-def _read(around: Around, name: str, uri: str, version: int | None) -> Check:
+def _read(around: RecomputeContext, name: str, uri: str, version: int | None) -> Proof:
     check = around.begun("pages", "what Delta's log says of them", "files")
     files = data_files(uri, version)
     check.held, check.of = f"every page of {name}", len(files)
@@ -397,4 +401,4 @@ def _rows_by_file(rows: DataFrame) -> dict[str, int]:
     ]
     hashed = rows.selectExpr("_metadata.file_path AS " + _FILE, f"xxhash64({', '.join(parts) or '0'}) AS {_HASH}")
     found = hashed.groupBy(_FILE).agg(F.count(F.lit(1)).alias(_ROWS), F.expr(f"bit_xor({_HASH})").alias(_HASH))
-    return {DataFile.named(row[_FILE]): int(row[_ROWS]) for row in found.collect()}
+    return {LoggedFile.named(row[_FILE]): int(row[_ROWS]) for row in found.collect()}

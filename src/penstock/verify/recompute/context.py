@@ -15,12 +15,12 @@ from penstock.plan.model import DeltaSource
 from penstock.sources.delta import DeltaReader
 from penstock.sources.delta_changes import table_id
 from penstock.sql.causes import explained
-from penstock.sql.versions import Pinned, Readable
+from penstock.sql.versions import Readable, TableVersion
 from penstock.storage.stores import store_of
 from penstock.verify.data_files import own_file
 from penstock.verify.ledger_walk import same
-from penstock.verify.recompute.diff import Sample, can_sample, hold, sample_of
-from penstock.verify.report import Check
+from penstock.verify.recompute.diff import KeySample, can_sample, hold, sample_of
+from penstock.verify.report import Proof
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.ledger.entry import Entry
     from penstock.plan.model import TablePlan
     from penstock.storage.stores import Store
-    from penstock.verify.recompute.diff import Held, Sides
+    from penstock.verify.recompute.diff import KeyDiff, Sides
     from penstock.verify.report import Report
 
 # What a table holds at a version: the rows of which entry, and what else had a hand in it.
@@ -124,7 +124,7 @@ def _follow(found: Content, older: Entry) -> None:
 
 
 @dataclass(frozen=True)
-class Around:
+class RecomputeContext:
     spark: SparkSession
     store: Store
     table: TablePlan
@@ -165,20 +165,20 @@ class Around:
     @contextmanager
     def reading(self, version: int) -> Iterator[None]:
         """What Spark raises within is said in Penstock's words: a file that is gone, a version that is."""
-        read = [Pinned(Readable(self.table.name, self.table.uri), self.version)]
+        read = [TableVersion(Readable(self.table.name, self.table.uri), self.version)]
         if isinstance(self.table.source, DeltaSource):
-            read.append(Pinned(Readable(self.upstream, self.source.uri), version))
+            read.append(TableVersion(Readable(self.upstream, self.source.uri), version))
         with explained(self.spark, None, read, self.logs):
             yield
 
-    def begun(self, name: str, against: str, unit: str) -> Check:
+    def begun(self, name: str, against: str, unit: str) -> Proof:
         held = f"{self.table.name}@v{self.version}"
-        return Check(name, held, against, "not made", "", unit=unit, of=self.report.rows)
+        return Proof(name, held, against, "not made", "", unit=unit, of=self.report.rows)
 
-    def sample(self, sides: Sides, rows: int) -> Sample:
+    def sample(self, sides: Sides, rows: int) -> KeySample:
         """`rows` are those that the table has."""
         wanted = sample_of(rows, self.version, deep=self.deep)
-        return wanted if can_sample(sides) else Sample()
+        return wanted if can_sample(sides) else KeySample()
 
     def own_file(self, message: str) -> str | None:
         """The file of the table, or of what lies beside it, that the message of an error names."""
@@ -197,16 +197,16 @@ class Around:
 
 @dataclass(frozen=True)
 class Comparison:
-    held: Held
-    sample: Sample
+    held: KeyDiff
+    sample: KeySample
 
 
-def compare(around: Around, sides: Sides, rows: int) -> Comparison:
+def compare(around: RecomputeContext, sides: Sides, rows: int) -> Comparison:
     sample = around.sample(sides, rows)
     return Comparison(hold(sides, sample), sample)
 
 
-def answer(around: Around, check: Check, found: Comparison, content: Content, loose: Sequence[str]) -> Check:
+def answer(around: RecomputeContext, check: Proof, found: Comparison, content: Content, loose: Sequence[str]) -> Proof:
     """What follows from a comparison. A difference that has an excuse is no mistake, and no proof either."""
     held, unit = found.held, check.unit
     check.compared, check.differing, check.differences = held.compared, held.differing, list(held.differences)
@@ -233,6 +233,6 @@ def answer(around: Around, check: Check, found: Comparison, content: Content, lo
     return check
 
 
-def refused(check: Check, error: PenstockError) -> Check:
+def refused(check: Proof, error: PenstockError) -> Proof:
     check.outcome, check.said = "unverifiable", error.message
     return check

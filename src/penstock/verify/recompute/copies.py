@@ -11,7 +11,7 @@ from penstock.errors import PenstockError
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.pending import began_of
 from penstock.ledger.position import parse_version
-from penstock.ledger.source import Asked
+from penstock.ledger.source import ReplayRequest
 from penstock.sources.columns import living, with_source
 from penstock.sources.delta import at_version, inserted
 from penstock.spark.sql_text import quote
@@ -19,7 +19,7 @@ from penstock.tables.merge.changes import CURRENT, values_of
 from penstock.tables.pipeline import audit
 from penstock.verify.document import copy_queries
 from penstock.verify.recompute.context import Comparison, answer, compare
-from penstock.verify.recompute.diff import Sample, Sides, hold, unsteady
+from penstock.verify.recompute.diff import KeySample, Sides, hold, unsteady
 from penstock.verify.recompute.merged import (
     changes_of,
     check_merged,
@@ -29,20 +29,20 @@ from penstock.verify.recompute.merged import (
     ordered_keys,
     with_doubled,
 )
-from penstock.verify.recompute.source_rows import lacks_some, rows_read, source_rows
+from penstock.verify.recompute.source_rows import is_partial, rows_read, source_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.ledger.entry import Entry
     from penstock.plan.stages import MergePlan
-    from penstock.verify.recompute.context import Around, Content
-    from penstock.verify.report import Check
+    from penstock.verify.recompute.context import Content, RecomputeContext
+    from penstock.verify.report import Proof
 
 # A table that follows the changes of another, against that one as of the version that it has read.
 
 
-def check_copy(around: Around, content: Content) -> list[Check]:
+def check_copy(around: RecomputeContext, content: Content) -> list[Proof]:
     entry, merge = content.entry, around.table.write.merge
     assert merge is not None
     if merge.history == "scd2" and (whole := _check_history(around, content)) is not None:
@@ -77,7 +77,9 @@ def check_copy(around: Around, content: Content) -> list[Check]:
         return [answer(around, check, found, content, loose), *([tombstones] if tombstones is not None else [])]
 
 
-def _check_tombstones(around: Around, content: Content, entry: Entry, merge: MergePlan, sample: Sample) -> Check | None:
+def _check_tombstones(
+    around: RecomputeContext, content: Content, entry: Entry, merge: MergePlan, sample: KeySample
+) -> Proof | None:
     """Against the deletes in the change feed."""
     try:
         with around.reading(parse_version(entry.after[0]).read_up_to):
@@ -91,7 +93,7 @@ def _check_tombstones(around: Around, content: Content, entry: Entry, merge: Mer
         return check
 
 
-def _check_history(around: Around, content: Content) -> list[Check] | None:
+def _check_history(around: RecomputeContext, content: Content) -> list[Proof] | None:
     """Every version of a row against the changes that it follows; None if those are no longer all there, or if only a
     part of the table is read that was there when it began."""
     if content.entry is not None and parse_version(content.entry.after[0]).snapshot:
@@ -105,7 +107,7 @@ def _check_history(around: Around, content: Content) -> list[Check] | None:
     return None if found[0].outcome == "unverifiable" else found
 
 
-def _followed(around: Around, version: int) -> DataFrame:
+def _followed(around: RecomputeContext, version: int) -> DataFrame:
     """Its rows, less those that no key names: a copy sets them aside."""
     rows = at_version(around.spark, around.source.uri, version)
     if around.source.merged:
@@ -116,16 +118,16 @@ def _followed(around: Around, version: int) -> DataFrame:
     return shaped
 
 
-def _values(check: Check, there: DataFrame, upstream: DataFrame, merge: MergePlan) -> list[str]:
+def _values(check: Proof, there: DataFrame, upstream: DataFrame, merge: MergePlan) -> list[str]:
     ours, theirs = values_of(there.columns, merge), set(upstream.columns)
     if lacking := [name for name in ours if name not in theirs]:
         check.remarks.append(f"not compared, {check.against} has no such column: {', '.join(lacking)}")
     return [name for name in ours if name in theirs]
 
 
-def _states(around: Around, check: Check, entry: Entry, now: DataFrame, keys: list[str]) -> list[DataFrame]:
+def _states(around: RecomputeContext, check: Proof, entry: Entry, now: DataFrame, keys: list[str]) -> list[DataFrame]:
     """What the copy may be: as of the version, or with only those rows that have changed since it began."""
-    if not lacks_some(around, entry):
+    if not is_partial(around, entry):
         return [now]
     rows = rows_read(around, entry, check)
     return [now, now.limit(0) if rows is None else _with_keys(now, rows, keys)]
@@ -144,7 +146,7 @@ def _with_keys(rows: DataFrame, others: DataFrame, keys: list[str]) -> DataFrame
 _COUNT = "changes"
 
 
-def check_changes(around: Around, content: Content) -> Check:
+def check_changes(around: RecomputeContext, content: Content) -> Proof:
     """Cheap: rows are counted, not compared."""
     entry, stages = content.entry, around.table.stages
     assert stages is not None and stages.audit is not None
@@ -158,10 +160,10 @@ def check_changes(around: Around, content: Content) -> Check:
     check.remarks.append("changes are counted by version and kind; their contents are not compared")
     began = began_of(DeltaLog(around.store, around.table.uri, around.table.name), entry)
     with around.reading(version):
-        read = around.reader().covered(around.spark, Asked(entry.after, began, entry.topics)).rows
+        read = around.reader().covered(around.spark, ReplayRequest(entry.after, began, entry.topics)).rows
         told = audit(stages.audit)(with_source(read, around.table.input), {}, 0)
         sides = Sides(_counted(around.there()), [_counted(told)], ["version", "change_type"], [_COUNT])
-        return answer(around, check, Comparison(hold(sides, Sample()), Sample()), content, [])
+        return answer(around, check, Comparison(hold(sides, KeySample()), KeySample()), content, [])
 
 
 def _counted(rows: DataFrame) -> DataFrame:

@@ -45,7 +45,7 @@ ALL_UP_TO = 2 * SIZE
 
 
 @dataclass(frozen=True)
-class Sample:
+class KeySample:
     every: int = 1
     """One in so many; 1: all."""
     salt: int = 0
@@ -61,10 +61,10 @@ class Sample:
         return f"pmod(xxhash64({self.salt}L, {', '.join(keys)}), {self.every}L) = 0"
 
 
-def sample_of(rows: int, version: int, *, deep: bool) -> Sample:
+def sample_of(rows: int, version: int, *, deep: bool) -> KeySample:
     if deep or rows <= ALL_UP_TO:
-        return Sample()
-    return Sample(max(1, rows // SIZE), version)
+        return KeySample()
+    return KeySample(max(1, rows // SIZE), version)
 
 
 def hashable(column: str, kind: str) -> str | None:
@@ -152,7 +152,7 @@ class Sides:
 
 
 @dataclass(frozen=True)
-class Held:
+class KeyDiff:
     compared: int
     differing: int
     unsteady: int
@@ -162,7 +162,7 @@ class Held:
     differences: tuple[Differing, ...] = ()
 
 
-def hold(sides: Sides, sample: Sample) -> Held:
+def hold(sides: Sides, sample: KeySample) -> KeyDiff:
     found = judged(sides, sample)
     # Not what only another state has, which is right too.
     counts = ("NOT ambiguous AND (s0 IS NOT NULL OR s1 IS NOT NULL OR wrong)", "wrong", "unsteady", "ambiguous")
@@ -170,7 +170,7 @@ def hold(sides: Sides, sample: Sample) -> Held:
     assert counted is not None
     compared, differing, unsteady, ambiguous = (int(one) for one in counted)
     told = tuple(_told(found.where("wrong"), sides)) if differing else ()
-    return Held(compared, differing, unsteady, ambiguous, told)
+    return KeyDiff(compared, differing, unsteady, ambiguous, told)
 
 
 def can_sample(sides: Sides) -> bool:
@@ -178,7 +178,7 @@ def can_sample(sides: Sides) -> bool:
     return all(hashable("", kinds[key].simpleString()) is not None for key in sides.sampled_by)
 
 
-def judged(sides: Sides, sample: Sample) -> DataFrame:
+def judged(sides: Sides, sample: KeySample) -> DataFrame:
     """One row per key that was looked at: k0, k1, … its values, `wrong`, `unsteady`, and what both sides have."""
     parts = [_side(sides, frame, number, sample) for number, frame in enumerate([sides.there, *sides.should])]
     grouped = (
@@ -207,7 +207,7 @@ def judged(sides: Sides, sample: Sample) -> DataFrame:
     )
 
 
-def _side(sides: Sides, frame: DataFrame, number: int, sample: Sample) -> DataFrame:
+def _side(sides: Sides, frame: DataFrame, number: int, sample: KeySample) -> DataFrame:
     """Its keys and values in the types that the table has, so that both sides have the same hashes."""
     kinds = sides.kinds
     wanted = {**{f"k{n}": key for n, key in enumerate(sides.keys)}, **{f"v{n}": v for n, v in enumerate(sides.values)}}

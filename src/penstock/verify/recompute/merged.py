@@ -25,16 +25,16 @@ from penstock.tables.merge.truncate import KEPT
 from penstock.verify.document import rows_query
 from penstock.verify.recompute.contents import FIELDS, grown_columns
 from penstock.verify.recompute.context import Comparison, answer
-from penstock.verify.recompute.diff import Held, Sides, hashable, hold, shown, unsteady
+from penstock.verify.recompute.diff import KeyDiff, Sides, hashable, hold, shown, unsteady
 from penstock.verify.recompute.source_rows import source_rows
 from penstock.verify.report import COLLECTED, Differing
 
 if TYPE_CHECKING:
     from penstock.ledger.entry import Entry
     from penstock.plan.stages import MergePlan
-    from penstock.verify.recompute.context import Around, Content
-    from penstock.verify.recompute.diff import Sample
-    from penstock.verify.report import Check, Kind
+    from penstock.verify.recompute.context import Content, RecomputeContext
+    from penstock.verify.recompute.diff import KeySample
+    from penstock.verify.report import Kind, Proof
 
 # The rows of a merged table that everybody sees, without what it remembers of deleted ones.
 
@@ -57,7 +57,7 @@ def own_values(columns: Sequence[str], merge: MergePlan) -> list[str]:
 _SEQUENCE, _DELETED = OWN[:2]
 
 
-def check_tombstones(around: Around, content: Content, changes: DataFrame, sample: Sample) -> Check | None:
+def check_tombstones(around: RecomputeContext, content: Content, changes: DataFrame, sample: KeySample) -> Proof | None:
     """`changes` are those of the source: their keys, `s` and `p`, their place in the order, `dead`: whether each
     deletes, and `all`: whether it is about every row. None where no tombstone decides anything: the newest extract
     does."""
@@ -83,11 +83,11 @@ def check_tombstones(around: Around, content: Content, changes: DataFrame, sampl
         found += _tombstone_sample("missing", _missing(tombstones, changes, merge), merge)
     compared = tombstones.count() + sum(one.kind == "missing" for one in found)
     check.of = compared
-    held = Held(compared, len(found), 0, 0, tuple(found[:COLLECTED]))
+    held = KeyDiff(compared, len(found), 0, 0, tuple(found[:COLLECTED]))
     return answer(around, check, Comparison(held, sample), replace(content, excuses=list(content.excuses)), [])
 
 
-def _tombstones(around: Around, entry: Entry, merge: MergePlan) -> DataFrame:
+def _tombstones(around: RecomputeContext, entry: Entry, merge: MergePlan) -> DataFrame:
     """Of the batches up to the entry: those of a batch that is being written are there before its rows."""
     uri = tombstones_of(around.table.name, around.table.uri).uri
     columns = [*(f"{quote(key)} AS {quote(key)}" for key in merge.keys), f"{_SEQUENCE} AS s", f"{SOURCE} AS p"]
@@ -99,14 +99,14 @@ def _tombstones(around: Around, entry: Entry, merge: MergePlan) -> DataFrame:
     return beside.unionByName(among_rows).distinct()
 
 
-def _sampled(rows: DataFrame, merge: MergePlan, sample: Sample) -> DataFrame:
+def _sampled(rows: DataFrame, merge: MergePlan, sample: KeySample) -> DataFrame:
     if sample.whole:
         return rows
     hashed = [hashable(quote(key), rows.schema[key].dataType.simpleString()) or "NULL" for key in merge.keys]
     return rows.where(f"{sample.condition(hashed)}{' OR all' if 'all' in rows.columns else ''}")
 
 
-def lacks_old_ones(around: Around, merge: MergePlan) -> bool:
+def lacks_old_ones(around: RecomputeContext, merge: MergePlan) -> bool:
     """The table is there for longer than a tombstone is kept."""
     if merge.keep_deleted_ms is None or not merge.deletes:
         return False
@@ -178,7 +178,7 @@ class Folded:
     """Why the table may rightly hold other rows than these."""
 
 
-def check_merged(around: Around, content: Content) -> list[Check]:
+def check_merged(around: RecomputeContext, content: Content) -> list[Proof]:
     merge, entry = around.table.write.merge, content.entry
     assert merge is not None
     check = around.begun("merge", f"the changes of {_upstream(around)}", "rows")
@@ -219,7 +219,7 @@ def check_merged(around: Around, content: Content) -> list[Check]:
         return [told, *([tombstones] if tombstones is not None else [])]
 
 
-def _upstream(around: Around) -> str:
+def _upstream(around: RecomputeContext) -> str:
     source = around.table.source
     if isinstance(source, KafkaSource):
         return f"topics {', '.join(source.topics)}" if source.topics else f"topics like {source.pattern}"
@@ -230,7 +230,7 @@ def _unread(after: tuple[str, ...]) -> bool:
     return parse_version(after[0]).read_up_to < 0
 
 
-def _version(around: Around, content: Content) -> int:
+def _version(around: RecomputeContext, content: Content) -> int:
     if content.entry is None or isinstance(around.table.source, KafkaSource):
         return -1
     return parse_version(content.entry.after[0]).read_up_to
@@ -253,7 +253,7 @@ def _doubled_sample(rows: DataFrame, keys: Sequence[str]) -> list[Differing]:
     return [Differing("doubled", {key: row[f"k{n}"] for n, key in enumerate(keys)}) for row in found.collect()]
 
 
-def _unproven(check: Check, doubled: list[Differing], why: str) -> Check:
+def _unproven(check: Proof, doubled: list[Differing], why: str) -> Proof:
     """Keys that are there twice are wrong whatever the source has."""
     check.outcome, check.said = "unverifiable", f"not folded again: {why}"
     if doubled:
@@ -262,7 +262,7 @@ def _unproven(check: Check, doubled: list[Differing], why: str) -> Check:
     return check
 
 
-def _came_back(around: Around, merge: MergePlan, held: Held, changes: DataFrame) -> bool:
+def _came_back(around: RecomputeContext, merge: MergePlan, held: KeyDiff, changes: DataFrame) -> bool:
     """All that differs are rows too many, each of them was deleted once, and its tombstone may be gone by now."""
     extra = [tuple(one.keys[key] for key in merge.keys) for one in held.differences if one.kind == "extra"]
     if not held.differing or len(extra) < held.differing or not lacks_old_ones(around, merge):
@@ -279,17 +279,19 @@ def _came_back(around: Around, merge: MergePlan, held: Held, changes: DataFrame)
     return rows.join(changes.where(_DEAD).select(*texts).distinct(), names, "left_anti").isEmpty()
 
 
-def with_doubled(held: Held, doubled: list[Differing]) -> Held:
+def with_doubled(held: KeyDiff, doubled: list[Differing]) -> KeyDiff:
     """The same, and the keys that are there twice outside of the sample."""
     known = {tuple(one.keys.items()) for one in held.differences}
     more = [one for one in doubled if tuple(one.keys.items()) not in known]
     if not more:
         return held
     told = (*held.differences, *more)[:COLLECTED]
-    return Held(held.compared, held.differing + len(more), held.unsteady, held.ambiguous, told)
+    return KeyDiff(held.compared, held.differing + len(more), held.unsteady, held.ambiguous, told)
 
 
-def _fold(around: Around, there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]) -> Folded:
+def _fold(
+    around: RecomputeContext, there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]
+) -> Folded:
     instead = grown_columns(around, there).names if FIELDS in values else frozenset()
     others = [name for name in own_values(there.columns, merge) if column_key(name) not in instead]
     lacking = [name for name in others if name not in values]
@@ -427,7 +429,7 @@ def _versions(there: DataFrame, changes: DataFrame, merge: MergePlan, values: li
 
 
 def _newest_extract(
-    around: Around, there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]
+    around: RecomputeContext, there: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]
 ) -> Folded:
     """The newest extract says what there is. Rows that it did not change keep the extract that brought them."""
     last = changes.agg(F.max(_S).alias("__last"))
@@ -446,7 +448,7 @@ def _newest_extract(
     return Folded(rows, list(merge.keys), values, compared, remarks)
 
 
-def _rejected(around: Around, newest: DataFrame) -> bool:
+def _rejected(around: RecomputeContext, newest: DataFrame) -> bool:
     place = quarantine_of(around.table.name, around.table.uri)
     if not around.store.names(f"{place.uri}/_delta_log"):
         return False

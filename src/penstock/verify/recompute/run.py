@@ -10,7 +10,7 @@ from penstock.ledger.delta_log import DeltaLog
 from penstock.plan.model import DeltaSource
 from penstock.verify.recompute.applicability import due
 from penstock.verify.recompute.context import Content, content_at
-from penstock.verify.report import Check
+from penstock.verify.report import Proof
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
     from penstock.verify.context import Progress
-    from penstock.verify.recompute.context import Around
+    from penstock.verify.recompute.context import RecomputeContext
     from penstock.verify.report import Report
 
 
-Judge = Callable[["Around", Content], Sequence[Check]]
+Judge = Callable[["RecomputeContext", Content], Sequence[Proof]]
 SPARK = "starting Spark to compute again"
 
 
@@ -77,14 +77,14 @@ def check_in(
     deep: bool = False,
 ) -> None:
     from penstock.spark.session import logs_folder
-    from penstock.verify.recompute.context import Around
+    from penstock.verify.recompute.context import RecomputeContext
 
     known = {table.name: table for table in plan.tables}
     for number, (table, report) in enumerate(waiting):
         progress(table.name, "computing again", number / len(waiting))
         session = spark.newSession()
         session.conf.set(CHECKSUMS, "true")
-        around = Around(session, store, table, report, deep, str(logs_folder(plan)), known)
+        around = RecomputeContext(session, store, table, report, deep, str(logs_folder(plan)), known)
         if due(table) is not None:
             report.checks = [check for check in report.checks if check.outcome != "not made"]
         report.checks += _checked(around)
@@ -94,7 +94,7 @@ CHECKSUMS = "parquet.page.verify-checksum.enabled"
 """Parquet writes one for each page, and its readers do not look at it unless they are told to."""
 
 
-def _checked(around: Around) -> list[Check]:
+def _checked(around: RecomputeContext) -> list[Proof]:
     table = around.table
     found = _made(around, due(table) or "numbers", _judge(table)) if due(table) is not None else []
     if not around.deep:
@@ -109,7 +109,7 @@ def _checked(around: Around) -> list[Check]:
     return [*found, *check_pages(around)]
 
 
-def _made(around: Around, name: str, judge: Judge) -> list[Check]:
+def _made(around: RecomputeContext, name: str, judge: Judge) -> list[Proof]:
     table = around.table
     against = around.upstream if isinstance(table.source, DeltaSource) else "its topics"
     begun = around.begun(name, against, "groups" if table.aggregate else "rows")
@@ -119,7 +119,7 @@ def _made(around: Around, name: str, judge: Judge) -> list[Check]:
         return [_refused(around, begun, error)]
 
 
-def _refused(around: Around, begun: Check, error: PenstockError) -> Check:
+def _refused(around: RecomputeContext, begun: Proof, error: PenstockError) -> Proof:
     """A file of the table, or of what lies beside it, that cannot be read is no matter of what its source still has."""
     from penstock.verify.recompute.context import refused
 
@@ -134,7 +134,7 @@ def _has_contents(table: TablePlan) -> bool:
     return table.aggregate is None and table.stream is None and table.sink is None and table.write.merge is None
 
 
-def _content(around: Around) -> Content:
+def _content(around: RecomputeContext) -> Content:
     table = around.table
     anew = table.aggregate is not None and table.aggregate.emit == "complete"
     log = DeltaLog(around.store, table.uri, table.name)

@@ -13,12 +13,12 @@ from penstock.kafka.client import Admin
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.pending import began_of
 from penstock.ledger.position import Version, parse_version
-from penstock.ledger.source import Asked, Covered
+from penstock.ledger.source import ReplayInput, ReplayRequest
 from penstock.plan.model import DeltaSource, KafkaSource
 from penstock.plan.quarantine import quarantine_of
 from penstock.plan.sources import FilesSource
 from penstock.sources.columns import SOURCE
-from penstock.sources.files.format import Look, Survey
+from penstock.sources.files.format import FormatChoice, Survey
 from penstock.sources.files.listing import list_files
 from penstock.sources.files.source import FilesReader
 from penstock.sources.kafka import KafkaReader
@@ -26,7 +26,7 @@ from penstock.tables import landing
 from penstock.tables.failing_rows import Places
 from penstock.tables.files import staged_table
 from penstock.tables.new_fields import GrownSchema, grows, stages_for
-from penstock.tables.pipeline import StagedTable
+from penstock.tables.pipeline import StagedPipeline
 from penstock.tables.suppression import Suppression
 from penstock.tables.transform import Lookups, with_batch_time
 from penstock.verify.upstream import arrivals, reshapes
@@ -36,26 +36,26 @@ if TYPE_CHECKING:
 
     from penstock.ledger.entry import Entry
     from penstock.plan.model import TablePlan
-    from penstock.verify.recompute.context import Around, Content
-    from penstock.verify.report import Check
+    from penstock.verify.recompute.context import Content, RecomputeContext
+    from penstock.verify.report import Proof
     from penstock.verify.upstream import Arrival
 
 # Tables that rightly lack some of what their source has: they began later than it, or are still within the table that
 # they found when they began.
 
 
-def lacks_some(around: Around, entry: Entry) -> bool:
+def is_partial(around: RecomputeContext, entry: Entry) -> bool:
     began = _began(around, entry)
     return began is None or (not began.snapshot and began.version > 0) or parse_version(entry.after[0]).snapshot
 
 
-def rows_read(around: Around, entry: Entry, check: Check) -> DataFrame | None:
+def rows_read(around: RecomputeContext, entry: Entry, check: Proof) -> DataFrame | None:
     """As batches brought them. None, and a remark, if that cannot be told."""
     began = _began(around, entry)
     why = f"which rows of {around.upstream} it has read cannot be told"
     if began is not None and not (around.source.changes and parse_version(entry.after[0]).snapshot):
         try:
-            asked = Asked(entry.after, (str(began),), entry.topics)
+            asked = ReplayRequest(entry.after, (str(began),), entry.topics)
             rows = around.reader().covered(around.spark, asked).rows
             began_at = (
                 "its first snapshot is not read to its end" if began.snapshot else f"it began at v{began.version}"
@@ -68,7 +68,7 @@ def rows_read(around: Around, entry: Entry, check: Check) -> DataFrame | None:
     return None
 
 
-def _began(around: Around, entry: Entry) -> Version | None:
+def _began(around: RecomputeContext, entry: Entry) -> Version | None:
     try:
         return parse_version(began_of(DeltaLog(around.store, around.table.uri, around.table.name), entry)[0])
     except PenstockError:
@@ -81,7 +81,7 @@ def _began(around: Around, entry: Entry) -> Version | None:
 NUMBER = "__arrived"
 
 
-def numbered_arrivals(around: Around) -> Callable[[DataFrame], DataFrame]:
+def numbered_arrivals(around: RecomputeContext) -> Callable[[DataFrame], DataFrame]:
     """Adds NUMBER to rows with `_source`. Terminal where the ledgers do not tell it."""
     found = arrivals(around.table, around.tables, around.store)
     return lambda rows: _with_number(around.spark, rows, found)
@@ -107,7 +107,7 @@ FAILED = "transform_failed"
 class SourceRows:
     rows: DataFrame
     """With `_source` where they have coordinates."""
-    covered: Covered
+    covered: ReplayInput
     excuses: list[str] = field(default_factory=list)
     """Why rows may rightly be others than these."""
     reshaped: DataFrame | None = None
@@ -115,7 +115,7 @@ class SourceRows:
     when they were read, and the transform is given the current columns."""
 
 
-def source_rows(around: Around, content: Content) -> SourceRows:
+def source_rows(around: RecomputeContext, content: Content) -> SourceRows:
     """Terminal where the source can no longer be read as it was."""
     table, entry = around.table, content.entry
     assert entry is not None
@@ -128,13 +128,13 @@ def source_rows(around: Around, content: Content) -> SourceRows:
         landed = landing.landed_rows(rows, table, entry.pins) if table.columns else rows
         return SourceRows(suppression.own(landed), covered, changed_upstream(around))
     grown = grows(table)
-    stages = stages_for(table, GrownSchema(table, around.store).require(), "look") if grown else StagedTable(table)
+    stages = stages_for(table, GrownSchema(table, around.store).require(), "look") if grown else StagedPipeline(table)
     lookups = Lookups(table, around.store).read(around.spark, entry.pins)
     made = stages.make(_without_failed(around, rows), entry.pins, lookups)
     excuses, reshaped = list(_excuses(around, content, stages)), None
     if grown and reshapes(table) and _adds(table):
         if table.write.source and table.input.stable:
-            declared = stages_for(table, Look(GrownSchema(table, around.store).declared), "look")
+            declared = stages_for(table, FormatChoice(GrownSchema(table, around.store).declared), "look")
             reshaped = declared.with_empty_unknown(rows, entry.pins)
         else:
             excuses.append(GREW)
@@ -152,16 +152,16 @@ class FilesRead:
     be read then: they are in quarantine as a whole."""
 
     rows: DataFrame
-    stages: StagedTable
-    covered: Covered
+    stages: StagedPipeline
+    covered: ReplayInput
     names: list[str]
 
 
-def read_files(around: Around, entry: Entry, source: FilesSource) -> FilesRead:
+def read_files(around: RecomputeContext, entry: Entry, source: FilesSource) -> FilesRead:
     table = around.table
     reader = FilesReader(around.spark, source, around.store, table.name)
     began = began_of(DeltaLog(around.store, table.uri, table.name), entry)
-    covered = reader.covered(around.spark, Asked(entry.after, began, entry.topics))
+    covered = reader.covered(around.spark, ReplayRequest(entry.after, began, entry.topics))
     now = {one.name: one.size for one in list_files(around.spark, source, table.name).files}
     listed = {row.path: row.size for row in covered.rows.select("path", "size").collect()}
     changed = tuple(name for name, size in listed.items() if now.get(name) != size)
@@ -171,11 +171,11 @@ def read_files(around: Around, entry: Entry, source: FilesSource) -> FilesRead:
     survey = reader.schema.format.survey(names, look.schema) if names else Survey()
     stages = staged_table(table, reader, look, survey)
     frame = reader.schema.format.rows(names, look, survey, max(1, len(names) // 100))
-    left = Covered(covered.rows, gone=tuple(sorted({*covered.gone, *changed})))
+    left = ReplayInput(covered.rows, gone=tuple(sorted({*covered.gone, *changed})))
     return FilesRead(Suppression(table, around.store).source(frame), stages, left, names)
 
 
-def _of_files(around: Around, content: Content, source: FilesSource, suppression: Suppression) -> SourceRows:
+def _of_files(around: RecomputeContext, content: Content, source: FilesSource, suppression: Suppression) -> SourceRows:
     table, entry = around.table, content.entry
     assert entry is not None
     read = read_files(around, entry, source)
@@ -190,7 +190,7 @@ def _of_files(around: Around, content: Content, source: FilesSource, suppression
     return SourceRows(suppression.own(made.rows), read.covered, excuses, reshaped)
 
 
-def _whole_files(around: Around) -> set[str]:
+def _whole_files(around: RecomputeContext) -> set[str]:
     place = quarantine_of(around.table.name, around.table.uri)
     if not around.store.names(f"{place.uri}/_delta_log"):
         return set()
@@ -203,20 +203,20 @@ def filled_at(content: Content) -> Entry | None:
     return next((one for one in content.made if one.kind != "batch" and one.batch == 0), None)
 
 
-def covered_rows(around: Around, entry: Entry, filled: Entry | None = None) -> Covered:
+def covered_rows(around: RecomputeContext, entry: Entry, filled: Entry | None = None) -> ReplayInput:
     """`filled`: a replay of a table that follows changes takes the table upstream as it was then, and no changes."""
     table = around.table
     began = began_of(DeltaLog(around.store, table.uri, table.name), entry)
     if filled is not None and isinstance(table.source, DeltaSource) and table.source.changes:
         was = parse_version(filled.after[0])
         began = (str(Version(was.table_id, was.read_up_to, snapshot=True)),)
-    asked = Asked(entry.after, began, entry.topics)
+    asked = ReplayRequest(entry.after, began, entry.topics)
     if isinstance(table.source, KafkaSource):
         return KafkaReader(table.source, Admin(table.source.cluster), table.name).covered(around.spark, asked)
     return around.reader().covered(around.spark, asked)
 
 
-def _without_failed(around: Around, rows: DataFrame) -> DataFrame:
+def _without_failed(around: RecomputeContext, rows: DataFrame) -> DataFrame:
     """Less the records that a transform raised on: they are in quarantine, and would stop the comparison."""
     table, raw = around.table, around.table.input.raw
     place = quarantine_of(table.name, table.uri)
@@ -238,7 +238,7 @@ def _without_failed(around: Around, rows: DataFrame) -> DataFrame:
     return rows.join(gone, same, "left_anti")
 
 
-def _without_contents(around: Around, rows: DataFrame, failed: int) -> DataFrame:
+def _without_contents(around: RecomputeContext, rows: DataFrame, failed: int) -> DataFrame:
     """Rows without coordinates are known by their content, which the entries of their batches have. Some of them may
     have been redriven since: then those that are left cannot be told, and the comparison says what it stopped at."""
     log = DeltaLog(around.store, around.table.uri, around.table.name)
@@ -246,7 +246,7 @@ def _without_contents(around: Around, rows: DataFrame, failed: int) -> DataFrame
     return Places(around.table).without(rows, sorted(aside)) if len(aside) == failed else rows
 
 
-def changed_upstream(around: Around) -> list[str]:
+def changed_upstream(around: RecomputeContext) -> list[str]:
     """Rows that were read may be gone there since, and rows of files that were rewritten may have come again."""
     source = around.table.source
     if not isinstance(source, DeltaSource) or source.changes or isinstance(source, FilesSource):
@@ -256,7 +256,7 @@ def changed_upstream(around: Around) -> list[str]:
     return [f"version {changed[-1]} of {around.upstream} changed rows there"] if changed else []
 
 
-def _excuses(around: Around, content: Content, stages: StagedTable) -> list[str]:
+def _excuses(around: RecomputeContext, content: Content, stages: StagedPipeline) -> list[str]:
     plan, merge = around.table.stages, around.table.write.merge
     found = changed_upstream(around)
     if plan is None:

@@ -1,0 +1,23 @@
+"""Rules of the source tree that no other tool checks. The layers are checked by `make check`."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "penstock"
+
+
+def test_class_names_are_unique() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for file in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(str(file.relative_to(SOURCE)))
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
+def test_every_module_says_what_it_is() -> None:
+    modules = [file for file in SOURCE.rglob("*.py") if file.name not in ("__init__.py", "__main__.py")]
+    assert [str(file) for file in modules if ast.get_docstring(ast.parse(file.read_text())) is None] == []
