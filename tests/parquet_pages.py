@@ -16,17 +16,31 @@ def contents(path: Path) -> Iterator[bytes]:
     """The file itself, then each of its pages."""
     whole = path.read_bytes()
     yield whole
-    assert whole[:4] == _END and whole[-4:] == _END, path
+    for about in _chunks(whole):
+        yield from _pages(whole, about)
+
+
+def largest_chunk(path: Path) -> tuple[int, int]:
+    """Where the pages of the column with the most bytes begin and end."""
+    return max(map(_span, _chunks(path.read_bytes())), key=lambda span: span[1] - span[0])
+
+
+def _chunks(whole: bytes) -> Iterator[dict[int, Any]]:
+    assert whole[:4] == _END and whole[-4:] == _END
     size = int.from_bytes(whole[-8:-4], "little")
     footer = _Thrift(whole, len(whole) - 8 - size).struct()
     for group in footer.get(4, []):
         for chunk in group[1]:
-            yield from _pages(whole, chunk[3])
+            yield chunk[3]
+
+
+def _span(about: dict[int, Any]) -> tuple[int, int]:
+    at = min(about[number] for number in (9, 11) if number in about and about[number] > 0)
+    return at, at + about[7]
 
 
 def _pages(whole: bytes, about: dict[int, Any]) -> Iterator[bytes]:
-    at = min(about[number] for number in (9, 11) if number in about and about[number] > 0)
-    end = at + about[7]
+    at, end = _span(about)
     while at < end:
         thrift = _Thrift(whole, at)
         header = thrift.struct()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 from tests.integration.runs import log, make_plan, run_well
+from tests.parquet_pages import largest_chunk
 
 from penstock.ledger.entry import dump
 from penstock.storage.stores import LocalStore
@@ -149,18 +150,38 @@ class Forger:
         _without_checksum(file)
 
     def spoil_a_page(self) -> None:
-        """One bit in the first page of the file: its size and its statistics are as they were."""
+        """One bit of a page, so that its rows are others or cannot be read: its size and its statistics are as they
+        were, and the checksum beside it is gone."""
         file = self.files()[0]
-        found = bytearray(file.read_bytes())
-        found[60] ^= 0x10
-        file.write_bytes(bytes(found))
-        _without_checksum(file)
+        whole = file.read_bytes()
+        before = self._content(file)
+        begin, end = largest_chunk(file)
+        for at in range(end - 1, begin, -1):
+            spoiled = bytearray(whole)
+            spoiled[at] ^= 0x10
+            file.write_bytes(bytes(spoiled))
+            _without_checksum(file)
+            if self._content(file) != before:
+                return
+        raise AssertionError("no bit of the file matters")
+
+    def _content(self, file: Path) -> list[str] | None:
+        """The rows of a file; None if it cannot be read."""
+        try:
+            return sorted(map(str, self.spark.read.parquet(str(file)).collect()))
+        except Exception:
+            return None
 
     def exchange(self, change: Callable[[DataFrame], DataFrame]) -> None:
         """A file by another of the same name; the log is told its size, so that nothing but the rows can tell."""
-        file = self.files()[0]
-        rows = self.spark.read.parquet(str(file))
-        self.spark.createDataFrame(change(rows).collect(), rows.schema).coalesce(1).write.parquet(f"{self.uri}-new")
+        for file in self.files():
+            rows = self.spark.read.parquet(str(file))
+            forged = change(rows).collect()
+            if sorted(map(str, forged)) != sorted(map(str, rows.collect())):
+                break
+        else:
+            raise AssertionError("no file has rows that the forgery changes")
+        self.spark.createDataFrame(forged, rows.schema).coalesce(1).write.parquet(f"{self.uri}-new")
         (written,) = Path(f"{self.uri}-new").glob("*.parquet")
         was = file.stat().st_size
         shutil.copyfile(written, file)
@@ -190,7 +211,9 @@ class Forger:
     def as_compaction(self, change: Callable[[DataFrame], DataFrame]) -> None:
         """All rows are written again by a commit that says it changes none."""
         rows = self.rows()
-        kept = self.spark.createDataFrame(change(rows).collect(), rows.schema).coalesce(1)
+        forged = change(rows).collect()
+        assert sorted(map(str, forged)) != sorted(map(str, rows.collect())), "the forgery changes nothing"
+        kept = self.spark.createDataFrame(forged, rows.schema).coalesce(1)
         kept.write.format("delta").mode("overwrite").option("dataChange", "false").save(self.uri)
 
     def lose_an_add(self) -> None:

@@ -29,12 +29,14 @@ def windows(plan: Any) -> Counter[tuple[int, str, int]]:
 
 
 def batch_windows(site: Site, closed: int) -> Counter[tuple[int, str, int]]:
-    """The same by a batch query, of windows that end up to that minute."""
+    """The same by a batch query, of windows that end up to that minute after the first one began."""
+    minute = timedelta(minutes=1)
     found = Counter(
-        ((row.ts.replace(tzinfo=UTC) - START) // timedelta(minutes=5) * 5, row.kind)
-        for row in site.all().selectExpr("kind", "ts").collect()
+        ((datetime.fromtimestamp(row.at / 1e6, UTC) - START) // (5 * minute) * 5, row.kind)
+        for row in site.all().selectExpr("kind", "unix_micros(ts) AS at").collect()
     )
-    return Counter((begin, kind, n) for (begin, kind), n in found.items() if begin + 5 <= closed)
+    first = min(begin for begin, _ in found)
+    return Counter((begin, kind, n) for (begin, kind), n in found.items() if begin - first + 5 <= closed)
 
 
 def test_windows_with_a_watermark_are_those_of_a_batch_query_once_they_are_closed(site: Site) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Terminal
+from penstock.spark.sql_text import quoted_name, quoted_text
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -90,16 +91,42 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
 
 
 def count_at(uri: str, version: int | None, where: str = "TRUE") -> int:
-    """Terminal if they cannot be read."""
-    return sum(int(one) for (one,) in query(uri, version, f"SELECT count(*) FROM rows WHERE {where}"))
+    """How many rows the files have, not how many the log says of them: a count alone is answered from the statistics in
+    the log, so a column is read as well. Terminal if they cannot be read."""
+    read = _read_column(uri, version)
+    sql = f"SELECT count(*){f', max(CAST({read} AS VARCHAR))' if read else ''} FROM rows WHERE {where}"
+    return sum(int(one[0]) for one in query(uri, version, sql))
+
+
+_CHEAP = ("boolean", "byte", "short", "integer", "long", "double", "float", "date", "string")
+
+
+def _read_column(uri: str, version: int | None) -> str | None:
+    """A column, or a field of one, that is in every file and is cheap to read."""
+    table = _opened(uri, version)
+    partitions = table.metadata().partition_columns
+    found: list[tuple[int, int, str]] = []
+
+    def add(kind: Any, path: str, depth: int = 0) -> None:
+        if isinstance(getattr(kind, "fields", None), list):
+            for field in kind.fields:
+                add(field.type, f"{path}[{quoted_text(field.name)}]", depth + 1)
+        elif (name := str(getattr(kind, "type", ""))) in _CHEAP:
+            found.append((depth, _CHEAP.index(name), path))
+
+    for field in table.schema().fields:
+        if field.name not in partitions:
+            add(field.type, quoted_name(field.name))
+    return min(found)[2] if found else None
 
 
 def query(uri: str, version: int | None, sql: str) -> list[tuple[Any, ...]]:
     """Over the rows of a table, which the SQL calls `rows`. Terminal if they cannot be read."""
     from deltalake import QueryBuilder
 
+    table = _opened(uri, version)
     try:
-        batches = QueryBuilder().register("rows", open_table(uri, version)).execute(sql)
+        batches = QueryBuilder().register("rows", table).execute(sql)
         return [
             row
             for batch in batches
@@ -108,6 +135,15 @@ def query(uri: str, version: int | None, sql: str) -> list[tuple[Any, ...]]:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the query engine raises plain Exception; a panic in it is not even that
+        raise Terminal(f"the rows of {uri} cannot be read: {_plain(error)}") from None
+
+
+def _opened(uri: str, version: int | None) -> DeltaTable:
+    try:
+        return open_table(uri, version)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
         raise Terminal(f"the rows of {uri} cannot be read: {_plain(error)}") from None
 
 
