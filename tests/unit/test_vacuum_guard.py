@@ -140,6 +140,9 @@ def test_a_follower_of_changes_keeps_the_files_of_the_feed(lake: Lake) -> None:
     assert not lake.deleted(lake.horizon()), "nothing is removed, and files of the feed go by their own time"
     lake.reads("silver.audit", at_version(6))
     assert lake.deleted(lake.horizon()) == {"_change_data/cdc-5"}
+    lake.reads("silver.audit", at_version(6, index=0))
+    lake.pass_(40)
+    assert lake.deleted(lake.horizon()) == {"_change_data/cdc-5", "_change_data/cdc-6"}, "it has read the last of them"
 
 
 def test_a_lookup_keeps_the_version_that_its_last_batch_has_seen(lake: Lake) -> None:

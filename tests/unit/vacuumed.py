@@ -47,6 +47,8 @@ class Lake:
     added: dict[str, int] = field(default_factory=dict)
     removed: dict[str, tuple[int, int]] = field(default_factory=dict)
     feed: dict[str, int] = field(default_factory=dict)
+    entries: dict[int, int] = field(default_factory=dict)
+    """Of each version: how many files a reader of changes reads."""
     version: int = -1
     batch: int = -1
 
@@ -107,6 +109,10 @@ class Lake:
 
     def commit(self, actions: list[dict[str, Any]], *, entry: Entry | None = None) -> None:
         self.version += 1
+        fed = sum("cdc" in one for one in actions)
+        self.entries[self.version] = fed or sum(
+            about.get("dataChange", False) for one in actions for about in one.values()
+        )
         info: dict[str, Any] = {"operation": "WRITE" if entry else "OPTIMIZE", "inCommitTimestamp": self.now}
         if entry is not None:
             info["userMetadata"] = dump(entry)
@@ -159,14 +165,16 @@ class Lake:
 
     def needed(self, position: Version, *, changes: bool) -> set[str]:
         """What a stream from there on, or a rebuilt one, reads: also of versions that come later."""
-        first = position.version + 1 if position.snapshot else position.version
+        begin = first = position.version + 1 if position.snapshot else position.version
+        if changes and not position.snapshot and 0 < self.entries.get(first, 0) <= position.index + 1:
+            first += 1  # its changes are read to the last of them
         wanted = {path for path, at in self.added.items() if at >= first}
         if position.snapshot:
             wanted |= set(self.active(position.version))
         if changes:
             wanted |= {path for path, at in self.feed.items() if at >= first}
             wanted |= {path for path, (at, _) in self.removed.items() if at >= first}
-        for version in range(max(first, position.read_up_to), self.version + 1):  # aggregates read it as it was
+        for version in range(max(begin, position.read_up_to), self.version + 1):  # aggregates read it as it was
             wanted |= set(self.active(version))
         return wanted
 

@@ -58,6 +58,8 @@ class Commit:
     time of the commit. None if it removes none."""
     feeds: bool = False
     """It has files of a change feed."""
+    feed_files: int = 0
+    """Files that a reader of its changes reads: those of the change feed, else the added and removed ones."""
     upkeep: MaintenanceNote | None = None
     """Set where Penstock itself looked after the files."""
 
@@ -105,7 +107,7 @@ def read_commit(version: int, text: str, table: str) -> Commit:
     info: dict[str, Any] = {}
     table_id = None
     removed_ms: int | None = None
-    feeds = False
+    fed = 0
     added = removed = changed_in = changed_out = size = rows = 0
     for line in text.split("\n"):  # not splitlines: JSON leaves U+2028 and U+0085 in a value as they are
         if not line:
@@ -124,7 +126,7 @@ def read_commit(version: int, text: str, table: str) -> Commit:
             at = int(action["remove"].get("deletionTimestamp") or 0)
             removed_ms = at if removed_ms is None else min(removed_ms, at)
         elif "cdc" in action:
-            feeds = True
+            fed += 1
         elif "commitInfo" in action:
             info = action["commitInfo"]
         elif "metaData" in action:
@@ -148,7 +150,8 @@ def read_commit(version: int, text: str, table: str) -> Commit:
         changes=bool(changed_out) or operation == "RESTORE",
         restored_to=_restored_to(info) if operation == "RESTORE" else None,
         removed_ms=removed_ms,
-        feeds=feeds,
+        feeds=fed > 0,
+        feed_files=fed or changed_in + changed_out,
         upkeep=parse_upkeep(info.get("userMetadata")) if entry is None else None,
     )
 

@@ -263,11 +263,21 @@ def _stream(
         what = f"has read up to version {at.read_up_to}, and the table ends with {log.newest()}"
         yield Need(reader.name, what, None, at.version)
         return
-    first = at.version if source.changes and not at.snapshot else at.read_up_to + 1
+    first = _first_needed(at, source, log)
     since = _removed_since(log, first, source.changes, now_ms)
     yield Need(
         reader.name, _said(at, log.newest(), source.changes, tail), since, at.version, first, changes=source.changes
     )
+
+
+def _first_needed(at: Version, source: DeltaSource, log: RecentLog) -> int:
+    """The first version that the reader still reads files of. Spark's position stays at the last file of a version
+    until a later one brings files; then a reader of changes has read all of it."""
+    if not source.changes or at.snapshot:
+        return at.read_up_to + 1
+    commit = log.commit(at.version)
+    done = commit is not None and 0 < commit.feed_files <= at.index + 1
+    return at.version + 1 if done else at.version
 
 
 def _said(at: Version, newest: int, changes: bool, tail: LedgerHead | None) -> str:
