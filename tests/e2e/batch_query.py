@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.integration.runs import rows_at
+from tests.integration.run_plan import rows_at
 
 Place = tuple[str, int, int]
 Row = dict[str, Any]

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.beside import Poller, Producing
 from tests.e2e.chaos_frame import Asked, command_line, live_through, set_up
+from tests.e2e.producer_and_poller import Poller, Producing
 from tests.e2e.tables import ask, commits
 
 TABLE = "bronze.orders"

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.e2e.beside import TURNS, Poller, Producing
-from tests.e2e.changes_checked import check
 from tests.e2e.chaos_frame import Asked, command_line, live_through, set_up
+from tests.e2e.check_changes import check
+from tests.e2e.producer_and_poller import TURNS, Poller, Producing
 from tests.e2e.tables import commits
-from tests.integration.histories import Change
+from tests.integration.change_histories import Change
 
 TOPIC = "changes"
 TABLES = ("silver.c", "silver.h", "silver.copy", "silver.again", "silver.audit")

@@ -13,13 +13,13 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from tests.e2e.beside import Poller, Producing
+from tests.byte_search import named
 from tests.e2e.chaos_frame import Asked, command_line, set_up
 from tests.e2e.chaos_rewind import POLLED
 from tests.e2e.chaos_verbs import Verb, rounds
 from tests.e2e.kills import run_to_the_end
+from tests.e2e.producer_and_poller import Poller, Producing
 from tests.e2e.tables import ask
-from tests.searched import named
 
 TOPIC = "orders"
 PEOPLE = 40

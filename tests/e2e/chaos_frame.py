@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.dev.broker import Broker
-from tests.e2e.beside import Poller, Producing
 from tests.e2e.kills import KINDS, kill_again_and_again, run_to_the_end
+from tests.e2e.producer_and_poller import Poller, Producing
 from tests.e2e.tables import commits
 
 PROJECT = """\

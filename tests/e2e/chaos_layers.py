@@ -17,8 +17,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.e2e.beside import Poller, Producing
 from tests.e2e.chaos_frame import Asked, command_line, live_through, set_up
+from tests.e2e.producer_and_poller import Poller, Producing
 from tests.e2e.tables import ask
 
 TABLES = ("bronze.orders", "silver.orders", "gold.sales")

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from deltalake.exceptions import TableNotFoundError
 
-from tests.e2e.beside import Poller, Producing
 from tests.e2e.chaos_frame import Asked, command_line, set_up, write_project
 from tests.e2e.chaos_verbs import Verb, rounds
 from tests.e2e.kills import run_to_the_end
+from tests.e2e.producer_and_poller import Poller, Producing
 from tests.e2e.tables import ask
 
 TOPIC = "orders"

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from penstock.ledger.delta_log import DeltaLog
 from penstock.storage.stores import LocalStore
-from tests.e2e.beside import Poller
 from tests.e2e.chaos_frame import Asked, command_line, set_up
 from tests.e2e.chaos_replay import TOPIC, YML, Flow, check
 from tests.e2e.chaos_verbs import Verb, rounds
 from tests.e2e.kills import run_to_the_end
+from tests.e2e.producer_and_poller import Poller
 from tests.e2e.tables import ask, place
 
 RULE = 4

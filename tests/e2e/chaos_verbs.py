@@ -16,9 +16,9 @@ from pathlib import Path
 
 from deltalake.exceptions import TableNotFoundError
 
-from tests.e2e.beside import Poller, Producing
 from tests.e2e.chaos_frame import Asked
 from tests.e2e.kills import KINDS, start
+from tests.e2e.producer_and_poller import Poller, Producing
 from tests.e2e.tables import ask
 
 LOG = "verbs.log"

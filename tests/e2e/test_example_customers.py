@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.batch_query import Lake, moment
-from tests.e2e.demonstrated import demonstrate
+from tests.e2e.run_demo import demonstrate
 
 BEFORE = 2_000
 Image = tuple[Any, ...]

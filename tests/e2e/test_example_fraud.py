@@ -28,7 +28,7 @@ from tests.e2e.batch_query import (
     whole,
     window,
 )
-from tests.e2e.demonstrated import COUNT, MALFORMED, demonstrate
+from tests.e2e.run_demo import COUNT, MALFORMED, demonstrate
 
 DAY = timedelta(days=1)
 AVERAGE = "avg_transaction_amount"

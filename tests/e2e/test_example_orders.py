@@ -21,7 +21,7 @@ from tests.e2e.batch_query import (
     whole,
     window,
 )
-from tests.e2e.demonstrated import COUNT, DUPLICATES, MALFORMED, demonstrate
+from tests.e2e.run_demo import COUNT, DUPLICATES, MALFORMED, demonstrate
 
 DAY = timedelta(days=1)
 

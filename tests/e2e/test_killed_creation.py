@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.kills import kill_group, start
-from tests.integration.runs import produce, rows_at
+from tests.integration.run_plan import produce, rows_at
 
 PROJECT = """\
 name: killed

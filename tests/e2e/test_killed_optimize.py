@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.kills import start
-from tests.integration.aged import turn_back
-from tests.integration.runs import produce, rows_at
+from tests.integration.age_lake import turn_back
+from tests.integration.run_plan import produce, rows_at
 
 PROJECT = """\
 name: killed

@@ -17,8 +17,8 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.e2e.kills import start
-from tests.integration.records import consume
-from tests.integration.runs import rows_at
+from tests.integration.run_plan import rows_at
+from tests.integration.topic_records import consume
 
 KILLS = 3
 PROJECT = """\

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.kills import jvm_of
-from tests.e2e.stopped import TABLES, Runner, Stopping
+from tests.e2e.slow_project import TABLES, Runner, Stopping
 
 BOUND = 6
 MARGIN = 4

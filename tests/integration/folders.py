@@ -8,15 +8,14 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.runs import make_plan, rows, rows_at, run_well, whole_chain
-
 from penstock.plan.sources import FilesSource
+from tests.integration.run_plan import make_plan, rows, rows_at, run_well, whole_chain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from tests.integration.runs import Heard
 
     from penstock.plan.model import Plan
+    from tests.integration.run_plan import Heard
 
 TABLE = "bronze.t"
 SCHEMA = "id BIGINT NOT NULL, name STRING"

@@ -7,16 +7,15 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.replays import content, rejected
-from tests.integration.runs import (
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
+from tests.integration.run_plan import (
     make_plan,
     rows,
     rows_at,
     run_well,
 )
-
-from penstock.storage.stores import LocalStore
-from penstock.verify.table import verify
+from tests.integration.run_replays import content, rejected
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

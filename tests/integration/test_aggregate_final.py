@@ -8,7 +8,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import checkpoint, produce, rows, rows_at, run, run_well, whole_chain
+
+from tests.integration.run_plan import checkpoint, produce, rows, rows_at, run, run_well, whole_chain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,10 +9,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import produce, rows, running, wait_for
 
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.run_plan import produce, rows, running, wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +91,7 @@ def test_optimize_and_readers_beside_two_streams(spark: SparkSession, broker: An
 
 def _no_partial_batch(table: Any, reader: Reader) -> None:
     """Every version that was read had the rows of whole batches, as the log counts them."""
-    from tests.integration.runs import log
+    from tests.integration.run_plan import log
 
     total, by_version, optimised = 0, {}, 0
     for commit in log(table).since(-1):

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.replays import replayed, work_on
-from tests.integration.runs import TABLE, produce, rows_at, run_well, whole_chain
 
 from penstock.errors import Conflict, Fenced
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.run_plan import TABLE, produce, rows_at, run_well, whole_chain
+from tests.integration.run_replays import replayed, work_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.replays import replayed
-from tests.integration.runs import killed_at, make_plan, produce, rows, rows_at, run, run_well
-from tests.integration.test_without_locks import by_uri
-from tests.integration.topics import delete_topic
 
 from penstock.errors import Terminal
 from penstock.storage.stores import LocalStore
 from penstock.tables.quarantine import Quarantine
 from penstock.verify.table import verify
+from tests.integration.run_plan import killed_at, make_plan, produce, rows, rows_at, run, run_well
+from tests.integration.run_replays import replayed
+from tests.integration.test_without_locks import by_uri
+from tests.integration.topics import delete_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,11 +10,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.records import consume
-from tests.integration.runs import rows, rows_at, run_well, wait_for
 
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.run_plan import rows, rows_at, run_well, wait_for
+from tests.integration.topic_records import consume
 
 if TYPE_CHECKING:
     from psycopg import Connection

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.envelopes import AFTER, AT, PLACEHOLDER, change, run, said, with_schema, written
+from tests.integration.debezium_envelopes import AFTER, AT, PLACEHOLDER, change, run, said, with_schema, written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

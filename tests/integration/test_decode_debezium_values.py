@@ -7,7 +7,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.envelopes import AFTER, DECIMAL, change, run, said, text, with_schema, written
+from tests.integration.debezium_envelopes import AFTER, DECIMAL, change, run, said, text, with_schema, written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from tests.hostile_values import NUMBERS, OTHERS, RAW, TIMES, in_csv, in_json, texts
 from tests.type_rules import EPOCH, FIRST, LAST, Refused, of_json, of_line, parsed, whole
 

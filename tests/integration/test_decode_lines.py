@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.runs import produce, rows, rows_at, run_well
-
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.run_plan import produce, rows, rows_at, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import (
+
+from penstock.errors import LockHeld, Terminal
+from penstock.operations.checkpoints import carry_out, look, plan_heal, show, show_document
+from penstock.operations.quarantine_rows import Filter, count, count_kinds, open_quarantine, read_rows
+from penstock.storage.stores import LocalStore
+from tests.integration.run_plan import (
     TABLE,
     checkpoint,
     coordinates,
@@ -21,11 +26,6 @@ from tests.integration.runs import (
     wait_for,
     whole_chain,
 )
-
-from penstock.errors import LockHeld, Terminal
-from penstock.operations.checkpoints import carry_out, look, plan_heal, show, show_document
-from penstock.operations.quarantine_rows import Filter, count, count_kinds, open_quarantine, read_rows
-from penstock.storage.stores import LocalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

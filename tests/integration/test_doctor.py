@@ -9,14 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from runs import produce, run_well, transaction
-from topics import forget_records
-
 from penstock.doctor.check import Check
 from penstock.doctor.examine import examine
 from penstock.kafka.client import Admin, peek
 from penstock.plan.model import Cluster, KafkaSource, Plan, StartingPlan
 from penstock.spec.load import load_project
+from tests.integration.run_plan import produce, run_well, transaction
+from tests.integration.topics import forget_records
 
 HOUR_MS = 3_600_000
 

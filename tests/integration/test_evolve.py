@@ -6,11 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import produce, rows, run, run_well
 
 from penstock.errors import TableChanged
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.run_plan import produce, rows, run, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.runs import commits, produce, rows, rows_at, run, run_well
-
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.run_plan import commits, produce, rows, rows_at, run, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

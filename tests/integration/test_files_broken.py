@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.folders import Folder
-from tests.integration.runs import quarantine_dies_once, run
 
 from penstock.sources.files.unreadable import Trouble
+from tests.integration.folders import Folder
+from tests.integration.run_plan import quarantine_dies_once, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.folders import TABLE, Folder
-from tests.integration.runs import run
 
 from penstock.errors import Terminal
+from tests.integration.folders import TABLE, Folder
+from tests.integration.run_plan import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.hostile_values import NUMBERS, OTHERS, TIMES
-from tests.integration.folders import TABLE, Folder
-from tests.integration.runs import run
 
 from penstock.errors import Terminal
+from tests.hostile_values import NUMBERS, OTHERS, TIMES
+from tests.integration.folders import TABLE, Folder
+from tests.integration.run_plan import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,9 +27,8 @@ def quoted(cell: str) -> str:
 
 
 def lines_of(folder: Folder) -> CsvLines:
-    from tests.integration.folders import source_of
-
     from penstock.sources.files.csv import CsvLines
+    from tests.integration.folders import source_of
 
     return CsvLines(folder.spark, source_of(folder.plan))
 
@@ -40,11 +39,10 @@ def kinds(folder: Folder, names: list[str]) -> dict[str, str]:
 
 def faults(folder: Folder, names: list[str]) -> list[tuple[str, str]]:
     """Of all records of the files, decoded by the schema that is inferred of them."""
-    from tests.integration.folders import source_of
-
     from penstock.plan.stages import DecodePlan
     from penstock.sources.files.format import FormatChoice
     from penstock.sources.files.types import decoder_schema
+    from tests.integration.folders import source_of
 
     format = lines_of(folder)
     look = FormatChoice(format.infer(names))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from tests.integration.folders import TABLE, Folder
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.folders import TABLE, Folder, manifest, source_of
-from tests.integration.runs import checkpoint, commits, make_plan, quarantine_dies_once, run, running, wait_for
 
 from penstock.errors import DataLoss, Transient
 from penstock.operations.status import status
 from penstock.sources.files.manifest import Lister
 from penstock.storage.stores import LocalStore
+from tests.integration.folders import TABLE, Folder, manifest, source_of
+from tests.integration.run_plan import checkpoint, commits, make_plan, quarantine_dies_once, run, running, wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

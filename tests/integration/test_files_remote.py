@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.folders import TABLE, Folder, manifest, source_of
-from tests.integration.runs import run_well
 
 from penstock.errors import Transient
 from penstock.sources.files.listing import File, list_files
 from penstock.sources.files.manifest import Lister, Manifest
 from penstock.storage.stores import HadoopStore
+from tests.integration.folders import TABLE, Folder, manifest, source_of
+from tests.integration.run_plan import run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

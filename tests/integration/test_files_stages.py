@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.runs import make_plan, rows, rows_at, run_well
 
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.run_plan import make_plan, rows, rows_at, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

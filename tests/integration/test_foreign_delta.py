@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import rows, rows_at, run, run_well
 
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.run_plan import rows, rows_at, run, run_well
 
 if TYPE_CHECKING:
     from pathlib import Path

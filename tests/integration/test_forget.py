@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.forgotten import ANN, BOB, EVE, Shop, forget
-from tests.integration.replays import replayed
-from tests.integration.runs import commits, log, rows, rows_at, run_well
-from tests.searched import named
 
 from penstock.errors import UsageError
 from penstock.ledger.pending import forgotten_since
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.byte_search import named
+from tests.integration.forget_shop import ANN, BOB, EVE, Shop, forget
+from tests.integration.run_plan import commits, log, rows, rows_at, run_well
+from tests.integration.run_replays import replayed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.forgotten import ANN, BOB, EVE, forget
-from tests.integration.runs import make_plan, rows, rows_at, run_well
-from tests.searched import named
 
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.byte_search import named
+from tests.integration.forget_shop import ANN, BOB, EVE, forget
+from tests.integration.run_plan import make_plan, rows, rows_at, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.forgotten import forget
-from tests.integration.runs import make_plan, rows, rows_at, run_well
-from tests.integration.test_forget import dies
-from tests.searched import named
 
 from penstock.erasure.rewrite import checkpoint
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.byte_search import named
+from tests.integration.forget_shop import forget
+from tests.integration.run_plan import make_plan, rows, rows_at, run_well
+from tests.integration.test_forget import dies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
-from tests.integration.runs import make_plan
-from tests.searched import named
 
 from penstock.erasure.log_redaction import leaves, parsed
 from penstock.erasure.search import LakeSearch, Left
 from penstock.erasure.text_search import NameSearch
 from penstock.storage.stores import LocalStore
+from tests.byte_search import named
+from tests.integration.run_plan import make_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

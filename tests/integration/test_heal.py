@@ -9,8 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakes import OTHER, Lake, make_lake
-from runs import TABLE, checkpoint, coordinates, newest, produce, run_well, running, wait_for, whole_chain
+
+from tests.integration.copied_lakes import OTHER, Lake, make_lake
+from tests.integration.run_plan import (
+    TABLE,
+    checkpoint,
+    coordinates,
+    newest,
+    produce,
+    run_well,
+    running,
+    wait_for,
+    whole_chain,
+)
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +201,7 @@ def test_a_batch_that_read_new_partitions_is_healed_after_retention_took_their_h
     spark: Any, broker: Any, topic: Any, project: Any, damage: Callable[[Path], None]
 ) -> None:
     """Spark refuses to plan a new partition that does not begin at 0; but here it has all been read."""
-    from topics import forget_records, raise_partitions
+    from tests.integration.topics import forget_records, raise_partitions
 
     name = topic(partitions=1)
     plan = project({TABLE: {"from": {"kafka": name}}})

@@ -6,11 +6,10 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.runs import coordinates, produce, rows, rows_at, run_well
-from tests.integration.test_decode_json import BAD, BAD_NESTED, FLAT, GOOD, GOOD_NESTED, NESTED
-
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.run_plan import coordinates, produce, rows, rows_at, run_well
+from tests.integration.test_decode_json import BAD, BAD_NESTED, FLAT, GOOD, GOOD_NESTED, NESTED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.replays import replayed, work_on
-from tests.integration.runs import commits, rows_at, run_well, whole_chain
 
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.run_plan import commits, rows_at, run_well, whole_chain
+from tests.integration.run_replays import replayed, work_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

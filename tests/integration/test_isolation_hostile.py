@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import rows_at, run_well
+
+from tests.integration.run_plan import rows_at, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import coordinates, rows, run_well
+
+from tests.integration.run_plan import coordinates, rows, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import produce, rows, run_well
+
+from tests.integration.run_plan import produce, rows, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

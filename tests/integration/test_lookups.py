@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import checkpoint, commits, produce, rows, rows_at, run, run_well, whole_chain
 
 from penstock.errors import Transient
 from penstock.plan.quarantine import quarantine_of
+from tests.integration.run_plan import checkpoint, commits, produce, rows, rows_at, run, run_well, whole_chain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.histories import Change, latest, random_changes, versions
-from tests.integration.merged import Merged, merged_plan
-from tests.integration.runs import log
 
 from penstock.errors import TableChanged
 from penstock.plan.quarantine import tombstones_of
 from penstock.tables.columns import settle_columns
 from penstock.tables.merge import merge
 from penstock.tables.merge.truncate import exactly, read
+from tests.integration.change_histories import Change, latest, random_changes, versions
+from tests.integration.merged_table import Merged, merged_plan
+from tests.integration.run_plan import log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

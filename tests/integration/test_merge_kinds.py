@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.histories import SCHEMA, Change, random_changes, send
-from tests.integration.runs import log, rows, run, run_well
-from tests.integration.test_merge_random import MERGE, living
 
 from penstock.errors import Terminal
 from penstock.ledger.entry import dump
@@ -19,6 +16,9 @@ from penstock.storage.stores import LocalStore
 from penstock.verify.recompute.run import check_in
 from penstock.verify.report import Report
 from penstock.verify.table import verify
+from tests.integration.change_histories import SCHEMA, Change, random_changes, send
+from tests.integration.run_plan import log, rows, run, run_well
+from tests.integration.test_merge_random import MERGE, living
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -6,12 +6,12 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.histories import KEYS, SCHEMA, Change, latest, random_changes, send, versions
-from tests.integration.runs import rows, run_well
 
 from penstock.storage.stores import LocalStore
 from penstock.verify.recompute.run import check_in, to_check
 from penstock.verify.table import verify
+from tests.integration.change_histories import KEYS, SCHEMA, Change, latest, random_changes, send, versions
+from tests.integration.run_plan import rows, run_well
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,12 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.histories import SCHEMA, Change, latest, random_changes, send, versions
-from tests.integration.merged import Merged, merged_plan
-from tests.integration.replays import replayed
-from tests.integration.runs import log, make_plan, rows, rows_at, run, run_well, whole_chain
-from tests.integration.test_rewind import rewound
-from tests.integration.test_without_locks import by_uri
 
 from penstock.errors import Fenced, Terminal
 from penstock.ledger.head import read_head
@@ -28,6 +22,12 @@ from penstock.tables.merge.row_exchange import Exchange
 from penstock.tables.merge.tombstones import TombstoneTable
 from penstock.verify.recompute.run import check_in
 from penstock.verify.table import verify
+from tests.integration.change_histories import SCHEMA, Change, latest, random_changes, send, versions
+from tests.integration.merged_table import Merged, merged_plan
+from tests.integration.run_plan import log, make_plan, rows, rows_at, run, run_well, whole_chain
+from tests.integration.run_replays import replayed
+from tests.integration.test_rewind import rewound
+from tests.integration.test_without_locks import by_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.replays import content, replayed, work_on
-from tests.integration.runs import commits, produce, rows, rows_at, run, run_well, whole_chain
 
 from penstock.errors import Terminal
 from penstock.ledger.entry import dump
@@ -22,6 +20,8 @@ from penstock.storage.stores import LocalStore
 from penstock.tables import new_fields
 from penstock.verify.recompute.run import check_in, to_check
 from penstock.verify.table import verify
+from tests.integration.run_plan import commits, produce, rows, rows_at, run, run_well, whole_chain
+from tests.integration.run_replays import content, replayed, work_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -301,7 +301,7 @@ from penstock.tables import new_fields
 from penstock.ledger.write_target import DeltaTableTarget
 from penstock.plan.build import build_plan
 from penstock.spec.load import load_project
-from tests.integration.runs import Heard
+from tests.integration.run_plan import Heard
 
 owner = {"keep": new_fields.GrownSchema, "settle_columns": new_fields, "append": Table}[sys.argv[2]]
 whole = getattr(owner, sys.argv[2])

@@ -11,10 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.aged import age
-from tests.integration.looked_after import optimize, table_of
-from tests.integration.runs import Heard, produce, rows, wait_for, whole_chain
-from tests.integration.test_without_locks import by_uri
 
 from penstock.errors import LockHeld, Terminal
 from penstock.maintenance import optimize as optimize_steps
@@ -28,6 +24,10 @@ from penstock.runtime.runner import run_in
 from penstock.storage.locks import ProcessLock, lock_path
 from penstock.storage.stores import HadoopStore, LocalStore
 from penstock.verify.table import verify
+from tests.integration.age_lake import age
+from tests.integration.run_maintenance import optimize, table_of
+from tests.integration.run_plan import Heard, produce, rows, wait_for, whole_chain
+from tests.integration.test_without_locks import by_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

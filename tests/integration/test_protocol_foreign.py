@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lakes import Lake, make_lake
-from runs import TABLE, checkpoint, commits, log, refusal, run_well, running, wait_for
 
 from penstock.errors import PenstockError, TableChanged
+from tests.integration.copied_lakes import Lake, make_lake
+from tests.integration.run_plan import TABLE, checkpoint, commits, log, refusal, run_well, running, wait_for
 
 
 @pytest.fixture(scope="module")

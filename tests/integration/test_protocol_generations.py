@@ -8,12 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import TABLE, checkpoint, coordinates, log, produce, run_well, running, wait_for, whole_chain
 
 from penstock.errors import Fenced
 from penstock.ledger.generations import CARRY_AFTER_MS, carry_forward, open_generation
 from penstock.ledger.head import LedgerHead, read_head
 from penstock.storage.locks import JvmLock, acquire_commit, lock_path
+from tests.integration.run_plan import (
+    TABLE,
+    checkpoint,
+    coordinates,
+    log,
+    produce,
+    run_well,
+    running,
+    wait_for,
+    whole_chain,
+)
 
 
 @pytest.fixture
@@ -117,9 +127,8 @@ def test_a_start_after_a_new_generation_uses_a_checkpoint_of_its_own(spark: Any,
 
 
 def test_a_checkpoint_of_a_later_generation_than_the_table_is_refused(spark: Any, broker: Any, landed: Any) -> None:
-    from runs import refusal
-
     from penstock.errors import TableChanged
+    from tests.integration.run_plan import refusal
 
     plan, name, _ = landed
     uri = plan.tables[0].uri

@@ -7,7 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from runs import TABLE, checkpoint, commits, coordinates, produce, rows, run_well, transaction, whole_chain
+from tests.integration.run_plan import (
+    TABLE,
+    checkpoint,
+    commits,
+    coordinates,
+    produce,
+    rows,
+    run_well,
+    transaction,
+    whole_chain,
+)
 
 
 def test_a_table_is_made_by_one_commit_with_its_entry_and_its_settings(

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import TABLE, coordinates, produce, run, run_well, running, wait_for, whole_chain
 
 from penstock.errors import LockHeld
 from penstock.storage.locks import JvmLock, ProcessLock, holder, lock_path, owner
+from tests.integration.run_plan import TABLE, coordinates, produce, run, run_well, running, wait_for, whole_chain
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from runs import TABLE, commits, coordinates, make_plan, produce, rows, run_well, whole_chain
+
+from tests.integration.run_plan import TABLE, commits, coordinates, make_plan, produce, rows, run_well, whole_chain
 
 
 def test_keys_values_and_headers_land_as_they_came(spark: Any, broker: Any, topic: Any, project: Any) -> None:
@@ -124,9 +125,8 @@ def test_two_tables_of_one_topic_and_two_names_of_one_cluster(
 
 
 def test_a_table_that_fails_leaves_the_others_alone(spark: Any, broker: Any, topic: Any, tmp_path: Any) -> None:
-    from runs import run
-
     from penstock.errors import TableChanged
+    from tests.integration.run_plan import run
 
     name = topic()
     plan = make_plan(tmp_path, broker.bootstrap, {t: {"from": {"kafka": name}} for t in ("bronze.bad", "bronze.good")})

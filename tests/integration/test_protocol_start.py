@@ -9,12 +9,22 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from runs import TABLE, coordinates, produce, refusal, run, run_well, running, transaction, wait_for
 
 from penstock.errors import Terminal, Transient
 from penstock.operations.reset import plan_reset
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.run_plan import (
+    TABLE,
+    coordinates,
+    produce,
+    refusal,
+    run,
+    run_well,
+    running,
+    transaction,
+    wait_for,
+)
 
 
 def of(source: Any, **table: Any) -> dict[str, Any]:

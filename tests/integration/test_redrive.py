@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.replays import work_on
-from tests.integration.runs import killed_at, produce, rows_at, run_well, whole_chain
-from tests.integration.topics import make_again
 
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.run_plan import killed_at, produce, rows_at, run_well, whole_chain
+from tests.integration.run_replays import work_on
+from tests.integration.topics import make_again
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

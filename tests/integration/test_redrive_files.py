@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.folders import TABLE, Folder
-from tests.integration.replays import work_on
-from tests.integration.runs import killed_at
 
 from penstock.storage.stores import LocalStore
 from penstock.verify.recompute.run import check_in, to_check
 from penstock.verify.table import verify
+from tests.integration.folders import TABLE, Folder
+from tests.integration.run_plan import killed_at
+from tests.integration.run_replays import work_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

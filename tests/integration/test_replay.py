@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 from tests.integration.replay_shop import DOUBLED, TWO, Shop, assert_equal, assert_silver
-from tests.integration.replays import content, rejected, replayed
-from tests.integration.runs import (
+from tests.integration.run_plan import (
     commits,
     killed_at,
     run_well,
 )
-
-from penstock.storage.stores import LocalStore
-from penstock.verify.table import verify
+from tests.integration.run_replays import content, rejected, replayed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from penstock.errors import TableChanged
+from penstock.operations.staleness import stale_against
+from penstock.storage.stores import LocalStore
+from penstock.verify.table import verify
 from tests.integration.replay_shop import TWO, Shop, assert_silver, offsets
-from tests.integration.replays import content, rejected, replayed, work_on
-from tests.integration.runs import (
+from tests.integration.run_plan import (
     Heard,
     checkpoint,
     commits,
@@ -22,12 +26,8 @@ from tests.integration.runs import (
     running,
     wait_for,
 )
+from tests.integration.run_replays import content, rejected, replayed, work_on
 from tests.integration.topics import forget_records
-
-from penstock.errors import TableChanged
-from penstock.operations.staleness import stale_against
-from penstock.storage.stores import LocalStore
-from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.folders import Folder
-from tests.integration.replays import content, replayed
-from tests.integration.runs import rows, run_well
 
 from penstock.errors import Terminal
+from tests.integration.folders import Folder
+from tests.integration.run_plan import rows, run_well
+from tests.integration.run_replays import content, replayed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

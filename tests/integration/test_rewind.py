@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.replay_shop import TWO, Shop, assert_equal, assert_silver, offsets
-from tests.integration.replays import content, rejected
-from tests.integration.runs import commits, killed_at, rows, run, run_well, running, wait_for
 
 from penstock.errors import TableChanged, UsageError
 from penstock.operations.rewind_plan import plan_rewind
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.replay_shop import TWO, Shop, assert_equal, assert_silver, offsets
+from tests.integration.run_plan import commits, killed_at, rows, run, run_well, running, wait_for
+from tests.integration.run_replays import content, rejected
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -227,9 +227,8 @@ def test_rows_that_somebody_deleted_by_hand_come_back(spark: SparkSession, shop:
 
 @pytest.mark.deep
 def test_what_was_redriven_since_lies_in_the_quarantine_again(spark: SparkSession, shop: Shop) -> None:
-    from tests.integration.replays import work_on
-
     from penstock.operations.redrive import redrive
+    from tests.integration.run_replays import work_on
 
     shop.send(60)
     strict, loose = shop.plan(rule="amount > 10"), shop.plan()

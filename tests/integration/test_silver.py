@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import (
+
+from penstock.plan.stages import ExpectationPlan
+from penstock.storage.stores import LocalStore
+from penstock.testing import table_under_test
+from penstock.verify.table import verify
+from tests.integration.run_plan import (
     checkpoint,
     commits,
     coordinates,
@@ -24,11 +29,6 @@ from tests.integration.runs import (
     run_well,
     whole_chain,
 )
-
-from penstock.plan.stages import ExpectationPlan
-from penstock.storage.stores import LocalStore
-from penstock.testing import table_under_test
-from penstock.verify.table import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

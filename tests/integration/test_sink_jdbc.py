@@ -5,9 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.followed import Followed, quarantined
-
 from penstock.errors import Terminal
+from tests.integration.change_source import Followed, quarantined
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,10 +7,10 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.followed import SINK, Followed, dies, quarantined, reset, sink_of
-from tests.integration.runs import commits_die, run_well, whole_chain
 
 from penstock.errors import TableChanged, Terminal
+from tests.integration.change_source import SINK, Followed, dies, quarantined, reset, sink_of
+from tests.integration.run_plan import commits_die, run_well, whole_chain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,10 +7,10 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.followed import SINK, Followed, quarantined
-from tests.integration.runs import commits
 
 from penstock.errors import TableChanged, Terminal, Transient
+from tests.integration.change_source import SINK, Followed, quarantined
+from tests.integration.run_plan import commits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

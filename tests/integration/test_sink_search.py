@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.integration.followed import SINK, Followed, dies, quarantined
-from tests.integration.runs import whole_chain
 
 from penstock.errors import TableChanged, Terminal, Transient
+from tests.integration.change_source import SINK, Followed, dies, quarantined
+from tests.integration.run_plan import whole_chain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

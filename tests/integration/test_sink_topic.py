@@ -6,11 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.followed import SINK, Followed, dies, quarantined
-from tests.integration.records import Record, consume
-from tests.integration.runs import whole_chain
 
 from penstock.errors import Terminal, Transient
+from tests.integration.change_source import SINK, Followed, dies, quarantined
+from tests.integration.run_plan import whole_chain
+from tests.integration.topic_records import Record, consume
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

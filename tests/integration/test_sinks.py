@@ -8,8 +8,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import checkpoint, commits, commits_die, produce, rows, run_well, whole_chain
-from tests.integration.sinks import SINK, Shop, ids
+
+from tests.integration.row_sink import SINK, Shop, ids
+from tests.integration.run_plan import checkpoint, commits, commits_die, produce, rows, run_well, whole_chain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import run, run_well
-from tests.integration.sinks import SINK, Shop, ids
 
 from penstock.errors import Terminal, Transient
+from tests.integration.row_sink import SINK, Shop, ids
+from tests.integration.run_plan import run, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from runs import (
+
+from penstock.errors import DataLoss
+from tests.integration.run_plan import (
     TABLE,
     coordinates,
     produce,
@@ -19,9 +21,7 @@ from runs import (
     wait_for,
     whole_chain,
 )
-from topics import delete_topic, forget_records, make_again, raise_partitions
-
-from penstock.errors import DataLoss
+from tests.integration.topics import delete_topic, forget_records, make_again, raise_partitions
 
 
 def of(source: Any, **table: Any) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import make_plan
 
 from penstock.errors import PenstockError, QueryFailed, UsageError
 from penstock.sql.statement import read_statement
+from tests.integration.run_plan import make_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,11 +6,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import Heard, produce
 
 from penstock.operations.status import document, standing
 from penstock.runtime.runner import run_in
 from penstock.storage.stores import LocalStore
+from tests.integration.run_plan import Heard, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import checkpoint, commits, commits_die, newest, rows, run, run_well, whole_chain
-from tests.integration.streams import GOLD, Site
 
 from penstock.errors import PenstockError, Terminal, UsageError
 from penstock.operations.reset import carry_out, plan_reset
 from penstock.storage.stores import LocalStore
 from penstock.tables.sources import Sources
+from tests.integration.run_plan import checkpoint, commits, commits_die, newest, rows, run, run_well, whole_chain
+from tests.integration.stream_tables import GOLD, Site
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import checkpoint, commits, rows, whole_chain
-from tests.integration.streams import GOLD, Site, multiset
+
+from tests.integration.run_plan import checkpoint, commits, rows, whole_chain
+from tests.integration.stream_tables import GOLD, Site, multiset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.replays import work_on
-from tests.integration.runs import commits, produce, rows_at, run_well
 
 from penstock.plan.subjects import FORGOTTEN
 from penstock.storage.stores import LocalStore
 from penstock.tables.suppression import Suppression
 from penstock.tables.suppression_list import SuppressionList
 from penstock.verify.table import verify
+from tests.integration.run_plan import commits, produce, rows_at, run_well
+from tests.integration.run_replays import work_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -256,7 +256,7 @@ def test_the_log_has_no_statistics_of_names(spark: SparkSession, broker: Any, to
 def test_a_place_that_a_table_does_not_have_stops_it(
     spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:
-    from tests.integration.runs import run
+    from tests.integration.run_plan import run
 
     name = topic(partitions=1)
     sql = {"from": {"kafka": name}, "sql": "SELECT _source, value FROM input", "subjects": {"customer": "customer_id"}}

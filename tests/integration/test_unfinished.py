@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import make_plan
-from tests.integration.runs import coordinates, produce, rows, rows_at, run, run_well, whole_chain
-from tests.integration.unfinished import CHECKPOINT, DONE, STEPS, cut_off, cut_off_checkpoint
 
 from penstock.errors import TableChanged
+from tests.conftest import make_plan
+from tests.integration.run_plan import coordinates, produce, rows, rows_at, run, run_well, whole_chain
+from tests.integration.unfinished_tables import CHECKPOINT, DONE, STEPS, cut_off, cut_off_checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

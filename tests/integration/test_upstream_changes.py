@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.replays import replayed
-from tests.integration.runs import make_plan, rows, run, run_well
 
 from penstock.operations.replay_plan import plan_replay
 from penstock.operations.status import standing
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.run_plan import make_plan, rows, run, run_well
+from tests.integration.run_replays import replayed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.aged import age
-from tests.integration.histories import SCHEMA, Change, latest, send
-from tests.integration.looked_after import optimize, table_of, vacuum, would_be_lost
-from tests.integration.runs import coordinates, make_plan, produce, rows, run_well, running, wait_for, whole_chain
 
 from penstock.maintenance.tables import REMOVED, SINCE
 from penstock.operations.history import history
 from penstock.storage.layout import snapshot_layout
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
+from tests.integration.age_lake import age
+from tests.integration.change_histories import SCHEMA, Change, latest, send
+from tests.integration.run_maintenance import optimize, table_of, vacuum, would_be_lost
+from tests.integration.run_plan import coordinates, make_plan, produce, rows, run_well, running, wait_for, whole_chain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

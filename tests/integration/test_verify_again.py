@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.functions import lit
-from tests.integration.runs import log, make_plan, run_well
 
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import dump
@@ -19,6 +18,7 @@ from penstock.verify.recompute import diff
 from penstock.verify.recompute.run import check_in, to_check
 from penstock.verify.report import Proof, Report
 from penstock.verify.table import verify
+from tests.integration.run_plan import log, make_plan, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

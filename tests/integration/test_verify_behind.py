@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from tests.integration.runs import make_plan, produce, run, run_well
 
 from penstock.storage.stores import LocalStore
 from penstock.verify.recompute.run import check_in, to_check
 from penstock.verify.report import Report, summary
 from penstock.verify.table import verify
+from tests.integration.run_plan import make_plan, produce, run, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.functions import lit
-from tests.integration.forging import Forger, Lake, changed, twice, without
 
 from penstock.verify.report import Report
+from tests.integration.forger import Forger, Lake, changed, twice, without
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from penstock.verify import gaps
 from tests.bronze_table import BronzeTable
 from tests.integration.topic_tables import (
     begun,
@@ -18,8 +20,6 @@ from tests.integration.topic_tables import (
     transactions,
     visible,
 )
-
-from penstock.verify import gaps
 
 
 @pytest.fixture

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+
+from penstock.kafka.client import Admin
+from penstock.verify import gaps
 from tests.bronze_table import BronzeTable
 from tests.integration.topic_tables import (
     begun,
@@ -21,9 +24,6 @@ from tests.integration.topic_tables import (
     produce,
     visible,
 )
-
-from penstock.kafka.client import Admin
-from penstock.verify import gaps
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from runs import TABLE, log, produce, run_well, running, transaction, wait_for
 
 from penstock.ledger.generations import open_generation
 from penstock.ledger.head import position_at, read_head
@@ -15,6 +14,7 @@ from penstock.operations.status import status
 from penstock.storage.stores import open_store
 from penstock.verify.report import Report
 from penstock.verify.table import verify
+from tests.integration.run_plan import TABLE, log, produce, run_well, running, transaction, wait_for
 
 
 def checked(plan: Any) -> Report:

@@ -13,7 +13,6 @@ import boto3
 import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import write_deltalake
-from tests.bronze_table import BronzeTable, plan_of, table_plan
 
 from penstock.dev.process import free_port, is_taken
 from penstock.errors import PenstockError, UsageError
@@ -28,6 +27,7 @@ from penstock.plan.model import Plan
 from penstock.storage.stores import Store, open_store, size_of, storage_options
 from penstock.verify import table as verify_ops
 from penstock.verify.table import verify
+from tests.bronze_table import BronzeTable, plan_of, table_plan
 
 LAKE = "s3a://lake/a-folder"
 

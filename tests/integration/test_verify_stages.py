@@ -7,11 +7,11 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import checkpoint, produce, run_well
 
 from penstock.storage.stores import LocalStore
 from penstock.verify.report import Report
 from penstock.verify.table import verify
+from tests.integration.run_plan import checkpoint, produce, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.forging import METADATA
-from tests.integration.runs import log, make_plan, run_well
 
 from penstock.ledger.entry import dump
 from penstock.storage.stores import LocalStore
 from penstock.verify.recompute.run import check_in, to_check
 from penstock.verify.report import Report
 from penstock.verify.table import verify
+from tests.integration.forger import METADATA
+from tests.integration.run_plan import log, make_plan, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

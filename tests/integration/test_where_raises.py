@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from tests.integration.replays import replayed, work_on
-from tests.integration.runs import quarantine_dies_once, rows_at, run, run_well
 
 from penstock.errors import Terminal
 from penstock.plan.build import build_plan
@@ -20,6 +18,8 @@ from penstock.storage.stores import LocalStore
 from penstock.testing import table_under_test
 from penstock.verify.recompute.run import check_in, to_check
 from penstock.verify.table import verify
+from tests.integration.run_plan import quarantine_dies_once, rows_at, run, run_well
+from tests.integration.run_replays import replayed, work_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.integration.runs import TABLE, coordinates, produce, run_well, running, wait_for, whole_chain
-
 from penstock.errors import TableChanged
 from penstock.plan.model import Plan
+from tests.integration.run_plan import TABLE, coordinates, produce, run_well, running, wait_for, whole_chain
 
 
 def by_uri(plan: Plan) -> Plan:

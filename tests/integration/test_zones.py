@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from tests.integration.runs import rows, rows_at, run, run_well
 
 from penstock.errors import PenstockError
 from penstock.plan.spark_settings import EXCLUDED_RULES, session_settings
+from tests.integration.run_plan import rows, rows_at, run, run_well
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from tests.bronze_table import BronzeTable, Where, table_plan
 
 from penstock.errors import BrokerAway
 from penstock.kafka.client import Admin
@@ -17,6 +16,7 @@ from penstock.plan.model import TablePlan
 from penstock.storage.stores import LocalStore
 from penstock.verify.report import Report
 from penstock.verify.table import verify
+from tests.bronze_table import BronzeTable, Where, table_plan
 
 Offsets = dict[str, dict[int, int]]
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpointed import BRONZE, GOLD, SILVER, STORE, Held, make_plan, version
-from ledgers import at
 
 from penstock.ledger.checkpoint import MARKER
 from penstock.operations import checkpoints as look_module
@@ -28,6 +26,8 @@ from penstock.operations.checkpoints import (
 )
 from penstock.operations.checkpoints import at as placed
 from penstock.plan.model import Plan
+from tests.unit.hand_checkpoints import BRONZE, GOLD, SILVER, STORE, Held, make_plan, version
+from tests.unit.hand_ledgers import at
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkpointed import BRONZE, GOLD, SILVER, STORE, Held, make_plan
 from typer.testing import CliRunner, Result
 
 from penstock.cli.checkpoints import group
 from penstock.errors import UsageError
 from penstock.ledger.checkpoint import MARKER
 from penstock.plan.model import Plan
+from tests.unit.hand_checkpoints import BRONZE, GOLD, SILVER, STORE, Held, make_plan
 
 
 @pytest.fixture

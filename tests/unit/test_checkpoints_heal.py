@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from checkpointed import BRONZE, GOLD, SILVER, STORE, Held, make_plan
 from typer.testing import CliRunner, Result
 
 from penstock.cli.checkpoints import group
@@ -24,6 +23,7 @@ from penstock.operations.status import State, write_state
 from penstock.plan.model import Plan
 from penstock.storage.locks import Name, lock_path, owner
 from penstock.storage.stores import LocalStore
+from tests.unit.hand_checkpoints import BRONZE, GOLD, SILVER, STORE, Held, make_plan
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quarantines import make_plan, read_by, rejected, write
 from typer.testing import CliRunner, Result
 
 from penstock.cli.console import visible
 from penstock.cli.dlq import group
 from penstock.errors import Terminal, UsageError
 from penstock.plan.model import Plan, TablePlan
+from tests.unit.hand_quarantines import make_plan, read_by, rejected, write
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\n\u202e[bold red]x[/]"
 

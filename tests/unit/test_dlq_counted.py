@@ -7,13 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from quarantines import NOON, make_plan, read_by, rejected, write
 
 from penstock.errors import UsageError
 from penstock.operations import quarantine_rows
 from penstock.operations.quarantine_rows import Counted, count_all, count_document, count_kinds, tables_with_one
 from penstock.plan.model import Plan, TablePlan
 from penstock.storage.stores import LocalStore
+from tests.unit.hand_quarantines import NOON, make_plan, read_by, rejected, write
 
 STORE = LocalStore()
 

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from quarantines import NOON, make_plan, rejected, write
 
 from penstock.errors import UsageError
 from penstock.operations.quarantine_rows import (
@@ -20,6 +19,7 @@ from penstock.operations.quarantine_rows import (
     read_time,
 )
 from penstock.storage.stores import LocalStore
+from tests.unit.hand_quarantines import NOON, make_plan, rejected, write
 
 WORDS = ["it's", "a\\'b", "' OR TRUE --", "x'); DROP TABLE quarantine; --", "\x00nul", "new\nline", "%", "ü"]
 

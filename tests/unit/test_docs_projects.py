@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from project_file import HEAD, load
 
 from penstock.plan.build import build_plan
+from tests.unit.project_file import HEAD, load
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.bronze_table import BronzeTable
 from typer import Typer
 from typer.testing import CliRunner, Result
 
@@ -18,6 +17,7 @@ from penstock.doctor.check import REASONS, Check, CheckSubject
 from penstock.errors import SpecError, UsageError
 from penstock.plan.build import build_plan
 from penstock.spec.load import load_project
+from tests.bronze_table import BronzeTable
 
 CANARY = "hunter2-canary"
 PROJECT = f"""

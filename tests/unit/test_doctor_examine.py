@@ -7,9 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from doctored import last, noted
-from project_file import AWAY
-from tests.bronze_table import BronzeTable
 
 from penstock.doctor import examine, table_snapshot, topics
 from penstock.doctor.check import Check
@@ -19,6 +16,9 @@ from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
 from penstock.storage.stores import LocalStore
+from tests.bronze_table import BronzeTable
+from tests.unit.doctor_tables import last, noted
+from tests.unit.project_file import AWAY
 
 STORE = LocalStore()
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doctored import last, noted
-from tests.bronze_table import BronzeTable, now_ms, plan_of, table_plan
 
 from penstock.doctor import topics
 from penstock.doctor.check import Check
@@ -21,6 +19,8 @@ from penstock.ledger.checkpoint import MARKER, heal
 from penstock.ledger.entry import Entry
 from penstock.plan.model import DeltaSource, TablePlan, VersionStartPlan
 from penstock.storage.stores import LocalStore
+from tests.bronze_table import BronzeTable, now_ms, plan_of, table_plan
+from tests.unit.doctor_tables import last, noted
 
 STORE = LocalStore()
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledgers import TABLE, HandLog, at, entry
 
 from penstock.doctor.table_log import lately, longest_pause, oldest, version_at
 from penstock.ledger.delta_log import RecentLog
 from penstock.storage.stores import LocalStore
+from tests.unit.hand_ledgers import TABLE, HandLog, at, entry
 
 HOUR = 3_600_000
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from arro3.core import Array, DataType
-from quarantines import make_plan, rejected, write
 from typer.testing import CliRunner
 
 from penstock.cli.dlq import group
 from penstock.storage.delta_rows import FarTime, micros_of, values_of
+from tests.unit.hand_quarantines import make_plan, rejected, write
 
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 

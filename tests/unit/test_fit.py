@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpointed import BRONZE, GOLD, PROJECT, SILVER, Held, entry_of, make_plan
 from typer import Typer
 from typer.testing import CliRunner
 
 from penstock.cli import plan as plan_verb
 from penstock.operations.staleness import DefinitionDrift, definition_drift, definition_drifts
 from penstock.plan.model import Plan
+from tests.unit.hand_checkpoints import BRONZE, GOLD, PROJECT, SILVER, Held, entry_of, make_plan
 
 MERGED = """
   silver.customers:

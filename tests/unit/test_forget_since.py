@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.ledgers import TABLE, HandLog, at, entry, genesis
 
 from penstock.errors import UsageError
 from penstock.ledger.head import Verdict, advance, check, read_head, refuse_foreign_changes
 from penstock.ledger.pending import forgotten_after, forgotten_since
 from penstock.sql.versions import Readable, Versions
 from penstock.storage.stores import LocalStore
+from tests.unit.hand_ledgers import TABLE, HandLog, at, entry, genesis
 
 
 @pytest.fixture

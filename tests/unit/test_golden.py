@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.golden import golden, keys
 
 from penstock.ledger.checkpoint import folder_of, store_pins, store_row_counts, write_batch_file
 from penstock.ledger.entry import Counts, Entry, MaintenanceNote, Pins, Watermark, dump
@@ -17,6 +16,7 @@ from penstock.plan.build import build_plan, plan_document
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
 from penstock.storage.stores import LocalStore
+from tests.golden import golden, keys
 
 ROOT = Path(__file__).parents[2]
 PROJECTS = {file.parent.name: file.parent for file in (ROOT / "examples").glob("*/penstock.yml")}

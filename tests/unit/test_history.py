@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.bronze_table import BronzeTable, table_plan
 
 from penstock.ledger.position import Range
 from penstock.operations.history import history
 from penstock.storage.stores import LocalStore
+from tests.bronze_table import BronzeTable, table_plan
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from project_file import HEAD, load
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.operations.history import inferred_schemas
 from penstock.plan.build import build_plan
+from tests.unit.project_file import HEAD, load
 
 TEXT = HEAD + "tables:\n  bronze.f: {from: {files: in, format: json}}\n  bronze.k: {from: {kafka: orders}}\n"
 KEPT = {

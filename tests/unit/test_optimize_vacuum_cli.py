@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project_file import AWAY
-from tests.bronze_table import BronzeTable
 from typer import Typer
 from typer.testing import CliRunner, Result
 
@@ -21,6 +19,8 @@ from penstock.errors import UsageError
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
+from tests.bronze_table import BronzeTable
+from tests.unit.project_file import AWAY
 
 PROJECT = (
     AWAY

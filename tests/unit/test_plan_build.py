@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project_file import HEAD, load
 
 from penstock.plan.build import build_plan, plan_document
 from penstock.plan.model import Plan, TablePlan
 from penstock.spec.project import Project
+from tests.unit.project_file import HEAD, load
 
 
 def project(root: Path = Path("/shop"), **changes: Any) -> Project:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from ledgers import at, entry, genesis
 
 from penstock.errors import ChainBroken, Fenced
 from penstock.ledger.head import Verdict, check
+from tests.unit.hand_ledgers import at, entry, genesis
 
 LAST = entry(4, at(10, 20), at(15, 20))
 

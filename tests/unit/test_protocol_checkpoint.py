@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ledgers import LEDGER, TABLE, at, entry, genesis
 
 from penstock.errors import TableChanged
 from penstock.ledger.checkpoint import MARKER, heal, read_checkpoint, read_planned, why_rebuild
 from penstock.ledger.entry import Entry
 from penstock.storage.stores import LocalStore
+from tests.unit.hand_ledgers import LEDGER, TABLE, at, entry, genesis
 
 STORE = LocalStore()
 ENDS = {0: at(0, 0), 1: at(2, 2), 2: at(5, 5), 3: at(9, 9), 4: at(12, 12), 5: at(15, 15), 6: at(20, 20)}

@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from ledgers import at, entry
 
 from penstock.ledger import position
 from penstock.ledger.entry import Pins, dump, parse
 from penstock.ledger.position import Range
+from tests.unit.hand_ledgers import at, entry
 
 
 def test_an_entry_reads_back_as_it_was_written() -> None:

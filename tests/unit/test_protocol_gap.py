@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ledgers import HandLog, at, entry
 
 from penstock.errors import TableChanged
 from penstock.ledger.head import read_head, refuse_gap
+from tests.unit.hand_ledgers import HandLog, at, entry
 
 
 def look(hand: HandLog) -> None:

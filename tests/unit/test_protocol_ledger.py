@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledgers import HandLog, at, entry
 
 from penstock.errors import ChainBroken, Conflict, Fenced, TableChanged
 from penstock.ledger.commit import confirm, must_confirm
 from penstock.ledger.entry import Counts, Kind
 from penstock.ledger.head import LedgerHead, advance, position_at, read_head, refuse_foreign_changes, refuse_gap
 from penstock.verify.ledger_walk import read_chain
+from tests.unit.hand_ledgers import HandLog, at, entry
 
 ONE = entry(1, at(0, 0), at(5, 5))
 TWO = entry(2, at(5, 5), at(9, 9), rows=10, total=10, seen=1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ledgers import HandLog, at, entry
 
 from penstock.ledger.delta_log import Origin
+from tests.unit.hand_ledgers import HandLog, at, entry
 
 
 @pytest.fixture

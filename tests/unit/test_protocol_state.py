@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ledgers import at, entry, genesis
 
 from penstock.errors import TableChanged
 from penstock.ledger.checkpoint import read_checkpoint, seed, why_rebuild
 from penstock.ledger.head import Verdict, check
 from penstock.storage.stores import LocalStore
+from tests.unit.hand_ledgers import at, entry, genesis
 
 META = '{"batchWatermarkMs":0,"batchTimestampMs":5,"conf":{"spark.sql.shuffle.partitions":"2"}}'
 

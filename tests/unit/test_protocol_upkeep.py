@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledgers import HandLog, at, entry
 
 from penstock.ledger.commit import removed_files
 from penstock.ledger.delta_log import Origin, RecentLog
 from penstock.ledger.entry import WORKS, MaintenanceNote, dump_maintenance, parse_maintenance
 from penstock.ledger.head import advance, read_head, refuse_foreign_changes, refuse_gap
 from penstock.storage.stores import LocalStore
+from tests.unit.hand_ledgers import HandLog, at, entry
 
 NOTE = MaintenanceNote("optimize", "bronze.orders", "penstock optimize", "9 files as larger ones", "host", 7)
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.ledgers import at, entry, genesis
 
 from penstock.ledger.checkpoint import store_row_counts
 from penstock.ledger.delta_log import Commit, Origin
 from penstock.ledger.entry import Counts, Entry, dump, parse
 from penstock.operations.status import MOST_BATCHES, Rates, read_rates
 from penstock.storage.stores import LocalStore
+from tests.unit.hand_ledgers import at, entry, genesis
 
 NOW = 1_800_000_000_000
 

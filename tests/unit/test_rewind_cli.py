@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledgers import HandLog, at, entry
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.errors import PenstockError
+from tests.unit.hand_ledgers import HandLog, at, entry
 
 PROJECT = """\
 name: shop

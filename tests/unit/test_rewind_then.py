@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledgers import HandLog, at, entry
 
 from penstock.errors import UsageError
 from penstock.ledger.entry import Counts, Entry
@@ -16,6 +15,7 @@ from penstock.ledger.pending import Rewind, rewind_document
 from penstock.ledger.position import parse
 from penstock.operations.rewind import EarlierVersion, earlier_version, resume_position
 from penstock.verify.ledger_walk import read_chain
+from tests.unit.hand_ledgers import HandLog, at, entry
 
 
 def read(offsets: dict[str, dict[str, int]], **other: object) -> Entry:

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from project_file import HEAD, check, load, problems
 
 from penstock.plan.build import build_plan, plan_document
 from penstock.plan.model import ChangeSink, JdbcTarget, KafkaTarget, RedisTarget, SearchTarget
+from tests.unit.project_file import HEAD, check, load, problems
 
 TABLES = """\
 tables:

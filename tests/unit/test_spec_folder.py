@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from project_file import HEAD, load, one, problems, table
 
 from penstock.spec.files_source import FilesFrom
+from tests.unit.project_file import HEAD, load, one, problems, table
 
 
 def source(tmp_path: Path, written: str) -> FilesFrom:

@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from project_file import HEAD, check, load, one, place, problems, table
 
 from penstock.spec.kafka_cluster import allowed_options, client_options
+from tests.unit.project_file import HEAD, check, load, one, place, problems, table
 
 TABLES = "tables: {bronze.orders: {from: {kafka: orders}}}\n"
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from project_file import HEAD, check, load, one, place, problems, table
 
 import penstock
 from penstock.errors import SpecError
 from penstock.spec.load import check_project, load_project
+from tests.unit.project_file import HEAD, check, load, one, place, problems, table
 
 
 def test_the_smallest_project_is_loaded(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from project_file import HEAD, load, one, problems
 
 from penstock.plan.build import build_plan
 from penstock.plan.model import TARGET_BYTES, ExternalReaderPlan, MaintenancePlan
+from tests.unit.project_file import HEAD, load, one, problems
 
 TABLES = HEAD + "tables:\n  silver.orders: {from: {kafka: orders}}\n"
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from project_file import check, load, problems
 
 from penstock.plan.build import build_plan, plan_document
+from tests.unit.project_file import check, load, problems
 
 CANARY = "canary-8c1f2"
 PROJECT = """\

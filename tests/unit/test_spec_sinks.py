@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from project_file import HEAD, load, one, place, problems
 
 from penstock.ledger.delta_log import read_commit
 from penstock.ledger.entry import dump, parse
 from penstock.plan.build import build_plan, choose, plan_document
 from penstock.plan.model import SinkPlan, TablePlan
+from tests.unit.project_file import HEAD, load, one, place, problems
 
 TABLES = """\
 tables:
@@ -148,7 +148,7 @@ def test_a_sink_can_be_chosen_by_its_name(tmp_path: Path) -> None:
 def test_the_rows_of_a_sinks_commit_are_those_that_it_sent() -> None:
     from dataclasses import replace
 
-    from ledgers import at, entry
+    from tests.unit.hand_ledgers import at, entry
 
     sent = replace(entry(1, at(0), at(5), table="out"), sent=5)
     assert parse(dump(sent)) == sent

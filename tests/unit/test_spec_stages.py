@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from project_file import HEAD, load, one, place, problems, table
 
 from penstock.plan.build import build_plan
+from tests.unit.project_file import HEAD, load, one, place, problems, table
 
 SILVER = HEAD + "tables:\n  bronze.orders: {from: {kafka: orders}}\n  silver.orders:\n"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from project_file import HEAD, load, one, problems
 
 from penstock.plan.build import build_plan
 from penstock.plan.model import TablePlan
+from tests.unit.project_file import HEAD, load, one, problems
 
 TABLES = """\
 tables:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from project_file import HEAD, check, load, one, place, problems, table
 
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.plan.quarantine import in_quarantine, read_by
 from penstock.plan.subjects import SubjectColumnPlan
+from tests.unit.project_file import HEAD, check, load, one, place, problems, table
 
 LAYERS = (
     HEAD

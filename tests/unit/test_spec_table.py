@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from project_file import HEAD, check, load, one, place, problems, table
+
+from tests.unit.project_file import HEAD, check, load, one, place, problems, table
 
 
 def names(*tables: str) -> str:

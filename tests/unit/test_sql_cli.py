@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project_file import AWAY
 from rich.console import Console
-from test_sql_versions import commit
 from typer import Typer
 from typer.testing import CliRunner
 
@@ -23,6 +21,8 @@ from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
 from penstock.sql.versions import Names, Readable
+from tests.unit.project_file import AWAY
+from tests.unit.test_sql_versions import commit
 
 PROJECT = (
     AWAY

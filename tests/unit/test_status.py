@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.bronze_table import BronzeTable, plan_of, table_plan
 
 from penstock.ledger.delta_log import RecentLog
 from penstock.operations import status as status_module
@@ -20,6 +19,7 @@ from penstock.operations.status import Kind, State, Status, document, status, wr
 from penstock.plan.model import Plan
 from penstock.storage.locks import lock_path
 from penstock.storage.stores import LocalStore
+from tests.bronze_table import BronzeTable, plan_of, table_plan
 
 
 @pytest.fixture(autouse=True)

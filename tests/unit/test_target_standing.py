@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ledgers import at as offset
-from ledgers import entry
 
 from penstock.errors import TableChanged
 from penstock.ledger.entry import Counts, Entry
 from penstock.sinks.base import TargetPosition, already_there, dump_position, parse_standing, refuse_other
+from tests.unit.hand_ledgers import at as offset
+from tests.unit.hand_ledgers import entry
 
 
 def at(number: int) -> tuple[str, ...]:

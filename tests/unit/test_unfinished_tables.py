@@ -11,9 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledgers import HandLog, at, genesis
-from project_file import AWAY
-from tests.integration.unfinished import DONE, STEPS
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -29,6 +26,9 @@ from penstock.spec.load import load_project
 from penstock.storage.stores import LocalStore
 from penstock.tables.startup_checks import move_leftovers
 from penstock.verify import table as verify_ops
+from tests.integration.unfinished_tables import DONE, STEPS
+from tests.unit.hand_ledgers import HandLog, at, genesis
+from tests.unit.project_file import AWAY
 
 PROJECT = (
     AWAY

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ledgers import at, entry
-from tests.bronze_table import plan_of, table_plan
 
 from penstock.maintenance.vacuum import leftovers, within
 from penstock.plan.model import MaintenancePlan
 from penstock.runtime.maintenance import every, next_due
 from penstock.storage.stores import LocalStore
+from tests.bronze_table import plan_of, table_plan
+from tests.unit.hand_ledgers import at, entry
 
 
 def test_tables_share_the_first_round_and_then_keep_their_distance() -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.ledgers import HandLog
-from tests.unit.project_file import HEAD, one, problems
 
 from penstock.plan.build import build_plan
 from penstock.sources.delta_changes import UpstreamChange, effect, passed_over, read_change, refusal
 from penstock.spec.load import load_project
 from penstock.storage.stores import LocalStore
+from tests.unit.hand_ledgers import HandLog
+from tests.unit.project_file import HEAD, one, problems
 
 DELTA_RS = {"num_deleted_rows": 3, "num_added_files": 1}
 

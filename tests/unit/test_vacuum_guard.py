@@ -6,10 +6,10 @@ import random
 from pathlib import Path
 
 import pytest
-from vacuumed import TABLE, Lake, at_version, make_plan
 
 from penstock.maintenance.retention import HOUR_MS, MARGIN_MS, Horizon, Need, horizon, hours, same_place, span_text
 from penstock.maintenance.tables import DAY_MS, known_since_ms, retention_ms
+from tests.unit.vacuum_lake import TABLE, Lake, at_version, make_plan
 
 NOW = 1_800_000_000_000
 

@@ -6,14 +6,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from vacuumed import Lake, at_version, make_plan
-
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import dump
 from penstock.ledger.head import read_head
 from penstock.ledger.pending import Replay, document
 from penstock.maintenance.retention import HOUR_MS
 from penstock.storage.stores import LocalStore
+from tests.unit.vacuum_lake import Lake, at_version, make_plan
 
 
 def test_a_table_that_is_being_replayed_keeps_files_that_are_in_no_commit_yet(tmp_path: Path) -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from tests.bronze_table import BronzeTable
-from tests.unit.verified import begun
-
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
 from penstock.storage.stores import LocalStore
@@ -17,6 +14,8 @@ from penstock.verify.counts import _Sums, wrong_batches
 from penstock.verify.report import Report
 from penstock.verify.rows import Rows, read_at
 from penstock.verify.upstream import Arrival, arrivals
+from tests.bronze_table import BronzeTable
+from tests.unit.verify_table import begun
 
 
 def problems(table: BronzeTable) -> list[str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.ledgers import HandLog, at, entry
 
 from penstock.verify.recompute.context import Content, content_at
+from tests.unit.hand_ledgers import HandLog, at, entry
 
 
 def content(log: HandLog, **asked: Any) -> Content:

@@ -5,10 +5,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.bronze_table import BronzeTable, Where, table_plan
 
 from penstock.verify import coordinates
 from penstock.verify.coordinates import Coordinates, Spans, landed, read_coordinates
+from tests.bronze_table import BronzeTable, Where, table_plan
 
 RENAMED = {"value": "payload", "topic": 'the "topic"', "partition": "Part Nr", "offset": "select"}
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.bronze_table import BronzeTable
-from tests.unit.verified import begun, checked, fine, only
 
 from penstock.ledger.entry import Counts, dump
+from tests.bronze_table import BronzeTable
+from tests.unit.verify_table import begun, checked, fine, only
 
 
 @pytest.fixture

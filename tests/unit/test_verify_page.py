@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project_file import AWAY
-from tests.bronze_table import BronzeTable, plan_of, table_plan
 from typer import Typer
 from typer.testing import CliRunner, Result
 
@@ -21,6 +19,8 @@ from penstock.verify import table as verify_table
 from penstock.verify.document import VerifyRequest, audit_document
 from penstock.verify.recompute import run as again
 from penstock.verify.report import Differing, Proof, Value
+from tests.bronze_table import BronzeTable, plan_of, table_plan
+from tests.unit.project_file import AWAY
 
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[31m‮"
 PROJECT = (

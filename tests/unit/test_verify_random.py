@@ -7,12 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.bronze_table import BronzeTable, Where, all_between, table_plan
 
 from penstock.ledger import position
 from penstock.storage.stores import LocalStore
 from penstock.verify import table as verify_table
 from penstock.verify.report import Report
+from tests.bronze_table import BronzeTable, Where, all_between, table_plan
 
 Rows = Counter[Where]
 TOPIC = "orders"

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.bronze_table import BronzeTable, table_plan
-from tests.unit.verified import begun, checked, fine, only
 
 from penstock.ledger.entry import Counts, dump
 from penstock.storage.stores import LocalStore
 from penstock.verify import table as verify_table
+from tests.bronze_table import BronzeTable, table_plan
+from tests.unit.verify_table import begun, checked, fine, only
 
 
 @pytest.fixture

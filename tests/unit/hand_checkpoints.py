@@ -6,9 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ledgers import HandLog, at, entry
-from project_file import AWAY
-
 from penstock.ledger.checkpoint import folder_of, heal
 from penstock.ledger.entry import Entry
 from penstock.ledger.position import Version
@@ -17,6 +14,8 @@ from penstock.plan.build import build_plan
 from penstock.plan.model import KafkaSource, Plan, TablePlan
 from penstock.spec.load import load_project
 from penstock.storage.stores import LocalStore
+from tests.unit.hand_ledgers import HandLog, at, entry
+from tests.unit.project_file import AWAY
 
 PROJECT = (
     AWAY

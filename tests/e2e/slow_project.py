@@ -102,7 +102,7 @@ class Stopping:
 
     def finish(self) -> None:
         """`run --once` lands every row once, whatever happened before."""
-        from tests.integration.runs import rows_at
+        from tests.integration.run_plan import rows_at
 
         self.quick()
         done = self.call("run", "--once")

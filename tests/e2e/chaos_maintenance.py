@@ -5,19 +5,19 @@ In every round the rule of the silver table asks for less, so that rows that wer
 record is never there twice. In the end a redrive is let through, twice, and a vacuum; then bronze, silver, its
 quarantine and gold equal what plain Python makes of the records by the last rule.
 
-    python -m tests.e2e.chaos_upkeep --kills 20 --seed 7
+    python -m tests.e2e.chaos_maintenance --kills 20 --seed 7
 """
 
 from __future__ import annotations
 
 import random
 
-from tests.e2e.beside import Poller
 from tests.e2e.chaos_frame import Asked, command_line, set_up, write_project
 from tests.e2e.chaos_replay import TOPIC, YML, Flow, check
 from tests.e2e.chaos_rewind import POLLED
 from tests.e2e.chaos_verbs import Verb, rounds
 from tests.e2e.kills import run_to_the_end
+from tests.e2e.producer_and_poller import Poller
 from tests.e2e.tables import ask
 
 REDRIVE = Verb(("dlq", "redrive", "silver.t"))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tests.bronze_table import BronzeTable
-
 from penstock.ledger.entry import Entry
+from tests.bronze_table import BronzeTable
 
 
 def last(table: BronzeTable) -> Entry:

@@ -16,7 +16,7 @@ from penstock.ledger.position import parse_version
 from penstock.storage.stores import LocalStore
 from tests.e2e.change_feed import change_feed
 from tests.e2e.tables import place
-from tests.integration.histories import Change, latest, versions
+from tests.integration.change_histories import Change, latest, versions
 
 State = dict[tuple[int, str], dict[str, Any]]
 _VALUES = ("name", "city", "seq")

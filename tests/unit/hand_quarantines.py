@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from arro3.core import Array, DataType, Field, Table, list_array, struct_array
-from ledgers import HandLog, at, entry
-from project_file import AWAY
 
 from penstock.ledger.checkpoint import BATCHES, READ
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan, TablePlan
 from penstock.plan.quarantine import quarantine_of
 from penstock.spec.load import load_project
+from tests.unit.hand_ledgers import HandLog, at, entry
+from tests.unit.project_file import AWAY
 
 PROJECT = (
     AWAY

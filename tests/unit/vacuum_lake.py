@@ -7,9 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ledgers import at
-from project_file import HEAD, load
-
 from penstock.ledger.checkpoint import heal
 from penstock.ledger.entry import Entry, Pins, dump
 from penstock.ledger.position import Version
@@ -18,6 +15,8 @@ from penstock.maintenance.tables import DAY_MS, places
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.storage.stores import LocalStore
+from tests.unit.hand_ledgers import at
+from tests.unit.project_file import HEAD, load
 
 TABLE, ID = "bronze.orders", "table-id"
 START_MS = 1_700_000_000_000

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.bronze_table import BronzeTable, table_plan
-
 from penstock.storage.stores import LocalStore
 from penstock.verify import table as verify_table
 from penstock.verify.report import Partition, Report, report_document
+from tests.bronze_table import BronzeTable, table_plan
 
 
 def begun(folder: Path) -> BronzeTable:

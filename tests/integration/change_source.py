@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.runs import Heard, commits_die, rows_at, run, run_well
+
+from tests.integration.run_plan import Heard, commits_die, rows_at, run, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,10 +7,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.runs import make_plan, run
-
 from penstock.errors import Terminal
 from penstock.storage.stores import LocalStore
+from tests.integration.run_plan import make_plan, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.records import Record, consume
+from tests.integration.topic_records import Record, consume
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

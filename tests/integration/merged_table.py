@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.histories import SCHEMA, Change
-from tests.integration.runs import log, make_plan, rows_at
+from tests.integration.change_histories import SCHEMA, Change
+from tests.integration.run_plan import log, make_plan, rows_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

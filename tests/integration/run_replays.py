@@ -6,9 +6,8 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.runs import rows_at
-
 from penstock.storage.stores import LocalStore
+from tests.integration.run_plan import rows_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.runs import rows, run_well
+from tests.integration.run_plan import rows, run_well
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

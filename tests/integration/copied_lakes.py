@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runs import TABLE, Coordinates, coordinates, make_plan, produce, run_well, whole_chain
+from tests.integration.run_plan import TABLE, Coordinates, coordinates, make_plan, produce, run_well, whole_chain
 
 OTHER = "bronze.other"
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
-from tests.integration.runs import log, make_plan, run_well
-from tests.parquet_pages import largest_chunk
 
 from penstock.ledger.entry import dump
 from penstock.storage.stores import LocalStore
 from penstock.verify.recompute.run import check_in, to_check
 from penstock.verify.report import Report, report_document
 from penstock.verify.table import verify
+from tests.integration.run_plan import log, make_plan, run_well
+from tests.parquet_pages import largest_chunk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
