@@ -1,7 +1,7 @@
 # Everything a newcomer runs. Each target sets up first; that takes under a second when nothing changed.
 #   make PYTHON=python3.12 …   another Python          make test ARGS="-k broker"   arguments for pytest (or the bench)
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test deep check bench lock jar clean
+.PHONY: help setup demo quick test deep check bench lock jar clean
 PYTHON ?=
 ARGS ?=
 # The tests of the command in one process, those of the engine in another, which both end with; in the order found.
@@ -16,6 +16,9 @@ setup: ## virtual environment from the lock file, Java, jars
 
 demo: setup ## orders from Kafka through bronze, silver and gold, live, and the proof (ARGS=fraud: another example)
 	@$(BIN)/penstock demo $(ARGS)
+
+quick: setup ## the tests that need no JVM and no broker
+	@$(BIN)/pytest -n 2 tests/unit $(ARGS)
 
 test: setup ## every test
 	@$(BIN)/pytest $(PARALLEL) $(ARGS)

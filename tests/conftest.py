@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from penstock.dev.broker import Broker
     from penstock.dev.postgres import Postgres
-    from penstock.dev.redis import Redis
-    from penstock.dev.search import Search
     from penstock.plan.model import Plan
+    from tests.servers.redis import Redis
+    from tests.servers.search import Search
 
 ROOT = Path(__file__).parent
 FOLDERS = ("unit", "e2e", "integration")
@@ -85,7 +85,7 @@ def postgres() -> Iterator[Postgres]:
 @pytest.fixture(scope="session")
 def redis() -> Iterator[Redis]:
     """One server for the run: give your keys a prefix of your own."""
-    from penstock.dev.redis import Redis
+    from tests.servers.redis import Redis
 
     server = started(Redis())
     with server:
@@ -95,7 +95,7 @@ def redis() -> Iterator[Redis]:
 @pytest.fixture(scope="session")
 def search() -> Iterator[Search]:
     """One server for the run: give your index a name of your own."""
-    from penstock.dev.search import Search
+    from tests.servers.search import Search
 
     with Search().start() as server:
         yield server

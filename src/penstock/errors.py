@@ -20,8 +20,10 @@ The type drives the retries; the message says what happened and where, the hint 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 class PenstockError(Exception):
@@ -76,6 +78,15 @@ class SpecError(UsageError):
 
 class SetupError(PenstockError):
     pass
+
+
+def import_extra(module: str, extra: str, purpose: str) -> Any:
+    """A library that only some projects need; SetupError names the extra that brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        name = module.partition(".")[0]
+        raise SetupError(f"{purpose} needs the package {name}", hint=f"run: pip install 'penstock[{extra}]'") from None
 
 
 class QueryFailed(PenstockError):

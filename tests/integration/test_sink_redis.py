@@ -15,7 +15,7 @@ from tests.integration.run_plan import commits
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.dev.redis import Redis
+    from tests.servers.redis import Redis
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def test_hashes_lose_the_fields_that_are_null_and_keys_end_with_their_time(follo
 def test_a_runner_that_was_replaced_is_turned_away_and_a_wrong_login_stops_the_sink(
     followed: Followed, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.dev.redis import Redis
     from penstock.sinks.redis import RedisKeys
+    from tests.servers.redis import Redis
 
     prefix = f"{uuid.uuid4().hex}:"
     plan = followed.plan({"redis": redis.url, "prefix": prefix})

@@ -15,7 +15,7 @@ from tests.integration.run_plan import whole_chain
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.dev.search import Search
+    from tests.servers.search import Search
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
 
-from penstock.errors import TableChanged, Terminal, Transient
+from penstock.errors import TableChanged, Terminal, Transient, import_extra
 from penstock.sinks.base import ASIDE, AWAY, DELETED, TIMES, SendResult, as_json, is_nested
 from penstock.spark.sql_text import literal, quote
 
@@ -106,8 +106,7 @@ class RedisKeys:
 
     @contextmanager
     def _client(self) -> Iterator[Any]:
-        import redis
-
+        redis = import_extra("redis", "redis", "a sink to Redis")
         password = self._plan.password.get_secret_value() if self._plan.password is not None else None
         client = redis.Redis.from_url(
             self._plan.url,

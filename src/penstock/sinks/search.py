@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import TableChanged, Terminal, Transient
+from penstock.errors import TableChanged, Terminal, Transient, import_extra
 from penstock.sinks.base import ASIDE, AWAY, DELETED, Refused, SendResult
 from penstock.sources.columns import VERSION
 
@@ -134,8 +134,7 @@ class SearchIndex:
 
     @contextmanager
     def _client(self) -> Iterator[httpx.Client]:
-        import httpx
-
+        httpx = import_extra("httpx", "search", "a sink to a search server")
         plan = self._plan
         login = (plan.user or "", plan.password.get_secret_value()) if plan.password is not None else None
         headers = {"Authorization": f"ApiKey {plan.api_key.get_secret_value()}"} if plan.api_key is not None else {}

@@ -3,7 +3,6 @@ on an object store."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import uuid
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from penstock.errors import PenstockError, SetupError, Transient, UsageError
+from penstock.errors import PenstockError, SetupError, Transient, UsageError, import_extra
 from penstock.plan.model import Plan
 
 if TYPE_CHECKING:
@@ -194,7 +193,6 @@ class HadoopStore:
 
 T = TypeVar("T")
 _S3, _GCS, _AZURE = ("s3", "s3a", "s3n"), ("gs",), ("abfs", "abfss", "wasb", "wasbs", "az")
-INSTALL = "pip install 'penstock[object-stores]'"
 _PATIENCE: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
 """A command that a person waits for: the library's own default is to try for three minutes."""
 
@@ -291,13 +289,9 @@ class _Missing(PenstockError):
 
 
 def _library() -> Any:
-    try:
-        importlib.import_module("obstore.store")
-        return importlib.import_module("obstore")
-    except ImportError:
-        raise SetupError(
-            "a lake on an object store needs the package obstore to be read without a JVM", hint=f"run: {INSTALL}"
-        ) from None
+    purpose = "reading a lake on an object store without a JVM"
+    import_extra("obstore.store", "object-stores", purpose)
+    return import_extra("obstore", "object-stores", purpose)
 
 
 def storage_options(uri: str) -> dict[str, str]:
