@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -16,6 +17,14 @@ def test_class_names_are_unique() -> None:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(str(file.relative_to(SOURCE)))
     assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
+def test_one_module_is_the_bridge_to_the_jvm() -> None:
+    """`self._jvm` is a field that holds what the bridge gave."""
+    inner = re.compile(r"(?<!self)\.(_jvm|_jdf|_jc|_jsc|_jsparkSession|_jreader|_gateway)\b")
+    bridge = {"spark/jvm.py", "spark/gateway.py"}  # the second starts and ends the JVM itself
+    found = {str(file.relative_to(SOURCE)) for file in SOURCE.rglob("*.py") if inner.search(file.read_text())}
+    assert found == bridge
 
 
 def test_every_module_says_what_it_is() -> None:

@@ -19,6 +19,7 @@ from penstock.erasure.files import delete_file
 from penstock.erasure.log_redaction import Sought, names_left, scrubbed
 from penstock.erasure.rewrite import Rewrite, checkpoint
 from penstock.maintenance.vacuum import within
+from penstock.spark.jvm import hadoop_conf, jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,9 +175,8 @@ def _without_removed(spark: SparkSession, store: Store, path: str, there: Collec
 
 def _copy(spark: SparkSession, made: str, path: str) -> None:
     """On an object store, where the object is replaced as a whole."""
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    jvm = jvm_of(spark)
+    settings = hadoop_conf(spark)
     source, target = jvm.org.apache.hadoop.fs.Path(made), jvm.org.apache.hadoop.fs.Path(path)
     files = source.getFileSystem(settings)
     jvm.org.apache.hadoop.fs.FileUtil.copy(files, source, files, target, False, True, settings)

@@ -18,6 +18,7 @@ from penstock.ledger.head import read_head, refuse_foreign_changes
 from penstock.maintenance.tables import all_places
 from penstock.maintenance.vacuum import within
 from penstock.plan.quarantine import in_quarantine, lands, quarantine_of
+from penstock.spark.jvm import java_frame, java_session, jvm_of
 from penstock.storage.locks import acquire_commit
 from penstock.tables.merge.row_exchange import FILE
 from penstock.tables.subject_columns import redacted, rows_of
@@ -80,10 +81,9 @@ class Rewrite:
 
     def __init__(self, session: SparkSession, uri: str) -> None:
         """The session is used by nobody else: what goes with its commits is of this one."""
-        jvm = session.sparkContext._jvm
-        assert jvm is not None
+        jvm = jvm_of(session)
         self._session, self._jvm, self.uri = session, jvm, uri
-        self._inner: Any = jvm.penstock.delta.Erase.begin(session._jsparkSession, uri)
+        self._inner: Any = jvm.penstock.delta.Erase.begin(java_session(session), uri)
 
     @property
     def version(self) -> int:
@@ -138,14 +138,13 @@ class Rewrite:
         for name, number in {"numDeletedRows": held.rows, "numRemovedFiles": len(held.files)}.items():
             told.put(name, number)
         with carrying(self._session, entry, idempotent=False):
-            return int(self._inner.commit(come.drop(_HIT)._jdf, told))
+            return int(self._inner.commit(java_frame(come.drop(_HIT)), told))
 
 
 def checkpoint(session: SparkSession, uri: str) -> int:
     """Of the table's log, at its newest version, which is given."""
-    jvm = session.sparkContext._jvm
-    assert jvm is not None
-    return int(jvm.penstock.delta.Erase.checkpoint(session._jsparkSession, uri))
+    jvm = jvm_of(session)
+    return int(jvm.penstock.delta.Erase.checkpoint(java_session(session), uri))
 
 
 def _by_file(rows: DataFrame, find: Find) -> dict[str, int]:

@@ -23,6 +23,7 @@ from penstock.erasure.text_search import CUT, NUMBER, Sighting, variants
 from penstock.maintenance.tables import all_places
 from penstock.plan.model import DeltaSource
 from penstock.plan.quarantine import in_quarantine
+from penstock.spark.jvm import java_session, jvm_of
 from penstock.tables.subject_columns import steps
 
 if TYPE_CHECKING:
@@ -176,12 +177,11 @@ class LakeSearch:
         return {name: self._read[key] for name, key in keys.items()}
 
     def _search(self, files: Sequence[str]) -> Iterator[FileSeen]:
-        jvm = self._spark.sparkContext._jvm
-        assert jvm is not None
+        jvm = jvm_of(self._spark)
         names = jvm.java.util.ArrayList()
         for needle in self.needles:
             names.add(needle.value)
-        text = jvm.penstock.forget.Search.files(self._spark._jsparkSession, "\n".join(files), names)
+        text = jvm.penstock.forget.Search.files(java_session(self._spark), "\n".join(files), names)
         for line in str(text).split("\n"):
             yield _file(json.loads(line))
 

@@ -17,6 +17,7 @@ from pyspark.sql.classic.column import Column as JvmColumn
 
 from penstock.formats.base import PARSED, Decoded, absent, case, reason
 from penstock.formats.json import own_class
+from penstock.spark.jvm import java_column
 from penstock.spark.sql_text import literal, quote
 
 if TYPE_CHECKING:
@@ -65,13 +66,13 @@ def with_types(frame: DataFrame, schema: Struct) -> DataFrame:
     """With TYPED, made of the texts in PARSED."""
     spark = frame.sparkSession
     zone = spark.conf.get("spark.sql.session.timeZone")
-    made = own_class(spark, "Cells").column(F.col(PARSED)._jc, schema.columns(), zone)
+    made = own_class(spark, "Cells").column(java_column(F.col(PARSED)), schema.columns(), zone)
     return frame.withColumn(TYPED, JvmColumn(made))
 
 
 def cells(spark: SparkSession, text: Column, names: Sequence[str], options: Mapping[str, str]) -> Column:
     """The cells of a record as a struct of texts with these names, and CORRUPT."""
-    return JvmColumn(own_class(spark, "Cells", "csv").column(text._jc, list(names), dict(options)))
+    return JvmColumn(own_class(spark, "Cells", "csv").column(java_column(text), list(names), dict(options)))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from pyspark.sql.classic.column import Column as JvmColumn
 
 from penstock.formats.base import PARSED, Decoded, absent, case
 from penstock.formats.json import RESCUED, own_class
+from penstock.spark.jvm import java_column
 from penstock.spark.sql_text import quote
 from penstock.spec.stages import CHANGE_COLUMNS
 
@@ -64,5 +65,7 @@ class DebeziumDecoder:
         zone = spark.conf.get("spark.sql.session.timeZone")
         changes = own_class(spark, "Changes")
         return JvmColumn(
-            changes.column(text._jc, key._jc, self.plan.schema.columns(), zone, self.plan.rescue, *written)
+            changes.column(
+                java_column(text), java_column(key), self.plan.schema.columns(), zone, self.plan.rescue, *written
+            )
         )

@@ -13,6 +13,7 @@ from pyspark.sql.classic.column import Column as JvmColumn
 
 from penstock.errors import SetupError
 from penstock.formats.base import PARSED, Decoded, absent, case
+from penstock.spark.jvm import java_column, jvm_of
 from penstock.spark.sql_text import quote
 
 if TYPE_CHECKING:
@@ -55,14 +56,13 @@ class JsonDecoder:
         text = F.expr(quote(self.plan.column))
         zone = spark.conf.get("spark.sql.session.timeZone")
         ddl, expected = self.plan.schema.columns(), list(self.expected)
-        made = decoder.column(text._jc, ddl, zone, self.plan.rescue, self.deep, expected)
+        made = decoder.column(java_column(text), ddl, zone, self.plan.rescue, self.deep, expected)
         return JvmColumn(made)
 
 
 def own_class(spark: SparkSession, name: str, package: str = "json") -> JavaClass:
     """A class of penstock.json, or of another package of Penstock's own."""
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
+    jvm = jvm_of(spark)
     found = getattr(getattr(jvm.penstock, package), name)
     if not isinstance(found, JavaClass):
         from penstock.spark.jars import own_jar

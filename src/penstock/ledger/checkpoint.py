@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import TableChanged, Terminal
 from penstock.ledger import position
 from penstock.ledger.entry import parse_pins, pins_document
+from penstock.spark.jvm import java_session, jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -265,10 +266,9 @@ def rebuild(spark: SparkSession, store: Store, table: TablePlan, folder: str, en
 def _metadata(spark: SparkSession, time_ms: int) -> str:
     """What Spark itself would write of its settings. Those that are missing it takes for those of its first releases,
     whose state had faults. The number of shuffle partitions is among them, and stays what it is now."""
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
+    jvm = jvm_of(spark)
     kind = jvm.org.apache.spark.sql.execution.streaming.OffsetSeqMetadata
-    return str(kind.apply(0, time_ms, spark._jsparkSession.conf()).json())
+    return str(kind.apply(0, time_ms, java_session(spark).conf()).json())
 
 
 # Small documents of a batch, beside Spark's own files in the checkpoint.

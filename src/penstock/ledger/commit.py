@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from penstock.errors import ChainBroken, Conflict, Fenced
 from penstock.ledger.entry import BESIDE, dump
 from penstock.ledger.head import advance
+from penstock.spark.jvm import java_session, jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -107,10 +108,10 @@ def append_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
     note = _notes(spark)
     if entry.kind in BESIDE or entry.kind == "fill":  # the number of a fill is taken: its rejected rows have it
         assert entry.seen is not None
-        note.next(spark._jsparkSession, uri, dump(entry), _beside(entry), entry.seen)
+        note.next(java_session(spark), uri, dump(entry), _beside(entry), entry.seen)
         return
     seen = -1 if entry.seen is None else entry.seen
-    note.marked(spark._jsparkSession, uri, dump(entry), _batches(entry), _number(entry), seen)
+    note.marked(java_session(spark), uri, dump(entry), _batches(entry), _number(entry), seen)
 
 
 def overwrite_by_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
@@ -122,7 +123,7 @@ def overwrite_by_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
 def next_number(spark: SparkSession, uri: str, application: str, seen: int) -> int:
     """For a commit of an application that has read the log up to a version. If it has committed anything since, in
     whichever process, the number is taken and Delta skips the commit: so it has to be confirmed."""
-    return int(_notes(spark).last(spark._jsparkSession, uri, application, seen)) + 1
+    return int(_notes(spark).last(java_session(spark), uri, application, seen)) + 1
 
 
 def last_generation(spark: SparkSession, uri: str, table: str, version: int) -> int:
@@ -207,6 +208,5 @@ def _number(entry: Entry) -> int:
 
 def _notes(spark: SparkSession) -> Any:
     """jar_data/java/penstock/delta/Note.java"""
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
+    jvm = jvm_of(spark)
     return jvm.penstock.delta.Note

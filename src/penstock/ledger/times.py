@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
 from penstock.errors import Terminal
+from penstock.spark.jvm import jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,8 +83,7 @@ def refuse_local_partitions(spark: SparkSession, schema: StructType, partition_b
     if not times:
         return
     zone = spark.conf.get("spark.sql.session.timeZone")
-    assert spark._jvm is not None
-    if not spark._jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(zone).getRules().isFixedOffset():
+    if not jvm_of(spark).org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(zone).getRules().isFixedOffset():
         raise Terminal(
             f"partition_by: {', '.join(times)} is a TIMESTAMP, and the clocks of the session's zone, {zone}, change: "
             "Delta would store some times of the hour that comes twice an hour off",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.ledger import commit
 from penstock.ledger.commit import carrying
+from penstock.spark.jvm import java_frame, java_session, jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,9 +102,8 @@ class StagedOverwrite:
     def _inner(self) -> Any:
         """Begun with the first rows: until then a table of files may still get columns that its files bring."""
         if self._begun is None:
-            jvm = self._session.sparkContext._jvm
-            assert jvm is not None
-            self._begun = jvm.penstock.delta.Refill.begin(self._session._jsparkSession, self.uri)
+            jvm = jvm_of(self._session)
+            self._begun = jvm.penstock.delta.Refill.begin(java_session(self._session), self.uri)
             if self._schema is not None:
                 self._begun.columns(self._schema.json())
         return self._begun
@@ -112,7 +112,7 @@ class StagedOverwrite:
         return self._kept
 
     def append(self, rows: DataFrame, entry: Entry) -> None:
-        self._inner.write(rows._jdf)
+        self._inner.write(java_frame(rows))
         self.entry = entry
 
     overwrite = append
@@ -134,7 +134,7 @@ class StagedOverwrite:
         if self._kept is None:
             return 0
         before = self.rows
-        self._inner.write(self._kept._jdf)
+        self._inner.write(java_frame(self._kept))
         return self.rows - before
 
     def commit(self, entry: Entry) -> None:

@@ -19,6 +19,7 @@ from penstock.ledger.entry import Pins
 from penstock.ledger.generations import carry_forward, is_old
 from penstock.ledger.head import Verdict, advance, check, refuse_foreign_changes
 from penstock.ledger.write_target import DeltaTableTarget
+from penstock.spark.jvm import java_frame
 from penstock.storage.locks import acquire_commit
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ class BatchWriter:
 
 def _bytes_read(batch: DataFrame) -> int:
     """What Spark's plan says of the files that a batch reads."""
-    return int(str(batch._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+    return int(str(java_frame(batch).queryExecution().optimizedPlan().stats().sizeInBytes()))
 
 
 # What the write of a batch counted on its way, so that no second pass is needed to know it.

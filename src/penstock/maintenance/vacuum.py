@@ -33,6 +33,7 @@ from penstock.maintenance.tables import (
     session_with,
     write_memory,
 )
+from penstock.spark.jvm import java_session, jvm_of
 from penstock.spark.sql_text import quote
 from penstock.spec.quantity import counted
 from penstock.storage.layout import read_layout, snapshot_layout
@@ -96,11 +97,10 @@ def within(path: str, uri: str) -> str:
 def record(spark: SparkSession, uri: str, upkeep: MaintenanceNote, files: int) -> None:
     """A commit without rows and files, which says who deleted what."""
     session = session_with(spark, {}, upkeep)
-    jvm = session.sparkContext._jvm
-    assert jvm is not None
+    jvm = jvm_of(session)
     told = jvm.java.util.HashMap()
     told.put("numDeletedFiles", files)
-    jvm.penstock.delta.Note.vacuumed(session._jsparkSession, uri, told)
+    jvm.penstock.delta.Note.vacuumed(java_session(session), uri, told)
 
 
 def remember(

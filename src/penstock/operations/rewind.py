@@ -34,6 +34,7 @@ from penstock.plan.build import how_it_reads
 from penstock.plan.model import DeltaSource
 from penstock.plan.quarantine import quarantine_of
 from penstock.plan.sources import FilesSource
+from penstock.spark.jvm import java_session, jvm_of
 from penstock.storage.locks import acquire_commit
 from penstock.tables.merge.tombstones import next_generation, settle_tombstones, tombstone_table
 from penstock.tables.quarantine import Companion, Quarantine, version_of
@@ -341,9 +342,8 @@ def give_up(work: TableSession, tail: LedgerHead) -> LedgerHead:
 
 def files_of(session: SparkSession, uri: str, version: int) -> Any:
     """jar_data/java/penstock/delta/Rewind.java"""
-    jvm = session.sparkContext._jvm
-    assert jvm is not None
-    return jvm.penstock.delta.Rewind.to(session._jsparkSession, uri, version)
+    jvm = jvm_of(session)
+    return jvm.penstock.delta.Rewind.to(java_session(session), uri, version)
 
 
 def _restore(uri: str, version: int, session: SparkSession) -> None:

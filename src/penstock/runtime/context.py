@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from penstock.runtime.causes import explain, jvm_died, seems_dead
 from penstock.spark.gateway import jvm_end
+from penstock.spark.jvm import gateway_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +78,7 @@ class RunContext:
 
     def jvm_end(self, patience: float = 0.0) -> str | None:
         """How the JVM ended; None while it runs."""
-        return jvm_end(self.spark.sparkContext._gateway, patience)
+        return jvm_end(gateway_of(self.spark), patience)
 
     def explain(self, error: BaseException, table: str) -> PenstockError:
         """As `causes.explain`; but whatever is said after the JVM's end has one cause."""

@@ -25,6 +25,7 @@ from penstock.errors import TableChanged, Terminal
 from penstock.ledger.position import same
 from penstock.plan.model import DeltaSource, SinkPlan
 from penstock.sources.columns import CHANGE, FILE, SOURCE, TIME, VERSION
+from penstock.spark.jvm import java_frame
 from penstock.spark.sql_text import literal, quote
 from penstock.spec.base_model import did_you_mean
 from penstock.spec.sink import ID
@@ -295,8 +296,8 @@ def header(name: str, value: str) -> str:
 
 def refuse_other_rows(rows: DataFrame, parts: tuple[str, ...], sink: str) -> None:
     """explode, window functions, aggregates and the like make other rows than those of the table."""
-    before = rows._jdf.queryExecution().analyzed()
-    after = rows.selectExpr(*parts)._jdf.queryExecution().analyzed()
+    before = java_frame(rows).queryExecution().analyzed()
+    after = java_frame(rows.selectExpr(*parts)).queryExecution().analyzed()
     if after.nodeName() != "Project" or not after.children().head().equals(before):
         raise Terminal(
             "`key`, `value` and `headers` are computed from one row: no explode, no window and no aggregate",

@@ -29,6 +29,7 @@ from penstock.sinks.base import (
     refuse_other,
 )
 from penstock.spark.jars import postgres_jars
+from penstock.spark.jvm import gateway_of, java_frame, jvm_of
 from penstock.spark.sql_text import quote
 
 if TYPE_CHECKING:
@@ -74,8 +75,7 @@ _PLAIN: Mapping[type[T.DataType], tuple[str, str]] = {
 
 class JdbcTable:
     def __init__(self, spark: SparkSession, sink: str, plan: JdbcTarget, shape: Shape) -> None:
-        context: Any = spark.sparkContext
-        self._jvm, self._gateway = context._jvm, context._gateway
+        self._jvm, self._gateway = jvm_of(spark), gateway_of(spark)
         self._sink, self._plan, self._shape = sink, plan, shape
         missing = [field for field in shape.keys if field not in shape.columns]
         self._fields = (*missing, *shape.columns)
@@ -103,7 +103,7 @@ class JdbcTable:
             found = parse_standing(list(session.lock()))
             if found is not None and already_there(found, entry, self._plan.said):
                 return SendResult(found.changes, None, _refused(session.refused()))
-            refused = _refused(session.apply(rows._jdf, self._columns, self._names))
+            refused = _refused(session.apply(java_frame(rows), self._columns, self._names))
             before, after = dump_position(entry.before), dump_position(entry.after)
             session.move(entry.ledger, entry.generation, entry.batch, before, after)
             session.commit()

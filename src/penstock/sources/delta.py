@@ -25,6 +25,7 @@ from penstock.sources.delta_changes import (
     unbroken,
 )
 from penstock.spark.expressions import selected
+from penstock.spark.jvm import java_session, jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,9 +114,8 @@ def _require(log: DeltaLog, version: int, table: str) -> None:
 
 
 def _jvm_rows(spark: SparkSession, what: str, *arguments: object) -> DataFrame:
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    return DataFrame(getattr(jvm.penstock.delta.Covered, what)(spark._jsparkSession, *arguments), spark)
+    jvm = jvm_of(spark)
+    return DataFrame(getattr(jvm.penstock.delta.Covered, what)(java_session(spark), *arguments), spark)
 
 
 # A Delta table as a source of another.

@@ -13,6 +13,7 @@ from penstock.kafka.client import java, reads_committed
 from penstock.ledger import position
 from penstock.ledger.position import Range
 from penstock.ledger.source import Move, ReplayInput, Start, of_topics
+from penstock.spark.jvm import jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,8 +33,7 @@ _OWN, _SPARKS = "penstock.kafka.Records", "kafka"
 def record_format(spark: SparkSession) -> str:
     """Spark's Kafka source, as Penstock's own jar reads it: Spark's own stops for ever at a record whose timestamp, a
     number of its producer's, it cannot hold. A session that somebody else has made may lack the jar."""
-    jvm = spark._jvm
-    assert jvm is not None
+    jvm = jvm_of(spark)
     return _OWN if isinstance(jvm.penstock.kafka.Records, JavaClass) else _SPARKS
 
 

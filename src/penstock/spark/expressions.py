@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as JvmColumn
 
 from penstock.errors import SetupError
+from penstock.spark.jvm import java_column, java_frame, jvm_of
 from penstock.spark.sql_types import sql_type
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def error_of(spark: SparkSession, expression: str) -> Column:
 def fenced(rows: DataFrame) -> DataFrame:
     """The same rows; no later expression is moved before what chose them."""
     spark = rows.sparkSession
-    return DataFrame(own_class(spark, "Fence").around(rows._jdf), spark)
+    return DataFrame(own_class(spark, "Fence").around(java_frame(rows)), spark)
 
 
 def selected(rows: DataFrame, where: str) -> DataFrame:
@@ -72,13 +73,12 @@ def selected(rows: DataFrame, where: str) -> DataFrame:
 
 def cannot_raise(filtered: DataFrame) -> bool:
     """Whether the condition of a filter is made of nothing but comparisons of columns and values."""
-    return bool(own_class(filtered.sparkSession, "Failures").cannotRaise(filtered._jdf))
+    return bool(own_class(filtered.sparkSession, "Failures").cannotRaise(java_frame(filtered)))
 
 
 def own_class(spark: SparkSession, name: str) -> Any:
     """A class of penstock.isolation."""
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
+    jvm = jvm_of(spark)
     found = getattr(jvm.penstock.isolation, name)
     if not isinstance(found, JavaClass):
         from penstock.spark.jars import own_jar
@@ -92,5 +92,5 @@ def own_class(spark: SparkSession, name: str) -> Any:
 
 
 def _jvm_column(spark: SparkSession, expression: str) -> Any:
-    made = F.expr(f"({expression})")._jc
+    made = java_column(F.expr(f"({expression})"))
     return own_class(spark, "Interpreted").column(made) if _MAKES_MAPS.search(expression) else made

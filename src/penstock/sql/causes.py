@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from penstock.errors import QueryFailed, SetupError, UsageError
+from penstock.spark.jvm import java_session
 from penstock.spec.base_model import nearest
 from penstock.sql.readonly import WITHHELD
 from penstock.sql.statement import pointed
@@ -102,7 +103,7 @@ def _no_function(session: SparkSession, error: Exception, message: str, place: s
 
 
 def _functions(session: SparkSession) -> list[str]:
-    state = session._jsparkSession.sessionState()
+    state = java_session(session).sessionState()
     known: list[str] = []
     for registry in (state.functionRegistry(), state.tableFunctionRegistry()):
         listed = registry.listFunction()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyspark.java_gateway import ensure_callback_server_started
 
 from penstock.errors import UsageError
+from penstock.spark.jvm import gateway_of, java_session, jvm_of
 from penstock.sql.statement import pointed
 
 if TYPE_CHECKING:
@@ -30,9 +31,8 @@ class Named:
 
 def parse(session: SparkSession, text: str) -> Any:
     """The plan, in which names that WITH gives to queries are no tables any more. Raises what Spark raises."""
-    jvm = session.sparkContext._jvm
-    assert jvm is not None
-    plan = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    jvm = jvm_of(session)
+    plan = java_session(session).sessionState().sqlParser().parsePlan(text)
     return jvm.org.apache.spark.sql.catalyst.analysis.CTESubstitution.apply(plan)
 
 
@@ -63,7 +63,7 @@ def named(plan: Any, text: str) -> list[Named]:
 
 def replaced(session: SparkSession, plan: Any, tables: Mapping[int, Any]) -> Any:
     """The plan with other plans in the place of the tables that it names, by where their names begin."""
-    ensure_callback_server_started(session.sparkContext._gateway)  # type: ignore[no-untyped-call]
+    ensure_callback_server_started(gateway_of(session))  # type: ignore[no-untyped-call]
     return plan.transformDownWithSubqueries(_Replacing(tables))
 
 

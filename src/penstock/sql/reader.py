@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, Varian
 from penstock.errors import UsageError
 from penstock.ledger.delta_log import DeltaLog
 from penstock.sources.columns import DELETED, alive
+from penstock.spark.jvm import java_frame, java_session, jvm_of
 from penstock.spark.session import logs_folder, short_session
 from penstock.spark.sql_text import quote
 from penstock.sql.causes import explained
@@ -113,8 +114,8 @@ class SqlReader:
             read += dict.fromkeys(tables.values())
             frames = {one: self._plan_of(one) for one in read}
             plan = replaced(self.session, plan, {start: frames[one] for start, one in tables.items()})
-            jvm: Any = self.session.sparkContext._jvm
-            found = jvm.org.apache.spark.sql.classic.Dataset.ofRows(self.session._jsparkSession, plan)
+            jvm: Any = jvm_of(self.session)
+            found = jvm.org.apache.spark.sql.classic.Dataset.ofRows(java_session(self.session), plan)
             refuse_programs(found.queryExecution().analyzed())
             yield QueryResult(statement, DataFrame(found, self.session), tuple(read))
 
@@ -167,10 +168,10 @@ class SqlReader:
 
     def _plan_of(self, one: TableVersion) -> Any:
         """Its plan under its name: `orders.id` and `silver.orders.id` are columns of silver.orders."""
-        jvm: Any = self.session.sparkContext._jvm
+        jvm: Any = jvm_of(self.session)
         *above, last = one.table.name.split(".")
         name = jvm.org.apache.spark.sql.catalyst.AliasIdentifier(last, jvm.PythonUtils.toSeq(above))
-        analyzed = self._frame(one)._jdf.queryExecution().analyzed()
+        analyzed = java_frame(self._frame(one)).queryExecution().analyzed()
         return jvm.org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias(name, analyzed)
 
 

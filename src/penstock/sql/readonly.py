@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import UsageError
+from penstock.spark.jvm import java_session, jvm_of
 from penstock.sql.plans import kind, nodes
 
 if TYPE_CHECKING:
@@ -58,11 +59,10 @@ _CONFS = {
 def reading_session(spark: SparkSession) -> SparkSession:
     """A session beside the given one, with settings and functions of its own."""
     session = spark.newSession()
-    jvm = session.sparkContext._jvm
-    assert jvm is not None
+    jvm = jvm_of(session)
     for name, value in _CONFS.items():
         session.conf.set(name, value)
-    state = session._jsparkSession.sessionState()
+    state = java_session(session).sessionState()
     for name in WITHHELD:
         function = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
         state.functionRegistry().dropFunction(function)
@@ -73,11 +73,10 @@ def reading_session(spark: SparkSession) -> SparkSession:
 @contextmanager
 def active(session: SparkSession) -> Iterator[None]:
     """Spark takes the settings of the thread's active session, not of the one whose parser or plan it is."""
-    jvm = session.sparkContext._jvm
-    assert jvm is not None
+    jvm = jvm_of(session)
     sessions = jvm.org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
-    sessions.setActiveSession(session._jsparkSession)
+    sessions.setActiveSession(java_session(session))
     try:
         yield
     finally:

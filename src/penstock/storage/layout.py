@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 
+from penstock.spark.jvm import java_session, jvm_of
 from penstock.storage.delta_rows import values_of
 from penstock.storage.stores import storage_options
 
@@ -110,10 +111,9 @@ def _marked(table: Any) -> dict[str, int]:
 
 def snapshot_layout(spark: SparkSession, uri: str) -> Layout:
     """By the session, which knows how to reach the table."""
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
+    jvm = jvm_of(spark)
     none = jvm.scala.Option.empty()
-    snapshot = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, uri).update(False, none, none)
+    snapshot = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), uri).update(False, none, none)
     protocol = json.loads(snapshot.protocol().json())["protocol"]
     metadata = json.loads(snapshot.metadata().json())["metaData"]
     columns = tuple(metadata["partitionColumns"])

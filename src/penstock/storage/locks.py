@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol
 from py4j.protocol import Py4JJavaError
 
 from penstock.errors import Conflict, LockHeld
+from penstock.spark.jvm import jvm_of
 
 Name = Literal["run", "commit", "replay", "upkeep"]
 _PATIENCE = 0.005
@@ -59,7 +60,7 @@ class JvmLock:
 
     def __init__(self, spark: Any, path: str) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        jvm = spark.sparkContext._jvm
+        jvm = jvm_of(spark)
         self._path = path
         self._file = jvm.java.io.RandomAccessFile(path, "rw")
         self._channel = self._file.getChannel()

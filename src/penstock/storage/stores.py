@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from penstock.errors import PenstockError, SetupError, Transient, UsageError, import_extra
 from penstock.plan.model import Plan
+from penstock.spark.jvm import hadoop_conf, jvm_of
 
 if TYPE_CHECKING:
     from penstock.plan.model import DeltaSource
@@ -122,8 +123,8 @@ class HadoopStore:
     """Any URI that the session's Hadoop configuration can open."""
 
     def __init__(self, spark: Any) -> None:
-        self._jvm = spark.sparkContext._jvm
-        self._conf = spark.sparkContext._jsc.hadoopConfiguration()
+        self._jvm = jvm_of(spark)
+        self._conf = hadoop_conf(spark)
 
     def _open(self, path: str) -> tuple[Any, Any]:
         location = self._jvm.org.apache.hadoop.fs.Path(path)

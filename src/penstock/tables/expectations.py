@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from penstock.sources.columns import SOURCE
 from penstock.spark.expressions import attempt, error_of
+from penstock.spark.jvm import java_frame
 from penstock.spark.sql_text import literal, quote
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class ClassifiedRows:
 
 def share_of(rows: DataFrame) -> int:
     """How many rejected rows each task over these rows may bring along."""
-    execution = rows._jdf.queryExecution()
+    execution = java_frame(rows).queryExecution()
     if execution.executedPlan().nodeName() == "AdaptiveSparkPlan":
         tasks = _SHUFFLED  # to ask would be to run what comes before the shuffle
     else:

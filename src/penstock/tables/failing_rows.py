@@ -9,7 +9,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark import SparkContext
 from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 
@@ -17,6 +16,7 @@ from penstock.errors import Terminal
 from penstock.plan.model import KafkaSource
 from penstock.sources.columns import FILE, ROW, SOURCE
 from penstock.spark.expressions import fenced
+from penstock.spark.jvm import running_jvm
 from penstock.spark.sql_text import literal, quote
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def _distinct(frames: list[str]) -> tuple[str, ...]:
 
 def _about(error: BaseException) -> list[str] | None:
     origin: Any = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
-    jvm = SparkContext._jvm
+    jvm = running_jvm()
     if origin is None or jvm is None:
         return None
     try:

@@ -23,6 +23,7 @@ from penstock.plan.stages import KEY as MERGE_KEY
 from penstock.plan.stages import SEQUENCE, DecodePlan, Stages
 from penstock.sources.columns import FILE, ROW, SOURCE, with_source
 from penstock.spark.expressions import cannot_raise, error_of
+from penstock.spark.jvm import java_frame
 from penstock.spark.sql_text import literal, quote
 from penstock.tables import landing
 from penstock.tables.expectations import (
@@ -487,7 +488,7 @@ def _empty_like(frame: DataFrame) -> DataFrame:
 
 
 def _deterministic(rows: DataFrame) -> bool:
-    return bool(rows._jdf.queryExecution().analyzed().deterministic())
+    return bool(java_frame(rows).queryExecution().analyzed().deterministic())
 
 
 def _decoder(plan: DecodePlan, binary: str | None) -> Decoder:

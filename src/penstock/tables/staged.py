@@ -27,6 +27,7 @@ from penstock.ledger.checkpoint import (
 from penstock.ledger.write_target import in_files
 from penstock.ledger.writer import PinnedInputs
 from penstock.sources.columns import SOURCE, with_own_source
+from penstock.spark.jvm import java_session, jvm_of
 from penstock.spark.sql_text import literal
 from penstock.tables import expectations
 from penstock.tables.dedupe import numbered, without_duplicates
@@ -288,8 +289,7 @@ def _fates(found: Sequence[Told], rows: int) -> dict[str, int]:
 
 def local_rows(spark: SparkSession, rows: Any, schema: StructType) -> DataFrame:
     """Rows that the JVM holds already: they do not pass through Python."""
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
+    jvm = jvm_of(spark)
     values = jvm.scala.jdk.javaapi.CollectionConverters.asJava(rows)
     kind = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
-    return DataFrame(spark._jsparkSession.createDataFrame(values, kind), spark)
+    return DataFrame(java_session(spark).createDataFrame(values, kind), spark)

@@ -14,6 +14,7 @@ from penstock.ledger.source import Start, of_streams
 from penstock.ledger.writer import PinnedInputs
 from penstock.plan.stages import TransformPlan
 from penstock.sources.delta import DeltaReader
+from penstock.spark.jvm import java_frame
 from penstock.tables.suppression import Suppression
 from penstock.tables.transform import load_transform
 
@@ -129,7 +130,7 @@ class StreamReader:
 
     @cached_property
     def _order(self) -> tuple[str, ...]:
-        leaves = self.stream(self._spark)._jdf.queryExecution().analyzed().collectLeaves()
+        leaves = java_frame(self.stream(self._spark)).queryExecution().analyzed().collectLeaves()
         found = (leaves.apply(index) for index in range(leaves.size()))
         return tuple(self._input_of(leaf) for leaf in found if leaf.isStreaming())
 

@@ -18,6 +18,7 @@ from penstock.errors import SetupError, Terminal
 from penstock.plan.model import KafkaSource
 from penstock.plan.sources import FilesSource
 from penstock.plan.subjects import FORGOTTEN
+from penstock.spark.jvm import java_column, jvm_of
 from penstock.spark.sql_text import quote
 from penstock.spark.sql_types import sql_type
 
@@ -133,7 +134,7 @@ def _one(
         value = value.cast("string")
     orders = tuple(orders)
     made = _own_class(rows).named(
-        value._jc,
+        java_column(value),
         said,
         subject,
         key,
@@ -165,8 +166,7 @@ def type_at(schema: StructType, column: str) -> DataType | None:
 
 
 def _own_class(rows: DataFrame) -> JavaClass:
-    jvm = rows.sparkSession.sparkContext._jvm
-    assert jvm is not None
+    jvm = jvm_of(rows.sparkSession)
     found = jvm.penstock.forget.Subject
     if not isinstance(found, JavaClass):
         from penstock.spark.jars import own_jar

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from penstock.errors import Terminal, Transient
 from penstock.ledger.delta_log import DeltaLog
 from penstock.sources.columns import living
+from penstock.spark.jvm import java_session, jvm_of
 from penstock.tables.failing_rows import TransformRaised, described, of_exception
 from penstock.tables.suppression import Suppression
 
@@ -127,7 +128,7 @@ class _CallSites:
     @contextmanager
     def told(self, rows: DataFrame) -> Iterator[None]:
         session: Any = rows.sparkSession
-        session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+        jvm_of(session).org.apache.spark.sql.classic.SparkSession.setActiveSession(java_session(session))
         self._count(1)
         try:
             yield

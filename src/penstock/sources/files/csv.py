@@ -25,6 +25,7 @@ from penstock.sources.files.format import (
     why_no_header,
 )
 from penstock.sources.files.lines import Lines
+from penstock.spark.jvm import java_column, java_frame
 from penstock.spark.sql_text import quote
 from penstock.spec.schema import column_key
 
@@ -90,11 +91,11 @@ class CsvLines:
             fields = list(called.values())
             order = _headed(self._spark, heads, fields, self._source.reader)
             records = self._behind(order, [name for name in names if name in heads], len(names))
-            parsed: Column = JvmColumn(order.cells(F.col("key")._jc, F.col("value")._jc))
+            parsed: Column = JvmColumn(order.cells(java_column(F.col("key")), java_column(F.col("value"))))
         else:
             records = self._lines.read(names, len(names))
             texts = records.where("value IS NOT NULL").select("value")
-            width = own_class(self._spark, "Sample", "csv").width(texts._jdf, dict(self._source.reader))
+            width = own_class(self._spark, "Sample", "csv").width(java_frame(texts), dict(self._source.reader))
             fields = [f"_c{place}" for place in range(width)]
             parsed = cells(self._spark, F.col("value"), fields, self._source.reader)
         if not fields:
@@ -103,7 +104,7 @@ class CsvLines:
         found = records.where("value IS NOT NULL").select(parsed.alias(PARSED))
         zone = found.sparkSession.conf.get("spark.sql.session.timeZone")
         texts = found.select(*(F.col(f"{PARSED}.{quote(name)}") for name in fields))
-        sample = own_class(self._spark, "Sample", "csv").of(texts._jdf, zone)
+        sample = own_class(self._spark, "Sample", "csv").of(java_frame(texts), zone)
         self.sampled = int(sample.records())
         kinds = ("string" if kind == "void" else kind for kind in str(sample.types()).split("\n"))
         return StructType([StructField(*pair) for pair in zip(fields, map(DataType.fromDDL, kinds), strict=True)])
@@ -133,8 +134,8 @@ class CsvLines:
         if not names:
             return self._lines.none()
         lines = self._lines.read(names, tasks)
-        behind = lines.where(JvmColumn(order.isBehind(F.col(FILE)._jc, F.col(ROW)._jc)))
-        return behind.withColumn("key", JvmColumn(order.line(F.col(FILE)._jc)))
+        behind = lines.where(JvmColumn(order.isBehind(java_column(F.col(FILE)), java_column(F.col(ROW)))))
+        return behind.withColumn("key", JvmColumn(order.line(java_column(F.col(FILE)))))
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ class HeadedCsv:
         made = CsvDecoder(self.plan, self.binary).decode(records)
         names = [field.name for field in self.plan.schema.fields]
         order = _headed(records.sparkSession, self.heads, names, self.plan.options)
-        parsed = JvmColumn(order.cells(F.col("key")._jc, F.expr(quote(self.plan.column))._jc))
+        parsed = JvmColumn(order.cells(java_column(F.col("key")), java_column(F.expr(quote(self.plan.column)))))
         columns = (*made.columns, *([(RESCUED, f"{PARSED}.{_OTHERS}")] if self.plan.rescue else []))
         frame = with_types(records.withColumn(PARSED, parsed), self.plan.schema)
         return replace(made, frame=frame, columns=columns)

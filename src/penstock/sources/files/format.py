@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from penstock.errors import Terminal
 from penstock.formats.json import own_class
 from penstock.sources.files.listing import location_of
+from penstock.spark.jvm import hadoop_conf, jvm_of
 from penstock.spec.schema import column_key
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def read_heads(spark: SparkSession, source: FilesSource, names: Sequence[str]) -
 
 def read_through(spark: SparkSession, location: str) -> None:
     """Raises what keeps a file from being read to its end."""
-    jvm: Any = spark.sparkContext._jvm
+    jvm: Any = jvm_of(spark)
     with _opened(spark, location) as plain:
         jvm.org.apache.commons.io.IOUtils.consume(plain)
 
@@ -83,8 +84,8 @@ def read_through(spark: SparkSession, location: str) -> None:
 @contextmanager
 def _opened(spark: SparkSession, location: str) -> Iterator[Any]:
     """By Hadoop, which knows the compressions that Spark reads."""
-    jvm: Any = spark.sparkContext._jvm
-    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    jvm: Any = jvm_of(spark)
+    conf = hadoop_conf(spark)
     path = jvm.org.apache.hadoop.fs.Path(location)
     stream = path.getFileSystem(conf).open(path)
     try:
@@ -95,7 +96,7 @@ def _opened(spark: SparkSession, location: str) -> Iterator[Any]:
 
 
 def _head(spark: SparkSession, location: str, options: Mapping[str, str]) -> Head | None:
-    jvm: Any = spark.sparkContext._jvm
+    jvm: Any = jvm_of(spark)
     with _opened(spark, location) as plain:
         lines = jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(plain, "UTF-8"))
         row = 0

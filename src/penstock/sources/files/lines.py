@@ -20,6 +20,7 @@ from penstock.sources.files.format import BOM, Established, Survey, read_through
 from penstock.sources.files.listing import AS_NAMED, location_of, name_column
 from penstock.sources.files.types import decoder_schema
 from penstock.spark.expressions import no_rows
+from penstock.spark.jvm import java_column, java_frame
 from penstock.spark.sql_text import literal
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Lines:
         chunks = text.selectExpr(f"CAST(value AS BINARY) AS {_LINE}", f"{self._name} AS {FILE}")
         records = own_class(self.session, "Records", "csv")
         columns = f"{_LINE} BINARY, {FILE} STRING, {ROW} BIGINT"
-        made = DataFrame(records.of(chunks._jdf, dict(self._source.reader), columns), self.session)
+        made = DataFrame(records.of(java_frame(chunks), dict(self._source.reader), columns), self.session)
         return made.coalesce(tasks).selectExpr(f"CAST({_LINE} AS STRING) AS {_LINE}", FILE, ROW)
 
     def _text(self, session: SparkSession, names: Sequence[str]) -> DataFrame:
@@ -102,7 +103,7 @@ class Lines:
 def _elements(documents: DataFrame) -> DataFrame:
     """The records of documents: the elements of a list, each as it is written, or the document itself. One that is no
     JSON is a record too: it is rejected then."""
-    taken_apart = own_class(documents.sparkSession, "Elements").column(F.col(_LINE)._jc)
+    taken_apart = own_class(documents.sparkSession, "Elements").column(java_column(F.col(_LINE)))
     found = documents.withColumn("__list", JvmColumn(taken_apart))
     apart = found.where("__list IS NULL OR size(__list) > 0").selectExpr(
         "*", "posexplode_outer(__list) AS (__place, __element)"
@@ -168,7 +169,7 @@ class JsonLines:
 def infer_json(texts: DataFrame) -> tuple[StructType, int]:
     """The fields of JSON objects, each with a type that holds all of its values, and how many objects were looked at.
     A field without a value is void; one with values of several kinds is marked as `ANY_JSON`."""
-    made = own_class(texts.sparkSession, "Inference").of(texts._jdf)
+    made = own_class(texts.sparkSession, "Inference").of(java_frame(texts))
     return StructType.fromJson(json.loads(made.schema())), int(made.records())
 
 

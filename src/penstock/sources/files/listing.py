@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pyspark.errors import AnalysisException
 
 from penstock.errors import SetupError, Transient
+from penstock.spark.jvm import jvm_of
 from penstock.spark.sql_text import literal
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _below(source: FilesSource) -> str:
 
 
 def _encoded(spark: SparkSession, folder: str) -> str:
-    jvm: Any = spark.sparkContext._jvm
+    jvm: Any = jvm_of(spark)
     return f"{jvm.org.apache.hadoop.fs.Path(f'file://{folder}').toUri().getRawPath()}/"
 
 

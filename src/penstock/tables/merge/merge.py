@@ -25,6 +25,7 @@ from penstock.ledger.times import lower, micros, upper
 from penstock.ledger.write_target import in_files
 from penstock.plan.merge import PROPERTY, merged_by
 from penstock.sources.columns import SEQUENCE
+from penstock.spark.jvm import java_frame
 from penstock.spark.sql_text import quote
 from penstock.spark.sql_types import sql_type
 from penstock.tables.merge import partial_updates, scd
@@ -229,7 +230,7 @@ class Merging:
         """Only the files that can hold the keys are read."""
         scanned = exchange.look(about.ranges)
         if scanned > _MANY_FILES and (closer := narrower(newest, self._plan.keys[0])) is not None:
-            exchange.look_closer(closer._jdf.first())
+            exchange.look_closer(java_frame(closer).first())
 
     def _decisive(self, ranked: DataFrame) -> DataFrame:
         """The changes that decide what a row is: with patches all of them."""
@@ -341,7 +342,7 @@ def _about(ranked: DataFrame, keys: tuple[str, ...], horizon: str | None) -> Bat
     parts = ranked.selectExpr(*(f"{one} AS a{n}" for n, one in enumerate(asked)), *widest(ranked.schema, keys))
     names = [*map(quote, parts.columns)]
     ranges = [f"struct({', '.join(names[4:])})"] if names[4:] else []
-    found = parts.selectExpr(*names[:4], *ranges)._jdf.first()
+    found = java_frame(parts.selectExpr(*names[:4], *ranges)).first()
     return BatchChanges(
         int(found.getLong(0)),
         int(found.getLong(1)),

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from penstock.spark.jvm import java_frame, java_session, jvm_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -28,10 +30,9 @@ class Exchange:
     """Begun before the table is read, so that a commit by others in between is a conflict."""
 
     def __init__(self, session: SparkSession, uri: str) -> None:
-        jvm = session.sparkContext._jvm
-        assert jvm is not None
+        jvm = jvm_of(session)
         self._session, self._jvm = session, jvm
-        self._inner: Any = jvm.penstock.delta.Exchange.begin(session._jsparkSession, uri)
+        self._inner: Any = jvm.penstock.delta.Exchange.begin(java_session(session), uri)
 
     @property
     def files(self) -> int:
@@ -89,7 +90,7 @@ class Exchange:
 
     def find(self, turned: DataFrame, counts: Sequence[str]) -> dict[str, int]:
         """`turned` has for each file the places of the rows that go, and the counts, which are added up."""
-        found = self._inner.find(turned._jdf)
+        found = self._inner.find(java_frame(turned))
         return {name: int(found[index]) for index, name in enumerate(counts)}
 
     def commit(self, come: DataFrame | None, told: Mapping[str, int], *, seen: bool = True) -> int:
@@ -98,7 +99,7 @@ class Exchange:
         numbers = self._jvm.java.util.HashMap()
         for name, number in {**dict.fromkeys(_METRICS, 0), **told}.items():
             numbers.put(name, number)
-        return int(self._inner.commit(come._jdf if come is not None else None, numbers, seen))
+        return int(self._inner.commit(java_frame(come) if come is not None else None, numbers, seen))
 
 
 class Blank(Exchange):

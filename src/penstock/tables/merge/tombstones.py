@@ -22,6 +22,7 @@ from penstock.ledger.head import advance, last_rows, read_head
 from penstock.plan.merge import SEPARATE, TOMBSTONES_PROPERTY
 from penstock.plan.quarantine import tombstones_of
 from penstock.sources.columns import DELETED, DELETED_AT, SEQUENCE, SOURCE
+from penstock.spark.jvm import java_frame
 from penstock.spark.sql_text import quote
 from penstock.spark.sql_types import sql_type
 from penstock.tables.columns import differences, evolve_columns, statistics_of
@@ -242,4 +243,4 @@ def separate(
 def _deleted_by(session: SparkSession, millis: int) -> Any:
     """Ranges for a look: deleted until then, in microseconds since 1970."""
     span = f"array(struct(0L AS low, {millis}L * 1000L AS high)) AS {DELETED_AT}"
-    return session.range(1).selectExpr(span)._jdf.first()
+    return java_frame(session.range(1).selectExpr(span)).first()

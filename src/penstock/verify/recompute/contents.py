@@ -20,6 +20,7 @@ from penstock.plan.quarantine import quarantine_of
 from penstock.plan.sources import FilesSource
 from penstock.sources.columns import SOURCE
 from penstock.sources.files.types import spark_schema
+from penstock.spark.jvm import java_column
 from penstock.spark.sql_text import quote
 from penstock.spark.sql_types import sql_type
 from penstock.spec.schema import column_key
@@ -75,7 +76,7 @@ class GrownColumns:
         texts = [f"to_json(struct({', '.join(map(quote, own))}))"] if own else []
         texts += [RESCUED] if RESCUED in self._of(rows.columns) else []
         leaves = own_class(rows.sparkSession, "Leaves")
-        parts = [F.coalesce(JvmColumn(leaves.column(F.expr(text)._jc)), F.expr("array()")) for text in texts]
+        parts = [F.coalesce(JvmColumn(leaves.column(java_column(F.expr(text)))), F.expr("array()")) for text in texts]
         fields = F.array_sort(F.array_distinct(F.concat(*parts)))
         return rows.withColumn(FIELDS, F.nullif(F.array_join(fields, ", "), F.lit("")))
 
