@@ -111,7 +111,7 @@ def test_a_batch_that_was_cut_off_leaves_no_tombstone_of_a_delete_that_never_was
     sent += send(broker.bootstrap, "cut", GONE, 2, chance)
 
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.tables.merge.merge.TombstoneTable.add", _then_die(TombstoneTable.add))
+        patched.setattr("penstock.tables.merge.tombstones.TombstoneTable.add", _then_die(TombstoneTable.add))
         assert run(spark, plan).errors
     assert len(_tombstones(plan, "silver.c")) == len(GONE)
     assert len(_state(plan, "silver.c")) == len(FIRST), "nothing was deleted yet"
@@ -126,7 +126,7 @@ def test_a_batch_that_was_cut_off_leaves_no_tombstone_of_a_delete_that_never_was
     run_well(spark, plan)
     sent += send(broker.bootstrap, "cut", [Change(one.id, "p", None, None, 8, "d") for one in GONE], 2, chance)
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.tables.merge.merge.TombstoneTable.add", _then_die(TombstoneTable.add))
+        patched.setattr("penstock.tables.merge.tombstones.TombstoneTable.add", _then_die(TombstoneTable.add))
         assert run(spark, plan).errors
     run_well(spark, plan)
     assert _tombstones(plan, "silver.c") == [(one.id, 8) for one in GONE], "each once"

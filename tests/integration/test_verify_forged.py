@@ -91,7 +91,7 @@ FEW: list[tuple[str, Forgery, bool, str]] = [
     ("silver.h", lambda f: f.exchange(twice), ALWAYS, "is there more than once"),
     ("silver.m__tombstones", lambda f: f.as_compaction(without("id = 16")), ALWAYS, "id 16, _sequence 66: is missing"),
     ("silver.t", lambda f: swap_duplicate(f), DEEP, "id 7, record"),
-    ("bronze.t", lambda f: f.spoil_a_page(), DEEP, "batch 1."),
+    ("bronze.t", lambda f: f.spoil_a_page(), DEEP, "value is "),
     ("gold.t", lambda f: f.lose_a_file(), ALWAYS, ".parquet ("),
     ("silver.t", lambda f: f.exchange(without("id = 7")), ALWAYS, "(version "),
     ("silver.t__quarantine", lambda f: f.exchange(lambda rows: rows.where("_source.offset <> 31")), ALWAYS, "batch 1."),

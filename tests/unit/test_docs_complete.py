@@ -28,7 +28,7 @@ GIVEN = re.compile(r"""(?:\breason|\bFault|\brefuse|\bRefused)\(\s*(?:[\w.\[\]()
 """How the sources give a reason to a row: reason("late", …), new Fault("no_value", …), Refused(key, "refused", …)."""
 INTERNAL = {
     ("Columns", "only"),
-    ("Place", "column"),
+    ("SubjectColumn", "column"),
     ("Project", "root"),
     ("Starting", "at"),
     ("Topics", "names"),

@@ -101,5 +101,5 @@ def test_every_check_is_in_the_docs_and_the_docs_have_no_other() -> None:
 
 def test_every_check_of_the_code_has_a_reason_and_every_reason_a_check() -> None:
     code = "\n".join(path.read_text() for path in (ROOT / "src" / "penstock" / "doctor").glob("*.py"))
-    made = set(re.findall(r'About\(\s*"([a-z]+\.[a-z]+)"', code))
+    made = set(re.findall(r'CheckSubject\(\s*"([a-z]+\.[a-z]+)"', code))
     assert made == set(REASONS)
