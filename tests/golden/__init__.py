@@ -1,7 +1,7 @@
-"""What is written to disk, or printed for programs, and must stay as it is: ledger entries, definition hashes, columns
-of quarantines, files of checkpoints, the keys of `--json` documents.
+"""What is written to disk, or printed for programs, and must stay as it is: ledger entries, definition hashes, files
+of checkpoints, the keys of `plan --json`.
 
-    PENSTOCK_GOLDEN=write pytest tests/unit/test_golden.py tests/e2e/test_lake_made_before.py
+    PENSTOCK_GOLDEN=write pytest tests/unit/test_golden.py
 
 writes the files of this folder anew. A change in one of them is a change that users and their lakes notice.
 """
