@@ -10,7 +10,8 @@ from typing import Any
 
 from penstock.ledger import position
 from penstock.ledger.entry import Counts, Entry, Pins, dump
-from penstock.plan.model import Cluster, KafkaSource, Plan, StartingPlan, TablePlan, TriggerPlan
+from penstock.plan.model import Plan, TablePlan, TriggerPlan
+from penstock.plan.sources import Cluster, KafkaSource, StartingPlan
 from penstock.spec.columns import CANONICAL
 
 Where = tuple[str, int, int]

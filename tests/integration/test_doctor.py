@@ -12,7 +12,8 @@ from typing import Any
 from penstock.doctor.check import Check
 from penstock.doctor.examine import examine
 from penstock.kafka.client import Admin, peek
-from penstock.plan.model import Cluster, KafkaSource, Plan, StartingPlan
+from penstock.plan.model import Plan
+from penstock.plan.sources import Cluster, KafkaSource, StartingPlan
 from penstock.spec.load import load_project
 from tests.integration.run_plan import produce, run_well, transaction
 from tests.integration.topics import forget_records

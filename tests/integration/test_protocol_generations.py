@@ -93,13 +93,14 @@ def test_a_fenced_writer_writes_nothing(spark: Any, broker: Any, landed: Any) ->
     from penstock.kafka.client import Admin
     from penstock.ledger.writer import BatchWriter
     from penstock.operations.prepare import prepare
-    from penstock.sources.kafka import KafkaReader
+    from penstock.sources.kafka import KafkaKind
+    from penstock.sources.topics import TopicsReader
     from penstock.storage.locks import NoLock
     from penstock.storage.stores import LocalStore
 
     plan, name, produced = landed
     table = plan.tables[0]
-    source = KafkaReader(table.source, Admin(table.source.cluster), table.name)
+    source = TopicsReader(KafkaKind(), table.source, Admin(table.source.cluster), table.name)
     ready = prepare(spark, table, LocalStore(), source, NoLock(), idempotent=False, say=lambda _: None)
     writer = BatchWriter(ready.target, ready.tail)
     open_next(spark, plan)

@@ -11,7 +11,8 @@ from penstock.ledger.entry import Entry
 from penstock.ledger.position import Version
 from penstock.ledger.source import subscribes
 from penstock.plan.build import build_plan
-from penstock.plan.model import KafkaSource, Plan, TablePlan
+from penstock.plan.model import Plan, TablePlan
+from penstock.plan.sources import KafkaSource
 from penstock.spec.load import load_project
 from penstock.storage.stores import LocalStore
 from tests.unit.hand_ledgers import HandLog, at, entry

@@ -17,7 +17,8 @@ from penstock.doctor.retention import delta_backlog, readings, upstream_of
 from penstock.doctor.table_log import Lately, layout
 from penstock.ledger.checkpoint import MARKER, heal
 from penstock.ledger.entry import Entry
-from penstock.plan.model import DeltaSource, TablePlan, VersionStartPlan
+from penstock.plan.model import TablePlan
+from penstock.plan.sources import DeltaSource, VersionStartPlan
 from penstock.storage.stores import LocalStore
 from tests.bronze_table import BronzeTable, now_ms, plan_of, table_plan
 from tests.unit.doctor_tables import last, noted

@@ -13,7 +13,7 @@ from penstock.doctor.table_log import StoredLayout
 from penstock.doctor.topics import Subscribed, answers, consumers, partitions, topics
 from penstock.kafka.client import TopicInfo
 from penstock.operations.broker import TopicOffsets
-from penstock.plan.model import Cluster, KafkaSource, StartingPlan
+from penstock.plan.sources import Cluster, KafkaSource, StartingPlan
 
 MIB = 1024**2
 
@@ -106,12 +106,17 @@ def held(**topics_ends: int) -> TopicOffsets:
 
 
 def test_a_broker_that_is_away_is_one_red_finding() -> None:
-    check = answers(CLUSTER, "Kafka at broker:9092 does not answer (timed out)", ["a", "b", "c", "d", "e", "f", "g"])
+    check = answers(
+        CLUSTER.name,
+        CLUSTER.bootstrap,
+        "Kafka at broker:9092 does not answer (timed out)",
+        ["a", "b", "c", "d", "e", "f", "g"],
+    )
     assert (check.level, check.subject) == ("red", "the project")
     assert check.found.endswith("; a, b, c, d, e and 2 more depend on it")
-    assert answers(CLUSTER, None, ["a"]).level == "ok"
+    assert answers(CLUSTER.name, CLUSTER.bootstrap, None, ["a"]).level == "ok"
     assert "penstock kafka start" in check.fix
-    refused = answers(CLUSTER, "Kafka at broker:9092 refused: Authentication failed", ["a"])
+    refused = answers(CLUSTER.name, CLUSTER.bootstrap, "Kafka at broker:9092 refused: Authentication failed", ["a"])
     assert "check `security`" in refused.fix
 
 

@@ -13,7 +13,7 @@ from penstock.dev.examples import EXAMPLES, Example, copy_example, example_folde
 from penstock.dev.generate import KINDS
 from penstock.errors import UsageError
 from penstock.plan.build import build_plan
-from penstock.plan.model import KafkaSource
+from penstock.plan.sources import KafkaSource
 from penstock.spec.load import check_project
 
 app = Typer()

@@ -9,8 +9,9 @@ from pydantic import SecretStr
 
 from penstock.errors import BrokerAway, DataLoss, Transient
 from penstock.kafka.client import Admin, TopicInfo, java, librdkafka
-from penstock.plan.model import Cluster, KafkaSource, StartingPlan
-from penstock.sources.kafka import options, refuse_recreated, require_topics
+from penstock.plan.sources import Cluster, KafkaSource, StartingPlan
+from penstock.sources.kafka import options
+from penstock.sources.topics import refuse_recreated, require_topics
 
 SECRET = 'p"a\\ss;word'
 SECURE = Cluster(

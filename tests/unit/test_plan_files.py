@@ -12,7 +12,7 @@ from rich.console import Console
 
 from penstock.cli.plan import plan_view
 from penstock.plan.build import build_plan, plan_document
-from penstock.plan.model import DeltaSource, Plan
+from penstock.plan.model import Plan
 from penstock.plan.sources import FilesSource
 from penstock.spec.project import Project
 
@@ -35,7 +35,7 @@ def source_of(plan: Plan) -> FilesSource:
 
 def test_a_folder_is_read_by_its_manifest(tmp_path: Path) -> None:
     source = source_of(plan_of(FILES, tmp_path))
-    assert isinstance(source, DeltaSource)
+    assert isinstance(source, FilesSource) and source.as_versions is source and source.as_delta is None
     assert (source.uri, source.max_files) == (f"{tmp_path}/lake/_penstock/files/bronze.orders", 1)
     assert (source.folder, source.root, source.most) == (f"{tmp_path}/landing/orders", str(tmp_path), 1000)
     assert source_of(plan_of({**FILES, "files": "s3a://bucket/in/"})).folder == "s3a://bucket/in"

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.ledger.position import Version
 from penstock.operations.rewind import _missing
-from penstock.plan.model import DeltaSource, VersionStartPlan
+from penstock.plan.sources import DeltaSource, VersionStartPlan
 from penstock.storage.stores import LocalStore
 
 

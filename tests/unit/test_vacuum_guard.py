@@ -158,7 +158,8 @@ def test_a_lookup_keeps_the_version_that_its_last_batch_has_seen(lake: Lake) -> 
 def test_a_function_on_streams_keeps_what_each_of_its_inputs_needs(lake: Lake) -> None:
     from dataclasses import replace
 
-    from penstock.plan.model import DeltaSource, StreamPlan
+    from penstock.plan.model import StreamPlan
+    from penstock.plan.sources import DeltaSource
 
     table = lake.plan.table("silver.orders")
     assert table is not None and isinstance(table.source, DeltaSource)

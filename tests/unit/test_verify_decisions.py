@@ -10,7 +10,7 @@ import pytest
 from penstock.kafka.client import TopicInfo
 from penstock.ledger.position import Range
 from penstock.operations.broker import PartitionLag, TopicOffsets
-from penstock.plan.model import KafkaSource, StartingPlan
+from penstock.plan.sources import KafkaSource, StartingPlan
 from penstock.verify.unread import unread_of_topics
 from tests.bronze_table import BronzeTable
 from tests.unit.verify_table import begun, checked, fine, only

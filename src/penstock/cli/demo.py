@@ -31,7 +31,7 @@ from penstock.dev.generate import Faults, ensure_topic, events, produce
 from penstock.dev.postgres import Postgres
 from penstock.errors import PenstockError, SetupError
 from penstock.operations.status import status
-from penstock.plan.model import KafkaSource, SinkPlan
+from penstock.plan.model import SinkPlan
 from penstock.plan.quarantine import quarantine_of
 from penstock.runtime.causes import explain
 from penstock.runtime.runner import run_in
@@ -263,7 +263,7 @@ class Live:
         if not one.lag:
             return "" if one.lag is None else "0"
         table = self._plan.table(one.table)
-        unit = "record" if table is not None and isinstance(table.source, KafkaSource) else "commit"
+        unit = table.source.unit if table is not None else "commit"
         return f"{one.lag:,} {unit}" + ("s" if one.lag > 1 else "")
 
 

@@ -19,7 +19,8 @@ from penstock.spec.base_model import did_you_mean
 
 if TYPE_CHECKING:
     from penstock.dev.generate import EventTopic, ProducedEvents
-    from penstock.plan.model import Cluster, Plan
+    from penstock.plan.model import Plan
+    from penstock.plan.sources import Cluster
 
 
 # What `penstock generate` shows: progress while it sends, and what was sent.
@@ -228,9 +229,10 @@ def _connection(bootstrap: str | None, cluster: str | None, directory: Path | No
 
 def _cluster(plan: Plan, name: str | None, topic: str) -> Cluster:
     """The cluster of that name; without one, that from which the topic is read, or the only one there is."""
-    from penstock.plan.model import KafkaSource
+    from penstock.kafka.client import kafka_source
 
-    sources = [table.source for table in plan.tables if isinstance(table.source, KafkaSource)]
+    topics = [table.topics for table in plan.tables if table.topics is not None]
+    sources = [kafka_source(source) for source in topics if source.kind == "kafka"]
     clusters = {source.cluster.name: source.cluster for source in sources}
     if name is not None:
         if name not in clusters:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -16,30 +15,14 @@ from rich.text import Text
 
 from penstock.cli.console import size_text
 from penstock.cli.options import AsJson, Directory, Tables, load_plan
-from penstock.plan.model import (
-    ChangeSink,
-    JdbcTarget,
-    KafkaSource,
-    KafkaTarget,
-    RedisTarget,
-    Setting,
-)
-from penstock.plan.sources import FilesSource
+from penstock.plan.model import ChangeSink, JdbcTarget, KafkaTarget, RedisTarget, Setting
+from penstock.plan.sources import NEW_FIELDS
 from penstock.spec.quantity import duration_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-    from penstock.plan.model import (
-        Cluster,
-        DeltaSource,
-        MaintenancePlan,
-        Plan,
-        SinkPlan,
-        StreamPlan,
-        TablePlan,
-        TriggerPlan,
-    )
+    from penstock.plan.model import MaintenancePlan, Plan, SinkPlan, StreamPlan, TablePlan, TriggerPlan
     from penstock.plan.stages import AggregatePlan, MergePlan, Stages, WritePlan
 
 # The part of `plan` that says how files are looked after.
@@ -71,7 +54,7 @@ def target_facts(sink: SinkPlan | ChangeSink) -> Iterable[tuple[str, str]]:
     if isinstance(sink, ChangeSink):
         yield from _followed(sink)
         return
-    yield "cluster", cluster_text(sink.cluster)
+    yield "cluster", sink.cluster.describe()
     yield "key", sink.key or "none"
     yield "value", sink.value or "all columns but _source, as a JSON object"
     for name, expression in sink.headers.items():
@@ -83,7 +66,7 @@ def target_facts(sink: SinkPlan | ChangeSink) -> Iterable[tuple[str, str]]:
 def _followed(sink: ChangeSink) -> Iterable[tuple[str, str]]:
     target = sink.target
     if isinstance(target, KafkaTarget):
-        yield "cluster", cluster_text(target.cluster)
+        yield "cluster", target.cluster.describe()
     elif target.user is not None:
         yield "as", target.user
     yield "keys", ", ".join(sink.keys)
@@ -103,21 +86,10 @@ def _followed(sink: ChangeSink) -> Iterable[tuple[str, str]]:
     yield "rejected", "what cannot be sent goes to its quarantine, with the reason"
 
 
-def cluster_text(cluster: Cluster) -> str:
-    login = f" as {cluster.username}, {cluster.mechanism}" if cluster.mechanism else ""
-    return f"{cluster.name}: {cluster.bootstrap} ({cluster.protocol}{login})"
-
-
 # A plan for people: each table with its source and its places, then every choice with its reason.
 
 
 _INDENT = 2
-_NEW_FIELDS = {
-    "add": "become columns",
-    "rescue": "are kept as JSON in _rescued",
-    "ignore": "are left out",
-    "fail": "stop the table",
-}
 
 
 def plan_view(
@@ -164,7 +136,7 @@ def _table(table: TablePlan, settings: Sequence[Setting], fits: str | None, kept
     title = Text.assemble((table.name, "bold cyan"), "  ", (table.origin, "dim"))
     facts = _facts(
         [
-            *_source(table.source),
+            *table.source.describe(),
             *(("inferred" if index == 0 else "", line) for index, line in enumerate(kept)),
             *(_stages(_written(table), table.write) if table.stages else ()),
             *([("rejected", "rows go to its quarantine, with the reason")] if table.may_reject else []),
@@ -181,56 +153,11 @@ def _table(table: TablePlan, settings: Sequence[Setting], fits: str | None, kept
     return Group(title, facts, *([_settings(None, settings)] if settings else []))
 
 
-def _source(source: KafkaSource | DeltaSource) -> list[tuple[str, str | Text]]:
-    if isinstance(source, KafkaSource):
-        return [
-            ("from", _topics(source)),
-            ("cluster", cluster_text(source.cluster)),
-            ("starting", _starting(source)),
-        ]
-    if isinstance(source, FilesSource):
-        return list(_files(source))
-    where = f" where {source.where}" if source.where else ""
-    named = (
-        f"{'changes of ' if source.changes else ''}table {source.table}"
-        if source.table
-        else f"the Delta table {source.uri}"
-    )
-    return [("from", named + where), ("starting", _version(source))]
-
-
-def _files(source: FilesSource) -> Iterable[tuple[str, str]]:
-    named = f", named {source.pattern}" if source.pattern else ""
-    options = "".join(f", {name} {value}" for name, value in source.reader.items())
-    header = ", each with a header" if source.header else ""
-    whole = ", each one document" if source.documents else ""
-    yield "from", f"{source.format} files in {source.folder}{named}{header}{whole}{options}"
-    yield "listed in", f"{source.uri}, once by path"
-    yield (
-        "starting",
-        {"earliest": "earliest: every file", "latest": "latest: files that come from now on"}[source.starting.kind],
-    )
-    given = source.schema.columns().replace("`", "") if source.schema else f"inferred once, kept in {source.stored}"
-    yield "schema", given
-    yield "new fields", _NEW_FIELDS[source.new_fields]
-
-
 def _written(table: TablePlan) -> Stages:
     """Without the decode that a format of files stands for: it was told already."""
     assert table.stages is not None
-    by_line = isinstance(table.source, FilesSource) and table.source.by_line
+    by_line = table.files is not None and table.files.by_line
     return replace(table.stages, decode=None) if by_line else table.stages
-
-
-def _version(source: DeltaSource) -> str:
-    starting, comes = source.starting, "what changes" if source.changes else "what is added"
-    if starting.timestamp_ms is not None:
-        return f"the first version at or after {_time(starting.timestamp_ms)}"
-    if starting.version is not None:
-        return f"version {starting.version}"
-    return {"earliest": f"earliest: the whole table, then {comes}", "latest": f"latest: {comes} from now on"}[
-        starting.kind
-    ]
 
 
 def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
@@ -239,7 +166,7 @@ def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
         said = "".join(f", {name} {value}" for name, value in decode.options.items() if decode.format == "debezium")
         yield "decode", f"{decode.format} in {decode.column}{said}: {schema}"
         if decode.format in ("json", "debezium"):
-            yield "new fields", _NEW_FIELDS[decode.new_fields]
+            yield "new fields", NEW_FIELDS[decode.new_fields]
     if transform := stages.transform:
         yield "transform", transform.sql or f"{transform.function} in {transform.file}"
     if stages.lookups:
@@ -290,37 +217,11 @@ def _stream(stream: StreamPlan) -> Iterable[tuple[str, str]]:
     yield "stream", f"{stream.function}({', '.join(stream.inputs)}) in {stream.file}"
     for name, one in list(stream.inputs.items())[1:]:
         where = f" where {one.where}" if one.where else ""
-        yield name, f"{one.table or one.uri}{where}, starting {_version(one)}"
+        yield name, f"{one.label}{where}, starting {one.describe_start()}"
     how = {"append": "rows are added once Spark says they are final", "complete": "the whole table anew in every batch"}
     yield "output", f"{stream.output}: {how[stream.output]}"
     yield "state", "Spark's, in the checkpoint: if that is lost, the table begins anew from its sources"
     yield "", "it has as many partitions as spark.sql.shuffle.partitions says when the table begins, and keeps them"
-
-
-def _topics(source: KafkaSource) -> str:
-    if source.pattern is not None:
-        return f"topics that match {source.pattern}"
-    return ("topic " if len(source.topics) == 1 else "topics ") + ", ".join(source.topics)
-
-
-def _starting(source: KafkaSource) -> str:
-    starting = source.starting
-    if starting.timestamp_ms is not None:
-        return _time(starting.timestamp_ms)
-    if starting.offsets:
-        return "; ".join(
-            f"{topic} at " + ", ".join(f"{partition}: {_offset(offset)}" for partition, offset in partitions.items())
-            for topic, partitions in starting.offsets.items()
-        )
-    return starting.kind
-
-
-def _time(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).isoformat().replace("+00:00", "Z")
-
-
-def _offset(offset: int) -> str:
-    return {-2: "earliest", -1: "latest"}.get(offset, str(offset))
 
 
 def _trigger(trigger: TriggerPlan) -> Text:

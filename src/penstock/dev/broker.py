@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from penstock.dev.process import LOOPBACK, Child, Server, free_port, holder, is_taken
 from penstock.errors import BrokerAway, SetupError, UsageError
 from penstock.kafka.client import Admin
-from penstock.plan.model import Cluster
+from penstock.plan.sources import Cluster
 from penstock.spark.jars import broker_jars
 from penstock.spark.java import find_java
 

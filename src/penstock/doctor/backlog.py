@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 
 from penstock.doctor.check import CheckSubject, count, rate, span
 from penstock.errors import PenstockError
-from penstock.kafka.client import Admin, peek
 from penstock.ledger.position import parse as parse_position
+from penstock.sources.registry import open_client
 
 if TYPE_CHECKING:
     from penstock.doctor.check import Check
     from penstock.doctor.table_log import Lately, RecentBatch
     from penstock.ledger.position import Offsets
     from penstock.operations.broker import PartitionLag, TopicOffsets
-    from penstock.plan.model import KafkaSource, TriggerPlan
+    from penstock.plan.model import TriggerPlan
+    from penstock.plan.sources import TopicsSource
+    from penstock.sources.topics import LogClient
 
 # Whether a table keeps up: what had come and what had been read, at the times of a few of its batches.
 #
@@ -154,7 +156,7 @@ class Backlog:
 
 
 def kafka_backlog(
-    source: KafkaSource, places: Sequence[PartitionLag], held: TopicOffsets, recent: Lately, *, timeout: float
+    source: TopicsSource, places: Sequence[PartitionLag], held: TopicOffsets, recent: Lately, *, timeout: float
 ) -> Backlog:
     """Asks the broker for the first unread records, and where the topics ended at the times of earlier batches. What it
     does not tell is None."""
@@ -166,8 +168,9 @@ def kafka_backlog(
         return Backlog(None if gone else 0, unknown=unknown, partitions=partitions)
     behind = sorted((one for one in partitions if one.lag), key=lambda one: -one.lag)[:MOST_PEEKED]
     at = {(one.topic, one.partition): max(one.position, one.earliest) for one in behind}
-    times = {place: record.timestamp_ms for place, record in peek(source, at, timeout=timeout).items()}
-    trend, rates = _trend(source, held, partitions, recent, timeout=timeout)
+    client = open_client(source, timeout=timeout)
+    times = client.first_times(source, at)
+    trend, rates = _trend(client, held, partitions, recent)
     dated = tuple(
         replace(one, oldest_ms=times.get((one.topic, one.partition)), per_second=rates.get((one.topic, one.partition)))
         for one in partitions
@@ -187,13 +190,12 @@ def unread_of(places: Sequence[PartitionLag], held: TopicOffsets) -> tuple[Parti
 
 
 def _trend(
-    source: KafkaSource, held: TopicOffsets, partitions: Sequence[PartitionBacklog], recent: Lately, *, timeout: float
+    client: LogClient, held: TopicOffsets, partitions: Sequence[PartitionBacklog], recent: Lately
 ) -> tuple[Trend | None, dict[tuple[str, int], float]]:
     batches = chosen(recent.recent)
     topics = {one.topic: held.topics[one.topic] for one in partitions}
-    admin = Admin(source.cluster, timeout=timeout)
     try:
-        ends = [admin.at_time(topics, batch.committed_ms) for batch in batches]
+        ends = [client.at_time(topics, batch.committed_ms) for batch in batches]
     except PenstockError:
         return None, {}
     keys = [(one.topic, one.partition) for one in partitions]

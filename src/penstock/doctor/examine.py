@@ -26,15 +26,9 @@ from penstock.ledger.delta_log import RecentLog
 from penstock.ledger.head import read_head
 from penstock.operations.broker import places, question
 from penstock.operations.status import ALIVE, position_of
-from penstock.plan.model import (
-    POSTGRES,
-    ChangeSink,
-    DeltaSource,
-    JdbcTarget,
-    KafkaSource,
-    KafkaTarget,
-)
-from penstock.plan.sources import FilesSource, cluster_plan
+from penstock.plan.build_sources import cluster_plan
+from penstock.plan.model import POSTGRES, ChangeSink, JdbcTarget, KafkaTarget
+from penstock.plan.sources import TopicsSource
 from penstock.spec.document import parse
 from penstock.spec.load import FILE
 from penstock.storage.stores import open_store
@@ -44,11 +38,8 @@ if TYPE_CHECKING:
     from penstock.doctor.topics import ClusterAnswer
     from penstock.operations.broker import PartitionLag as TopicPlace
     from penstock.operations.broker import Question
-    from penstock.plan.model import (
-        Cluster,
-        Plan,
-        TablePlan,
-    )
+    from penstock.plan.model import Plan, TablePlan
+    from penstock.plan.sources import Cluster
     from penstock.spec.document import Document
     from penstock.spec.project import Project
     from penstock.storage.stores import Store
@@ -124,15 +115,15 @@ class Context:
 
 def backlog_of(seen: TableSnapshot, asked: ClusterAnswer | None, context: Context) -> Backlog:
     """What the table has not read, whatever it reads."""
-    source, status = seen.table.source, seen.status
+    status = seen.status
     if seen.entry is None:
         return Backlog(None, unknown=f"the table is {status.state}")
-    if isinstance(source, KafkaSource):
+    if (source := seen.table.topics) is not None:
         if asked is None or asked.held.problem:
             return Backlog(None, unknown=asked.held.problem if asked else "no broker was asked")
         now = places(position_of(status), asked.held)
         return kafka_backlog(source, now, asked.held, seen.lately, timeout=context.timeout)
-    if isinstance(source, FilesSource):
+    if seen.table.files is not None:
         return Backlog(status.lag, "file", status.lag_unknown)
     if "upstream" in seen.unknown:
         return Backlog(None, "commit", seen.unknown["upstream"])
@@ -161,7 +152,7 @@ def table_checks(
 
 def _kafka(seen: TableSnapshot, asked: ClusterAnswer | None, backlog: Backlog, context: Context) -> Iterator[Check]:
     """A broker that is away is a finding of the project: here there is only what it would have told."""
-    table, source, sends = seen.table, touched(seen.table), not isinstance(seen.table.source, KafkaSource)
+    table, source, sends = seen.table, touched(seen.table), seen.table.topics is None
     if source is None:
         return
     if asked is None or asked.held.problem:
@@ -193,7 +184,7 @@ def _kafka(seen: TableSnapshot, asked: ClusterAnswer | None, backlog: Backlog, c
     unread = [one for one in backlog.partitions if one.topic in asked.kept]
     if not unread:  # its topics are gone, which kafka.topics says
         return
-    reader = replace(_reader(seen, backlog, context), bootstrap=source.cluster.bootstrap)
+    reader = replace(_reader(seen, backlog, context), bootstrap=source.address)
     yield retention(reader, unread, asked.kept, context.now_ms)
     yield from compaction(reader, unread, asked.kept, context.now_ms)
 
@@ -223,14 +214,14 @@ def _worse(seen: TableSnapshot, backlog: Backlog, context: Context) -> str:
 
 
 def _quiet(seen: TableSnapshot, asked: ClusterAnswer | None) -> rejected.SilenceEvidence:
-    source = seen.table.source
+    source = seen.table.topics
     held = newest = None
-    if isinstance(source, KafkaSource) and asked is not None and not asked.held.problem:
+    if source is not None and asked is not None and not asked.held.problem:
         read = {place.topic for place in seen.status.places} | set(source.topics)
         latest, earliest = asked.held.latest, asked.held.earliest
         held = sum(latest[t][p] - earliest[t][p] for t in read if t in latest for p in latest[t])
         newest = max((one for t in read for one in asked.newest_ms.get(t, {}).values()), default=None)
-    return rejected.SilenceEvidence(seen.table.trigger, source.starting.kind, held, newest)
+    return rejected.SilenceEvidence(seen.table.trigger, seen.table.source.starting.kind, held, newest)
 
 
 def _upstreams(seen: TableSnapshot, context: Context) -> Iterator[Check]:
@@ -241,15 +232,8 @@ def _upstreams(seen: TableSnapshot, context: Context) -> Iterator[Check]:
 
 
 def _pace(seen: TableSnapshot, backlog: Backlog, context: Context) -> Iterator[Check]:
-    source, table = seen.table.source, seen.table
-    most = ""
-    if isinstance(source, KafkaSource) and source.max_per_trigger is not None:
-        most = f"max_per_trigger: {source.max_per_trigger}"
-    elif isinstance(source, DeltaSource) and source.max_bytes is not None:
-        most = f"max_bytes: {source.max_bytes}"
-    elif isinstance(source, DeltaSource) and not isinstance(source, FilesSource):
-        most = f"max_files: {source.max_files or 1000}"
-    runner = pace_checks.Runner(table.name, table.trigger, seen.status.state in ALIVE, most)
+    table = seen.table
+    runner = pace_checks.Runner(table.name, table.trigger, seen.status.state in ALIVE, table.source.batch_limit)
     if seen.lately.batches:
         yield pace_checks.batches(runner, seen.lately)
     yield from pace_checks.sla(runner, backlog, context.now_ms)
@@ -338,7 +322,7 @@ def _table(seen: TableSnapshot, asked: dict[Question, ClusterAnswer], context: C
 
 def _ask(seen: Sequence[TableSnapshot], say: Say) -> dict[Question, ClusterAnswer]:
     """Each cluster once, all at the same time: several that are away take no longer than one."""
-    sources: dict[Question, KafkaSource] = {}
+    sources: dict[Question, TopicsSource] = {}
     topics: dict[Question, set[str]] = {}
     patterns: dict[Question, set[str]] = {}
     for one in seen:
@@ -350,7 +334,7 @@ def _ask(seen: Sequence[TableSnapshot], say: Say) -> dict[Question, ClusterAnswe
             patterns.setdefault(key, set()).update([source.pattern] if source.pattern is not None else [])
     if not sources:
         return {}
-    say(f"asking Kafka at {', '.join(sorted({source.cluster.bootstrap for source in sources.values()}))}")
+    say(f"asking Kafka at {', '.join(sorted({source.address for source in sources.values()}))}")
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         answered = threads.map(
             lambda key: ask_cluster(sources[key], topics[key], patterns[key], timeout=clusters.TIMEOUT), sources
@@ -385,17 +369,17 @@ def _lake(plan: Plan, store: Store) -> Iterator[Check]:
 def _cluster_checks(plan: Plan, seen: Sequence[TableSnapshot], asked: dict[Question, ClusterAnswer]) -> Iterator[Check]:
     users: dict[str, list[str]] = {}
     said: dict[str, list[ClusterAnswer]] = {}
-    known: dict[str, Cluster] = {}
+    known: dict[str, str] = {}
     for one in seen:
         source = touched(one.table)
         if source is not None:
-            name = source.cluster.name
-            known[name] = source.cluster
+            name = source.cluster_name
+            known[name] = source.address
             users.setdefault(name, []).append(one.table.name)
             said.setdefault(name, []).append(asked[question(source)])
-    for name, cluster_of in known.items():
+    for name, address in known.items():
         problem = next((answer.held.problem for answer in said[name] if answer.held.problem), None)
-        yield answers(cluster_of, problem, users[name])
+        yield answers(name, address, problem, users[name])
     everything = [answer for found in said.values() for answer in found]
     yield from consumers(plan.conf.get("spark.kafka.consumer.cache.capacity"), sum(len(_read(one)) for one in seen))
     records = {topic: newest for answer in everything for topic, newest in _newest(answer).items()}
@@ -405,7 +389,7 @@ def _cluster_checks(plan: Plan, seen: Sequence[TableSnapshot], asked: dict[Quest
 
 def _read(seen: TableSnapshot) -> Sequence[TopicPlace]:
     """The partitions of topics that a table reads."""
-    return seen.status.places if isinstance(seen.table.source, KafkaSource) else ()
+    return seen.status.places if seen.table.topics is not None else ()
 
 
 def _newest(asked: ClusterAnswer) -> dict[str, Newest]:

@@ -12,7 +12,7 @@ from penstock.doctor.table_log import kept_for, layout, oldest, version_at
 from penstock.ledger.delta_log import Origin, RecentLog
 from penstock.ledger.entry import named_streams
 from penstock.ledger.position import parse_version
-from penstock.plan.model import DeltaSource
+from penstock.plan.sources import DeltaSource
 from penstock.storage.stores import store_of
 
 if TYPE_CHECKING:
@@ -241,11 +241,9 @@ class UpstreamLog:
 
 def readings(table: TablePlan, entry: Entry, store: Store) -> list[UpstreamLog]:
     """Raises where the store of a table that is not the project's cannot be opened."""
-    source = table.source
-    assert isinstance(source, DeltaSource)
     found = []
-    streams = named_streams(entry) or (source.table or source.uri,)
-    by_name = {one.table or one.uri: one for one in (table.stream.inputs.values() if table.stream else (source,))}
+    by_name = {source.label: source for source in table.delta_sources}
+    streams = named_streams(entry) or tuple(by_name)
     for index, name in enumerate(streams):
         one = by_name.get(name)
         if one is not None and index < len(entry.after):

@@ -17,7 +17,8 @@ from penstock.spec.spark import is_sensitive
 
 if TYPE_CHECKING:
     from penstock.doctor.check import Check
-    from penstock.plan.model import Cluster, RedisTarget
+    from penstock.plan.model import RedisTarget
+    from penstock.plan.sources import Cluster
     from penstock.spec.base_model import KeyPath as TreePath
     from penstock.spec.document import Document
 

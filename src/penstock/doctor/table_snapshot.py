@@ -22,9 +22,7 @@ from penstock.errors import PenstockError
 from penstock.ledger.delta_log import RecentLog
 from penstock.ledger.head import read_head
 from penstock.operations.status import Status, standing
-from penstock.plan.model import DeltaSource
 from penstock.plan.quarantine import quarantine_of
-from penstock.plan.sources import FilesSource
 
 if TYPE_CHECKING:
     from penstock.doctor.rejected import Rejected, Rescued
@@ -81,9 +79,9 @@ def see(plan: Plan, table: TablePlan, store: Store, now_ms: float) -> TableSnaps
     if tail is None:
         return TableSnapshot(table, status, unknown=unknown)
     recent = try_to("commits", lambda: lately(log, COMMITS if plan.local else COMMITS_REMOTE)) or Lately()
-    source, entry = table.source, tail.entry
+    entry = tail.entry
     read: list[UpstreamLog] = []
-    if isinstance(source, DeltaSource) and not isinstance(source, FilesSource):
+    if table.delta is not None:
         read = try_to("upstream", lambda: readings(table, entry, store)) or []
     found = try_to("upstream", lambda: [upstream_of(one, entry) for one in read]) or []
     rescues = table.stages is not None and table.stages.decode is not None and table.stages.decode.rescue

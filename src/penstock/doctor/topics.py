@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 from penstock.doctor.check import CheckSubject, count, listed, span
 from penstock.errors import PenstockError
-from penstock.kafka.client import Admin
 from penstock.operations.broker import TopicOffsets, ask, problems
-from penstock.plan.model import ChangeSink, KafkaSource, KafkaTarget, SinkPlan, StartingPlan
+from penstock.plan.model import ChangeSink, KafkaTarget, SinkPlan
+from penstock.plan.sources import KafkaSource, StartingPlan, TopicsSource
+from penstock.sources.registry import open_client
 from penstock.spec.base_model import nearest
 
 if TYPE_CHECKING:
     from penstock.doctor.check import Check
     from penstock.ledger.position import Offsets
-    from penstock.plan.model import Cluster, TablePlan
+    from penstock.plan.model import TablePlan
+    from penstock.sources.topics import LogClient
 
 # What one cluster says of the topics that tables read: offsets, how long records are kept, the newest of them.
 #
@@ -57,10 +59,10 @@ class ClusterAnswer:
     """Every topic, if one that is read is missing or a pattern has to be matched."""
 
 
-def touched(table: TablePlan) -> KafkaSource | None:
+def touched(table: TablePlan) -> TopicsSource | None:
     """The topics that a table reads, or that a sink sends to, as something to ask about."""
-    if isinstance(table.source, KafkaSource):
-        return table.source
+    if table.topics is not None:
+        return table.topics
     target = table.sink.target if isinstance(table.sink, ChangeSink) else table.sink
     if isinstance(target, SinkPlan | KafkaTarget):
         return KafkaSource(target.cluster, (target.topic,), None, StartingPlan("earliest"), None, None)
@@ -81,10 +83,10 @@ def kept(settings: Mapping[str, str]) -> Kept:
 
 
 def ask_cluster(
-    source: KafkaSource, topics: Iterable[str], patterns: Iterable[str], *, timeout: float
+    source: TopicsSource, topics: Iterable[str], patterns: Iterable[str], *, timeout: float
 ) -> ClusterAnswer:
     """`topics` are those that tables name or have read. One that does not exist is left out of the answer."""
-    admin = Admin(source.cluster, timeout=timeout)
+    admin = open_client(source, timeout=timeout)
     wanted, names = set(topics), tuple[str, ...]()
     try:
         if patterns := list(patterns):
@@ -102,14 +104,14 @@ def ask_cluster(
     return ClusterAnswer(held, found, unknown, newest, newest_unknown, names)
 
 
-def _kept(admin: Admin, held: TopicOffsets) -> tuple[dict[str, Kept], str | None]:
+def _kept(admin: LogClient, held: TopicOffsets) -> tuple[dict[str, Kept], str | None]:
     try:
         return {topic: kept(settings) for topic, settings in admin.settings(held.topics).items()}, None
     except PenstockError as error:
         return {}, error.message
 
 
-def _newest(admin: Admin, held: TopicOffsets) -> tuple[dict[str, dict[int, int]], str | None]:
+def _newest(admin: LogClient, held: TopicOffsets) -> tuple[dict[str, dict[int, int]], str | None]:
     try:
         return admin.newest_times(held.topics), None
     except PenstockError as error:  # brokers before 3.0 cannot tell
@@ -139,7 +141,7 @@ class Subscribed:
     """A table and what it reads."""
 
     table: str
-    source: KafkaSource
+    source: TopicsSource
     position: Offsets
     """{}: it was never made."""
     ids: Mapping[str, str]
@@ -147,13 +149,13 @@ class Subscribed:
     """It is a sink: it writes to the topic."""
 
 
-def answers(cluster: Cluster, problem: str | None, tables: Sequence[str]) -> Check:
+def answers(cluster: str, address: str, problem: str | None, tables: Sequence[str]) -> Check:
     """One finding per cluster, however many tables read it."""
     about = CheckSubject("kafka.answers")
     if problem is None:
-        return about.ok(f"{cluster.bootstrap} ({cluster.name}) answers")
+        return about.ok(f"{address} ({cluster}) answers")
     if " refused: " in problem:
-        fix = f"check `security` of the cluster {cluster.name}: the user, the password of today, and the user's rights"
+        fix = f"check `security` of the cluster {cluster}: its user, its password, and the rights of the user"
     else:
         fix = "is it running, and is `bootstrap` right? `penstock kafka start` runs one for development"
     return about.red(f"{problem}; {listed(tables)} {'depends' if len(tables) == 1 else 'depend'} on it", fix)
@@ -165,7 +167,7 @@ def topics(one: Subscribed, held: TopicOffsets, names: Sequence[str]) -> Check:
     source = one.source
     missing = [name for name in source.topics if name not in held.topics]
     if missing and one.sends:
-        topic, bootstrap = missing[0], source.cluster.bootstrap
+        topic, bootstrap = missing[0], source.address
         return about.red(
             f"{topic}, which it sends to, does not exist on {bootstrap}",
             f"`kafka-topics.sh --bootstrap-server {bootstrap} --create --topic {topic} --partitions 4`; the sink waits",
@@ -174,7 +176,7 @@ def topics(one: Subscribed, held: TopicOffsets, names: Sequence[str]) -> Check:
         meant = {name: nearest(name, [other for other in names if not other.startswith("__")]) for name in missing}
         guess = next((f"did you mean {found}? " for found in meant.values() if found), "")
         return about.red(
-            f"{listed(missing)} {'does' if len(missing) == 1 else 'do'} not exist on {source.cluster.bootstrap}",
+            f"{listed(missing)} {'does' if len(missing) == 1 else 'do'} not exist on {source.address}",
             f"{guess}correct `from: {{kafka: …}}` of {one.table}, or create the topic",
         )
     gone = sorted(set(one.position) - set(held.topics))
@@ -189,7 +191,7 @@ def topics(one: Subscribed, held: TopicOffsets, names: Sequence[str]) -> Check:
     matched = read_topics(one, held)
     if source.pattern is not None and not matched:
         return about.warn(
-            f"no topic of {source.cluster.bootstrap} matches the pattern '{source.pattern}'",
+            f"no topic of {source.address} matches the pattern '{source.pattern}'",
             f"correct `from: {{kafka: {{pattern: …}}}}` of {one.table}; it matches whole names",
         )
     if one.sends:

@@ -20,7 +20,8 @@ from penstock.maintenance.tables import exclusive_maintenance
 from penstock.operations.replay import replay
 from penstock.operations.replay_plan import working_on
 from penstock.operations.reset import carry_out, plan_stream_reset
-from penstock.plan.model import DeltaSource, TablePlan
+from penstock.plan.model import TablePlan
+from penstock.plan.sources import DeltaSource
 from penstock.storage.locks import acquire_commit, holder, lock_path
 from penstock.tables.sources import Sources
 
@@ -126,8 +127,7 @@ class Waited:
 
 def sources_of(table: TablePlan) -> list[DeltaSource]:
     """The tables of the project that it reads as they grow."""
-    read = table.stream.inputs.values() if table.stream is not None else (table.source,)
-    return [one for one in read if isinstance(one, DeltaSource) and one.table is not None]
+    return [source for source in table.delta_sources if source.table is not None]
 
 
 def bring_on(spark: SparkSession, plan: Plan, store: Store, run: Run, told: Told, patience: float) -> list[Waited]:

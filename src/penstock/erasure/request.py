@@ -11,9 +11,7 @@ from unicodedata import normalize
 
 from penstock.errors import UsageError
 from penstock.maintenance.tables import places
-from penstock.plan.model import DeltaSource, KafkaSource
 from penstock.plan.quarantine import read_by
-from penstock.plan.sources import FilesSource
 from penstock.spec.base_model import did_you_mean
 from penstock.spec.load import FILE
 from penstock.storage.locks import holder, lock_path, owner
@@ -112,14 +110,13 @@ def _outside(plan: Plan, subjects: set[str]) -> Iterator[str]:
     for table in plan.tables:
         if not subjects & {*table.subjects, *read_by(table).subjects}:
             continue
-        source = table.source
-        if isinstance(source, KafkaSource):
-            named = source.pattern or ", ".join(source.topics)
+        if (topics := table.topics) is not None:
+            named = topics.pattern or ", ".join(topics.topics)
             yield f"topic {named}: has the records until its retention takes them; read again, they are left out"
-        elif isinstance(source, FilesSource):
-            yield f"the files in {source.folder}: read again, their rows are left out"
-        elif isinstance(source, DeltaSource) and source.table is None:
-            yield f"the table {source.uri}, which is not of this project"
+        elif table.files is not None:
+            yield f"the files in {table.files.folder}: read again, their rows are left out"
+        elif table.delta is not None and table.delta.table is None:
+            yield f"the table {table.delta.uri}, which is not of this project"
         if table.sink is not None:
             yield f"what the sink {table.name} has sent, to {table.sink.said}"
     for reader in plan.maintenance.external:

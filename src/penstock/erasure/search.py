@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.erasure.log_redaction import OF_ROWS, STATISTICS, leaves, parsed
 from penstock.erasure.text_search import CUT, NUMBER, Sighting, variants
 from penstock.maintenance.tables import all_places
-from penstock.plan.model import DeltaSource
 from penstock.plan.quarantine import in_quarantine
 from penstock.spark.jvm import java_session, jvm_of
 from penstock.tables.subject_columns import steps
@@ -138,8 +137,7 @@ def _numbers(plan: Plan, table: TablePlan, place: MaintainedTable) -> dict[str, 
             if one is table or subject not in table.subjects:
                 columns = frozenset(place.column.casefold() for place in many if place.path is None)
                 found[subject] = found.get(subject, frozenset()) | columns
-        read = one.stream.inputs.values() if one.stream is not None else (one.source,)
-        names = [source.table for source in read if isinstance(source, DeltaSource) and source.table is not None]
+        names = [source.table for source in one.delta_sources if source.table is not None]
         above += [made for name in names if (made := plan.table(name)) is not None]
     return found
 

@@ -28,10 +28,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from penstock.errors import BrokerAway, PenstockError, Terminal, Transient
+from penstock.ledger.position import TopicInfo
 
 if TYPE_CHECKING:
     from penstock.ledger.position import Offsets
-    from penstock.plan.model import Cluster, KafkaSource, KafkaTarget, SinkPlan
+    from penstock.plan.model import KafkaTarget, SinkPlan
+    from penstock.plan.sources import Cluster, KafkaSource, TopicsSource
 
 # One description of a cluster, two client libraries: Spark's Java client and librdkafka in this process.
 #
@@ -124,12 +126,6 @@ def _text(path: str) -> str:
 # What the broker knows: topics and their ids, first and next offsets. One client per cluster, shared by all tables.
 
 
-@dataclass(frozen=True)
-class TopicInfo:
-    id: str
-    partitions: tuple[int, ...]
-
-
 class Admin:
     """`timeout` bounds every question, in seconds: a broker that is away is said, never waited for silently."""
 
@@ -141,7 +137,7 @@ class Admin:
         conf["error_cb"] = self._hear
         self._client = AdminClient(conf)
 
-    def topics(self, source: KafkaSource) -> dict[str, TopicInfo]:
+    def topics(self, source: TopicsSource) -> dict[str, TopicInfo]:
         """The topics that a source reads and that exist now."""
         return self.describe(self._matching(source) if source.pattern else source.topics)
 
@@ -187,6 +183,11 @@ class Admin:
                 found.setdefault(partition.topic, {})[partition.partition] = answer.timestamp
         return found
 
+    def first_times(self, source: TopicsSource, at: Mapping[Place, int]) -> dict[Place, int]:
+        """When the first record at or after each offset was made, in ms; left out where nobody can tell in time."""
+        found = peek(kafka_source(source), at, timeout=self._timeout)
+        return {place: record.timestamp_ms for place, record in found.items()}
+
     def names(self) -> list[str]:
         """Every topic that this user may see, Kafka's own among them."""
         return list(self._ask(lambda: self._client.list_topics(timeout=self._timeout)).topics)
@@ -204,7 +205,7 @@ class Admin:
             for topic, entries in found.items()
         }
 
-    def _matching(self, source: KafkaSource) -> list[str]:
+    def _matching(self, source: TopicsSource) -> list[str]:
         pattern = re.compile(source.pattern or "")
         return [name for name in self.names() if pattern.fullmatch(name)]
 
@@ -304,9 +305,12 @@ def _admin_only(cluster: Cluster) -> Cluster:
     return replace(cluster, options={k: v for k, v in cluster.options.items() if k in keep})
 
 
-def reads_committed(source: KafkaSource) -> bool:
-    """Else the position may lie beyond what a reader of committed records sees, as long as a transaction is open."""
-    return source.options.get("isolation.level") != "read_uncommitted"
+def kafka_source(source: TopicsSource) -> KafkaSource:
+    """Of a source that is known to be Kafka's."""
+    from penstock.plan.sources import KafkaSource
+
+    assert isinstance(source, KafkaSource)
+    return source
 
 
 # A look at single records: when the one at a place was made. Nothing is committed and no group is joined.
@@ -371,7 +375,7 @@ def _record(message: Any) -> Record | None:
 def _settings(source: KafkaSource) -> dict[str, Any]:
     return {
         **librdkafka(source.cluster, source.options),
-        "isolation.level": "read_committed" if reads_committed(source) else "read_uncommitted",
+        "isolation.level": "read_committed" if source.reads_committed else "read_uncommitted",
         "group.id": "penstock-look",  # the client demands one; it is never joined
         "enable.auto.commit": "false",
         "enable.auto.offset.store": "false",

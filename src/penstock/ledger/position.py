@@ -13,6 +13,12 @@ from dataclasses import dataclass
 # partition whose offsets are its versions.
 
 
+@dataclass(frozen=True)
+class TopicInfo:
+    id: str
+    partitions: tuple[int, ...]
+
+
 Offsets = dict[str, dict[int, int]]
 """topic -> partition -> next offset to read."""
 VERSIONS = "versions of its source"

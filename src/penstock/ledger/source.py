@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.plan.model import KafkaSource
-from penstock.plan.sources import FilesSource
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.ledger.entry import Entry
     from penstock.ledger.position import Offsets
-    from penstock.plan.model import DeltaSource, TablePlan
+    from penstock.plan.model import TablePlan
+    from penstock.plan.sources import DeltaSource
 
 # What a table has read of its source, all at once: the input of a replay.
 
@@ -114,31 +112,16 @@ class Source(Protocol):
 # What a table reads, in the words of the ledger: from its plan alone, without Spark and without a broker.
 
 
-def of_topics(source: KafkaSource) -> dict[str, Any]:
-    return {"pattern": source.pattern} if source.pattern is not None else {"topics": sorted(source.topics)}
-
-
-def of_table(source: DeltaSource) -> dict[str, Any]:
-    return {"table": source.table or source.uri}
-
-
-def of_files(table: str) -> dict[str, Any]:
-    """Not the folder: what comes from another one is listed like the rest, and read after it."""
-    return {"files": table}
-
-
 def of_streams(inputs: Mapping[str, DeltaSource]) -> dict[str, str]:
     """The tables by the names of the arguments. In which order they are read only the function knows."""
-    return {name: source.table or source.uri for name, source in inputs.items()}
+    return {name: source.label for name, source in inputs.items()}
 
 
 def subscribes(table: TablePlan) -> dict[str, Any]:
     """What the next entry will say; of a table with `stream` without the order."""
     if table.stream is not None:
         return {"streams": of_streams(table.stream.inputs)}
-    if isinstance(table.source, KafkaSource):
-        return of_topics(table.source)
-    return of_files(table.name) if isinstance(table.source, FilesSource) else of_table(table.source)
+    return table.source.subscription(table.name)
 
 
 def reads_the_same(table: TablePlan, subscription: Mapping[str, Any]) -> bool:

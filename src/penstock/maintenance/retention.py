@@ -18,7 +18,7 @@ from penstock.ledger.head import LedgerHead, read_head
 from penstock.ledger.pending import pending_replay, pending_rewind
 from penstock.ledger.position import parse_version
 from penstock.maintenance.tables import under_way
-from penstock.plan.model import DeltaSource
+from penstock.plan.sources import VersionsSource
 from penstock.sources.delta_changes import resolve_version, table_id
 from penstock.spec.quantity import duration_text
 from penstock.storage.locks import holder, lock_path
@@ -252,7 +252,7 @@ def _reader(reader: TablePlan, uri: str, log: RecentLog, store: Store, now_ms: i
 
 
 def _stream(
-    reader: TablePlan, source: DeltaSource, tail: LedgerHead | None, log: RecentLog, now_ms: int
+    reader: TablePlan, source: VersionsSource, tail: LedgerHead | None, log: RecentLog, now_ms: int
 ) -> Iterator[Need]:
     at = _begins(reader, source, log) if tail is None else _position(reader, source, tail.entry)
     if at is None:
@@ -270,7 +270,7 @@ def _stream(
     )
 
 
-def _first_needed(at: Version, source: DeltaSource, log: RecentLog) -> int:
+def _first_needed(at: Version, source: VersionsSource, log: RecentLog) -> int:
     """The first version that the reader still reads files of. Spark's position stays at the last file of a version
     until a later one brings files; then a reader of changes has read all of it."""
     if not source.changes or at.snapshot:
@@ -289,7 +289,7 @@ def _said(at: Version, newest: int, changes: bool, tail: LedgerHead | None) -> s
     return f"has {what} up to version {at.read_up_to} of {newest}"
 
 
-def _position(reader: TablePlan, source: DeltaSource, entry: Entry) -> Version | None:
+def _position(reader: TablePlan, source: VersionsSource, entry: Entry) -> Version | None:
     """Where its last batch began; where it was told to begin, if it has had none."""
     positions = entry.after if entry.batch == 0 else entry.before
     names = named_streams(entry)
@@ -303,7 +303,7 @@ def _position(reader: TablePlan, source: DeltaSource, entry: Entry) -> Version |
     return min(found, key=lambda one: one.version, default=None)
 
 
-def _begins(reader: TablePlan, source: DeltaSource, log: RecentLog) -> Version | None:
+def _begins(reader: TablePlan, source: VersionsSource, log: RecentLog) -> Version | None:
     versions = log.versions()
     identity = table_id(log, versions)
     if identity is None:
@@ -340,9 +340,9 @@ def still_needed(store: Store, uri: str, found: Sequence[Need]) -> dict[str, str
     return wanted
 
 
-def _sources(reader: TablePlan, uri: str) -> list[DeltaSource]:
-    read = [*reader.stream.inputs.values()] if reader.stream is not None else [reader.source]
-    return [one for one in read if isinstance(one, DeltaSource) and same_place(one.uri, uri)]
+def _sources(reader: TablePlan, uri: str) -> list[VersionsSource]:
+    read: tuple[VersionsSource, ...] = (reader.files,) if reader.files is not None else reader.delta_sources
+    return [source for source in read if same_place(source.uri, uri)]
 
 
 def ledger_end(log: DeltaLog) -> LedgerHead | str | None:

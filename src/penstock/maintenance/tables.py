@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from penstock.errors import LockHeld
 from penstock.ledger.entry import dump_maintenance
 from penstock.plan.quarantine import COMPANIONS, MOVED_ASIDE, SUFFIX, TOMBSTONES, quarantine_of, tombstones_of
-from penstock.plan.sources import FilesSource
 from penstock.storage.locks import JvmLock, acquire_commit, lock_path, owner
 
 if TYPE_CHECKING:
@@ -50,8 +49,8 @@ def places(table: TablePlan) -> list[MaintainedTable]:
     if table.write.merge is not None:  # tombstones stay when its definition no longer deletes
         dead = tombstones_of(table.name, table.uri)
         found.append(MaintainedTable(dead.table, dead.uri, "tombstones", expected=table.write.merge.deletes))
-    if isinstance(table.source, FilesSource):
-        found.append(MaintainedTable(f"{table.name}.files", table.source.uri, "files"))  # no table can be called so
+    if table.files is not None:
+        found.append(MaintainedTable(f"{table.name}.files", table.files.uri, "files"))  # no table can be called so
     return found
 
 

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, Transient
-from penstock.kafka.client import Admin, reads_committed
 from penstock.ledger.position import Range
+from penstock.sources.registry import open_client
 
 if TYPE_CHECKING:
-    from penstock.kafka.client import TopicInfo
-    from penstock.ledger.position import Offsets
-    from penstock.plan.model import KafkaSource
+    from penstock.ledger.position import Offsets, TopicInfo
+    from penstock.plan.sources import TopicsSource
 
 # Where a table stands in one partition.
 
@@ -48,22 +47,22 @@ class TopicOffsets:
     problem: str | None = None
 
 
-Question = tuple[str, bool]
+Question = tuple[str, str, bool]
 """Tables with the same cluster and the same view of open transactions are asked about together."""
 
 
-def question(source: KafkaSource) -> Question:
-    return source.cluster.name, reads_committed(source)
+def question(source: TopicsSource) -> Question:
+    return source.kind, source.cluster_name, source.reads_committed
 
 
 def ask(
-    source: KafkaSource, topics: Iterable[str], *, timeout: float, earliest: bool = True, patterns: Iterable[str] = ()
+    source: TopicsSource, topics: Iterable[str], *, timeout: float, earliest: bool = True, patterns: Iterable[str] = ()
 ) -> TopicOffsets:
     """First and next offsets of all partitions of these topics, and of those that match a pattern, the end being what
     the source can see. Never raises because of the broker."""
-    names, committed = set(topics), reads_committed(source)
+    names, committed = set(topics), source.reads_committed
     wanted = [re.compile(one) for one in patterns]
-    admin = Admin(source.cluster, timeout=timeout)
+    admin = open_client(source, timeout=timeout)
     until = time.monotonic() + timeout / 2
     while True:
         try:

@@ -28,8 +28,6 @@ from penstock.ledger.position import parse_version
 from penstock.ledger.source import said, subscribes
 from penstock.operations.staleness import definition_drift
 from penstock.operations.status import ALIVE, is_gone, read_state, runner
-from penstock.plan.model import KafkaSource
-from penstock.plan.sources import FilesSource
 from penstock.sources.delta_changes import refuse_lost, table_id
 from penstock.storage.locks import ProcessLock, acquire_commit, acquire_run, holder, lock_path, owner
 from penstock.storage.stores import Size, size_of, store_of
@@ -43,7 +41,8 @@ if TYPE_CHECKING:
     from penstock.ledger.entry import Entry, Pins, RowCounts
     from penstock.ledger.head import LedgerHead
     from penstock.operations.staleness import DefinitionDrift
-    from penstock.plan.model import DeltaSource, Plan, TablePlan
+    from penstock.plan.model import Plan, TablePlan
+    from penstock.plan.sources import TopicsSource, VersionsSource
     from penstock.storage.stores import Store
 
 # Positions and what lies between two of them, in words: what Spark writes of a Delta table tells a person nothing.
@@ -443,33 +442,33 @@ def _goes_on(seen: CheckpointLook, entry: Entry) -> str:
 
 def _ask_source(table: TablePlan, entry: Entry, store: Store, *, same: bool) -> None:
     """Raises what a start would raise because of what the table reads. `same`: it reads what it read before."""
-    if isinstance(table.source, KafkaSource):
-        _ask_broker(table, table.source, entry, same=same)
-    elif same:
-        by_name = dict(table.stream.inputs) if table.stream is not None else {"": table.source}
+    if table.topics is not None:
+        _ask_broker(table, table.topics, entry, same=same)
+    elif same and table.versions is not None:
+        by_name = dict(table.stream.inputs) if table.stream is not None else {"": table.versions}
         order = entry.subscription.get("order") or list(by_name)
         for name, at in zip(order, entry.after, strict=False):
-            _ask_upstream(table.name, by_name.get(name, table.source), at, store)
+            _ask_upstream(table.name, by_name.get(name, table.versions), at, store)
 
 
-def _ask_broker(table: TablePlan, source: KafkaSource, entry: Entry, *, same: bool) -> None:
-    from penstock.kafka.client import Admin, reads_committed
-    from penstock.sources.kafka import refuse_lost as refuse_lost_records
-    from penstock.sources.kafka import require_topics
+def _ask_broker(table: TablePlan, source: TopicsSource, entry: Entry, *, same: bool) -> None:
+    from penstock.sources.registry import open_client
+    from penstock.sources.topics import refuse_lost as refuse_lost_records
+    from penstock.sources.topics import require_topics
 
-    admin = Admin(source.cluster, timeout=BROKER_TIMEOUT)
+    admin = open_client(source, timeout=BROKER_TIMEOUT)
     topics = admin.topics(source)
     require_topics(source, topics, table.name)
     if same:
         at = position.parse(entry.after[0])
-        refuse_lost_records(at, entry.topics, topics, admin, table.name, committed=reads_committed(source))
+        refuse_lost_records(at, entry.topics, topics, admin, table.name, committed=source.reads_committed)
 
 
-def _ask_upstream(table: str, source: DeltaSource, at: str, store: Store) -> None:
-    called = source.table or source.uri
+def _ask_upstream(table: str, source: VersionsSource, at: str, store: Store) -> None:
+    called = source.label
     log = DeltaLog(store_of(source, store), source.uri, called)
     versions = log.versions()
-    if isinstance(source, FilesSource) and not versions:
+    if source.as_files is not None and not versions:
         raise DataLoss(
             f"the list of files that were read, {source.uri}, is gone",
             hint=f"put it back, or `penstock checkpoints reset {table} --to latest|earliest`",

@@ -20,7 +20,6 @@ from penstock.ledger.position import base_of, describe_position, dump, parse
 from penstock.ledger.writer import WriterTarget
 from penstock.operations.replay import drop_rejects_since, settle_quarantine
 from penstock.operations.rewind import finish, settle
-from penstock.plan.model import DeltaSource
 from penstock.storage.locks import acquire_commit
 from penstock.tables.build import build_processor
 from penstock.tables.columns import settle_columns, settle_statistics, with_statistics
@@ -192,7 +191,7 @@ def _create(
         definition=table.definition,
         topics=start.ids,
         subscription=source.subscription,
-        base=base_of(start.position[0]) if isinstance(table.source, DeltaSource) and table.stream is None else None,
+        base=base_of(start.position[0]) if table.versions is not None and table.stream is None else None,
     )
     say(f"table created, starting at {start.said or ', '.join(map(describe_position, start.position))}")
     for note in start.notes:

@@ -34,7 +34,6 @@ from penstock.ledger.head import advance, read_head, refuse_foreign_changes
 from penstock.ledger.pending import pending_replay, pending_rewind
 from penstock.ledger.write_target import DeltaTableTarget
 from penstock.operations.replay_plan import working_on
-from penstock.plan.model import DeltaSource, KafkaSource
 from penstock.plan.quarantine import quarantine_of
 from penstock.sources.columns import FILE, ROW, SOURCE, with_own_source
 from penstock.sources.files.format import Survey
@@ -120,20 +119,20 @@ def refuse_kind(table: TablePlan) -> None:
 def as_batch(rejected: DataFrame, table: TablePlan) -> DataFrame:
     """`rejected` are rows of the quarantine, each record once."""
     once = rejected.dropDuplicates([SOURCE])
-    if isinstance(table.source, KafkaSource):
+    if table.topics is not None:
         return once.selectExpr(*(f"{value} AS `{name}`" for name, value in _OF_KAFKA.items()))
     if table.input.raw:
         raw = once.selectExpr(*(f"{_raw(name, table)} AS {quote(own)}" for name, own in table.input.raw.items()))
         return _chosen(raw, table)
-    assert isinstance(table.source, DeltaSource)
+    assert table.delta is not None
     # Their text is not exact, so they are looked up where they came from.
-    upstream = rejected.sparkSession.read.format("delta").load(table.source.uri)
+    upstream = rejected.sparkSession.read.format("delta").load(table.delta.uri)
     return _chosen(upstream.join(once.select(SOURCE), SOURCE, "left_semi"), table)
 
 
 def _chosen(rows: DataFrame, table: TablePlan) -> DataFrame:
     """Those that the table reads: `where` may have raised on a row, and say by now that it is none of its rows."""
-    where = table.source.where if isinstance(table.source, DeltaSource) else None
+    where = table.source.condition
     return rows if where is None else selected(rows, where)
 
 

@@ -29,7 +29,6 @@ from penstock.ledger.position import Version, parse_version
 from penstock.ledger.source import ReplayRequest
 from penstock.ledger.write_target import StagedOverwrite
 from penstock.ledger.writer import PinnedInputs
-from penstock.plan.model import DeltaSource
 from penstock.plan.quarantine import quarantine_of
 from penstock.sources.columns import SOURCE
 from penstock.spark.sql_text import literal, quote
@@ -210,7 +209,7 @@ def fill_entry(
     table: TablePlan, opened: LedgerHead, replay: Replay, function: BatchProcessor, batch: DataFrame
 ) -> Entry:
     last, base = opened.entry, replay.at
-    if base is None and isinstance(table.source, DeltaSource):
+    if base is None and table.versions is not None:
         base = parse_version(last.after[0]).read_up_to
     if table.aggregate is not None and table.aggregate.emit == "final":
         was = last.pins.watermark or Watermark()  # windows that are closed stay closed, with all their rows

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import LockHeld, Terminal, UsageError
-from penstock.kafka.client import Admin
 from penstock.ledger import position
 from penstock.ledger.checkpoint import start_over_hint
 from penstock.ledger.delta_log import DeltaLog
@@ -19,10 +18,9 @@ from penstock.ledger.pending import began_of, forgotten_after, pending_replay
 from penstock.ledger.position import Version, parse_version
 from penstock.operations.replay import abort, owed, replay
 from penstock.plan.build import made_of, readers_of
-from penstock.plan.model import DeltaSource, KafkaSource
-from penstock.plan.sources import FilesSource
 from penstock.sources.delta_changes import changes_read_past
-from penstock.sources.kafka import held_from
+from penstock.sources.registry import open_client
+from penstock.sources.topics import held_from
 from penstock.storage.locks import JvmLock, NoLock, holder, lock_path, owner
 from penstock.storage.stores import HadoopStore, LocalStore, store_of
 from penstock.tables.session import TableSession
@@ -156,11 +154,11 @@ def _version(table: TablePlan, store: Store, version: int | None, as_of: datetim
     """The version of the table upstream; None if nobody asked for one."""
     if version is None and as_of is None:
         return None
-    source = table.source
-    if not isinstance(source, DeltaSource) or isinstance(source, FilesSource):
-        what = "a topic" if isinstance(source, KafkaSource) else "files"
+    source = table.delta
+    if source is None:
+        what = table.source.name
         raise UsageError(f"{table.name} reads {what}: there are no versions of that", hint="leave the option out")
-    name = source.table or source.uri
+    name = source.label
     log = DeltaLog(store_of(source, store), source.uri, name)
     versions = log.versions()
     if not versions:
@@ -189,12 +187,11 @@ def _not_forgotten(log: DeltaLog, version: int) -> int:
 
 
 def _said(table: TablePlan, now: str, at: int | None) -> str:
-    source = table.source
-    if isinstance(source, KafkaSource):
-        return f"{source.pattern or ', '.join(source.topics)} up to {now}"
-    if isinstance(source, FilesSource):
-        return f"the files of {source.folder} that it has read"
-    name = source.table or source.uri
+    if (topics := table.topics) is not None:
+        return f"{topics.pattern or ', '.join(topics.topics)} up to {now}"
+    if table.delta is None:
+        return f"the {table.source.name} that it has read"
+    name = table.delta.label
     if at is not None:
         return f"{name} as of version {at}"
     reached = parse_version(now)
@@ -205,8 +202,8 @@ def _said(table: TablePlan, now: str, at: int | None) -> str:
 def _passed_over(table: TablePlan, store: Store, tail: LedgerHead, now: str, at: int | None) -> str | None:
     """Changes upstream that were skipped or ignored, and that are in the table as of the version that is read now.
     Where it began with a later version than the first one, a replay reads what the stream read, and no more."""
-    source, began = table.source, tail.entry.began
-    if not isinstance(source, DeltaSource) or isinstance(source, FilesSource) or len(began) != 1:
+    source, began = table.delta, tail.entry.began
+    if source is None or len(began) != 1:
         return None
     first = parse_version(began[0])
     if at is None and not first.snapshot and first.version > 0:
@@ -216,10 +213,10 @@ def _passed_over(table: TablePlan, store: Store, tail: LedgerHead, now: str, at:
 
 def _lost(table: TablePlan, log: DeltaLog, tail: LedgerHead, now: str) -> dict[str, int]:
     """Offsets that the broker no longer has, by topic."""
-    if not isinstance(table.source, KafkaSource):
+    if table.topics is None:
         return {}
     end, began = position.parse(now), position.parse(began_of(log, tail.entry)[0])
-    admin = Admin(table.source.cluster)
+    admin = open_client(table.topics)
     found = admin.describe(end)
     gone = sorted(set(end) - set(found))
     if gone:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Conflict, PenstockError, TableChanged, Terminal, UsageError
-from penstock.kafka.client import Admin, reads_committed
 from penstock.ledger import position
 from penstock.ledger.checkpoint import folder_of, rebuild
 from penstock.ledger.create import genesis
@@ -19,10 +18,11 @@ from penstock.ledger.head import position_at, read_head
 from penstock.ledger.pending import pending_replay, pending_rewind
 from penstock.ledger.position import VERSIONS, Range, Version, parse_version
 from penstock.ledger.source import Start
-from penstock.plan.model import DeltaSource, KafkaSource, VersionStartPlan
 from penstock.plan.quarantine import quarantine_of
+from penstock.plan.sources import TopicsSource, VersionsSource, VersionStartPlan
 from penstock.sources.delta_changes import resolve_version, table_id, unbroken
-from penstock.sources.kafka import require_topics, resolve_offsets
+from penstock.sources.registry import open_client
+from penstock.sources.topics import require_topics, resolve_offsets
 from penstock.storage.locks import JvmLock, NoLock, acquire_commit, acquire_run, lock_path
 from penstock.storage.stores import HadoopStore, LocalStore, store_of
 from penstock.tables.build import build_processor
@@ -33,11 +33,11 @@ from penstock.tables.session import TableSession, complete_last
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.kafka.client import TopicInfo
     from penstock.ledger.head import LedgerHead
-    from penstock.ledger.position import Offsets
+    from penstock.ledger.position import Offsets, TopicInfo
     from penstock.ledger.source import Source
     from penstock.plan.model import Plan, TablePlan
+    from penstock.sources.topics import LogClient
     from penstock.storage.stores import Store
 
 # A position that a person chooses for a table, and what follows from it.
@@ -104,9 +104,9 @@ VERSION_TARGETS = "earliest, latest, starting, ledger, version:N of this table, 
 
 
 def plan_delta_reset(table: TablePlan, store: Store, to: str) -> Reset:
-    source = table.source
-    assert isinstance(source, DeltaSource)
-    name = source.table or source.uri
+    source = table.versions
+    assert source is not None
+    name = source.label
     upstream = DeltaLog(store_of(source, store), source.uri, name)
     versions = upstream.versions()
     identity = table_id(upstream, versions)
@@ -129,7 +129,7 @@ def plan_delta_reset(table: TablePlan, store: Store, to: str) -> Reset:
 
 def _chosen_version(
     table: TablePlan,
-    source: DeltaSource,
+    source: VersionsSource,
     upstream: DeltaLog,
     versions: list[int],
     identity: str,
@@ -184,10 +184,10 @@ def _consequences(now: Version | None, after: Version) -> tuple[tuple[Range, ...
 OFFSET_TARGETS = "earliest, latest, starting, ledger, version:N, or offsets as JSON"
 
 
-def plan_kafka_reset(table: TablePlan, store: Store, admin: Admin, to: str, only: tuple[str, ...] = ()) -> Reset:
+def plan_topics_reset(table: TablePlan, store: Store, admin: LogClient, to: str, only: tuple[str, ...] = ()) -> Reset:
     """`only` limits the change to some topics; the others keep their position."""
-    source = table.source
-    assert isinstance(source, KafkaSource)
+    source = table.topics
+    assert source is not None
     log = DeltaLog(store, table.uri, table.name)
     tail = tail_of(log)
     topics = admin.topics(source)
@@ -195,7 +195,7 @@ def plan_kafka_reset(table: TablePlan, store: Store, admin: Admin, to: str, only
     unknown = sorted(set(only) - set(topics))
     if unknown:
         raise UsageError(f"the table does not read topic {', '.join(unknown)}", hint=f"it reads {', '.join(topics)}")
-    held = _Held(admin, topics, tail.entry.topics if tail else {}, committed=reads_committed(source))
+    held = _Held(admin, topics, tail.entry.topics if tail else {}, committed=source.reads_committed)
     now = position.parse(tail.entry.after[0]) if tail else {}
     chosen = _chosen_offsets(source, table.name, log, tail, admin, held, to)
     after = {t: parts for t, parts in (held.nearest(now) if only else {}).items() if t not in only}
@@ -217,7 +217,7 @@ class _Held:
     """What the broker holds of each topic now."""
 
     def __init__(
-        self, admin: Admin, topics: Mapping[str, TopicInfo], ids: Mapping[str, str], *, committed: bool
+        self, admin: LogClient, topics: Mapping[str, TopicInfo], ids: Mapping[str, str], *, committed: bool
     ) -> None:
         self.topics = topics
         self.first, self.end = admin.earliest(topics), admin.latest(topics, committed=committed)
@@ -262,7 +262,7 @@ class _Held:
 
 
 def _chosen_offsets(
-    source: KafkaSource, table: str, log: DeltaLog, tail: LedgerHead | None, admin: Admin, held: _Held, to: str
+    source: TopicsSource, table: str, log: DeltaLog, tail: LedgerHead | None, admin: LogClient, held: _Held, to: str
 ) -> Offsets:
     if to == "earliest":
         return held.first
@@ -308,7 +308,7 @@ def plan_stream_reset(table: TablePlan, store: Store, to: str) -> Reset:
     )
 
 
-def _begin(table: TablePlan, source: DeltaSource, store: Store) -> str:
+def _begin(table: TablePlan, source: VersionsSource, store: Store) -> str:
     name = source.table or source.uri
     upstream = DeltaLog(store_of(source, store), source.uri, name)
     versions = upstream.versions()
@@ -325,10 +325,10 @@ def plan_reset(table: TablePlan, store: Store, to: str, only: tuple[str, ...] = 
     """`only` names topics; those that are not named keep their position."""
     if table.stream is not None:
         return plan_stream_reset(table, store, to)
-    if isinstance(table.source, KafkaSource):
-        return plan_kafka_reset(table, store, Admin(table.source.cluster), to, only)
+    if table.topics is not None:
+        return plan_topics_reset(table, store, open_client(table.topics), to, only)
     if only:
-        raise UsageError("--topic is for tables that read Kafka", hint=f"{table.name} reads {table.source.table}")
+        raise UsageError("--topic is for tables that read topics", hint=f"{table.name} reads {table.source.name}")
     return plan_delta_reset(table, store, to)
 
 

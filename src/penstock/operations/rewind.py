@@ -31,9 +31,8 @@ from penstock.ledger.pending import (
 from penstock.ledger.position import Version, dump, parse, parse_version, same
 from penstock.ledger.source import ReplayRequest
 from penstock.plan.build import how_it_reads
-from penstock.plan.model import DeltaSource
 from penstock.plan.quarantine import quarantine_of
-from penstock.plan.sources import FilesSource
+from penstock.plan.sources import DeltaSource
 from penstock.spark.jvm import java_session, jvm_of
 from penstock.storage.locks import acquire_commit
 from penstock.tables.merge.tombstones import next_generation, settle_tombstones, tombstone_table
@@ -182,15 +181,14 @@ def refuse_gone(work: TableSession, now: Entry, on: ResumePosition) -> None:
             where=work.table.name,
             hint=instead,
         ) from None
-    source = work.table.source
-    if isinstance(source, FilesSource):
+    if work.table.files is not None:
         asked = ReplayRequest(now.after, on.after, now.topics)
         gone: tuple[str, ...] = work.source.covered(work.spark, asked).gone
         what = "files that it would read again"
-    elif isinstance(source, DeltaSource):
+    elif (source := work.table.delta) is not None:
         _refuse_exchanged(work, source, parse_version(on.after[0]), instead)
         gone = tuple(_missing(work.spark, work.store, source, parse_version(on.after[0])))
-        what = f"files of {source.table or source.uri} that it would read again"
+        what = f"files of {source.label} that it would read again"
     else:
         return
     if gone:
@@ -429,9 +427,9 @@ def is_past_undone(position: str, version: int) -> bool:
 
 
 def _after_halt(work: TableSession, tail: LedgerHead, halted: Halt) -> LedgerHead:
-    source, at = work.table.source, parse_version(tail.entry.after[0])
-    assert isinstance(source, DeltaSource)
-    log = DeltaLog(work.store, source.uri, source.table or source.uri)
+    source, at = work.table.delta, parse_version(tail.entry.after[0])
+    assert source is not None
+    log = DeltaLog(work.store, source.uri, source.label)
     upstream = read_head(log)
     if upstream is None or pending_rewind(upstream.entry) is not None:
         raise Transient(

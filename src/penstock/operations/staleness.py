@@ -16,7 +16,6 @@ from penstock.ledger.position import parse_version
 from penstock.ledger.source import reads_the_same, said, subscribes
 from penstock.plan.build import how_it_reads
 from penstock.plan.merge import PROPERTY, merged_by
-from penstock.plan.model import DeltaSource, KafkaSource
 from penstock.storage.locks import holder, lock_path
 from penstock.storage.stores import open_store
 
@@ -112,7 +111,7 @@ def _another_source(table: TablePlan, entry: Entry) -> DefinitionDrift:
         told = f"the state in its checkpoint is of {read}, the function reads {reads}; {start_over_hint(table.name)}"
         return DefinitionDrift("another source", told, entry.key, entry.pins.definition, refused=True)
     begins = f"opens generation {entry.generation + 1}"
-    if isinstance(table.source, KafkaSource) and ({"topics", "pattern"} & entry.subscription.keys()):
+    if table.topics is not None and ({"topics", "pattern"} & entry.subscription.keys()):
         begins += "; topics that stay go on where they are, new ones begin by `starting`"
     else:
         begins += " and begins it by `starting`"
@@ -154,8 +153,8 @@ class Stale:
 
 def stale(table: TablePlan, tail: LedgerHead, upstream: LedgerHead) -> Stale | None:
     """None if its rows are made of what the table upstream has now, or will be without anybody's help."""
-    source, filled = table.source, upstream.filled
-    if not isinstance(source, DeltaSource) or source.table is None or filled is None:
+    reads, filled = table.source.project_table, upstream.filled
+    if reads is None or filled is None:
         return None
     version, how = filled[1], how_it_reads(table)
     if how == "follows" or owes_jump(tail.entry):
@@ -166,18 +165,18 @@ def stale(table: TablePlan, tail: LedgerHead, upstream: LedgerHead) -> Stale | N
     else:
         made_of = -1 if tail.entry.base is None else tail.entry.base
         hint = {
-            "rebuilt": f"`penstock replay {source.table} --cascade` makes it anew too; or it alone: `penstock replay "
+            "rebuilt": f"`penstock replay {reads} --cascade` makes it anew too; or it alone: `penstock replay "
             f"{table.name} --version {version}`",
             "state": f"`penstock checkpoints reset {table.name} --to starting` makes it anew",
             "sent": "what it sent cannot be taken back; rows that come from now on are the new ones",
         }[how]
-    return Stale(source.table, version, hint) if made_of < version else None
+    return Stale(reads, version, hint) if made_of < version else None
 
 
 def stale_against(table: TablePlan, tail: LedgerHead, store: Store) -> Stale | None:
     """The same, after a look at the table upstream. One that cannot be read is said elsewhere."""
-    source = table.source
-    if not isinstance(source, DeltaSource) or source.table is None:
+    source = table.delta
+    if source is None or source.table is None:
         return None
     try:
         upstream = read_head(RecentLog(store, source.uri, source.table))
@@ -192,8 +191,8 @@ def replaying(plan: Plan, table: TablePlan, tail: LedgerHead) -> str | None:
         give_up = f"`penstock rewind {table.name} --abort` gives it up"
         return f"a rewind of it was cut off: `penstock run` finishes it, {give_up}"
     if owes_jump(tail.entry):
-        source = table.source.table if isinstance(table.source, DeltaSource) else None
-        return f"{source} goes back to an earlier version, or went: its next start goes on after that"
+        upstream = table.source.project_table
+        return f"{upstream} was rewound, or is being rewound: its next start continues after that"
     if pending_replay(tail.entry) is None:
         return None
     process = holder(lock_path(plan.system, table.name, "replay")) if plan.local else None

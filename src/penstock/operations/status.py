@@ -21,8 +21,7 @@ from penstock.ledger.head import read_head
 from penstock.ledger.position import parse, parse_version
 from penstock.operations.broker import PartitionLag
 from penstock.operations.staleness import replaying, stale_against
-from penstock.plan.model import DeltaSource, KafkaSource
-from penstock.plan.sources import FilesSource
+from penstock.plan.sources import DeltaSource, FilesSource, TopicsSource
 from penstock.sources.delta_changes import changes_read_past
 from penstock.sources.files.backlog import unread
 from penstock.storage.stores import store_of
@@ -249,11 +248,11 @@ def _table(plan: Plan, table: TablePlan, store: Store) -> Status:
         stale=stale_against(table, tail, store),
         replaying=replaying(plan, table, tail),
     )
-    if isinstance(table.source, DeltaSource):
-        landed = replace(landed, passed_over=_passed_over(table.source, tail, store))
-    if isinstance(table.source, DeltaSource) and table.source.changes:
+    if table.delta is not None:
+        landed = replace(landed, passed_over=_passed_over(table.delta, tail, store))
+    if table.source.follows_changes:
         landed = replace(landed, places=_after_changes(landed.places, tail))
-    return _unread_files(table.source, landed, tail, store) if isinstance(table.source, FilesSource) else landed
+    return _unread_files(table.files, landed, tail, store) if table.files is not None else landed
 
 
 def _standing(status: Status, plan: Plan, table: TablePlan, said: State | None) -> Status:
@@ -328,11 +327,10 @@ def _unread_files(source: FilesSource, status: Status, tail: LedgerHead, store: 
 
 def _behind_upstream(table: TablePlan, status: Status, store: Store) -> Status:
     """Of a table that reads another: how many of its commits are not read yet."""
-    if not isinstance(table.source, DeltaSource) or isinstance(table.source, FilesSource) or not status.places:
+    if table.delta is None or not status.places:
         return status
-    read = table.stream.inputs.values() if table.stream is not None else (table.source,)
-    by_name = {one.table or one.uri: one for one in read}
-    found = [_in_upstream(by_name.get(place.topic, table.source), place, store) for place in status.places]
+    by_name = {source.label: source for source in table.delta_sources}
+    found = [_in_upstream(by_name.get(place.topic, table.delta), place, store) for place in status.places]
     missing = [place.topic for place in found if place.end is None]
     lag = None if missing else sum(place.lag or 0 for place in found)
     unknown = f"{', '.join(missing)} does not exist" if missing else None
@@ -350,20 +348,19 @@ def _passed_over(source: DeltaSource, tail: LedgerHead, store: Store) -> str | N
 
 
 def _in_upstream(source: DeltaSource, place: PartitionLag, store: Store) -> PartitionLag:
-    name = source.table or source.uri
-    log = RecentLog(store_of(source, store), source.uri, name)
-    return PartitionLag(name, 0, place.position, log.end(place.position))
+    log = RecentLog(store_of(source, store), source.uri, source.label)
+    return PartitionLag(source.label, 0, place.position, log.end(place.position))
 
 
 def _with_lag(tables: Sequence[TablePlan], found: list[Status]) -> list[Status]:
     from penstock.operations.broker import ask, places, question
 
     together: dict[Question, list[int]] = {}
-    sources: dict[Question, KafkaSource] = {}
+    sources: dict[Question, TopicsSource] = {}
     for index, table in enumerate(tables):
-        if found[index].places and isinstance(table.source, KafkaSource):
-            asked = question(table.source)
-            sources[asked] = table.source
+        if found[index].places and table.topics is not None:
+            asked = question(table.topics)
+            sources[asked] = table.topics
             together.setdefault(asked, []).append(index)
     for asked, indexes in together.items():
         topics = {place.topic for index in indexes for place in found[index].places}

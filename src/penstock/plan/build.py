@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import SecretStr
 
 from penstock.errors import UsageError
-from penstock.plan.model import EXTRA_JARS, YOURS, DeltaSource, Plan, Setting, TablePlan, maintenance_plan
+from penstock.plan.model import EXTRA_JARS, YOURS, Plan, Setting, TablePlan, maintenance_plan
 from penstock.plan.sinks import sink_plan
 from penstock.plan.spark_settings import session_settings
 from penstock.plan.subjects import forget_plan
@@ -159,7 +159,7 @@ def readers_of(plan: Plan, name: str) -> list[TableReader]:
 def how_it_reads(table: TablePlan) -> How:
     if table.stream is not None:
         return "state"
-    if isinstance(table.source, DeltaSource) and table.source.changes:
+    if table.source.follows_changes:
         return "follows"
     if table.sink is not None:
         return "sent"

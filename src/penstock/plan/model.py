@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from pydantic import SecretStr
 
+from penstock.plan.sources import Cluster, DeltaSource, FilesSource, SourcePlan, TopicsSource, VersionsSource
 from penstock.plan.stages import AggregatePlan, Stages, WritePlan
-from penstock.plan.subjects import ForgetPlan, Holds, Subjects
+from penstock.plan.subjects import ForgetPlan, Subjects
 from penstock.spec.maintenance import Maintenance
 
 # How the files of the tables are looked after: how often, how large they shall be, and what must be kept.
@@ -172,10 +173,6 @@ class ChangeSink:
 # Nothing here imports Spark, reads a clock or talks to a broker.
 
 
-EXTRA_JARS = "penstock.extra.jars"
-"""Not a conf of Spark: the session puts these jars beside its own."""
-
-
 @dataclass(frozen=True)
 class Setting:
     """A value that Penstock chose, and why; shown by `plan`."""
@@ -185,73 +182,8 @@ class Setting:
     why: str
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """One Kafka cluster. `options` are Java client properties without secrets."""
-
-    name: str
-    bootstrap: str
-    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    mechanism: str | None = None
-    username: str | None = None
-    password: SecretStr | None = None
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-    key_password: SecretStr | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class StartingPlan:
-    """Where a topic that has no position yet begins. Resolved to offsets once, at genesis."""
-
-    kind: Literal["earliest", "latest", "offsets", "timestamp"]
-    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    timestamp_ms: int | None = None
-
-
-@dataclass(frozen=True)
-class KafkaSource:
-    """Exactly one of topics and pattern is set."""
-
-    cluster: Cluster
-    topics: tuple[str, ...]
-    pattern: str | None
-    starting: StartingPlan
-    max_per_trigger: int | None
-    min_partitions: int | None
-    options: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class VersionStartPlan:
-    """Where a reader of a Delta table begins. Resolved to a version once, at genesis."""
-
-    kind: Literal["earliest", "latest", "version", "timestamp"]
-    version: int | None = None
-    timestamp_ms: int | None = None
-
-
-@dataclass(frozen=True)
-class DeltaSource:
-    """A Delta table that is read as it grows."""
-
-    uri: str
-    table: str | None
-    """Its name if it is a table of the project."""
-    where: str | None
-    starting: VersionStartPlan
-    max_files: int | None
-    max_bytes: int | None
-    options: Mapping[str, str] = field(default_factory=dict)
-    """What a change of its rows does to the reader, in Delta's words."""
-    changes: bool = False
-    """Its change feed is read, not what is added to it."""
-    merged: bool = False
-    """It holds tombstones, which nobody else shall see."""
-    holds: Holds = field(default_factory=Holds)
-    """Of whom its rows are, if it is a table of the project that says so."""
+EXTRA_JARS = "penstock.extra.jars"
+"""Not a conf of Spark: the session puts these jars beside its own."""
 
 
 @dataclass(frozen=True)
@@ -313,7 +245,7 @@ class SinkPlan:
 @dataclass(frozen=True)
 class TablePlan:
     name: str
-    source: KafkaSource | DeltaSource
+    source: SourcePlan
     payload: Literal["string", "binary"]
     columns: Mapping[str, str]
     """Canonical name -> the user's name of what Kafka gives, in table order; empty if the source is not Kafka."""
@@ -348,6 +280,33 @@ class TablePlan:
     """Who shall be forgotten; None if no table of the project knows of a subject."""
 
     @property
+    def topics(self) -> TopicsSource | None:
+        """Its source, if that is topics."""
+        return self.source.as_topics
+
+    @property
+    def versions(self) -> VersionsSource | None:
+        """Its source, if that is read by the versions of a Delta table: another table, or a list of files."""
+        return self.source.as_versions
+
+    @property
+    def delta(self) -> DeltaSource | None:
+        """Its source, if that is a Delta table."""
+        return self.source.as_delta
+
+    @property
+    def files(self) -> FilesSource | None:
+        """Its source, if that is a folder of files."""
+        return self.source.as_files
+
+    @property
+    def delta_sources(self) -> tuple[DeltaSource, ...]:
+        """Every Delta table that it reads as it grows; with `stream` there may be several."""
+        if self.stream is not None:
+            return tuple(self.stream.inputs.values())
+        return (self.delta,) if self.delta is not None else ()
+
+    @property
     def grown(self) -> str:
         """Where the columns are kept that the records of the table brought."""
         return f"{self.checkpoints.removesuffix(f'/checkpoints/{self.name}')}/schemas/{self.name}.json"
@@ -365,7 +324,7 @@ class TablePlan:
     def isolates_where(self) -> bool:
         """Rows that it reads and on which its `where` raises go to its quarantine."""
         special = self.aggregate is not None or self.stream is not None or self.sink is not None
-        return not special and isinstance(self.source, DeltaSource) and self.source.where is not None
+        return not special and self.source.condition is not None
 
     @property
     def staged(self) -> bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.plan.model import ChangeSink, DeltaSource, KafkaSource, TablePlan
-from penstock.plan.sources import FilesSource
+from penstock.plan.model import ChangeSink, TablePlan
 from penstock.plan.subjects import Holds, SubjectColumnPlan, Subjects
 
 # The tables that lie beside a table: its rejected rows, with every reason that one can have, and its tombstones.
@@ -78,18 +77,18 @@ def tombstones_of(table: str, uri: str) -> CompanionTable:
 def lands(table: TablePlan) -> bool:
     """It keeps the records of topics as they came. One of somebody who shall be forgotten stays there, with nothing but
     its place in the topic, so that it can still be proved that none is missing."""
-    return isinstance(table.source, KafkaSource) and table.stages is None
+    return table.topics is not None and table.stages is None
 
 
 def read_by(table: TablePlan) -> Holds:
     """What the rows that it reads hold. Records of topics and of files hold what the table itself says of them."""
-    if isinstance(table.source, KafkaSource):
+    if table.topics is not None:
         return Holds({}) if lands(table) else Holds(_in_records(table))
-    if isinstance(table.source, FilesSource):
+    if table.files is not None:
         return Holds(table.subjects)
-    if table.stream is not None:  # its rows are what its function gives
+    if table.stream is not None or table.delta is None:  # its rows are what its function gives
         return Holds()
-    return table.source.holds
+    return table.delta.holds
 
 
 def _in_records(table: TablePlan) -> Subjects:
@@ -111,7 +110,7 @@ def _in_records(table: TablePlan) -> Subjects:
 def in_quarantine(table: TablePlan) -> Subjects:
     """Places in the rows of its quarantine, which keeps records as they came, or rows as a JSON object."""
     found: dict[str, dict[SubjectColumnPlan, None]] = {}
-    upstream = table.source.holds.subjects if isinstance(table.source, DeltaSource) else {}
+    upstream = table.delta.holds.subjects if table.delta is not None else {}
     for subjects in (upstream, table.subjects):
         for subject, places in subjects.items():
             kept = found.setdefault(subject, {})

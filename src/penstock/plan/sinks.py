@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.plan.build_sources import cluster_plan, delta_plan
 from penstock.plan.model import (
     YOURS,
     ChangeSink,
-    Cluster,
     Input,
     JdbcTarget,
     KafkaTarget,
@@ -18,7 +18,7 @@ from penstock.plan.model import (
     TablePlan,
     hashed,
 )
-from penstock.plan.sources import cluster_plan, delta_plan
+from penstock.plan.sources import Cluster
 from penstock.plan.subjects import forget_plan
 from penstock.plan.table import brought_by, property_settings, trigger_plan
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom

@@ -1,221 +1,322 @@
-"""The source of a table, resolved: Kafka topics, a Delta table, a folder of files, or the inputs of a `stream`."""
+"""What a table reads, resolved: a kind of source is a class here, and answers what others need to know of it."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Literal
 
-from penstock.plan.model import (
-    YOURS,
-    Cluster,
-    DeltaSource,
-    Input,
-    KafkaSource,
-    Setting,
-    StartingPlan,
-    StreamPlan,
-    VersionStartPlan,
-    hashed,
-)
-from penstock.plan.stages import DecodePlan, Stages, WritePlan, csv_options, table_uri
-from penstock.plan.subjects import held_by
-from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
-from penstock.spec.delta_source import VersionStart as Written
-from penstock.spec.files_source import FilesFrom
-from penstock.spec.kafka_cluster import KafkaCluster, security_files
-from penstock.spec.kafka_source import KafkaFrom
-from penstock.spec.lake import lake_place
-from penstock.spec.project import DEFAULT_CLUSTER, Project
-from penstock.spec.schema import Struct, load_schema
-from penstock.spec.stages import find_routine
-from penstock.spec.table import Table
+from pydantic import SecretStr
 
-# A table's Kafka source: cluster, topics, start, and the client settings that Penstock chooses.
+from penstock.plan.subjects import Holds
+from penstock.spec.schema import Struct
+
+DELTA_MAX_FILES = 1000
+"""Delta's own bound of a batch."""
+NEW_FIELDS = {
+    "add": "become columns",
+    "rescue": "are kept as JSON in _rescued",
+    "ignore": "are left out",
+    "fail": "stop the table",
+}
+"""What becomes of fields that the schema does not name."""
 
 
-DEFAULT_MAX_PER_TRIGGER = 200_000
+@dataclass(frozen=True)
+class Cluster:
+    """One Kafka cluster. `options` are Java client properties without secrets."""
 
-CLIENT = (
-    Setting("isolation.level", "read_committed", "records of transactions that were aborted never land in a table"),
-    Setting("receive.buffer.bytes", str(1024**2), "Spark sets 64 KiB, which keeps a fast broker waiting"),
-    Setting("max.poll.records", "25000", "fewer calls, each of which asks the broker twice; the default is 500"),
-    Setting(
-        "fetch.max.wait.ms",
-        "20",
-        "Spark asks only for records that are there; at the end of a partition its next question would wait behind a "
-        "fetch that waits for more: half a second a batch",
-    ),
-    Setting("max.partition.fetch.bytes", str(16 * 1024**2), "larger fetches: the default of 1 MiB is many round trips"),
-)
+    name: str
+    bootstrap: str
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    mechanism: str | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password: SecretStr | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
 
-
-def cluster_plan(name: str | None, cluster: KafkaCluster, root: Path) -> Cluster:
-    """A cluster with the paths of its files made absolute."""
-    security = cluster.security
-    files = {key: str((root / Path(path).expanduser()).absolute()) for key, path in security_files(security).items()}
-    return Cluster(
-        name=name or DEFAULT_CLUSTER,
-        bootstrap=cluster.bootstrap,
-        protocol=security.protocol,
-        mechanism=security.mechanism,
-        username=security.username,
-        password=security.password,
-        ca_file=files.get("ca_file"),
-        cert_file=files.get("cert_file"),
-        key_file=files.get("key_file"),
-        key_password=security.key_password,
-        options=dict(cluster.options),
-    )
+    def describe(self) -> str:
+        login = f" as {self.username}, {self.mechanism}" if self.mechanism else ""
+        return f"{self.name}: {self.bootstrap} ({self.protocol}{login})"
 
 
-def source_plan(project: Project, source: KafkaFrom) -> tuple[KafkaSource, tuple[Setting, ...]]:
-    """The source, and every choice about it with its reason."""
-    cluster = cluster_plan(source.cluster, project.cluster(source.cluster), project.root)
-    chosen = {setting.name: setting.value for setting in CLIENT}
-    users = {**cluster.options, **source.options}
-    most, most_setting = _max_per_trigger(project, source)
-    settings = [most_setting]
-    settings += [setting for setting in CLIENT if setting.name not in users]
-    settings += [Setting(name, value, YOURS) for name, value in users.items()]
-    if source.min_partitions is not None:
-        why = f"{YOURS}; above the number of partitions, consumers are not kept between batches"
-        settings.append(Setting("min_partitions", str(source.min_partitions), why))
-    made = KafkaSource(
-        cluster=cluster,
-        topics=source.kafka.names,
-        pattern=source.kafka.pattern,
-        starting=_topic_start(source),
-        max_per_trigger=most,
-        min_partitions=source.min_partitions,
-        options={**chosen, **users},
-    )
-    return made, tuple(settings)
+@dataclass(frozen=True)
+class StartingPlan:
+    """Where a topic that has no position yet begins. Resolved to offsets once, at genesis."""
+
+    kind: Literal["earliest", "latest", "offsets", "timestamp"]
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    timestamp_ms: int | None = None
+
+    def describe(self) -> str:
+        if self.timestamp_ms is not None:
+            return _time(self.timestamp_ms)
+        if self.offsets:
+            return "; ".join(f"{topic} at {_offsets(offsets)}" for topic, offsets in self.offsets.items())
+        return self.kind
 
 
-def _max_per_trigger(project: Project, source: KafkaFrom) -> tuple[int | None, Setting]:
-    given = source.max_per_trigger if source.max_per_trigger is not None else project.defaults.max_per_trigger
-    if given is None:
-        why = "a bounded batch bounds memory, and what is done again after a crash"
-        return DEFAULT_MAX_PER_TRIGGER, Setting("max_per_trigger", str(DEFAULT_MAX_PER_TRIGGER), why)
-    return (None if given == "unlimited" else given), Setting("max_per_trigger", str(given), YOURS)
+@dataclass(frozen=True)
+class VersionStartPlan:
+    """Where a reader of a Delta table begins. Resolved to a version once, at genesis."""
+
+    kind: Literal["earliest", "latest", "version", "timestamp"]
+    version: int | None = None
+    timestamp_ms: int | None = None
 
 
-def _topic_start(source: KafkaFrom) -> StartingPlan:
-    starting = source.starting
-    if starting.offsets is not None:
-        return StartingPlan("offsets", offsets=starting.offsets)
-    if starting.timestamp is not None:
-        return StartingPlan("timestamp", timestamp_ms=round(starting.timestamp.timestamp() * 1000))
-    return StartingPlan(starting.at or "earliest")
+class SourcePlan:
+    """What a table reads. A kind of source is a subclass; others ask these questions, not which class it is."""
+
+    kind: ClassVar[str]
+    """The name under which the kind is registered."""
+    unit: ClassVar[str]
+    """What a table that is behind has not read yet: `record`, `commit` or `file`."""
+    starting: StartingPlan | VersionStartPlan
+
+    @property
+    def name(self) -> str:
+        """What is read, in words."""
+        raise NotImplementedError
+
+    def describe(self) -> Iterator[tuple[str, str]]:
+        """What `plan` shows of it: names and texts."""
+        raise NotImplementedError
+
+    def subscription(self, table: str) -> dict[str, Any]:
+        """What is read, as the ledger of the table keeps it."""
+        raise NotImplementedError
+
+    def decides(self) -> dict[str, Any]:
+        """What of it decides the rows of a batch whose positions are given: a part of the table's definition. So not
+        where a new source starts, nor addresses, which may move."""
+        raise NotImplementedError
+
+    @property
+    def batch_limit(self) -> str:
+        """The setting that bounds a batch, as it is written; empty if there is none."""
+        return ""
+
+    @property
+    def condition(self) -> str | None:
+        """`from.where`."""
+        return None
+
+    @property
+    def project_table(self) -> str | None:
+        """The table of the project that is read."""
+        return None
+
+    @property
+    def follows_changes(self) -> bool:
+        """Inserts, updates and deletes are read, not only what is added."""
+        return False
+
+    @property
+    def as_topics(self) -> TopicsSource | None:
+        """Set if its positions are offsets of the partitions of topics."""
+        return None
+
+    @property
+    def as_versions(self) -> VersionsSource | None:
+        """Set if its positions are versions of a Delta table."""
+        return None
+
+    @property
+    def as_delta(self) -> DeltaSource | None:
+        return None
+
+    @property
+    def as_files(self) -> FilesSource | None:
+        return None
 
 
-# A table's Delta source: another table of the project, or any by its path.
+class TopicsSource(SourcePlan):
+    """Topics of a log whose partitions count their records: a batch has the columns of Spark's Kafka source, and a
+    position is the text that Spark's Kafka source writes, `{"orders":{"0":17}}`. Exactly one of topics and pattern is
+    set."""
+
+    unit = "record"
+    leaves_gaps: ClassVar[bool] = False
+    """There are offsets without a record: one that the table lacks has to be looked up before it counts as lost."""
+    topics: tuple[str, ...]
+    pattern: str | None
+    starting: StartingPlan
+    max_per_trigger: int | None
+    min_partitions: int | None
+
+    @property
+    def cluster_name(self) -> str:
+        """Tables with the same kind and the same name share a client."""
+        raise NotImplementedError
+
+    @property
+    def address(self) -> str:
+        """Where it is, for messages."""
+        raise NotImplementedError
+
+    @property
+    def reads_committed(self) -> bool:
+        """Else a position may lie beyond what a reader of committed records sees while a transaction is open."""
+        return True
+
+    @property
+    def name(self) -> str:
+        return f"topics {', '.join(self.topics)}" if self.topics else f"topics like {self.pattern}"
+
+    def describe(self) -> Iterator[tuple[str, str]]:
+        if self.pattern is not None:
+            yield "from", f"topics that match {self.pattern}"
+        else:
+            yield "from", ("topic " if len(self.topics) == 1 else "topics ") + ", ".join(self.topics)
+        yield "cluster", self.address
+        yield "starting", self.starting.describe()
+
+    def subscription(self, table: str) -> dict[str, Any]:
+        return {"pattern": self.pattern} if self.pattern is not None else {"topics": sorted(self.topics)}
+
+    @property
+    def batch_limit(self) -> str:
+        return f"max_per_trigger: {self.max_per_trigger}" if self.max_per_trigger is not None else ""
+
+    @property
+    def as_topics(self) -> TopicsSource:
+        return self
 
 
-_SKIPS = Setting(
-    "skipChangeCommits",
-    "true",
-    "commits that change rows upstream are skipped, and reported if Penstock did not make them",
-)
-_IGNORES_CHANGES = Setting(
-    "ignoreChanges",
-    "true",
-    "yours: every row of a file that is rewritten upstream comes again, changed or not; de-duplicate them. Deleted "
-    "rows stay here",
-)
-_IGNORES_DELETES = Setting(
-    "ignoreDeletes",
-    "true",
-    "yours: commits that only remove whole files are passed over, and their rows stay here; one that rewrites a file, "
-    "as most deletes do, stops this table",
-)
-_SKIPS_FOREIGN = Setting(
-    "skipChangeCommits",
-    "true",
-    "yours: commits that delete, update or merge rows upstream are skipped whole: deleted rows stay here, updated ones "
-    "keep their old values, and new rows in such a commit are not read",
-)
-_STOPS = Setting("upstream changes", "stop this table", "nobody promises that a table that is not ours only grows")
+@dataclass(frozen=True)
+class KafkaSource(TopicsSource):
+    kind = "kafka"
+    leaves_gaps = True
+    cluster: Cluster
+    topics: tuple[str, ...]
+    pattern: str | None
+    starting: StartingPlan
+    max_per_trigger: int | None
+    min_partitions: int | None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cluster_name(self) -> str:
+        return self.cluster.name
+
+    @property
+    def address(self) -> str:
+        return self.cluster.bootstrap
+
+    @property
+    def reads_committed(self) -> bool:
+        return self.options.get("isolation.level") != "read_uncommitted"
+
+    def describe(self) -> Iterator[tuple[str, str]]:
+        yield from (dict(super().describe()) | {"cluster": self.cluster.describe()}).items()
+
+    def decides(self) -> dict[str, Any]:
+        return {
+            "cluster": self.cluster.name,
+            "topics": sorted(self.topics),
+            "pattern": self.pattern,
+            "isolation": self.options["isolation.level"],
+        }
 
 
-_FOLLOWS = Setting(
-    "readChangeFeed",
-    "true",
-    "every insert, update and delete of its rows; those of one commit always come in one batch",
-)
+@dataclass(frozen=True)
+class VersionsSource(SourcePlan):
+    """A Delta table whose versions are the positions: one that is read as it grows, or the list of a folder's files."""
+
+    uri: str
+    table: str | None
+    """Its name if it is a table of the project."""
+    where: str | None
+    starting: VersionStartPlan
+    max_files: int | None
+    max_bytes: int | None
+    options: Mapping[str, str] = field(default_factory=dict)
+    """What a change of its rows does to the reader, in Delta's words."""
+    changes: bool = False
+    """Its change feed is read, not what is added to it."""
+    merged: bool = False
+    """It holds tombstones, which nobody else shall see."""
+    holds: Holds = field(default_factory=Holds)
+    """Of whom its rows are, if it is a table of the project that says so."""
+
+    @property
+    def label(self) -> str:
+        """Its name in the project, else where it is."""
+        return self.table or self.uri
+
+    @property
+    def as_versions(self) -> VersionsSource:
+        return self
 
 
-def delta_plan(
-    project: Project, source: TableFrom | DeltaFrom | ChangesFrom, lake: str
-) -> tuple[DeltaSource, tuple[Setting, ...]]:
-    """The source, and every choice about it with its reason."""
-    settings: list[Setting] = []
-    if isinstance(source, ChangesFrom):
-        settings.append(_FOLLOWS)
-    elif isinstance(source, TableFrom):
-        settings.append(_SKIPS)
-    elif source.skip_change_commits:
-        settings.append(_SKIPS_FOREIGN)
-    elif source.ignore_changes:
-        settings.append(_IGNORES_CHANGES)
-    elif source.ignore_deletes:
-        settings.append(_IGNORES_DELETES)
-    else:
-        settings.append(_STOPS)
-    if source.max_files is not None:
-        settings.append(Setting("max_files", str(source.max_files), YOURS))
-    elif source.max_bytes is None:
-        settings.append(Setting("max_files", "1000", "Delta's own bound of a batch"))
-    if source.max_bytes is not None:
-        settings.append(Setting("max_bytes", str(source.max_bytes), YOURS))
-    table = None if isinstance(source, DeltaFrom) else source.table
-    upstream = project.tables[table] if table is not None else None
-    made = DeltaSource(
-        uri=table_uri(lake, table) if table is not None else lake_place(_path(source), project.root),
-        table=table,
-        where=None if isinstance(source, ChangesFrom) else source.where,
-        starting=_version_start(source.starting),
-        max_files=source.max_files,
-        max_bytes=source.max_bytes,
-        options={setting.name: setting.value for setting in settings if setting.value == "true"},
-        changes=isinstance(source, ChangesFrom),
-        merged=upstream is not None and upstream.write.merge is not None,
-        holds=held_by(project, table),
-    )
-    return made, tuple(settings)
+@dataclass(frozen=True)
+class DeltaSource(VersionsSource):
+    """A Delta table that is read as it grows."""
 
+    kind = "delta"
+    unit = "commit"
 
-def _path(source: TableFrom | DeltaFrom | ChangesFrom) -> str:
-    if isinstance(source, ChangesFrom):
-        return source.changes
-    return source.delta if isinstance(source, DeltaFrom) else source.table
+    @property
+    def name(self) -> str:
+        return f"changes of {self.label}" if self.changes else self.label
 
+    def describe(self) -> Iterator[tuple[str, str]]:
+        where = f" where {self.where}" if self.where else ""
+        changes = "changes of " if self.changes else ""
+        yield "from", (f"{changes}table {self.table}" if self.table else f"the Delta table {self.uri}") + where
+        yield "starting", self.describe_start()
 
-def _version_start(written: Written) -> VersionStartPlan:
-    if written.version is not None:
-        return VersionStartPlan("version", version=written.version)
-    if written.timestamp is not None:
-        return VersionStartPlan("timestamp", timestamp_ms=round(written.timestamp.timestamp() * 1000))
-    return VersionStartPlan(written.at or "earliest")
+    def describe_start(self) -> str:
+        starting, later = self.starting, "what changes" if self.changes else "what is added"
+        if starting.timestamp_ms is not None:
+            return f"the first version at or after {_time(starting.timestamp_ms)}"
+        if starting.version is not None:
+            return f"version {starting.version}"
+        if starting.kind == "latest":
+            return f"latest: {later} from now on"
+        return f"earliest: the whole table, then {later}"
 
+    def subscription(self, table: str) -> dict[str, Any]:
+        return {"table": self.label}
 
-# A table's folder of files. What is streamed is the manifest, a small Delta table that lists them; so files have the
-# positions of a Delta table.
+    def decides(self) -> dict[str, Any]:
+        return {"table": self.label, "where": self.where, "options": dict(self.options)}
 
+    @property
+    def batch_limit(self) -> str:
+        if self.max_bytes is not None:
+            return f"max_bytes: {self.max_bytes}"
+        return f"max_files: {self.max_files or DELTA_MAX_FILES}"
 
-DEFAULT_MAX_FILES = 1000
-LINE = {"key": "key", "value": "value", "value_binary": "value_binary"}
-"""What is kept of a rejected line: it, its bytes if they are not text, and the header of its file."""
-_ONE_AT_A_TIME = 1
+    @property
+    def condition(self) -> str | None:
+        return self.where
+
+    @property
+    def project_table(self) -> str | None:
+        return self.table
+
+    @property
+    def follows_changes(self) -> bool:
+        return self.changes
+
+    @property
+    def as_delta(self) -> DeltaSource:
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilesSource(DeltaSource):
-    """`uri` is the manifest; one of its data files names at most `most` files, and a batch reads one of those."""
+class FilesSource(VersionsSource):
+    """A folder of files. What is streamed is the manifest at `uri`, a small Delta table that lists them: one of its
+    data files names at most `most` files, and a batch reads one of those."""
 
+    kind = "files"
+    unit = "file"
     folder: str
     """An absolute path, or a URI that Hadoop reads."""
     root: str
@@ -241,95 +342,48 @@ class FilesSource(DeltaSource):
         """A line, or a document, is a record."""
         return self.format != "parquet"
 
+    @property
+    def name(self) -> str:
+        return f"files of {self.folder}"
 
-def files_plan(project: Project, source: FilesFrom, name: str, lake: str) -> tuple[FilesSource, tuple[Setting, ...]]:
-    """The source, and every choice about it with its reason."""
-    system = f"{lake}/_penstock"
-    made = FilesSource(
-        uri=f"{system}/files/{name}",
-        table=None,
-        where=None,
-        starting=VersionStartPlan(source.starting),
-        max_files=_ONE_AT_A_TIME,
-        max_bytes=None,
-        folder=lake_place(source.files, project.root),
-        root=str(project.root),
-        format=source.format,
-        pattern=source.pattern,
-        schema=load_schema(source.schema_, project.root) if source.schema_ else None,
-        new_fields=source.on_new_fields,
-        header=source.header,
-        documents=source.options.get("multiLine", "false").lower() == "true",
-        most=source.max_files,
-        reader=_reader(source),
-        stored=f"{system}/schemas/{name}.json",
-        reads=f"{system}/reads/{name}",
-    )
-    why = YOURS if source.max_files != DEFAULT_MAX_FILES else "a bounded batch bounds what is done again after a crash"
-    return made, (Setting("max_files", str(made.most), why),)
+    def describe(self) -> Iterator[tuple[str, str]]:
+        named = f", named {self.pattern}" if self.pattern else ""
+        options = "".join(f", {name} {value}" for name, value in self.reader.items())
+        header = ", each with a header" if self.header else ""
+        whole = ", each one document" if self.documents else ""
+        yield "from", f"{self.format} files in {self.folder}{named}{header}{whole}{options}"
+        yield "listed in", f"{self.uri}, once by path"
+        latest = self.starting.kind == "latest"
+        yield "starting", "latest: files that come from now on" if latest else "earliest: every file"
+        inferred = f"inferred once, kept in {self.stored}"
+        yield "schema", self.schema.columns().replace("`", "") if self.schema else inferred
+        yield "new fields", NEW_FIELDS[self.new_fields]
 
+    def subscription(self, table: str) -> dict[str, Any]:
+        """Not the folder: what comes from another one is listed like the rest, and read after it."""
+        return {"files": table}
 
-def _reader(source: FilesFrom) -> dict[str, str]:
-    given = {key: value for key, value in source.options.items() if key not in ("header", "multiLine")}
-    return csv_options(given) if source.format == "csv" else given
+    def decides(self) -> dict[str, Any]:
+        return {
+            "files": {
+                "format": self.format,
+                "header": self.header,
+                "documents": self.documents,
+                "schema": self.schema.columns() if self.schema else None,
+                "new_fields": self.new_fields,
+                "options": dict(self.reader),
+            }
+        }
 
-
-def files_stages(source: FilesSource, stages: Stages) -> Stages:
-    """Lines are decoded as a record of Kafka is; a file that cannot be read is rejected as a whole."""
-    if source.by_line:
-        options = dict(source.reader)
-        decode = DecodePlan(
-            format="json" if source.format == "json" else "csv",
-            column=LINE["value"],
-            schema=source.schema,
-            rescue=source.new_fields == "rescue",
-            options=options,
-        )
-        stages = replace(stages, decode=decode)
-    return replace(stages, whole_files=True)
+    @property
+    def as_files(self) -> FilesSource:
+        return self
 
 
-def files_write(source: FilesSource, write: WritePlan) -> WritePlan:
-    return replace(write, schema="evolve") if source.new_fields == "add" else write
+def _time(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).isoformat().replace("+00:00", "Z")
 
 
-def files_input(source: FilesFrom) -> Input:
-    raw = LINE if source.format != "parquet" else {}
-    return Input(raw, "file", "file")
-
-
-def files_decide(source: FilesSource) -> dict[str, Any]:
-    """What decides the rows of a batch whose files are given: neither the folder nor the pattern."""
-    return {
-        "format": source.format,
-        "header": source.header,
-        "documents": source.documents,
-        "schema": source.schema.columns() if source.schema else None,
-        "new_fields": source.new_fields,
-        "options": dict(source.reader),
-    }
-
-
-# The function of a table with `stream`, and the tables that it reads.
-
-
-def stream_plan(project: Project, table: Table, lake: str) -> StreamPlan:
-    assert table.stream is not None and isinstance(table.source, TableFrom | DeltaFrom)
-    routine = find_routine(table.stream, project.root)
-    sources = {table.input_name: table.source, **table.streams}
-    return StreamPlan(
-        file=str(routine.file),
-        function=routine.name,
-        digest=hashlib.sha256(routine.file.read_bytes()).hexdigest()[:16],
-        inputs={name: delta_plan(project, source, lake)[0] for name, source in sources.items()},
-        output=table.output or "append",
-    )
-
-
-def stream_definition(stream: StreamPlan) -> str:
-    """Without the paths of this machine: a project that is moved is the same."""
-    inputs = [
-        {"name": name, "table": one.table or one.uri, "where": one.where, "options": dict(one.options)}
-        for name, one in stream.inputs.items()
-    ]
-    return hashed({"function": stream.function, "digest": stream.digest, "inputs": inputs, "output": stream.output})
+def _offsets(offsets: Mapping[int, int]) -> str:
+    words = {-2: "earliest", -1: "latest"}
+    return ", ".join(f"{partition}: {words.get(offset, offset)}" for partition, offset in offsets.items())

@@ -9,7 +9,6 @@ from pydantic import SecretStr
 
 from penstock.spec.columns import table_columns
 from penstock.spec.delta_source import ChangesFrom, TableFrom
-from penstock.spec.kafka_source import KafkaFrom
 from penstock.spec.project import Project
 from penstock.spec.table import Table
 
@@ -75,7 +74,7 @@ def subjects_plan(table: Table) -> dict[str, tuple[SubjectColumnPlan, ...]]:
 
 
 def _as_bytes(table: Table, column: str, path: str | None) -> tuple[SubjectColumnPlan, ...]:
-    if not isinstance(table.source, KafkaFrom):
+    if not table.source.of_topics:
         return ()
     names = table_columns(table.columns, table.payload)
     return tuple(
@@ -97,7 +96,7 @@ def _headers(project: Project, table: Table) -> str | None:
     """The column of headers, where rows are records as they came: landed, or handed on by tables without stages."""
     if table.staged or table.aggregate is not None or table.stream is not None:
         return None
-    if isinstance(table.source, KafkaFrom):
+    if table.source.of_topics:
         return table_columns(table.columns, table.payload)["headers"]
     if isinstance(table.source, TableFrom | ChangesFrom) and table.source.table is not None:
         return _headers(project, project.tables[table.source.table])

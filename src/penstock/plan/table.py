@@ -7,20 +7,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from penstock.plan.merge import merge_plan, merge_properties, merge_settings
-from penstock.plan.model import YOURS, DeltaSource, Input, KafkaSource, Setting, TablePlan, TriggerPlan, hashed
-from penstock.plan.sources import (
-    FilesSource,
-    delta_plan,
-    files_decide,
+from penstock.plan.build_sources import (
     files_input,
-    files_plan,
     files_stages,
     files_write,
     source_plan,
     stream_definition,
     stream_plan,
 )
+from penstock.plan.merge import merge_plan, merge_properties, merge_settings
+from penstock.plan.model import YOURS, Input, Setting, TablePlan, TriggerPlan, hashed
+from penstock.plan.sources import SourcePlan
 from penstock.plan.stages import (
     AggregatePlan,
     Stages,
@@ -37,10 +34,8 @@ from penstock.spec.columns import table_columns
 from penstock.spec.delta_source import ChangesFrom, TableFrom
 from penstock.spec.files_source import FilesFrom
 from penstock.spec.graph import upstream_of, waits_for
-from penstock.spec.kafka_source import KafkaFrom
 from penstock.spec.project import Project
 from penstock.spec.quantity import duration_text
-from penstock.spec.source import From
 from penstock.spec.table import Table, Write
 
 # When a table takes its batches, and why then.
@@ -129,19 +124,19 @@ def _quoted(name: str) -> str:
 def table_plan(project: Project, name: str, lake: str) -> TablePlan:
     table = project.tables[name]
     columns = kafka_columns(table)
-    source, source_settings = _source(project, table.source, name, lake)
+    source, source_settings = source_plan(project, table.source, name, lake)
     merge = merge_plan(project, table)
     stages = stages_plan(project, table, lake, merge)
     aggregate = aggregate_plan(table.aggregate) if table.aggregate else None
     stream = stream_plan(project, table, lake) if table.stream else None
     write = write_plan(table.write, merge)
-    if isinstance(source, FilesSource):
+    if (files := source.as_files) is not None:
         assert stages is not None
-        stages, write = files_stages(source, stages), files_write(source, write)
+        stages, write = files_stages(files, stages), files_write(files, write)
     if stages is not None and stages.decode is not None and stages.decode.new_fields == "add":
         write = replace(write, schema="evolve")
     brought = _input(project, table) if stream is None else Input({}, "file", "file", stable=False)
-    one_topic = isinstance(source, KafkaSource) and len(source.topics) == 1
+    one_topic = source.as_topics is not None and len(source.as_topics.topics) == 1
     properties = (
         *property_settings(table.write, {} if stages or aggregate else brought.raw, one_topic=one_topic),
         *merge_properties(merge),
@@ -178,17 +173,11 @@ def _dedupe(stages: Stages | None) -> tuple[Setting, ...]:
 
 
 def kafka_columns(table: Table) -> dict[str, str]:
-    return table_columns(table.columns, table.payload) if isinstance(table.source, KafkaFrom) else {}
-
-
-def _source(project: Project, source: From, name: str, lake: str) -> tuple[Any, Any]:
-    if isinstance(source, FilesFrom):
-        return files_plan(project, source, name, lake)
-    return source_plan(project, source) if isinstance(source, KafkaFrom) else delta_plan(project, source, lake)
+    return table_columns(table.columns, table.payload) if table.source.of_topics else {}
 
 
 def _input(project: Project, table: Table) -> Input:
-    if isinstance(table.source, KafkaFrom):
+    if table.source.of_topics:
         return Input(kafka_columns(table), "kafka")
     if isinstance(table.source, FilesFrom):
         return files_input(table.source)
@@ -208,27 +197,15 @@ def brought_by(project: Project, upstream: Table) -> Input:
 
 
 def _definition(
-    source: KafkaSource | DeltaSource,
+    source: SourcePlan,
     payload: str,
     columns: dict[str, str],
     stages: Stages | None,
     aggregate: AggregatePlan | None,
     write: WritePlan,
 ) -> str:
-    """What decides the rows of a batch whose positions are given. So not `starting`, which decides only where a new
-    source begins, nor the addresses of the brokers, which may move."""
-    decides: dict[str, Any] = {"payload": payload, "columns": columns}
-    if isinstance(source, KafkaSource):
-        decides |= {
-            "cluster": source.cluster.name,
-            "topics": sorted(source.topics),
-            "pattern": source.pattern,
-            "isolation": source.options["isolation.level"],
-        }
-    elif isinstance(source, FilesSource):
-        decides |= {"files": files_decide(source)}
-    else:
-        decides |= {"table": source.table or source.uri, "where": source.where, "options": dict(source.options)}
+    """What decides the rows of a batch whose positions are given."""
+    decides: dict[str, Any] = {"payload": payload, "columns": columns, **source.decides()}
     if stages is not None:
         decides |= {"stages": _plain(stages), "source": write.source}
     if write.merge is not None:

@@ -17,7 +17,6 @@ from penstock.ledger.writer import BatchWriter
 from penstock.operations.prepare import prepare
 from penstock.operations.replay import owed, resume
 from penstock.operations.status import State, read_state, write_state
-from penstock.plan.model import DeltaSource
 from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, UpstreamChanged, jvm_died
 from penstock.runtime.context import Backoff, slot_delay, trigger_of
 from penstock.sources.delta_changes import read_change, refusal
@@ -353,8 +352,7 @@ class TableRun:
     def _change_of_upstream(self, cause: UpstreamChanged) -> PenstockError:
         """The same with what the commit did, and what each option would make of it."""
         table = self._table
-        read = table.stream.inputs.values() if table.stream is not None else (table.source,)
-        sources = [one for one in read if isinstance(one, DeltaSource)]
+        sources = list(table.delta_sources)
         if cause.path is not None and len(sources) > 1:
             path = cause.path.removeprefix("file:")
             sources = [one for one in sources if path.rstrip("/").endswith(one.uri.removeprefix("file:").rstrip("/"))]

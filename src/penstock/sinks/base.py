@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from penstock.errors import TableChanged, Terminal
 from penstock.ledger.position import same
-from penstock.plan.model import DeltaSource, SinkPlan
+from penstock.plan.model import SinkPlan
 from penstock.sources.columns import CHANGE, FILE, SOURCE, TIME, VERSION
 from penstock.spark.jvm import java_frame
 from penstock.spark.sql_text import literal, quote
@@ -258,8 +258,8 @@ class Message:
 def message(rows: DataFrame, table: TablePlan) -> Message:
     """`rows` has the columns of the source; none of its rows is read. Raises where an expression cannot be part of a
     record."""
-    plan, source = table.sink, table.source
-    assert isinstance(plan, SinkPlan) and isinstance(source, DeltaSource)
+    plan, source = table.sink, table.delta
+    assert isinstance(plan, SinkPlan) and source is not None
     key = part(rows, table.name, "key", plan.key) if plan.key is not None else "CAST(NULL AS STRING)"
     value = part(rows, table.name, "value", plan.value if plan.value is not None else _WHOLE_ROW)
     named = {name: part(rows, table.name, f"headers: {name}", text) for name, text in plan.headers.items()}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.kafka.client import Admin
 from penstock.ledger.delta_log import DeltaLog
-from penstock.plan.model import ChangeSink, DeltaSource, JdbcTarget, KafkaTarget, RedisTarget, SearchTarget
+from penstock.plan.model import ChangeSink, JdbcTarget, KafkaTarget, RedisTarget, SearchTarget
 from penstock.sinks.jdbc import JdbcTable
 from penstock.sinks.kafka import TopicTarget
 from penstock.sinks.redis import RedisKeys
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def open_target(spark: SparkSession, table: TablePlan, store: Store, shape: Shape) -> SinkTarget:
-    sink, source = table.sink, table.source
-    assert isinstance(sink, ChangeSink) and isinstance(source, DeltaSource)
+    sink, source = table.sink, table.delta
+    assert isinstance(sink, ChangeSink) and source is not None
     plan = sink.target
     match plan:
         case JdbcTarget():

@@ -13,7 +13,7 @@ from penstock.errors import Terminal, Transient
 from penstock.ledger.delta_log import DeltaLog, Origin
 from penstock.ledger.pending import forgotten_after
 from penstock.ledger.position import parse_version
-from penstock.ledger.source import Move, ReplayInput, Start, of_table
+from penstock.ledger.source import Move, ReplayInput, Start
 from penstock.sources.columns import CHANGE, FILE, TIME, VERSION, living
 from penstock.sources.delta_changes import (
     changes_between,
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from penstock.ledger.entry import Entry
     from penstock.ledger.position import Version
     from penstock.ledger.source import Position, ReplayRequest
-    from penstock.plan.model import DeltaSource
+    from penstock.plan.model import TablePlan
+    from penstock.plan.sources import VersionsSource
+    from penstock.sources.registry import SourceContext
     from penstock.storage.stores import Store
 
 # What a stream over a Delta table has read up to a position, as rows for a batch.
@@ -128,7 +130,7 @@ MOST_REMARKS = 200
 class DeltaReader:
     def __init__(
         self,
-        source: DeltaSource,
+        source: VersionsSource,
         store: Store,
         table: str,
         *,
@@ -144,13 +146,13 @@ class DeltaReader:
         self._coordinates, self._keep_raising = coordinates, keep_raising
         self._table = table
         self._store, self._recomputed = store, recomputed
-        self._name = source.table or source.uri
+        self._name = source.label
         self._log = DeltaLog(store, source.uri, self._name)
         self._versions = self._log.versions()
 
     @property
     def subscription(self) -> dict[str, Any]:
-        return of_table(self._source)
+        return self._source.subscription(self._table)
 
     @property
     def newest(self) -> int:
@@ -260,3 +262,24 @@ class DeltaReader:
         for change in changes_between(self._store, self._source.uri, begin, min(last.read_up_to, begin + MOST_REMARKS)):
             what = effect(option, change, recomputed=self._recomputed)
             yield f"version {change.version} of {self._name} ({change.operation}) {change.did}: {what} ({option})"
+
+
+class DeltaKind:
+    def open(self, table: TablePlan, context: SourceContext) -> DeltaReader:
+        source = table.delta
+        assert source is not None
+        recomputed = table.aggregate is not None and table.aggregate.emit != "final"
+        changes_are = "it was skipped"
+        if recomputed:
+            changes_are = "every group is computed again"
+        elif source.changes:
+            changes_are = "that is followed"
+        return DeltaReader(
+            source,
+            context.open_store(source.uri),
+            table.name,
+            coordinates=table.input.coordinates if table.staged else "carried",
+            changes_are=changes_are,
+            recomputed=recomputed,
+            keep_raising=table.isolates_where,
+        )

@@ -14,7 +14,7 @@ from penstock.spec.quantity import counted
 
 if TYPE_CHECKING:
     from penstock.ledger.delta_log import DeltaLog
-    from penstock.plan.model import DeltaSource, VersionStartPlan
+    from penstock.plan.sources import VersionsSource, VersionStartPlan
     from penstock.storage.stores import Store
 
 # Where a reader of a Delta table begins, and whether what it was promised is still there.
@@ -270,7 +270,7 @@ def changes_between(store: Store, uri: str, first: int, last: int) -> Iterator[U
             yield change
 
 
-def changes_read_past(store: Store, source: DeltaSource, began: str, after: str) -> str | None:
+def changes_read_past(store: Store, source: VersionsSource, began: str, after: str) -> str | None:
     """A note about the changes between two positions that one of the three options let pass; None if there were none.
     Those that its log no longer has are not counted."""
     option = chosen_option(source.options)

@@ -246,3 +246,17 @@ def text_values(value: Any, name: str) -> dict[str, str]:
     if findings:
         raise Wrong(findings)
     return made
+
+
+class SourceFrom(SpecModel):
+    """What a user writes under `from`; each kind of source has its own keys."""
+
+    kind: ClassVar[str]
+    """The key that names it. A plugin is registered under it."""
+    of_topics: ClassVar[bool] = False
+    """Its rows are records of topics: with key, value, headers, topic, partition, offset and timestamp."""
+
+    @property
+    def input_name(self) -> str:
+        """What its rows are called in the SQL of the table."""
+        return "input"

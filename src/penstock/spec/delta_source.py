@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import SpecModel, shown, wrong
+from penstock.spec.base_model import SourceFrom, SpecModel, shown, wrong
 from penstock.spec.quantity import instant, size
 
 _KEYWORDS = ("earliest", "latest")
@@ -46,7 +46,7 @@ class VersionStart(SpecModel):
 Bytes = Annotated[int, BeforeValidator(size)]
 
 
-class TableFrom(SpecModel):
+class TableFrom(SourceFrom):
     """Another table of the project. It is read as it grows; what changes rows there is skipped and reported."""
 
     table: str = Field(min_length=1, examples=["bronze.orders"])
@@ -60,6 +60,7 @@ class TableFrom(SpecModel):
         "remove it: commits that change rows of a table of the project are skipped already, and reported; the three "
         "keys are for tables by their path, {delta: …}",
     )
+    kind: ClassVar[str] = "table"
     shape: ClassVar[str] = "from: {table: bronze.orders}"
 
     @property
@@ -67,7 +68,7 @@ class TableFrom(SpecModel):
         return self.table.rpartition(".")[2].replace("-", "_")
 
 
-class ChangesFrom(SpecModel):
+class ChangesFrom(SourceFrom):
     """What changes in a table: inserted, updated and deleted rows, from its change feed. A table of the project, or any
     by its path."""
 
@@ -83,6 +84,7 @@ class ChangesFrom(SpecModel):
             "remove it: a change feed tells every change, so nothing stops it",
         ),
     }
+    kind: ClassVar[str] = "changes"
     shape: ClassVar[str] = "from: {changes: silver.customers}"
 
     @property
@@ -95,7 +97,7 @@ class ChangesFrom(SpecModel):
         return self.changes.rpartition(".")[2].replace("-", "_") if self.table else "input"
 
 
-class DeltaFrom(SpecModel):
+class DeltaFrom(SourceFrom):
     """Any Delta table by its path. Nobody promises that it only grows: without one of the three switches, which are
     those of Delta itself, a commit that changes rows stops the table."""
 
@@ -130,8 +132,5 @@ class DeltaFrom(SpecModel):
                 )
         return self
 
+    kind: ClassVar[str] = "delta"
     shape: ClassVar[str] = "from: {delta: /path/to/table}"
-
-    @property
-    def input_name(self) -> str:
-        return "input"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, SpecModel, Wrong, did_you_mean, one_of, shown, text_values, wrong
+from penstock.spec.base_model import Finding, SourceFrom, Wrong, did_you_mean, one_of, shown, text_values, wrong
 from penstock.spec.lake import lake_uri
 from penstock.spec.schema import Scalar, Struct, column_key
 
@@ -62,7 +62,7 @@ def _options(value: Any) -> dict[str, str]:
     return text_values(value, "options")
 
 
-class FilesFrom(SpecModel):
+class FilesFrom(SourceFrom):
     """Files below a folder, listed as they appear. A name that begins with _ or . is not data."""
 
     files: Annotated[str, BeforeValidator(_folder)] = Field(min_length=1, examples=["landing/orders"])
@@ -74,6 +74,7 @@ class FilesFrom(SpecModel):
     max_files: int = Field(default=1000, ge=1)
     options: Annotated[dict[str, str], BeforeValidator(_options)] = Field(default={})
 
+    kind: ClassVar[str] = "files"
     shape: ClassVar[str] = "from: {files: landing/orders, format: json}"
 
     @classmethod
@@ -83,10 +84,6 @@ class FilesFrom(SpecModel):
             found = _format_of(data["pattern"])
             return {**data, "format": found} if found else data
         return data
-
-    @property
-    def input_name(self) -> str:
-        return "input"
 
     @property
     def header(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, Referenced, SpecModel, Wrong, did_you_mean, shown, wrong
+from penstock.spec.base_model import Finding, Referenced, SourceFrom, SpecModel, Wrong, did_you_mean, shown, wrong
 from penstock.spec.kafka_cluster import client_options
 from penstock.spec.quantity import instant
 
@@ -178,7 +178,7 @@ class Starting(SpecModel):
         return self
 
 
-class KafkaFrom(SpecModel):
+class KafkaFrom(SourceFrom):
     """Topics of one cluster. Without `cluster` it is the one under the top-level `kafka:`."""
 
     kafka: Topics = Field(examples=["orders"])
@@ -188,11 +188,9 @@ class KafkaFrom(SpecModel):
     min_partitions: int | None = Field(default=None, ge=1)
     options: Annotated[dict[str, str], BeforeValidator(client_options)] = Field(default={})
 
+    kind: ClassVar[str] = "kafka"
+    of_topics: ClassVar[bool] = True
     shape: ClassVar[str] = "from: {kafka: topic}"
-
-    @property
-    def input_name(self) -> str:
-        return "input"
 
     @model_validator(mode="after")
     def _offsets_of_these_topics(self) -> KafkaFrom:

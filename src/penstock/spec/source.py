@@ -7,18 +7,14 @@ from typing import Any
 
 from pydantic import ValidationError, ValidationInfo
 
-from penstock.spec.base_model import Wrong, did_you_mean, shown, wrong
+from penstock.spec.base_model import SourceFrom, Wrong, did_you_mean, shown, wrong
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.files_source import FilesFrom
 from penstock.spec.kafka_source import KafkaFrom
+from penstock.spec.plugins import SOURCES, plugin, plugin_names
 
-From = KafkaFrom | TableFrom | DeltaFrom | FilesFrom | ChangesFrom
-_KINDS: dict[str, type[KafkaFrom] | type[TableFrom] | type[DeltaFrom] | type[FilesFrom] | type[ChangesFrom]] = {
-    "kafka": KafkaFrom,
-    "table": TableFrom,
-    "delta": DeltaFrom,
-    "files": FilesFrom,
-    "changes": ChangesFrom,
+_KINDS: dict[str, type[SourceFrom]] = {
+    kind.kind: kind for kind in (KafkaFrom, TableFrom, DeltaFrom, FilesFrom, ChangesFrom)
 }
 _TABLE = re.compile(r"\w+\.\w+")
 _SHAPES = (
@@ -27,20 +23,20 @@ _SHAPES = (
 )
 
 
-def source_of(value: Any, info: ValidationInfo) -> From:
+def source_of(value: Any, info: ValidationInfo) -> SourceFrom:
     """Raises Wrong."""
-    if isinstance(value, KafkaFrom | TableFrom | DeltaFrom | FilesFrom | ChangesFrom):
+    if isinstance(value, SourceFrom):
         return value
     if not isinstance(value, dict):
         shown_value = "there is nothing here" if value is None else f"{shown(value)} is not what belongs here"
         meant = f"write from: {{table: {value}}}" if isinstance(value, str) and _TABLE.fullmatch(value) else _SHAPES
         raise wrong(shown_value, meant, at_key=value is None)
-    kinds = [key for key in _KINDS if key in value]
+    kinds = [key for key in _KINDS if key in value] or [key for key in plugin_names(SOURCES) if key in value]
     if len(kinds) > 1:
         raise wrong(f"a table has one source, not {' and '.join(kinds)}", "make a table of each", at_key=True)
     if not kinds:
         raise _unknown(value)
-    part = _KINDS[kinds[0]]
+    part: type[SourceFrom] = _KINDS[kinds[0]] if kinds[0] in _KINDS else plugin(SOURCES, kinds[0]).model
     try:
         return part.model_validate(value, context=info.context)
     except ValidationError as error:
@@ -48,6 +44,6 @@ def source_of(value: Any, info: ValidationInfo) -> From:
 
 
 def _unknown(value: dict[str, Any]) -> Wrong:
-    near = [did_you_mean(str(key), list(_KINDS)) for key in value]
+    near = [did_you_mean(str(key), [*_KINDS, *plugin_names(SOURCES)]) for key in value]
     close = next((hint for hint in near if hint.startswith("did you mean")), None)
     return wrong("where do the rows come from?", close or _SHAPES, at_key=True)

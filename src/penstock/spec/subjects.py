@@ -12,7 +12,6 @@ from pydantic import Field, SecretStr, ValidationInfo, model_validator
 from penstock.spec.base_model import Finding, SpecModel, Wrong, did_you_mean, shown, wrong
 from penstock.spec.columns import table_columns
 from penstock.spec.kafka_cluster import Secret
-from penstock.spec.kafka_source import KafkaFrom
 from penstock.spec.schema import load_schema
 from penstock.spec.stages import CHANGE_COLUMNS
 
@@ -142,7 +141,7 @@ def column_findings(table: Table, root: Path) -> list[Finding]:
 
 def _known_columns(table: Table, root: Path) -> list[str]:
     """Those of the table, and of the records that it reads; [] where a function or a source decides."""
-    raw = list(table_columns(table.columns, table.payload).values()) if isinstance(table.source, KafkaFrom) else []
+    raw = list(table_columns(table.columns, table.payload).values()) if table.source.of_topics else []
     if table.aggregate is not None:
         window = ["window_start", "window_end"] if table.aggregate.window else []
         return [*window, *table.aggregate.keys, *table.aggregate.metrics]

@@ -16,14 +16,24 @@ from pydantic import (
     model_validator,
 )
 
-from penstock.spec.base_model import Finding, SpecModel, Wrong, caller, nearest, one_of, shown, text_values, wrong
+from penstock.spec.base_model import (
+    Finding,
+    SourceFrom,
+    SpecModel,
+    Wrong,
+    caller,
+    nearest,
+    one_of,
+    shown,
+    text_values,
+    wrong,
+)
 from penstock.spec.columns import clashes, renamed
 from penstock.spec.delta_properties import table_properties
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.files_source import FilesFrom
-from penstock.spec.kafka_source import KafkaFrom
 from penstock.spec.quantity import seconds
-from penstock.spec.source import From, source_of
+from penstock.spec.source import source_of
 from penstock.spec.stages import Decode, Dedupe, Expectation, expectations
 from penstock.spec.subjects import SubjectColumn, layout_findings, subject_places
 from penstock.spec.table_kinds import (
@@ -167,7 +177,7 @@ def _lookups(value: Any) -> dict[str, str]:
 
 
 class Table(SpecModel):
-    source: Annotated[SerializeAsAny[From], PlainValidator(source_of)] = Field(
+    source: Annotated[SerializeAsAny[SourceFrom], PlainValidator(source_of)] = Field(
         alias="from", examples=["{kafka: orders}"]
     )
     payload: Annotated[Literal["string", "binary"], BeforeValidator(_payload)] = "string"
@@ -226,11 +236,11 @@ class Table(SpecModel):
 
 def _stage_findings(table: Table) -> list[Finding]:
     findings: list[Finding] = []
-    if not isinstance(table.source, KafkaFrom):
+    if not table.source.of_topics:
         given = [("payload", table.payload != "string"), ("columns", bool(table.columns))]
         for key in (key for key, is_given in given if is_given):
             hint = "remove it: the columns are those of the source, or what decode and transform make of them"
-            findings.append(Finding((key,), f"'{key}' is for tables that land Kafka topics", hint, at_key=True))
+            findings.append(Finding((key,), f"'{key}' is for tables that land topics", hint, at_key=True))
     if table.stream is not None:
         return findings
     if isinstance(table.source, FilesFrom):
@@ -272,8 +282,8 @@ def _files_findings(table: Table, source: FilesFrom) -> list[Finding]:
 
 
 def _aggregate_findings(table: Table) -> list[Finding]:
-    if isinstance(table.source, KafkaFrom | FilesFrom):
-        what = "topic" if isinstance(table.source, KafkaFrom) else "folder"
+    if table.source.of_topics or isinstance(table.source, FilesFrom):
+        what = "topic" if table.source.of_topics else "folder"
         hint = f"land the {what} in a table first, and aggregate that: from: {{table: bronze.orders}}"
         return [Finding(("aggregate",), f"groups are recomputed from a table, not from a {what}", hint, at_key=True)]
     if table.write.append_only:

@@ -11,7 +11,6 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 from penstock.spec.base_model import Finding, SpecModel, Wrong, one_of, shown, text_values, wrong
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom, is_place
 from penstock.spec.files_source import FilesFrom
-from penstock.spec.kafka_source import KafkaFrom
 from penstock.spec.quantity import seconds
 from penstock.spec.source import source_of
 
@@ -328,7 +327,7 @@ def stream_findings(table: Table) -> list[Finding]:
         hint = "read this table's rows in another one, and merge them there"
         findings.append(Finding(("write", "merge"), "a table with 'stream' appends its rows", hint, at_key=True))
     if not isinstance(table.source, TableFrom | DeltaFrom):
-        what = "topics" if isinstance(table.source, KafkaFrom) else "files"
+        what = "topics" if table.source.of_topics else "files"
         hint = f"land the {what} in a table first, and read that: from: {{table: bronze.orders}}"
         findings.append(Finding(("stream",), "a stream function reads tables", hint, at_key=True))
         return findings

@@ -16,10 +16,11 @@ from urllib.parse import urlsplit
 
 from penstock.errors import PenstockError, SetupError, Transient, UsageError, import_extra
 from penstock.plan.model import Plan
+from penstock.plan.sources import VersionsSource
 from penstock.spark.jvm import hadoop_conf, jvm_of
 
 if TYPE_CHECKING:
-    from penstock.plan.model import DeltaSource
+    pass
 
 # Small whole files in the lake: checkpoints, pins, the Delta log. Never data.
 #
@@ -352,6 +353,6 @@ def open_store(lake: Plan | str) -> Store:
     return ObjectStore(address)
 
 
-def store_of(source: DeltaSource, lake: Store) -> Store:
+def store_of(source: VersionsSource, lake: Store) -> Store:
     """Where a Delta table lies that is read: in the lake, or elsewhere."""
     return lake if source.table is not None else open_store(source.uri)

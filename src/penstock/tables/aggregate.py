@@ -23,7 +23,7 @@ from penstock.ledger.position import parse_version
 from penstock.ledger.times import micros, not_after, not_before, time_at
 from penstock.ledger.write_target import in_files
 from penstock.ledger.writer import PinnedInputs
-from penstock.plan.model import DeltaSource
+from penstock.plan.sources import DeltaSource
 from penstock.sources.columns import SOURCE, living
 from penstock.spark.sql_text import literal, quote
 from penstock.tables.expectations import FAILED, NOTHING_FAILED, RAW
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.ledger.entry import Entry, Pins, RowCounts
     from penstock.ledger.write_target import WriteTarget
     from penstock.plan.model import TablePlan
+    from penstock.plan.sources import VersionsSource
     from penstock.plan.stages import AggregatePlan
     from penstock.storage.stores import Store
     from penstock.tables.failing_rows import Failure
@@ -49,7 +50,7 @@ START, END = "window_start", "window_end"
 _WINDOW = "__window"
 
 
-def source_at(session: SparkSession, source: DeltaSource, version: int) -> DataFrame:
+def source_at(session: SparkSession, source: VersionsSource, version: int) -> DataFrame:
     rows = session.read.format("delta").option("versionAsOf", version).load(source.uri)
     if source.merged:
         rows = living(rows)
@@ -171,10 +172,10 @@ _THERE = "__there"
 
 class AggregateProcessor:
     def __init__(self, table: TablePlan, store: Store, suppression: Suppression) -> None:
-        assert table.aggregate is not None and isinstance(table.source, DeltaSource)
-        self._plan, self._source = table.aggregate, table.source
+        assert table.aggregate is not None and table.delta is not None
+        self._plan, self._source = table.aggregate, table.delta
         self._table = table.name
-        self._log = DeltaLog(store, table.source.uri, table.source.table or table.source.uri)
+        self._log = DeltaLog(store, table.delta.uri, table.delta.label)
         self._suppression = suppression
         self._groups: DataFrame | None = None
 
@@ -306,8 +307,8 @@ LATE, NO_TIME = "late", "no_time"
 
 class FinalWindowsProcessor:
     def __init__(self, table: TablePlan, quarantine: Quarantine | None, suppression: Suppression) -> None:
-        assert table.aggregate is not None and isinstance(table.source, DeltaSource)
-        self._table, self._plan, self._source, self._quarantine = table, table.aggregate, table.source, quarantine
+        assert table.aggregate is not None and table.delta is not None
+        self._table, self._plan, self._source, self._quarantine = table, table.aggregate, table.delta, quarantine
         self._suppression = suppression
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:

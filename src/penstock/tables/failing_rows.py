@@ -13,7 +13,6 @@ from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 
 from penstock.errors import Terminal
-from penstock.plan.model import KafkaSource
 from penstock.sources.columns import FILE, ROW, SOURCE
 from penstock.spark.expressions import fenced
 from penstock.spark.jvm import running_jvm
@@ -40,7 +39,7 @@ class Places:
     def of(self, batch: DataFrame) -> list[str]:
         """Expressions over the rows of a batch: the parts of a place."""
         brought, columns = self._table.input, batch.columns
-        if isinstance(self._table.source, KafkaSource):
+        if self._table.topics is not None:
             return ["topic", "partition", "offset"]
         if brought.coordinates == "file" and brought.stable and ROW in columns:
             return [FILE, ROW]

@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from penstock.errors import RowRaised, Terminal
-from penstock.plan.model import DeltaSource
 from penstock.sources.columns import SOURCE
 from penstock.sources.files.unreadable import story
 from penstock.spark.expressions import error_of, fenced
@@ -334,9 +333,8 @@ _LONGEST = 200
 
 def row_at_fault(spark: SparkSession, table: TablePlan) -> RowRaised | None:
     """The first one in its sources as they are now; None if their conditions raise on no row."""
-    sources = table.stream.inputs.values() if table.stream is not None else (table.source,)
-    for source in sources:
-        if isinstance(source, DeltaSource) and source.where is not None and not table.isolates_where:
+    for source in table.delta_sources:
+        if source.where is not None and not table.isolates_where:
             rows = spark.read.format("delta").load(source.uri)
             tried = rows.select(_place(rows).alias(_PLACE), error_of(spark, source.where).alias(_ERROR))
             found = tried.where(f"{_ERROR} IS NOT NULL").agg(F.expr(f"min(struct({_PLACE}, {_ERROR}))")).first()
@@ -344,7 +342,7 @@ def row_at_fault(spark: SparkSession, table: TablePlan) -> RowRaised | None:
                 place, raised = found[0]
                 at = place[:_LONGEST] if isinstance(place, str) else shown(tuple(place))
                 return RowRaised(
-                    f"from.where raises on a row of {source.table or source.uri}, {at}: {raised}",
+                    f"from.where raises on a row of {source.label}, {at}: {raised}",
                     where=table.name,
                     hint="nothing of the batch was written. Correct the condition: try_cast, try_divide and their like "
                     "give NULL, which is not met; or make a table of those rows first, which sets such rows aside",

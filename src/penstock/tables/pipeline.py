@@ -17,8 +17,6 @@ from penstock.formats.debezium import KEY, DebeziumDecoder
 from penstock.formats.json import UNKNOWN, JsonDecoder
 from penstock.ledger.entry import Pins
 from penstock.ledger.writer import BatchMetrics
-from penstock.plan.model import DeltaSource, KafkaSource
-from penstock.plan.sources import FilesSource
 from penstock.plan.stages import KEY as MERGE_KEY
 from penstock.plan.stages import SEQUENCE, DecodePlan, Stages
 from penstock.sources.columns import FILE, ROW, SOURCE, with_source
@@ -291,7 +289,7 @@ class StagedPipeline:
         an expectation, or that holds a time beyond the years that a table can hold."""
         told = f"array_join({FAILED}, ', ')"
         named = case([(_own_raised(FAILED), reason(TRANSFORM_FAILED, told))], reason("expectation", told))
-        if isinstance(self._table.source, FilesSource):
+        if self._table.files is not None:
             column = f"substring(get({FAILED}, 0), {len(MARK) + 1})"
             outside = reason("out_of_range", f"concat({column}, {literal(f': {YEARS_DETAIL}')})")
             named = case([(f"startswith(get({FAILED}, 0), '{MARK}')", outside)], named)
@@ -339,15 +337,14 @@ class StagedPipeline:
 
     def _where(self, batch: DataFrame) -> str | None:
         """`from.where`, if it could raise on a row."""
-        source = self._table.source
-        where = source.where if isinstance(source, DeltaSource) else None
+        where = self._table.source.condition
         if where is not None and self._where_raises is None:
             self._where_raises = not cannot_raise(batch.where(where))
         return where if self._where_raises else None
 
     def _records(self, batch: DataFrame, pins: Pins) -> DataFrame:
         table = self._table
-        records = landing.landed_rows(batch, table, pins) if isinstance(table.source, KafkaSource) else batch
+        records = landing.landed_rows(batch, table, pins) if table.topics is not None else batch
         if table.input.coordinates == "file" and SOURCE in map(str.casefold, records.columns):
             if table.stages is not None:
                 raise Terminal(
@@ -376,7 +373,7 @@ class StagedPipeline:
         if stages.decode is None:
             kept, size = partial(reject, raw, SOURCE), size_of(raw)
             bad = f"({raised})"
-            outside = outside_years(records.schema) if isinstance(table.source, FilesSource) else {}
+            outside = outside_years(records.schema) if table.files is not None else {}
             if outside:  # files have no `where`
                 bad, faults = f"({' OR '.join(outside.values())})", marks(outside)
             found = {"bad": bad, "place": place, "faults": faults, "end": end}

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from penstock.ledger.entry import Entry, Pins, RowCounts
     from penstock.ledger.source import Position, Start
     from penstock.ledger.write_target import WriteTarget
-    from penstock.plan.model import ChangeSink, DeltaSource, SinkPlan
+    from penstock.plan.model import ChangeSink, SinkPlan
+    from penstock.plan.sources import DeltaSource
     from penstock.sinks.base import Message, Refused, SendResult, Shape, SinkTarget
     from penstock.storage.stores import Store
     from penstock.tables.quarantine import Quarantine

@@ -1,17 +1,13 @@
-"""The sources of a run's tables: one client for all that read the same cluster."""
+"""The source of a table, opened: by the kind of the source, and for sinks and `stream` by the kind of the table."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.kafka.client import Admin
-from penstock.plan.model import KafkaSource, SinkPlan
-from penstock.plan.sources import FilesSource
-from penstock.sources.delta import DeltaReader
-from penstock.sources.files.source import FilesReader
-from penstock.sources.kafka import KafkaReader
+from penstock.plan.model import SinkPlan
+from penstock.sources.registry import SourceContext, source_kind
 from penstock.tables.sink import SinkReader
 from penstock.tables.stream import StreamReader
 
@@ -19,50 +15,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.ledger.source import Source
-    from penstock.plan.model import Cluster, TablePlan
+    from penstock.plan.model import TablePlan
     from penstock.storage.stores import Store
 
 
 class Sources:
+    """Those of a run's tables."""
+
     def __init__(self, open_store: Callable[[str], Store], spark: SparkSession | None = None) -> None:
-        """The session lists files, and is for tables with `stream`, whose function is asked what it reads; tables that
-        read other sources do without."""
-        self._open_store = open_store
-        self._spark = spark
-        self._admins: dict[str, Admin] = {}
-        self._lock = threading.Lock()
+        """The session lists files, and asks the function of a table with `stream` what it reads."""
+        self._context = SourceContext(open_store, spark)
 
     def open(self, table: TablePlan) -> Source:
-        """At each start of a table: what it asks outside is asked anew."""
-        source = table.source
-        if isinstance(source, KafkaSource):
-            return KafkaReader(source, self._admin(source.cluster), table.name)
+        """At each start of a table: what it asks outside, it asks again."""
+        context = self._context
         if table.stream is not None:
-            assert self._spark is not None
-            return StreamReader(self._spark, table, self._open_store)
-        if isinstance(source, FilesSource):
-            assert self._spark is not None
-            return FilesReader(self._spark, source, self._open_store(source.uri), table.name)
-        if isinstance(table.sink, SinkPlan):
-            admin = self._admin(table.sink.cluster)
-            return SinkReader(source, self._open_store(source.uri), table.name, table.sink, admin)
-        recomputed = table.aggregate is not None and table.aggregate.emit != "final"
-        return DeltaReader(
-            source,
-            self._open_store(source.uri),
-            table.name,
-            coordinates=table.input.coordinates if table.staged else "carried",
-            changes_are="every group is computed anew"
-            if recomputed
-            else "that is followed"
-            if source.changes
-            else "it was skipped",
-            recomputed=recomputed,
-            keep_raising=table.isolates_where,
-        )
-
-    def _admin(self, cluster: Cluster) -> Admin:
-        with self._lock:
-            if cluster.name not in self._admins:
-                self._admins[cluster.name] = Admin(cluster)
-            return self._admins[cluster.name]
+            return StreamReader(context.spark, table, context.open_store)
+        if isinstance(table.sink, SinkPlan) and table.delta is not None:
+            store = context.open_store(table.delta.uri)
+            return SinkReader(table.delta, store, table.name, table.sink, Admin(table.sink.cluster))
+        return source_kind(table.source.kind).open(table, context)

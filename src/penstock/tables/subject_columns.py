@@ -15,8 +15,6 @@ from pyspark.sql.classic.column import Column as JvmColumn
 from pyspark.sql.types import ArrayType, BinaryType, NumericType, StringType, StructType
 
 from penstock.errors import SetupError, Terminal
-from penstock.plan.model import KafkaSource
-from penstock.plan.sources import FilesSource
 from penstock.plan.subjects import FORGOTTEN
 from penstock.spark.jvm import java_column, jvm_of
 from penstock.spark.sql_text import quote
@@ -181,7 +179,7 @@ def _own_class(rows: DataFrame) -> JavaClass:
 def refuse_unknown_places(table: TablePlan, schema: StructType) -> None:
     """Terminal. A place is in a column of the table, or in the record that it decodes."""
     raw = {name.casefold() for name in table.input.raw.values()}
-    decodes = isinstance(table.source, KafkaSource | FilesSource)
+    decodes = table.delta is None
     for subject, places in table.subjects.items():
         for place in places:
             if type_at(schema, place.column) is None and not (decodes and place.column.casefold() in raw):

@@ -27,9 +27,8 @@ from penstock.ledger.position import Version
 from penstock.ledger.source import Move, Position, ReplayInput, ReplayRequest, Start
 from penstock.ledger.write_target import DeltaTableTarget as Into
 from penstock.plan.build import build_plan
-from penstock.plan.model import DeltaSource, KafkaSource, Plan, TablePlan
+from penstock.plan.model import Plan, TablePlan
 from penstock.plan.quarantine import quarantine_of
-from penstock.plan.sources import FilesSource
 from penstock.plan.stages import Lookup
 from penstock.sources.columns import FILE, ROW, SOURCE
 from penstock.spark.expressions import selected
@@ -158,19 +157,19 @@ class Given:
 
 
 def columns_of(spark: SparkSession, plan: Plan, table: TablePlan, schemas: Mapping[str, str]) -> StructType:
-    if isinstance(table.source, KafkaSource):
+    if table.topics is not None:
         return kafka_schema()
-    if isinstance(table.source, FilesSource) and table.source.by_line:
-        if table.source.schema is None:
+    if table.files is not None and table.files.by_line:
+        if table.files.schema is None:
             raise UsageError(f"{table.name} infers its schema from its files", hint="write `schema` to test it")
         return cast(StructType, StructType.fromDDL(_LINES))
-    if table.source.table is None:
+    if table.source.project_table is None:
         if "source" not in schemas:
             raise UsageError(
                 f"what columns has the source of {table.name}?", hint='give schemas={"source": "id BIGINT, …"}'
             )
         return cast(StructType, StructType.fromDDL(f"{schemas['source']}, {FILE} STRING, {ROW} BIGINT"))
-    upstream = plan.table(table.source.table)
+    upstream = plan.table(table.source.project_table)
     assert upstream is not None
     made = _made(spark, plan, upstream, schemas)
     if table.input.coordinates == "file":
@@ -314,9 +313,9 @@ class TableUnderTest:
         return _rows(self._spark.read.format("delta").load(self._table.uri), self._order)
 
     def _begin(self) -> LedgerHead:
-        source = self._table.source
-        start = str(Version("test", 0)) if isinstance(source, DeltaSource) else '{"test":{"0":0}}'
-        if isinstance(source, DeltaSource):  # aggregates read it as of a version
+        source = self._table.versions
+        start = str(Version("test", 0)) if source is not None else '{"test":{"0":0}}'
+        if source is not None:  # aggregates read it as of a version
             self._spark.createDataFrame([], self._columns).write.format("delta").save(source.uri)
         return genesis(
             self._spark,
@@ -334,10 +333,10 @@ class TableUnderTest:
         )
 
     def _batch(self, rows: list[Mapping[str, Any]]) -> tuple[DataFrame, tuple[str, ...]]:
-        source, first = self._table.source, self._given
+        topics, source, first = self._table.topics, self._table.versions, self._given
         self._given += len(rows)
-        if isinstance(source, KafkaSource):
-            topic = source.topics[0] if source.topics else "test"
+        if source is None:
+            topic = topics.topics[0] if topics is not None and topics.topics else "test"
             return records(self._spark, rows, topic, first), (f'{{"test":{{"0":{self._given}}}}}',)
         frame = table_rows(self._spark, rows, self._columns, first)
         frame.write.format("delta").mode("append").save(source.uri)

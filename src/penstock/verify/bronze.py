@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError
 from penstock.operations import broker
 from penstock.operations.broker import ask, places, together
-from penstock.plan.model import KafkaSource
 from penstock.verify.coordinates import Spans, compare
 from penstock.verify.gaps import explain_gaps
 from penstock.verify.ledger_walk import offsets_of
@@ -46,8 +45,8 @@ def verify_landed(look: VerifyContext, rows: Rows, held: TopicOffsets) -> None:
 
 def stand(look: VerifyContext, held: TopicOffsets) -> None:
     report, entry = look.report, look.tail.entry
-    position, source = offsets_of(entry.after), look.table.source
-    assert isinstance(source, KafkaSource)
+    position, source = offsets_of(entry.after), look.table.topics
+    assert source is not None
     report.broker_problem, report.places = held.problem, places(position, held)
     report.unread = unread_of_topics(source, entry, report.places, held)
     report.began = began_in_topics(source, look.began, held)
@@ -57,8 +56,8 @@ def stand(look: VerifyContext, held: TopicOffsets) -> None:
 
 
 def ask_about_gaps(look: VerifyContext, chain: Chain, held: TopicOffsets) -> None:
-    source, report = look.table.source, look.report
-    assert isinstance(source, KafkaSource)
+    source, report = look.table.topics, look.report
+    assert source is not None
     progress: Callable[[float], None] = look.step("asking Kafka about offsets that the table lacks")
     position = offsets_of(look.tail.entry.after)
     left = {one.topic for one in report.partitions if one.difference.gaps} - set(position)

@@ -15,7 +15,7 @@ from penstock.ledger.checkpoint import folder_of, read_row_counts
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.position import parse_version
 from penstock.operations.staleness import stale_against
-from penstock.plan.model import ChangeSink, DeltaSource
+from penstock.plan.model import ChangeSink
 from penstock.plan.quarantine import quarantine_of, tombstones_of
 from penstock.storage.delta_rows import count_at
 from penstock.verify.bronze import ask_about_gaps, before_the_log, stand
@@ -90,7 +90,7 @@ def _verify(look: VerifyContext, held: TopicOffsets | None) -> None:
         return
     if rows is None:
         report.rows = count_at(table.uri, look.tail.version)
-        of_changes = isinstance(table.source, DeltaSource) and table.source.changes
+        of_changes = table.source.follows_changes
         of_files = table.input.origin == "file" and (table.stages is None or table.write.source) and not of_changes
         origin = "tell changes of another table" if of_changes else "do not say where they came from"
         origin = "came from files" if of_files else origin
@@ -137,7 +137,7 @@ def _say_stale(look: VerifyContext) -> None:
 
 
 def _columns(table: TablePlan) -> Columns | None:
-    if table.write.merge is not None or (isinstance(table.source, DeltaSource) and table.source.changes):
+    if table.write.merge is not None or table.source.follows_changes:
         return None
     if table.input.origin != "kafka" or (table.stages is not None and not table.write.source):
         return None
@@ -277,8 +277,7 @@ def _without_short(parts: Sequence[Partition]) -> None:
 def _left_out(look: VerifyContext, chain: Chain) -> int | None:
     """How many records may be in neither; None if a filter decides, which nobody counts by record."""
     stages, source = look.table.stages, look.table.source
-    filtered = isinstance(source, DeltaSource) and source.where is not None
-    if filtered or (stages is not None and stages.transform is not None):
+    if source.condition is not None or (stages is not None and stages.transform is not None):
         return None
     if stages is None:
         return 0
@@ -291,5 +290,5 @@ def _left_out(look: VerifyContext, chain: Chain) -> int | None:
 
 def _redacted(look: VerifyContext) -> int:
     """Forgotten records that are not expected in the first place."""
-    source, entry = look.table.source, look.tail.entry
-    return redacted(source, parse_version(entry.after[0]).read_up_to) if isinstance(source, DeltaSource) else 0
+    source, entry = look.table.versions, look.tail.entry
+    return redacted(source, parse_version(entry.after[0]).read_up_to) if source is not None else 0

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from penstock.plan.model import DeltaSource, KafkaSource
 from penstock.plan.quarantine import quarantine_of
 from penstock.verify.report import COLLECTED, report_document
 
@@ -60,7 +59,7 @@ def _coordinates(table: TablePlan, report: Report, named: str) -> Iterator[dict[
     parts = report.partitions
     if not parts:
         return
-    of_kafka = isinstance(table.source, KafkaSource)
+    of_kafka = table.topics is not None
     sizes = {
         "missing": sum(one.lost.size for one in parts),
         "doubled": sum(d.end - d.start for one in parts for d in one.doubled),
@@ -130,8 +129,8 @@ def rows_query(table: TablePlan, version: int) -> list[str]:
 
 def groups_query(table: TablePlan, version: int) -> list[str]:
     """None if the source is no table of the project: `penstock sql` knows no other."""
-    source, plan = table.source, table.aggregate
-    if plan is None or not isinstance(source, DeltaSource) or source.table is None:
+    source, plan = table.delta, table.aggregate
+    if plan is None or source is None or source.table is None:
         return []
     columns = [*_window_columns(plan), *map(name, plan.keys)]
     metrics = [f"{expression} AS {name(metric)}" for metric, expression in plan.metrics.items()]
@@ -152,10 +151,10 @@ def _window_columns(plan: AggregatePlan) -> list[str]:
 
 
 def copy_queries(table: TablePlan, version: int, upstream: int) -> list[str]:
-    source = table.source
-    if not isinstance(source, DeltaSource) or source.table is None:
+    upstream_table = table.source.project_table
+    if upstream_table is None:
         return rows_query(table, version)
-    return [sql(f"SELECT * FROM {source.table}@v{upstream}"), *rows_query(table, version)]
+    return [sql(f"SELECT * FROM {upstream_table}@v{upstream}"), *rows_query(table, version)]
 
 
 def counting(table: TablePlan, version: int) -> list[str]:
@@ -239,7 +238,7 @@ def audit_document(
 
 def _table(table: TablePlan, report: Report) -> dict[str, Any]:
     made = report_document(report)
-    made["reads"] = _reads(table)
+    made["reads"] = table.source.name
     made["definition_now"] = table.definition
     made["origin"] = table.origin
     made["proofs"] = proofs(table, report)
@@ -256,15 +255,6 @@ def _commands(table: TablePlan, report: Report) -> list[str]:
     history = shlex.join(["penstock", "history", table.name, "-n", "0"])
     more = [command for check in report.checks for command in check.commands]
     return list(dict.fromkeys([repeat, history, *counting(table, report.version), *more]))
-
-
-def _reads(table: TablePlan) -> str:
-    source = table.source
-    if isinstance(source, KafkaSource):
-        return f"topics {', '.join(source.topics)}" if source.topics else f"topics like {source.pattern}"
-    assert isinstance(source, DeltaSource)
-    name = source.table or source.uri
-    return f"changes of {name}" if source.changes else name
 
 
 def versions() -> dict[str, str]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from penstock.kafka.client import librdkafka
+from penstock.kafka.client import kafka_source, librdkafka
 from penstock.verify.coordinates import Spans
 
 if TYPE_CHECKING:
     from penstock.ledger.position import Offsets
     from penstock.operations.broker import TopicOffsets
-    from penstock.plan.model import KafkaSource
+    from penstock.plan.sources import KafkaSource, TopicsSource
     from penstock.verify.coordinates import Key
     from penstock.verify.ledger_walk import Chain
     from penstock.verify.report import Partition, Report
@@ -186,13 +186,17 @@ class _Gaps:
 
 
 def explain_gaps(
-    source: KafkaSource, report: Report, chain: Chain, held: TopicOffsets, progress: Callable[[float], None]
+    source: TopicsSource, report: Report, chain: Chain, held: TopicOffsets, progress: Callable[[float], None]
 ) -> None:
     askable: dict[Key, Spans] = {}
     for one in report.partitions:
         if one.difference.gaps:
             askable[one.key] = _askable(one, chain, held)
-    answers: Mapping[Key, GapAnswer] = look_up(source, askable, progress) if any(askable.values()) else {}
+    answers: Mapping[Key, GapAnswer] = {}
+    if not source.leaves_gaps:
+        answers = {key: GapAnswer(lost=spans) for key, spans in askable.items()}
+    elif any(askable.values()):
+        answers = look_up(kafka_source(source), askable, progress)
     for one in report.partitions:
         answer = answers.get(one.key, GapAnswer())
         one.lost, one.empty = answer.lost, answer.empty

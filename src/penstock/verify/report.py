@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.ledger.position import Range, parse_version
-from penstock.plan.sources import FilesSource
 from penstock.verify.coordinates import Spans
 from penstock.verify.ledger_walk import offsets_of
 from penstock.verify.unread import RunnerState, UnreadSource, rows_in
@@ -16,7 +15,7 @@ from penstock.verify.unread import RunnerState, UnreadSource, rows_in
 if TYPE_CHECKING:
     from penstock.ledger.position import Offsets
     from penstock.operations.broker import PartitionLag, TopicOffsets
-    from penstock.plan.model import DeltaSource, KafkaSource
+    from penstock.plan.sources import TopicsSource, VersionsSource
     from penstock.verify.coordinates import CoordinateDifference, Doubled, Key
     from penstock.verify.ledger_walk import Accepted, Chain
 
@@ -84,7 +83,7 @@ class Beginning:
         return f", {self.where} as the project says ({how_many} are not part of it)"
 
 
-def began_in_topics(source: KafkaSource, began: Sequence[str], held: TopicOffsets) -> Beginning:
+def began_in_topics(source: TopicsSource, began: Sequence[str], held: TopicOffsets) -> Beginning:
     """`began`: the position of its genesis, () if that is no longer known."""
     if not began:
         return Beginning()
@@ -124,12 +123,12 @@ def _before(at: Offsets, earliest: Offsets) -> int:
     )
 
 
-def began_in_table(source: DeltaSource, began: Sequence[str]) -> Beginning:
+def began_in_table(source: VersionsSource, began: Sequence[str]) -> Beginning:
     unit = "row"
     if not began:
         return Beginning(unit=unit)
     at = parse_version(began[0])
-    if isinstance(source, FilesSource):
+    if source.as_files is not None:
         if source.starting.kind != "latest":
             return Beginning(unit="file")
         return Beginning("with the files that came after it was created,", rows_in(source.uri, at.version - 1), "file")

@@ -12,7 +12,6 @@ from penstock.errors import PenstockError
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
 from penstock.operations.broker import ask, question
-from penstock.plan.model import KafkaSource
 from penstock.verify.bronze import BROKER_TIMEOUT, verify_landed
 from penstock.verify.context import VerifyContext
 from penstock.verify.coordinates import landed
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.ledger.head import LedgerHead
     from penstock.operations.broker import Question, TopicOffsets
     from penstock.plan.model import TablePlan
+    from penstock.plan.sources import TopicsSource
     from penstock.storage.stores import Store
     from penstock.verify.context import Progress
     from penstock.verify.unread import RunnerState
@@ -58,8 +58,7 @@ def verify(
     for table in tables:
         if table.name in tails:
             look = VerifyContext(table, store, tails[table.name], reports[table.name], progress, named)
-            source = table.source
-            at = held[question(source)] if isinstance(source, KafkaSource) else None
+            at = held[question(table.topics)] if table.topics is not None else None
             try:
                 if at is not None and table.stages is None:
                     verify_landed(look, Rows(table.name, table.uri, landed(table.columns)), at)
@@ -81,13 +80,13 @@ def _not_created(state: RunnerState) -> str:
 def _ask_brokers(tables: Sequence[TablePlan], tails: Mapping[str, LedgerHead]) -> dict[Question, TopicOffsets]:
     topics: dict[Question, set[str]] = {}
     patterns: dict[Question, set[str]] = {}
-    sources: dict[Question, KafkaSource] = {}
+    sources: dict[Question, TopicsSource] = {}
     for table in tables:
-        if isinstance(table.source, KafkaSource):
-            asked = question(table.source)
-            sources[asked] = table.source
-            topics.setdefault(asked, set()).update(offsets_of(tails[table.name].entry.after), table.source.topics)
-            patterns.setdefault(asked, set()).update([table.source.pattern] if table.source.pattern else [])
+        if (source := table.topics) is not None:
+            asked = question(source)
+            sources[asked] = source
+            topics.setdefault(asked, set()).update(offsets_of(tails[table.name].entry.after), source.topics)
+            patterns.setdefault(asked, set()).update([source.pattern] if source.pattern else [])
     return {
         one: ask(source, topics[one], timeout=BROKER_TIMEOUT, patterns=patterns[one]) for one, source in sources.items()
     }

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from penstock.ledger.position import Version
     from penstock.operations.broker import PartitionLag, TopicOffsets
     from penstock.operations.status import State
-    from penstock.plan.model import DeltaSource, KafkaSource, TablePlan
-    from penstock.plan.sources import FilesSource
+    from penstock.plan.model import TablePlan
+    from penstock.plan.sources import FilesSource, TopicsSource, VersionsSource
     from penstock.storage.stores import Store
 
 # What a table has not read yet, asked of its source: the broker's ends, the log of the table upstream, the folder.
@@ -68,7 +68,7 @@ def summed(parts: Sequence[UnreadSource]) -> UnreadSource:
 
 
 def unread_of_topics(
-    source: KafkaSource, entry: Entry, places: Sequence[PartitionLag], held: TopicOffsets
+    source: TopicsSource, entry: Entry, places: Sequence[PartitionLag], held: TopicOffsets
 ) -> UnreadSource:
     """`places` are those of the topics that the table has read so far."""
     if held.problem:
@@ -92,7 +92,7 @@ def unread_of_topics(
     return UnreadSource(count, of=", ".join(sorted(late)))
 
 
-def _new_topics(source: KafkaSource, entry: Entry, read: set[str], held: TopicOffsets) -> Iterator[tuple[str, int]]:
+def _new_topics(source: TopicsSource, entry: Entry, read: set[str], held: TopicOffsets) -> Iterator[tuple[str, int]]:
     """Topics that the project names and no batch has read. Where they begin is decided by the next start; a pattern
     takes topics that appear from their first record on."""
     for topic in sorted(set(held.topics) - read - set(entry.parked)):
@@ -105,12 +105,12 @@ def _new_topics(source: KafkaSource, entry: Entry, read: set[str], held: TopicOf
             yield topic, records
 
 
-def reads(source: KafkaSource, topic: str) -> bool:
+def reads(source: TopicsSource, topic: str) -> bool:
     return topic in source.topics or (source.pattern is not None and re.fullmatch(source.pattern, topic) is not None)
 
 
 def unread_of_table(
-    source: DeltaSource, name: str, at: Version, store: Store, *, follows_changes: bool
+    source: VersionsSource, name: str, at: Version, store: Store, *, follows_changes: bool
 ) -> UnreadSource:
     """`follows_changes`: a commit that changes rows is something to read, too."""
     files = store_of(source, store)
@@ -166,7 +166,7 @@ class _Adds:
             feeds |= "cdc" in action
         return cls(tuple(counts), removes, feeds)
 
-    def unread(self, source: DeltaSource, skip: int, *, follows_changes: bool) -> bool:
+    def unread(self, source: VersionsSource, skip: int, *, follows_changes: bool) -> bool:
         if source.changes:
             return skip == 0 and bool(self.counts or self.removes or self.feeds)
         options = source.options

@@ -13,8 +13,7 @@ from penstock.ledger.delta_log import DeltaLog, Origin, RecentLog
 from penstock.ledger.entry import named_streams
 from penstock.ledger.position import parse_version
 from penstock.operations.broker import PartitionLag
-from penstock.plan.model import DeltaSource, KafkaSource
-from penstock.plan.sources import FilesSource
+from penstock.plan.sources import VersionsSource
 from penstock.plan.subjects import FORGOTTEN
 from penstock.sources.delta_changes import changes_read_past, refuse_lost, table_id
 from penstock.spark.sql_text import quoted_name, quoted_text
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 # Records upstream that say nothing any more: somebody was forgotten, and nobody reads them.
 
 
-def readable(source: DeltaSource) -> str:
+def readable(source: VersionsSource) -> str:
     """Those that are not redacted, as a condition. Records that are have one header, and that is the first."""
     headers = source.holds.headers
     if headers is None or not source.holds.subjects:
@@ -45,7 +44,7 @@ def readable(source: DeltaSource) -> str:
     return f"coalesce({quoted_name(headers)}[1]['key'], '') <> {quoted_text(FORGOTTEN)}"
 
 
-def redacted(source: DeltaSource, version: int) -> int:
+def redacted(source: VersionsSource, version: int) -> int:
     """How many there are as of a version."""
     kept = readable(source)
     return 0 if kept == "TRUE" or version < 0 else count_at(source.uri, version, f"NOT ({kept})")
@@ -71,9 +70,9 @@ def columns_upstream(table: TablePlan) -> Columns | None:
 
 def read_upstream(look: VerifyContext, chain: Chain, columns: Columns) -> UpstreamRows:
     """Terminal if the version can no longer be read."""
-    source = look.table.source
-    assert isinstance(source, DeltaSource)
-    rows = Rows(source.table or source.uri, source.uri, columns, readable(source))
+    source = look.table.versions
+    assert source is not None
+    rows = Rows(source.label, source.uri, columns, readable(source))
     log = DeltaLog(store_of(source, look.store), source.uri, rows.name)
     at = parse_version(look.tail.entry.after[0])
     progress = look.step(f"reading the coordinates of {rows.name}")
@@ -101,9 +100,9 @@ def read_upstream(look: VerifyContext, chain: Chain, columns: Columns) -> Upstre
 
 def of_last_batch(look: VerifyContext, columns: Columns) -> dict[Key, Spans]:
     """The coordinates that the last batch has read; Terminal if a version can no longer be read."""
-    source, entry = look.table.source, look.tail.entry
-    assert isinstance(source, DeltaSource)
-    rows = Rows(source.table or source.uri, source.uri, columns, readable(source))
+    source, entry = look.table.versions, look.tail.entry
+    assert source is not None
+    rows = Rows(source.label, source.uri, columns, readable(source))
     before, after = parse_version(entry.before[0]).read_up_to, parse_version(entry.after[0]).read_up_to
     earlier = read_at(rows, before, {}).present if before >= 0 else {}
     return {key: one - earlier.get(key, Spans()) for key, one in read_at(rows, after, {}).present.items()}
@@ -122,23 +121,22 @@ def _earlier(look: VerifyContext, rows: Rows, version: int) -> Coordinates | Non
 def stand_upstream(look: VerifyContext) -> None:
     """How far behind the table is, and whether what comes next is still there."""
     table, entry, report = look.table, look.tail.entry, look.report
-    assert isinstance(table.source, DeltaSource)
-    read = table.stream.inputs.values() if table.stream is not None else (table.source,)
-    by_name = {one.table or one.uri: one for one in read}
+    assert table.versions is not None
+    by_name: dict[str, VersionsSource] = {source.label: source for source in (*table.delta_sources, table.versions)}
     names = named_streams(entry) or tuple(by_name)
     report.upstream = ", ".join(dict.fromkeys(names))
-    report.unit = "file" if isinstance(table.source, FilesSource) else "version"
+    report.unit = "file" if table.files is not None else "version"
     report.places, unread = [], []
-    report.began = began_in_table(table.source, look.began)
+    report.began = began_in_table(table.versions, look.began)
     report.doubts += [report.began.doubt] if report.began.doubt else []
     for name, after in zip(names, entry.after, strict=False):
-        source, at = by_name.get(name, table.source), parse_version(after)
+        source, at = by_name.get(name, table.versions), parse_version(after)
         log = RecentLog(store_of(source, look.store), source.uri, name)
         versions = log.versions()
         read_up_to = at.version - 1 if at.snapshot and at.index < 0 else at.read_up_to
         report.places.append(PartitionLag(name, 0, read_up_to + 1, log.end(read_up_to + 1)))
-        if isinstance(source, FilesSource):
-            unread.append(unread_of_files(source, entry, look.store))
+        if source.as_files is not None:
+            unread.append(unread_of_files(source.as_files, entry, look.store))
         else:
             unread.append(unread_of_table(source, name, at, look.store, follows_changes=table.aggregate is not None))
         if note := note_of_changes(look, source):
@@ -151,7 +149,7 @@ def stand_upstream(look: VerifyContext) -> None:
     report.unread = summed(unread)
 
 
-def note_of_changes(look: VerifyContext, source: DeltaSource) -> str | None:
+def note_of_changes(look: VerifyContext, source: VersionsSource) -> str | None:
     """Versions upstream that changed rows, and that the table has read past because an option says so: it is not all
     that the source has."""
     entry = look.tail.entry
@@ -162,9 +160,9 @@ def note_of_changes(look: VerifyContext, source: DeltaSource) -> str | None:
 
 def changed_upstream(look: VerifyContext) -> bool:
     """Rows that were read have been removed or replaced there."""
-    source = look.table.source
-    assert isinstance(source, DeltaSource)
-    log = DeltaLog(store_of(source, look.store), source.uri, source.table or source.uri)
+    source = look.table.versions
+    assert source is not None
+    log = DeltaLog(store_of(source, look.store), source.uri, source.label)
     return any((commit := log.commit(version)) is not None and commit.changes for version in log.versions())
 
 
@@ -227,15 +225,14 @@ class Arrival:
 
 def arrivals(table: TablePlan, tables: Mapping[str, TablePlan], store: Store) -> list[Arrival]:
     batches = _batches(table, store)
-    if isinstance(table.source, KafkaSource):
+    if table.topics is not None:
         return [
             Arrival(one.topic, one.partition, one.start, one.end, version)
             for version, entry in batches
             for before, after in zip(entry.before, entry.after, strict=True)
             for one in position.ranges(before, after)
         ]
-    source = table.source
-    upstream = tables.get(source.table or "") if isinstance(source, DeltaSource) else None
+    upstream = tables.get(table.source.project_table or "")
     if upstream is None or table.input.origin != "kafka":
         raise Terminal("its source is not a table of the project that lands topics", where=table.name)
     by_version = _by_version(batches, table.name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import DataLoss, Terminal
 from penstock.ledger.position import Version, parse_version
-from penstock.ledger.source import Move, ReplayInput, Start, of_files
+from penstock.ledger.source import Move, ReplayInput, Start
 from penstock.sources.delta import DeltaReader
 from penstock.sources.delta_changes import table_id, unbroken
 from penstock.sources.files.listing import list_files
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from penstock.ledger.entry import Entry
     from penstock.ledger.source import Position, ReplayRequest
+    from penstock.plan.model import TablePlan
     from penstock.plan.sources import FilesSource
+    from penstock.sources.registry import SourceContext
     from penstock.storage.stores import Store
 
 _CREATED = 0
@@ -37,10 +39,6 @@ class FilesReader(DeltaReader):
         self._notes: list[str] = []
         self.schema = FileSchema(spark, store, source, table)
         super().__init__(source, store, table)
-
-    @property
-    def subscription(self) -> dict[str, str]:
-        return of_files(self._table)
 
     @property
     def table(self) -> str:
@@ -114,3 +112,10 @@ class FilesReader(DeltaReader):
     def remarks(self, before: Position, after: Position) -> Iterator[str]:
         notes, self._notes = self._notes, []
         yield from notes
+
+
+class FilesKind:
+    def open(self, table: TablePlan, context: SourceContext) -> FilesReader:
+        source = table.files
+        assert source is not None
+        return FilesReader(context.spark, source, context.open_store(source.uri), table.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from penstock.plan.merge import OF_CHANGES
-from penstock.plan.model import ChangeSink, DeltaSource
+from penstock.plan.model import ChangeSink
 from penstock.plan.stages import KEY, SEQUENCE
 from penstock.verify.report import Proof
 
@@ -49,13 +49,13 @@ def why_not(table: TablePlan) -> str | None:
 
 def not_made(table: TablePlan, version: int) -> Proof | None:
     """What stands in the report until it is made; None if there is nothing of the kind to be done."""
-    source, name = table.source, due(table)
+    source, name = table.versions, due(table)
     held = f"{table.name}@v{version}"
     if name == "merge":
         return Proof(name, held, "its changes", "not made", "its changes are not folded again", unit="rows")
-    if not isinstance(source, DeltaSource) or (name is None and not _follows(table)):
+    if source is None or (name is None and not _follows(table)):
         return None
-    upstream = source.table or source.uri
+    upstream = source.label
     if name == "numbers":
         return Proof("numbers", held, upstream, "not made", "the numbers are not computed again", unit="groups")
     why = why_not(table)
@@ -64,4 +64,4 @@ def not_made(table: TablePlan, version: int) -> Proof | None:
 
 
 def _follows(table: TablePlan) -> bool:
-    return isinstance(table.source, DeltaSource) and table.source.changes and table.aggregate is None
+    return table.source.follows_changes and table.aggregate is None

@@ -15,9 +15,7 @@ from penstock.formats.json import RESCUED, own_class
 from penstock.ledger.position import parse_version
 from penstock.maintenance.tables import places
 from penstock.operations.replay import kept_rows
-from penstock.plan.model import KafkaSource
 from penstock.plan.quarantine import quarantine_of
-from penstock.plan.sources import FilesSource
 from penstock.sources.columns import SOURCE
 from penstock.sources.files.types import spark_schema
 from penstock.spark.jvm import java_column
@@ -94,10 +92,10 @@ def grown_columns(around: RecomputeContext, there: DataFrame) -> GrownColumns:
     table = around.table
     if table.stages is None or table.stages.transform is not None:
         return GrownColumns(frozenset())
-    if isinstance(table.source, FilesSource):
-        if table.source.new_fields != "add" or table.source.format != "json":
+    if (files := table.files) is not None:
+        if files.new_fields != "add" or files.format != "json":
             return GrownColumns(frozenset())
-        declared = spark_schema(table.source.schema) if table.source.schema is not None else StructType()
+        declared = spark_schema(files.schema) if files.schema is not None else StructType()
         found = StructType([one for one in there.schema.fields if isinstance(one.dataType, StructType | ArrayType)])
         rescued: list[str] = []
     elif table.stages.decode is not None and grows(table) and table.stages.decode.new_fields == "add":
@@ -124,10 +122,10 @@ def check_contents(around: RecomputeContext, content: Content) -> list[Proof]:
     table, entry = around.table, content.entry
     against = _against(around)
     check = around.begun("contents", f"what {against} gives now", "rows")
-    if entry is None or (not isinstance(table.source, KafkaSource) and parse_version(entry.after[0]).read_up_to < 0):
+    if entry is None or (table.topics is None and parse_version(entry.after[0]).read_up_to < 0):
         check.outcome, check.said = ("not made" if around.report.rows else "same"), "nothing was read yet"
         return [check]
-    version = -1 if isinstance(table.source, KafkaSource) else parse_version(entry.after[0]).read_up_to
+    version = -1 if table.topics is not None else parse_version(entry.after[0]).read_up_to
     with around.reading(version):
         made = source_rows(around, content)
         there = around.there()
@@ -162,8 +160,7 @@ def _compared(around: RecomputeContext, content: Content, there: DataFrame, made
 
 
 def _against(around: RecomputeContext) -> str:
-    source = around.table.source
-    return "the broker" if isinstance(source, KafkaSource) else around.upstream
+    return "the broker" if around.table.topics is not None else around.upstream
 
 
 def _coordinates(table: TablePlan, there: DataFrame) -> dict[str, str]:
@@ -201,7 +198,7 @@ def _sides(around: RecomputeContext, there: DataFrame, made: SourceRows) -> Side
 
 def _stamps(table: TablePlan) -> bool:
     """Its rows have the time of their batch."""
-    return isinstance(table.source, KafkaSource) and "ingestion_timestamp" in table.columns
+    return table.topics is not None and "ingestion_timestamp" in table.columns
 
 
 def _count_contents(
@@ -310,7 +307,7 @@ _COMPARED = [name for name in RAW if name != "ingestion_timestamp"]
 def has_records(table: TablePlan) -> bool:
     """Its quarantine holds records of a topic, or lines of files, each with its coordinates."""
     kept = table.staged and (table.stages is None or table.stages.transform is None or table.write.source)
-    stable = table.input.stable and (table.input.origin == "kafka" or isinstance(table.source, FilesSource))
+    stable = table.input.stable and (table.input.origin == "kafka" or table.files is not None)
     return table.may_reject and kept and stable and table.aggregate is None and table.stream is None
 
 
@@ -324,8 +321,8 @@ def check_rejected(around: RecomputeContext, content: Content) -> list[Proof]:
     until = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
     with around.reading(-1):
         rejected = around.spark.read.format("delta").load(place.uri).where(until).where(f"{SOURCE} IS NOT NULL")
-        if isinstance(table.source, FilesSource):
-            files = read_files(around, entry, table.source)
+        if table.files is not None:
+            files = read_files(around, entry, table.files)
             source, stages, join = files.rows, files.stages, "left"
             rejected = rejected.where(f"{SOURCE}.row IS NOT NULL").where(F.col(f"{SOURCE}.file").isin(files.names))
         else:

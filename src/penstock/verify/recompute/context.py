@@ -11,9 +11,9 @@ from penstock.ledger.delta_log import DeltaLog, Origin
 from penstock.ledger.entry import BESIDE
 from penstock.ledger.position import parse_version
 from penstock.maintenance.tables import places
-from penstock.plan.model import DeltaSource
 from penstock.sources.delta import DeltaReader
 from penstock.sources.delta_changes import table_id
+from penstock.sources.registry import SourceContext, source_kind
 from penstock.sql.causes import explained
 from penstock.sql.versions import Readable, TableVersion
 from penstock.storage.stores import store_of
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.ledger.delta_log import Commit
     from penstock.ledger.entry import Entry
+    from penstock.ledger.source import Source
     from penstock.plan.model import TablePlan
+    from penstock.plan.sources import VersionsSource
     from penstock.storage.stores import Store
     from penstock.verify.recompute.diff import KeyDiff, Sides
     from penstock.verify.report import Report
@@ -137,13 +139,14 @@ class RecomputeContext:
     """All of the project, by their names."""
 
     @property
-    def source(self) -> DeltaSource:
-        assert isinstance(self.table.source, DeltaSource)
-        return self.table.source
+    def source(self) -> VersionsSource:
+        assert self.table.versions is not None
+        return self.table.versions
 
     @property
     def upstream(self) -> str:
-        return self.source.table or self.source.uri
+        """What it reads, in words."""
+        return self.table.versions.label if self.table.versions is not None else self.table.source.name
 
     @property
     def upstream_log(self) -> DeltaLog:
@@ -157,7 +160,10 @@ class RecomputeContext:
     def there(self) -> DataFrame:
         return self.spark.read.format("delta").option("versionAsOf", self.version).load(self.table.uri)
 
-    def reader(self) -> DeltaReader:
+    def reader(self) -> Source:
+        """Its source, with the coordinates of every row."""
+        if self.table.delta is None:
+            return source_kind(self.table.source.kind).open(self.table, SourceContext(lambda _: self.store, self.spark))
         store, coordinates = store_of(self.source, self.store), self.table.input.coordinates
         where = self.table.isolates_where
         return DeltaReader(self.source, store, self.table.name, coordinates=coordinates, keep_raising=where)
@@ -166,7 +172,7 @@ class RecomputeContext:
     def reading(self, version: int) -> Iterator[None]:
         """What Spark raises within is said in Penstock's words: a file that is gone, a version that is."""
         read = [TableVersion(Readable(self.table.name, self.table.uri), self.version)]
-        if isinstance(self.table.source, DeltaSource):
+        if self.table.versions is not None:
             read.append(TableVersion(Readable(self.upstream, self.source.uri), version))
         with explained(self.spark, None, read, self.logs):
             yield

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from penstock.errors import Terminal
 from penstock.ledger.position import parse_version
-from penstock.plan.model import KafkaSource
 from penstock.plan.quarantine import quarantine_of, tombstones_of
 from penstock.sources.columns import SOURCE, alive
 from penstock.spark.sql_text import quote
@@ -181,9 +180,9 @@ class Folded:
 def check_merged(around: RecomputeContext, content: Content) -> list[Proof]:
     merge, entry = around.table.write.merge, content.entry
     assert merge is not None
-    check = around.begun("merge", f"the changes of {_upstream(around)}", "rows")
+    check = around.begun("merge", f"the changes of {around.upstream}", "rows")
     check.commands = rows_query(around.table, around.version)
-    nothing = entry is None or (not isinstance(around.table.source, KafkaSource) and _unread(entry.after))
+    nothing = entry is None or (around.table.topics is None and _unread(entry.after))
     with around.reading(_version(around, content)):
         there = living_rows(around.there())
         check.of = around.report.rows
@@ -219,19 +218,12 @@ def check_merged(around: RecomputeContext, content: Content) -> list[Proof]:
         return [told, *([tombstones] if tombstones is not None else [])]
 
 
-def _upstream(around: RecomputeContext) -> str:
-    source = around.table.source
-    if isinstance(source, KafkaSource):
-        return f"topics {', '.join(source.topics)}" if source.topics else f"topics like {source.pattern}"
-    return around.upstream
-
-
 def _unread(after: tuple[str, ...]) -> bool:
     return parse_version(after[0]).read_up_to < 0
 
 
 def _version(around: RecomputeContext, content: Content) -> int:
-    if content.entry is None or isinstance(around.table.source, KafkaSource):
+    if content.entry is None or around.table.topics is not None:
         return -1
     return parse_version(content.entry.after[0]).read_up_to
 

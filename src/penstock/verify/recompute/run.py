@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, SetupError, Terminal
 from penstock.ledger.delta_log import DeltaLog
-from penstock.plan.model import DeltaSource
 from penstock.verify.recompute.applicability import due
 from penstock.verify.recompute.context import Content, content_at
 from penstock.verify.report import Proof
@@ -111,7 +110,7 @@ def _checked(around: RecomputeContext) -> list[Proof]:
 
 def _made(around: RecomputeContext, name: str, judge: Judge) -> list[Proof]:
     table = around.table
-    against = around.upstream if isinstance(table.source, DeltaSource) else "its topics"
+    against = around.upstream if table.versions is not None else "its topics"
     begun = around.begun(name, against, "groups" if table.aggregate else "rows")
     try:
         return list(judge(around, _content(around)))
@@ -141,7 +140,7 @@ def _content(around: RecomputeContext) -> Content:
     found = content_at(log, around.version, table.definition, every_batch_anew=anew)
     if not found.known:
         raise Terminal("the entry that says how far it was read is no longer in the log", where=table.name)
-    if found.entry is not None and isinstance(table.source, DeltaSource) and not around.same_source(found.entry):
+    if found.entry is not None and table.versions is not None and not around.same_source(found.entry):
         raise Terminal(f"{around.upstream} was made again: what was read is no longer there", where=table.name)
     return found
 

@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from penstock.errors import PenstockError
-from penstock.kafka.client import Admin
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.pending import began_of
 from penstock.ledger.position import Version, parse_version
 from penstock.ledger.source import ReplayInput, ReplayRequest
-from penstock.plan.model import DeltaSource, KafkaSource
 from penstock.plan.quarantine import quarantine_of
 from penstock.plan.sources import FilesSource
 from penstock.sources.columns import SOURCE
 from penstock.sources.files.format import FormatChoice, Survey
 from penstock.sources.files.listing import list_files
 from penstock.sources.files.source import FilesReader
-from penstock.sources.kafka import KafkaReader
 from penstock.tables import landing
 from penstock.tables.failing_rows import Places
 from penstock.tables.files import staged_table
@@ -120,8 +117,8 @@ def source_rows(around: RecomputeContext, content: Content) -> SourceRows:
     table, entry = around.table, content.entry
     assert entry is not None
     suppression = Suppression(table, around.store)
-    if isinstance(table.source, FilesSource):
-        return _of_files(around, content, table.source, suppression)
+    if table.files is not None:
+        return _of_files(around, content, table.files, suppression)
     covered = covered_rows(around, entry, filled_at(content))
     rows = suppression.source(covered.rows)
     if not table.staged:
@@ -207,12 +204,10 @@ def covered_rows(around: RecomputeContext, entry: Entry, filled: Entry | None = 
     """`filled`: a replay of a table that follows changes takes the table upstream as it was then, and no changes."""
     table = around.table
     began = began_of(DeltaLog(around.store, table.uri, table.name), entry)
-    if filled is not None and isinstance(table.source, DeltaSource) and table.source.changes:
+    if filled is not None and table.source.follows_changes:
         was = parse_version(filled.after[0])
         began = (str(Version(was.table_id, was.read_up_to, snapshot=True)),)
     asked = ReplayRequest(entry.after, began, entry.topics)
-    if isinstance(table.source, KafkaSource):
-        return KafkaReader(table.source, Admin(table.source.cluster), table.name).covered(around.spark, asked)
     return around.reader().covered(around.spark, asked)
 
 
@@ -225,7 +220,7 @@ def _without_failed(around: RecomputeContext, rows: DataFrame) -> DataFrame:
     failed = around.spark.read.format("delta").load(place.uri).where(f"error_reason = '{FAILED}'")
     if failed.isEmpty():
         return rows
-    if isinstance(table.source, KafkaSource):
+    if table.topics is not None:
         names = {"topic": "topic", "partition": "partition", "offset": "offset"}
     elif table.input.coordinates == "kafka":
         names = {name: raw[name] for name in ("topic", "partition", "offset")}
@@ -248,8 +243,8 @@ def _without_contents(around: RecomputeContext, rows: DataFrame, failed: int) ->
 
 def changed_upstream(around: RecomputeContext) -> list[str]:
     """Rows that were read may be gone there since, and rows of files that were rewritten may have come again."""
-    source = around.table.source
-    if not isinstance(source, DeltaSource) or source.changes or isinstance(source, FilesSource):
+    source = around.table.delta
+    if source is None or source.changes:
         return []
     log = around.upstream_log
     changed = [version for version in log.versions() if (commit := log.commit(version)) is not None and commit.changes]

@@ -1,0 +1,73 @@
+"""The kinds of sources, and the sources of a run's tables: one client for all that read the same cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.spec.plugins import SOURCES, plugin
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.ledger.source import Source
+    from penstock.plan.model import TablePlan
+    from penstock.plan.sources import TopicsSource
+    from penstock.sources.topics import LogClient, TopicsKind
+    from penstock.storage.stores import Store
+
+TIMEOUT = 15.0
+"""Seconds that a question to a cluster may take."""
+_OWN = {
+    "kafka": "penstock.sources.kafka:KafkaKind",
+    "delta": "penstock.sources.delta:DeltaKind",
+    "files": "penstock.sources.files.source:FilesKind",
+}
+"""Loaded when a table of the kind is opened: each brings its client, or Spark."""
+
+
+class SourceKind(Protocol):
+    def open(self, table: TablePlan, context: SourceContext) -> Source:
+        """At each start of a table: what it asks outside, it asks again."""
+
+
+class SourceContext:
+    """What sources are opened with; the session lists files, and may be missing where none are read."""
+
+    def __init__(self, open_store: Callable[[str], Store], spark: SparkSession | None = None) -> None:
+        self.open_store, self._spark = open_store, spark
+        self._clients: dict[tuple[str, str], LogClient] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None
+        return self._spark
+
+    def client(self, source: TopicsSource) -> LogClient:
+        """Shared by all tables that read the same cluster."""
+        key = (source.kind, source.cluster_name)
+        with self._lock:
+            if key not in self._clients:
+                self._clients[key] = open_client(source)
+            return self._clients[key]
+
+
+def source_kind(name: str) -> SourceKind:
+    """The kind of that name: one of Penstock's own, or a plugin."""
+    kind: SourceKind = _kind(name)
+    return kind
+
+
+def open_client(source: TopicsSource, *, timeout: float = TIMEOUT) -> LogClient:
+    kind: TopicsKind = _kind(source.kind)
+    return kind.client(source, timeout=timeout)
+
+
+def _kind(name: str) -> Any:
+    if name not in _OWN:
+        return plugin(SOURCES, name)()
+    module, _, attribute = _OWN[name].partition(":")
+    return getattr(import_module(module), attribute)()
