@@ -28,6 +28,7 @@ GIVEN = re.compile(r"""(?:\breason|\bFault|\brefuse|\bRefused)\(\s*(?:[\w.\[\]()
 """How the sources give a reason to a row: reason("late", …), new Fault("no_value", …), Refused(key, "refused", …)."""
 INTERNAL = {
     ("Columns", "only"),
+    ("Decode", "plugin"),
     ("SubjectColumn", "column"),
     ("Project", "root"),
     ("Starting", "at"),

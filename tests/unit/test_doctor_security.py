@@ -9,8 +9,8 @@ import pytest
 from pydantic import SecretStr
 
 from penstock.doctor.security import files, in_clear, is_loopback, kafka, named_files, plain, target
-from penstock.plan.model import JdbcTarget, RedisTarget, SearchTarget
 from penstock.plan.sources import Cluster
+from penstock.plan.targets import JdbcTarget, RedisTarget, SearchTarget
 from penstock.spec.document import Document, parse
 
 CANARY = "hunter2-canary"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.plan.build import build_plan, plan_document
-from penstock.plan.model import ChangeSink, JdbcTarget, KafkaTarget, RedisTarget, SearchTarget
+from penstock.plan.targets import ChangeSink, JdbcTarget, KafkaTarget, RedisTarget, SearchTarget
 from tests.unit.project_file import HEAD, check, load, problems
 
 TABLES = """\

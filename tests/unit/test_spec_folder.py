@@ -94,7 +94,7 @@ def test_what_cannot_be_is_refused(written: str, said: str, hint: str, tmp_path:
     [
         ("decode: {json: value, schema: id BIGINT}", "json files are decoded by their format"),
         ("aggregate: {keys: [a], metrics: {n: count(*)}}", "not from a folder"),
-        ("payload: binary", "for tables that land Kafka topics"),
+        ("payload: binary", "for tables that land topics"),
         ("write: {schema: strict}", "new fields of the files would become columns"),
     ],
 )

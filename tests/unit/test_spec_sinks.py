@@ -10,7 +10,8 @@ import pytest
 from penstock.ledger.delta_log import read_commit
 from penstock.ledger.entry import dump, parse
 from penstock.plan.build import build_plan, choose, plan_document
-from penstock.plan.model import SinkPlan, TablePlan
+from penstock.plan.model import TablePlan
+from penstock.plan.targets import RowSink
 from tests.unit.project_file import HEAD, load, one, place, problems
 
 TABLES = """\
@@ -28,7 +29,7 @@ def sinks(*lines: str, head: str = HEAD) -> str:
     return head + TABLES + "".join(f"  {line}\n" for line in lines)
 
 
-def planned(folder: Path, *lines: str) -> tuple[TablePlan, SinkPlan]:
+def planned(folder: Path, *lines: str) -> tuple[TablePlan, RowSink]:
     plan = build_plan(load(folder, sinks(*lines)))
     made = plan.tables[-1]
     assert made.sink is not None

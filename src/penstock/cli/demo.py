@@ -31,7 +31,6 @@ from penstock.dev.generate import Faults, ensure_topic, events, produce
 from penstock.dev.postgres import Postgres
 from penstock.errors import PenstockError, SetupError
 from penstock.operations.status import status
-from penstock.plan.model import SinkPlan
 from penstock.plan.quarantine import quarantine_of
 from penstock.runtime.causes import explain
 from penstock.runtime.runner import run_in
@@ -165,7 +164,8 @@ CATCH_UP_PATIENCE = 120.0
 
 def prepare(example: Example, plan: Plan, bootstrap: str) -> list[ProducedEvents]:
     """Makes the topics, and sends what is looked up."""
-    sinks = [table.sink.topic for table in plan.tables if isinstance(table.sink, SinkPlan)]
+    sent_to = [table.sink.topic_sent_to for table in plan.tables if table.sink is not None]
+    sinks = [place[1] for place in sent_to if place is not None]
     for topic in (*example.before, *example.topics, *sinks):
         ensure_topic(bootstrap, topic, PARTITIONS)
     now = datetime.now(UTC)

@@ -15,14 +15,15 @@ from rich.text import Text
 
 from penstock.cli.console import size_text
 from penstock.cli.options import AsJson, Directory, Tables, load_plan
-from penstock.plan.model import ChangeSink, JdbcTarget, KafkaTarget, RedisTarget, Setting
+from penstock.plan.model import Setting
 from penstock.plan.sources import NEW_FIELDS
 from penstock.spec.quantity import duration_text
+from penstock.spec.stages import format_rules
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-    from penstock.plan.model import MaintenancePlan, Plan, SinkPlan, StreamPlan, TablePlan, TriggerPlan
+    from penstock.plan.model import MaintenancePlan, Plan, StreamPlan, TablePlan, TriggerPlan
     from penstock.plan.stages import AggregatePlan, MergePlan, Stages, WritePlan
 
 # The part of `plan` that says how files are looked after.
@@ -44,46 +45,6 @@ def maintenance_facts(plan: MaintenancePlan) -> list[tuple[str, str]]:
         said = ", ".join(filter(None, kept))
         found.append(f"vacuum every {duration_text(plan.vacuum_seconds)}" + (f" ({said})" if said else ""))
     return [("maintenance", "; ".join(found))] if found else []
-
-
-# Where a sink sends, as `plan` shows it.
-
-
-def target_facts(sink: SinkPlan | ChangeSink) -> Iterable[tuple[str, str]]:
-    yield "to", sink.said
-    if isinstance(sink, ChangeSink):
-        yield from _followed(sink)
-        return
-    yield "cluster", sink.cluster.describe()
-    yield "key", sink.key or "none"
-    yield "value", sink.value or "all columns but _source, as a JSON object"
-    for name, expression in sink.headers.items():
-        yield "header", f"{name}: {expression}"
-    by = "place of its record in Kafka" if sink.coordinates else "file of the table and what is sent"
-    yield "promise", f"each row at least once; the header penstock-id, made of the {by}, is the same each time"
-
-
-def _followed(sink: ChangeSink) -> Iterable[tuple[str, str]]:
-    target = sink.target
-    if isinstance(target, KafkaTarget):
-        yield "cluster", target.cluster.describe()
-    elif target.user is not None:
-        yield "as", target.user
-    yield "keys", ", ".join(sink.keys)
-    sent = ", ".join(sink.columns) or "all but those that Penstock adds"
-    if isinstance(target, KafkaTarget):
-        yield "value", target.value or f"columns as a JSON object: {sent}; of a delete none (a tombstone)"
-        for name, expression in target.headers.items():
-            yield "header", f"{name}: {expression}"
-    else:
-        yield "columns", sent
-    if isinstance(target, JdbcTarget):
-        yield "if missing", "the table is made" if target.create else "the sink stops"
-    if isinstance(target, RedisTarget):
-        ttl = f", forgotten after {duration_text(target.ttl_ms / 1000)}" if target.ttl_ms is not None else ""
-        yield "value", {"json": "a JSON object", "hash": "a hash, a field per column"}[target.form] + ttl
-    yield "promise", target.promise
-    yield "rejected", "what cannot be sent goes to its quarantine, with the reason"
 
 
 # A plan for people: each table with its source and its places, then every choice with its reason.
@@ -142,7 +103,7 @@ def _table(table: TablePlan, settings: Sequence[Setting], fits: str | None, kept
             *([("rejected", "rows go to its quarantine, with the reason")] if table.may_reject else []),
             *(_aggregate(table.aggregate) if table.aggregate else ()),
             *(_stream(table.stream) if table.stream else ()),
-            *(target_facts(table.sink) if table.sink else ()),
+            *(table.sink.describe() if table.sink else ()),
             ("trigger", _trigger(table.trigger)),
             ("table" if table.sink is None else "ledger", table.uri),
             ("checkpoint", f"{table.checkpoints}/<generation>"),
@@ -163,9 +124,9 @@ def _written(table: TablePlan) -> Stages:
 def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
     if decode := stages.decode:
         schema = decode.schema.columns().replace("`", "") if decode.schema else ""
-        said = "".join(f", {name} {value}" for name, value in decode.options.items() if decode.format == "debezium")
+        said = "".join(f", {name} {value}" for name, value in decode.options.items() if decode.format != "csv")
         yield "decode", f"{decode.format} in {decode.column}{said}: {schema}"
-        if decode.format in ("json", "debezium"):
+        if format_rules(decode.format).names_fields:
             yield "new fields", NEW_FIELDS[decode.new_fields]
     if transform := stages.transform:
         yield "transform", transform.sql or f"{transform.function} in {transform.file}"

@@ -27,7 +27,6 @@ from penstock.ledger.head import read_head
 from penstock.operations.broker import places, question
 from penstock.operations.status import ALIVE, position_of
 from penstock.plan.build_sources import cluster_plan
-from penstock.plan.model import POSTGRES, ChangeSink, JdbcTarget, KafkaTarget
 from penstock.plan.sources import TopicsSource
 from penstock.spec.document import parse
 from penstock.spec.load import FILE
@@ -63,8 +62,9 @@ def project_checks(project: Project, plan: Plan) -> Iterator[Check]:
     for cluster in clusters:
         yield security.kafka(cluster)
     for table in plan.tables:
-        if isinstance(table.sink, ChangeSink) and not isinstance(table.sink.target, KafkaTarget):
-            yield security.target(table.name, table.sink.target)
+        system = table.sink.system if table.sink is not None else None
+        if system is not None and system.address is not None:
+            yield security.target(table.name, system)
 
 
 def _declared_clusters(project: Project) -> list[Cluster]:
@@ -74,9 +74,9 @@ def _declared_clusters(project: Project) -> list[Cluster]:
 
 def _sets(plan: Plan) -> list[str]:
     """The jars that a run of this project loads."""
-    sinks = [table.sink.target for table in plan.tables if isinstance(table.sink, ChangeSink)]
-    postgres = any(isinstance(one, JdbcTarget) and one.url.startswith(POSTGRES) for one in sinks)
-    return ["spark", "postgres"] if postgres else ["spark"]
+    systems = [table.sink.system for table in plan.tables if table.sink is not None]
+    wanted = [jars for system in systems if system is not None for jars in system.jars]
+    return ["spark", *dict.fromkeys(wanted)]
 
 
 def _project_files(plan: Plan) -> list[Path]:

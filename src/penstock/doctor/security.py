@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from penstock.doctor.check import CheckSubject, count, listed
-from penstock.plan.model import JdbcTarget, SearchTarget
 from penstock.spec.spark import is_sensitive
 
 if TYPE_CHECKING:
     from penstock.doctor.check import Check
-    from penstock.plan.model import RedisTarget
     from penstock.plan.sources import Cluster
+    from penstock.plan.targets import TargetPlan
     from penstock.spec.base_model import KeyPath as TreePath
     from penstock.spec.document import Document
 
@@ -135,30 +134,22 @@ def kafka(cluster: Cluster) -> Check:
     return about.ok(said)
 
 
-def target(name: str, to: JdbcTarget | SearchTarget | RedisTarget) -> Check:
+def target(name: str, to: TargetPlan) -> Check:
+    """Of a system that has an address."""
     about = CheckSubject("targets.secure", name)
     host = _host(to)
-    secret = to.password is not None or (isinstance(to, SearchTarget) and to.api_key is not None)
     if host is None:
-        return about.unknown(f"the machine in {to.url} cannot be told")
+        return about.unknown(f"the machine in {to.address} cannot be told")
     if is_loopback(host):
-        return about.ok(f"{to.url}: this machine only")
-    if isinstance(to, JdbcTarget):
-        modes = {key.lower(): value.lower() for key, value in to.options.items()}
-        asked = modes.get("sslmode") in ("require", "verify-ca", "verify-full") or "ssl" in to.url.lower()
-        if asked or modes.get("ssl") == "true":
-            return about.ok(f"{to.url}: with TLS")
-        return about.warn(
-            f"{to.url}: whether the connection is encrypted is left to the server",
-            f"write options: {{sslmode: verify-full}} in `to` of {name}, or what its driver calls that",
-        )
-    safe = urlsplit(to.url).scheme in ("https", "rediss")
-    if safe:
-        return about.ok(f"{to.url}: with TLS")
-    better = "https://" if isinstance(to, SearchTarget) else "rediss://"
-    if secret:
-        return about.red(f"{to.url}: the login goes to {host} in clear", f"write {better}… in `to` of {name}")
-    return about.warn(f"{to.url}: rows go to {host} in clear", f"write {better}… in `to` of {name}")
+        return about.ok(f"{to.address}: this machine only")
+    if to.encrypted:
+        return about.ok(f"{to.address}: with TLS")
+    fix = f"write {to.encrypt_by} in `to` of {name}"
+    if to.encrypted is None:
+        return about.warn(f"{to.address}: whether the connection is encrypted is left to the server", fix)
+    if to.has_secret:
+        return about.red(f"{to.address}: the login goes to {host} in clear", fix)
+    return about.warn(f"{to.address}: rows go to {host} in clear", fix)
 
 
 def files(secret: Iterable[Path], project: Iterable[Path]) -> Iterator[Check]:
@@ -198,8 +189,8 @@ def _hosts(bootstrap: str) -> list[str]:
     return [address.rpartition(":")[0] for address in bootstrap.split(",")]
 
 
-def _host(to: JdbcTarget | SearchTarget | RedisTarget) -> str | None:
-    url = to.url.removeprefix("jdbc:")
+def _host(to: TargetPlan) -> str | None:
+    url = (to.address or "").removeprefix("jdbc:")
     try:
         return urlsplit(url).hostname
     except ValueError:

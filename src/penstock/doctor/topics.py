@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from penstock.doctor.check import CheckSubject, count, listed, span
 from penstock.errors import PenstockError
 from penstock.operations.broker import TopicOffsets, ask, problems
-from penstock.plan.model import ChangeSink, KafkaTarget, SinkPlan
 from penstock.plan.sources import KafkaSource, StartingPlan, TopicsSource
 from penstock.sources.registry import open_client
 from penstock.spec.base_model import nearest
@@ -63,10 +62,11 @@ def touched(table: TablePlan) -> TopicsSource | None:
     """The topics that a table reads, or that a sink sends to, as something to ask about."""
     if table.topics is not None:
         return table.topics
-    target = table.sink.target if isinstance(table.sink, ChangeSink) else table.sink
-    if isinstance(target, SinkPlan | KafkaTarget):
-        return KafkaSource(target.cluster, (target.topic,), None, StartingPlan("earliest"), None, None)
-    return None
+    sent_to = table.sink.topic_sent_to if table.sink is not None else None
+    if sent_to is None:
+        return None
+    cluster, topic = sent_to
+    return KafkaSource(cluster, (topic,), None, StartingPlan("earliest"), None, None)
 
 
 def kept(settings: Mapping[str, str]) -> Kept:

@@ -118,7 +118,7 @@ def _outside(plan: Plan, subjects: set[str]) -> Iterator[str]:
         elif table.delta is not None and table.delta.table is None:
             yield f"the table {table.delta.uri}, which is not of this project"
         if table.sink is not None:
-            yield f"what the sink {table.name} has sent, to {table.sink.said}"
+            yield f"what the sink {table.name} has sent, to {table.sink.name}"
     for reader in plan.maintenance.external:
         yield f"{reader.name}, which reads {reader.table} from outside the project, and loses files if it is behind"
     yield "copies that others have made of the lake, and backups"

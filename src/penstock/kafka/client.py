@@ -32,8 +32,8 @@ from penstock.ledger.position import TopicInfo
 
 if TYPE_CHECKING:
     from penstock.ledger.position import Offsets
-    from penstock.plan.model import KafkaTarget, SinkPlan
     from penstock.plan.sources import Cluster, KafkaSource, TopicsSource
+    from penstock.plan.targets import KafkaTarget, RowSink
 
 # One description of a cluster, two client libraries: Spark's Java client and librdkafka in this process.
 #
@@ -389,7 +389,7 @@ def _settings(source: KafkaSource) -> dict[str, Any]:
     }
 
 
-def producer_options(target: SinkPlan | KafkaTarget) -> dict[str, str]:
+def producer_options(target: RowSink | KafkaTarget) -> dict[str, str]:
     """The cluster's own options are in the plan's, as far as a producer knows them."""
     from dataclasses import replace
 
@@ -397,7 +397,7 @@ def producer_options(target: SinkPlan | KafkaTarget) -> dict[str, str]:
     return {**{f"kafka.{name}": value for name, value in found.items()}, "topic": target.topic}
 
 
-def require_topic(admin: Admin, target: SinkPlan | KafkaTarget, sink: str) -> None:
+def require_topic(admin: Admin, target: RowSink | KafkaTarget, sink: str) -> None:
     """Raises Transient while the topic is not there."""
     topic, bootstrap = target.topic, target.cluster.bootstrap
     if topic not in admin.describe([topic]):

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 from pydantic import SecretStr
 
-from penstock.plan.sources import Cluster, DeltaSource, FilesSource, SourcePlan, TopicsSource, VersionsSource
+from penstock.plan.sources import DeltaSource, FilesSource, SourcePlan, TopicsSource, VersionsSource
 from penstock.plan.stages import AggregatePlan, Stages, WritePlan
 from penstock.plan.subjects import ForgetPlan, Subjects
+from penstock.plan.targets import SinkPlan
 from penstock.spec.maintenance import Maintenance
 
 # How the files of the tables are looked after: how often, how large they shall be, and what must be kept.
@@ -67,105 +68,6 @@ def maintenance_plan(maintenance: Maintenance) -> MaintenancePlan:
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
-
-
-# Where a sink that follows changes sends them: addresses, logins, and the columns that name a row.
-
-
-POSTGRES = "jdbc:postgresql:"
-
-
-@dataclass(frozen=True)
-class KafkaTarget:
-    cluster: Cluster
-    topic: str
-    value: str | None = None
-    """An SQL expression over a row; None: its columns as a JSON object."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Properties of the producer, without those of the login."""
-
-    @property
-    def said(self) -> str:
-        return f"topic {self.topic}"
-
-    @property
-    def promise(self) -> str:
-        return (
-            "each change at least once, those of one key in their order; the header penstock-id is the same each time"
-        )
-
-
-@dataclass(frozen=True)
-class JdbcTarget:
-    url: str
-    table: str
-    user: str | None = None
-    password: SecretStr | None = None
-    create: bool = True
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Properties of the driver."""
-
-    @property
-    def said(self) -> str:
-        return f"table {self.table} of {self.url}"
-
-    @property
-    def promise(self) -> str:
-        return "exactly once: the position is kept in the database, in the same transaction as the rows"
-
-
-@dataclass(frozen=True)
-class SearchTarget:
-    url: str
-    index: str
-    user: str | None = None
-    password: SecretStr | None = None
-    api_key: SecretStr | None = None
-
-    @property
-    def said(self) -> str:
-        return f"index {self.index} of {self.url}"
-
-    @property
-    def promise(self) -> str:
-        return "each change at least once; its version is that of the commit, so that a repeat changes nothing"
-
-
-@dataclass(frozen=True)
-class RedisTarget:
-    url: str
-    prefix: str
-    form: Literal["json", "hash"] = "json"
-    ttl_ms: int | None = None
-    user: str | None = None
-    password: SecretStr | None = None
-
-    @property
-    def said(self) -> str:
-        return f"keys {self.prefix}… of {self.url}"
-
-    @property
-    def promise(self) -> str:
-        return "each change at least once, those of one key in their order; a repeat changes nothing"
-
-
-Target = KafkaTarget | JdbcTarget | SearchTarget | RedisTarget
-
-
-@dataclass(frozen=True)
-class ChangeSink:
-    """What becomes of the rows of a table, followed into another system."""
-
-    target: Target
-    keys: tuple[str, ...]
-    """The columns that name a row."""
-    columns: tuple[str, ...] = ()
-    """Those that are sent; empty: all but what Penstock itself adds."""
-
-    @property
-    def said(self) -> str:
-        return self.target.said
 
 
 # The resolved graph: plain, frozen data. `plan` prints it and `run` runs it, so both see the same.
@@ -223,26 +125,6 @@ class StreamPlan:
 
 
 @dataclass(frozen=True)
-class SinkPlan:
-    """Where the rows of a sink go, and what becomes key, value and headers: SQL expressions over a row."""
-
-    cluster: Cluster
-    topic: str
-    key: str | None = None
-    value: str | None = None
-    """None: all columns as a JSON object."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    coordinates: tuple[tuple[str, ...], ...] | None = None
-    """The columns, as paths, that say from which topic, partition and offset a row came, if they tell rows apart."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Properties of the producer, without those of the login."""
-
-    @property
-    def said(self) -> str:
-        return f"topic {self.topic}"
-
-
-@dataclass(frozen=True)
 class TablePlan:
     name: str
     source: SourcePlan
@@ -265,7 +147,7 @@ class TablePlan:
     """None: the record as it came."""
     aggregate: AggregatePlan | None = None
     stream: StreamPlan | None = None
-    sink: SinkPlan | ChangeSink | None = None
+    sink: SinkPlan | None = None
     """Set: its rows, or what becomes of them, are sent there, and the table itself holds one row per batch."""
     write: WritePlan = field(default_factory=WritePlan)
     upstream: tuple[str, ...] = ()
@@ -314,8 +196,8 @@ class TablePlan:
     @property
     def may_reject(self) -> bool:
         """It has a quarantine."""
-        if isinstance(self.sink, ChangeSink):
-            return True
+        if self.sink is not None:
+            return self.sink.follows_changes
         if self.aggregate is not None:
             return self.aggregate.emit == "final"
         return self.isolates_where or (self.stages is not None and self.stages.may_reject)

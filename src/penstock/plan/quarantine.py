@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.plan.model import ChangeSink, TablePlan
+from penstock.plan.model import TablePlan
 from penstock.plan.subjects import Holds, SubjectColumnPlan, Subjects
 
 # The tables that lie beside a table: its rejected rows, with every reason that one can have, and its tombstones.
@@ -132,6 +132,6 @@ def _kept(table: TablePlan, place: SubjectColumnPlan) -> list[SubjectColumnPlan]
     fields = "".join(f"['{step}']" for step in place.column.split("."))
     path = f"${fields}{(place.path or '$').removeprefix('$')}"
     found = [SubjectColumnPlan("value", path), SubjectColumnPlan("value_binary", path)]
-    if isinstance(table.sink, ChangeSink) and place.column.casefold() in (key.casefold() for key in table.sink.keys):
-        found.append(SubjectColumnPlan("key") if len(table.sink.keys) == 1 else SubjectColumnPlan("key", path))
+    if table.sink is not None and place.column.casefold() in (key.casefold() for key in table.sink.key_columns):
+        found.append(SubjectColumnPlan("key") if len(table.sink.key_columns) == 1 else SubjectColumnPlan("key", path))
     return found

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from penstock.plan.build_sources import cluster_plan, delta_plan
-from penstock.plan.model import (
-    YOURS,
-    ChangeSink,
-    Input,
-    JdbcTarget,
-    KafkaTarget,
-    RedisTarget,
-    SearchTarget,
-    Setting,
-    SinkPlan,
-    TablePlan,
-    hashed,
-)
+from penstock.plan.model import YOURS, Input, Setting, TablePlan, hashed
 from penstock.plan.sources import Cluster
 from penstock.plan.subjects import forget_plan
 from penstock.plan.table import brought_by, property_settings, trigger_plan
+from penstock.plan.targets import (
+    ChangeSink,
+    JdbcTarget,
+    KafkaTarget,
+    RedisTarget,
+    RowSink,
+    SearchTarget,
+    SinkPlan,
+    TargetPlan,
+)
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.graph import keys_followed, multiplies
 from penstock.spec.kafka_cluster import is_producers
+from penstock.spec.plugins import SINKS, plugin
 from penstock.spec.project import Project
-from penstock.spec.sink import JdbcTo, KafkaTo, RedisTo, SearchTo, Sink
+from penstock.spec.sink import JdbcTo, KafkaTo, RedisTo, SearchTo, Sink, SinkTo
 from penstock.spec.table import Write
 
 PRODUCER = (
@@ -35,17 +35,22 @@ PRODUCER = (
 )
 
 
+class SinkPlugin(Protocol):
+    """What an entry point of `penstock.sinks` stands for, besides what every kind of target is (sinks/registry.py):
+    what a user writes, and the plan that is made of it."""
+
+    model: type[SinkTo]
+
+    def plan(self, written: Any, *, sink: str, root: Path) -> tuple[TargetPlan, tuple[Setting, ...]]:
+        """The target, and every choice about it with its reason. Neither loads Spark nor asks a server."""
+
+
 def sink_plan(project: Project, name: str, lake: str) -> TablePlan:
     sink = project.sinks[name]
     source, source_settings = delta_plan(project, sink.source, lake)
-    target, target_settings = _target(project, sink)
+    target, target_settings = _target(project, name, sink)
     properties = property_settings(Write(), {})
-    decides = {
-        "table": source.table or source.uri,
-        "where": source.where,
-        "options": dict(source.options),
-        **_decides(target),
-    }
+    decides = {**source.decides(), **target.decides()}
     named = None if isinstance(sink.source, DeltaFrom) else sink.source.table
     upstream = (named,) if named is not None else ()
     return TablePlan(
@@ -68,32 +73,12 @@ def sink_plan(project: Project, name: str, lake: str) -> TablePlan:
     )
 
 
-def _decides(target: SinkPlan | ChangeSink) -> dict[str, Any]:
-    if isinstance(target, SinkPlan):
-        return _record(target.cluster, target.topic, target.value, target.headers) | {"key": target.key}
-    to = target.target
-    match to:  # not the address, which may move
-        case KafkaTarget():
-            place = _record(to.cluster, to.topic, to.value, to.headers)
-        case JdbcTarget():
-            place = {"database table": to.table}
-        case SearchTarget():
-            place = {"index": to.index}
-        case RedisTarget():
-            place = {"prefix": to.prefix, "as": to.form}
-    return {"keys": target.keys, "columns": target.columns, **place}
-
-
-def _record(cluster: Cluster, topic: str, value: str | None, headers: Any) -> dict[str, Any]:
-    return {"cluster": cluster.name, "topic": topic, "value": value, "headers": dict(headers)}
-
-
-def _target(project: Project, sink: Sink) -> tuple[SinkPlan | ChangeSink, tuple[Setting, ...]]:
+def _target(project: Project, name: str, sink: Sink) -> tuple[SinkPlan, tuple[Setting, ...]]:
     if isinstance(sink.source, ChangesFrom):
-        return _followed(project, sink, sink.source)
+        return _followed(project, name, sink, sink.source)
     assert isinstance(sink.to, KafkaTo)
     cluster, options, settings = _producer(project, sink.to)
-    made = SinkPlan(
+    made = RowSink(
         cluster=cluster,
         topic=sink.to.kafka,
         key=sink.key,
@@ -113,10 +98,10 @@ def _producer(project: Project, to: KafkaTo) -> tuple[Cluster, dict[str, str], t
     return cluster, {setting.name: setting.value for setting in settings}, tuple(settings)
 
 
-def _followed(project: Project, sink: Sink, source: ChangesFrom) -> tuple[ChangeSink, tuple[Setting, ...]]:
+def _followed(project: Project, name: str, sink: Sink, source: ChangesFrom) -> tuple[ChangeSink, tuple[Setting, ...]]:
     to = sink.to
     settings: tuple[Setting, ...] = ()
-    target: KafkaTarget | JdbcTarget | SearchTarget | RedisTarget
+    target: TargetPlan
     match to:
         case KafkaTo():
             cluster, options, settings = _producer(project, to)
@@ -128,6 +113,9 @@ def _followed(project: Project, sink: Sink, source: ChangesFrom) -> tuple[Change
         case RedisTo():
             ttl = None if to.ttl is None else round(to.ttl * 1000)
             target = RedisTarget(to.redis, to.prefix, to.as_, ttl, to.user, to.password)
+        case _:
+            kind: SinkPlugin = plugin(SINKS, to.kind)()
+            target, settings = kind.plan(to, sink=name, root=project.root)
     keys = sink.keys or keys_followed(source, project.tables)
     return ChangeSink(target, keys, sink.columns), settings
 

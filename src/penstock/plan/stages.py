@@ -21,13 +21,13 @@ from penstock.spec.table_kinds import Aggregate
 
 @dataclass(frozen=True)
 class DecodePlan:
-    format: Literal["json", "csv", "text", "debezium"]
+    format: str
     column: str
     schema: Struct | None
     rescue: bool = False
     keep: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
-    """Of CSV lines; of Debezium's records: times, decimals and before, as far as they were written."""
+    """Of the format, as far as they were written."""
     new_fields: Literal["add", "rescue", "ignore", "fail"] = "ignore"
     """Of records; files say it in their source."""
 
@@ -246,7 +246,7 @@ def _decode(decode: Decode, root: Path) -> DecodePlan:
         schema=load_schema(decode.schema_, root) if decode.schema_ else None,
         rescue=decode.rescues,
         keep=decode.keep,
-        options=csv_options(decode.options) if decode.csv else decode.of_debezium,
+        options=csv_options(decode.options) if decode.csv else decode.format_options,
         new_fields=decode.new_fields or ("rescue" if decode.rescue else "ignore"),
     )
 

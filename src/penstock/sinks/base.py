@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from penstock.errors import TableChanged, Terminal
 from penstock.ledger.position import same
-from penstock.plan.model import SinkPlan
+from penstock.plan.targets import RowSink, SinkPlan
 from penstock.sources.columns import CHANGE, FILE, SOURCE, TIME, VERSION
 from penstock.spark.jvm import java_frame
 from penstock.spark.sql_text import literal, quote
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     )
 
     from penstock.ledger.entry import Entry
-    from penstock.plan.model import ChangeSink, TablePlan
+    from penstock.plan.model import TablePlan
+    from penstock.plan.targets import SinkPlan
 
 # What a batch of changes comes to: of every key the last row, or that it is gone.
 #
@@ -101,14 +102,19 @@ class SendResult:
     refused: Sequence[Refused] = ()
 
 
+class SinkPayload(Protocol):
+    def rows(self, batch: DataFrame, files: int) -> DataFrame:
+        """What of a batch the target is given: records, or the net changes of its keys. `files` bounds the tasks."""
+
+
 class SinkTarget(Protocol):
     def ready(self, last: Entry) -> None:
         """At a start: raises Transient while it is away, Terminal where it does not fit the sink or its ledger, which
         ends with `last`."""
 
     def send(self, changes: DataFrame, entry: Entry) -> SendResult:
-        """Returns when the target has all of them. The rows are those of `net`. A batch that was sent before may be
-        sent again, the same or longer; then nothing of it is there twice."""
+        """Returns when the target has all rows of its payload. A batch that was sent before may be sent again, the same
+        or longer; then nothing of it is there twice."""
 
 
 # How far a target has come, as it says itself, beside what the sink's ledger says.
@@ -238,6 +244,9 @@ class Message:
     """The place in Kafka of the record that the row came from, where that names one row."""
     file: str
 
+    def rows(self, batch: DataFrame, files: int) -> DataFrame:
+        return self.records(batch).coalesce(files)
+
     def records(self, rows: DataFrame) -> DataFrame:
         """key, value and headers, the id first among these. It is the same whenever the row is sent: the place of its
         record; or the file that holds it and what is sent, with a number where a file holds several that are alike:
@@ -259,7 +268,7 @@ def message(rows: DataFrame, table: TablePlan) -> Message:
     """`rows` has the columns of the source; none of its rows is read. Raises where an expression cannot be part of a
     record."""
     plan, source = table.sink, table.delta
-    assert isinstance(plan, SinkPlan) and source is not None
+    assert isinstance(plan, RowSink) and source is not None
     key = part(rows, table.name, "key", plan.key) if plan.key is not None else "CAST(NULL AS STRING)"
     value = part(rows, table.name, "value", plan.value if plan.value is not None else _WHOLE_ROW)
     named = {name: part(rows, table.name, f"headers: {name}", text) for name, text in plan.headers.items()}
@@ -331,6 +340,9 @@ class Shape:
     own: tuple[StructField, ...] = ()
     """All that the table has."""
 
+    def rows(self, batch: DataFrame, files: int) -> DataFrame:
+        return net(batch, self.key_names)
+
     @property
     def key_names(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.keys)
@@ -357,11 +369,11 @@ def as_json(nested: str) -> str:
     return f"to_json({nested}, {_JSON})"
 
 
-def shape(schema: StructType, sink: ChangeSink, where: str) -> Shape:
+def shape(schema: StructType, sink: SinkPlan, where: str) -> Shape:
     """`schema` is that of the changes. Terminal if a column that the sink names is not there, or cannot be a key."""
     own = [field for field in schema.fields if field.name not in _OURS]
-    keys = [_named(name, schema, "keys", where) for name in sink.keys]
-    columns = [_named(name, schema, "columns", where) for name in sink.columns] or own
+    keys = [_named(name, schema, "keys", where) for name in sink.key_columns]
+    columns = [_named(name, schema, "columns", where) for name in sink.sent_columns] or own
     for field in keys:
         if isinstance(field.dataType, NESTED):
             raise Terminal(
@@ -383,3 +395,9 @@ def _named(name: str, schema: StructType, key: str, where: str) -> StructField:
 
 def is_nested(kind: DataType) -> bool:
     return isinstance(kind, NESTED)
+
+
+def sink_payload(rows: DataFrame, table: TablePlan) -> SinkPayload:
+    """What the sink sends of a batch; `rows` has the columns of the source."""
+    assert table.sink is not None
+    return shape(rows.schema, table.sink, table.name) if table.sink.follows_changes else message(rows, table)

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import types as T
 
 from penstock.errors import Terminal, Transient
-from penstock.plan.model import POSTGRES
+from penstock.plan.targets import POSTGRES
 from penstock.sinks.base import (
     ASIDE,
     AWAY,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from penstock.errors import PenstockError
     from penstock.ledger.entry import Entry
-    from penstock.plan.model import JdbcTarget
+    from penstock.plan.targets import JdbcTarget
     from penstock.sinks.base import (
         Shape,
     )
@@ -89,7 +89,7 @@ class JdbcTable:
     def ready(self, last: Entry) -> None:
         with self._session() as session:
             self._names = session.settle(self._columns, self._plan.create)
-            refuse_other(parse_standing(list(session.lock())), last, self._plan.said)
+            refuse_other(parse_standing(list(session.lock())), last, self._plan.name)
             session.commit()
 
     def send(self, changes: DataFrame, entry: Entry) -> SendResult:
@@ -101,7 +101,7 @@ class JdbcTable:
         )
         with self._session() as session:
             found = parse_standing(list(session.lock()))
-            if found is not None and already_there(found, entry, self._plan.said):
+            if found is not None and already_there(found, entry, self._plan.name):
                 return SendResult(found.changes, None, _refused(session.refused()))
             refused = _refused(session.apply(java_frame(rows), self._columns, self._names))
             before, after = dump_position(entry.before), dump_position(entry.after)

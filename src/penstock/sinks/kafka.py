@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.kafka.client import Admin
     from penstock.ledger.entry import Entry
-    from penstock.plan.model import KafkaTarget, SinkPlan
+    from penstock.plan.targets import KafkaTarget, RowSink
     from penstock.sinks.base import Shape
 
 # Records on their way to a topic, by Spark's writer.
@@ -35,7 +35,7 @@ SIZE = (
 )
 
 
-def produce(records: DataFrame, target: SinkPlan | KafkaTarget, sink: str, leave_out: str = "") -> None:
+def produce(records: DataFrame, target: RowSink | KafkaTarget, sink: str, leave_out: str = "") -> None:
     """Key, value and headers, whose first is the id. Returns when the topic has all of them. `leave_out` says how a
     record that is too large can be left out."""
     writer = records.write.format("kafka").mode("append").options(**producer_options(target))
@@ -80,6 +80,28 @@ def _whole_story(error: BaseException) -> str:
         told.append(str(cause.toString()))
         cause = cause.getCause()
     return "\n".join(told)
+
+
+_SENT = "sent"
+_LEAVE_OUT = "leave it out by `from: {where: …}`, "
+
+
+class TopicRows:
+    """A topic that rows are sent to as they are added."""
+
+    def __init__(self, sink: str, plan: RowSink, admin: Admin) -> None:
+        self._sink, self._plan, self._admin = sink, plan, admin
+
+    def ready(self, last: Entry) -> None:
+        """A producer would create a missing topic silently, with whatever number of partitions the broker chooses."""
+        require_topic(self._admin, self._plan, self._sink)
+
+    def send(self, changes: DataFrame, entry: Entry) -> SendResult:
+        require_topic(self._admin, self._plan, self._sink)
+        observed = BatchMetrics()
+        produce(observed.on(changes, F.count(F.lit(1)).alias(_SENT)), self._plan, self._sink, _LEAVE_OUT)
+        told = observed.result()
+        return SendResult(int(told[_SENT]) if told is not None else changes.count(), 0)
 
 
 # A topic of Kafka: of every key that changed one record, its row; or none, a tombstone, if the row is gone.

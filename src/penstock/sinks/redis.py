@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.errors import PenstockError
     from penstock.ledger.entry import Entry
-    from penstock.plan.model import RedisTarget
+    from penstock.plan.targets import RedisTarget
     from penstock.sinks.base import Shape
 
 _ROWS, _BYTES = 500, 1 << 20
@@ -64,7 +64,7 @@ class RedisKeys:
             ledger, _, generation = (found or b"").decode().rpartition("/")
             if ledger == last.ledger and int(generation) > last.generation:
                 raise TableChanged(
-                    f"{self._plan.said}: generation {generation} of this sink has been there, and its ledger ends with "
+                    f"{self._plan.name}: generation {generation} of this sink has been there, and its ledger ends with "
                     f"generation {last.generation}: the lake was put back to an older state",
                     where=self._sink,
                     hint=f"remove the mark, DEL '{self._fence}'; {_FORGET.format(sink=self._sink)}",
@@ -132,7 +132,7 @@ class RedisKeys:
             return Terminal(f"Redis refuses the login: {said}", where=self._sink, hint=hint)
         if "FENCED" in said:
             return TableChanged(
-                f"{self._plan.said}: another runner has taken over",
+                f"{self._plan.name}: another runner has taken over",
                 where=self._sink,
                 hint=f"stop one of them. {_FORGET.format(sink=self._sink)}",
             )

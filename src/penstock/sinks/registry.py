@@ -1,16 +1,18 @@
-"""The target of a sink, from its plan."""
+"""The kinds of targets: the system that a sink sends to, from its plan."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.kafka.client import Admin
 from penstock.ledger.delta_log import DeltaLog
-from penstock.plan.model import ChangeSink, JdbcTarget, KafkaTarget, RedisTarget, SearchTarget
+from penstock.plan.targets import RowSink
 from penstock.sinks.jdbc import JdbcTable
-from penstock.sinks.kafka import TopicTarget
+from penstock.sinks.kafka import TopicRows, TopicTarget
 from penstock.sinks.redis import RedisKeys
 from penstock.sinks.search import SearchIndex
+from penstock.spec.plugins import SINKS, plugin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,17 +22,33 @@ if TYPE_CHECKING:
     from penstock.storage.stores import Store
 
 
-def open_target(spark: SparkSession, table: TablePlan, store: Store, shape: Shape) -> SinkTarget:
-    sink, source = table.sink, table.delta
-    assert isinstance(sink, ChangeSink) and source is not None
-    plan = sink.target
-    match plan:
-        case JdbcTarget():
-            return JdbcTable(spark, table.name, plan, shape)
-        case SearchTarget():
-            log = DeltaLog(store, source.uri, source.table or source.uri)
-            return SearchIndex(table.name, plan, shape, lambda: log.versions()[-1])
-        case RedisTarget():
-            return RedisKeys(table.name, plan, shape)
-        case KafkaTarget():
-            return TopicTarget(spark, table.name, plan, shape, Admin(plan.cluster))
+class SinkKind(Protocol):
+    def open(self, spark: SparkSession, table: TablePlan, plan: Any, shape: Shape, store: Store) -> SinkTarget:
+        """At each start of a sink that sends changes; `shape` says which columns of a row, and its key."""
+
+
+def open_target(spark: SparkSession, table: TablePlan, store: Store, shape: Shape | None) -> SinkTarget:
+    """`shape` is that of changes; None where rows are sent."""
+    sink = table.sink
+    if isinstance(sink, RowSink):
+        return TopicRows(table.name, sink, Admin(sink.cluster))
+    assert sink is not None and sink.system is not None and shape is not None
+    target = sink.system
+    if target.kind in _OWN:
+        return _OWN[target.kind](spark, table, target, shape, store)
+    kind: SinkKind = plugin(SINKS, target.kind)()
+    return kind.open(spark, table, target, shape, store)
+
+
+def _search(spark: SparkSession, table: TablePlan, plan: Any, shape: Shape, store: Store) -> SinkTarget:
+    assert table.delta is not None
+    log = DeltaLog(store, table.delta.uri, table.delta.label)
+    return SearchIndex(table.name, plan, shape, lambda: log.versions()[-1])
+
+
+_OWN: dict[str, Callable[[SparkSession, TablePlan, Any, Shape, Store], SinkTarget]] = {
+    "jdbc": lambda spark, table, plan, shape, _: JdbcTable(spark, table.name, plan, shape),
+    "search": _search,
+    "redis": lambda _, table, plan, shape, __: RedisKeys(table.name, plan, shape),
+    "kafka": lambda spark, table, plan, shape, _: TopicTarget(spark, table.name, plan, shape, Admin(plan.cluster)),
+}

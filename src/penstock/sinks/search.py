@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.ledger.entry import Entry
-    from penstock.plan.model import SearchTarget
+    from penstock.plan.targets import SearchTarget
     from penstock.sinks.base import Shape
 
 
@@ -118,7 +118,7 @@ class SearchIndex:
         found = _NEWER.search(told)
         if found is not None and int(found[1]) > (newest := self._newest()):
             raise TableChanged(
-                f"document {action.id} of {self._plan.said} has version {found[1]}, and the table has come to version "
+                f"document {action.id} of {self._plan.name} has version {found[1]}, and the table has come to version "
                 f"{newest}: the table was made anew, or something else writes to the index",
                 where=self._sink,
                 hint="send to another index, or delete this one; then "

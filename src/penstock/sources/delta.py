@@ -269,6 +269,7 @@ class DeltaKind:
         source = table.delta
         assert source is not None
         recomputed = table.aggregate is not None and table.aggregate.emit != "final"
+        sends_rows = table.sink is not None and not table.sink.follows_changes
         changes_are = "it was skipped"
         if recomputed:
             changes_are = "every group is computed again"
@@ -278,7 +279,7 @@ class DeltaKind:
             source,
             context.open_store(source.uri),
             table.name,
-            coordinates=table.input.coordinates if table.staged else "carried",
+            coordinates=table.input.coordinates if table.staged or sends_rows else "carried",
             changes_are=changes_are,
             recomputed=recomputed,
             keep_raising=table.isolates_where,

@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     PlainValidator,
     PrivateAttr,
+    SerializeAsAny,
     ValidationError,
     ValidationInfo,
     model_validator,
@@ -21,6 +22,7 @@ from penstock.spec.base_model import Finding, SpecModel, Wrong, caller, did_you_
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.kafka_cluster import Secret, producer_options
 from penstock.spec.kafka_source import topic_names
+from penstock.spec.plugins import SINKS, plugin, plugin_names
 from penstock.spec.quantity import seconds
 from penstock.spec.source import source_of
 from penstock.spec.table import Trigger
@@ -111,17 +113,25 @@ def _form(value: Any) -> str:
     return one_of(value, "form", ("json", "hash"))
 
 
-class KafkaTo(SpecModel):
+class SinkTo(SpecModel):
+    """What a user writes under `to`; each kind of target has its own keys."""
+
+    kind: ClassVar[str]
+    """The key that names it. A plugin is registered under it."""
+
+
+class KafkaTo(SinkTo):
     """A topic of a cluster; without `cluster` the one under the top-level `kafka:`."""
 
     kafka: Annotated[str, BeforeValidator(_topic)] = Field(examples=["alerts"])
     cluster: str | None = Field(default=None, examples=["eu"])
     options: Annotated[dict[str, str], BeforeValidator(producer_options)] = Field(default={})
 
+    kind: ClassVar[str] = "kafka"
     shape: ClassVar[str] = "to: {kafka: topic}"
 
 
-class JdbcTo(SpecModel):
+class JdbcTo(SinkTo):
     """A table of a database. `postgres: host:5432/shop` is the same as `jdbc: jdbc:postgresql://host:5432/shop`."""
 
     jdbc: Annotated[str, BeforeValidator(_jdbc)] = Field(examples=["jdbc:postgresql://127.0.0.1:5432/shop"])
@@ -133,6 +143,7 @@ class JdbcTo(SpecModel):
     options: Annotated[dict[str, str], BeforeValidator(_properties)] = Field(default={})
     """Properties of the driver."""
 
+    kind: ClassVar[str] = "jdbc"
     shape: ClassVar[str] = "to: {postgres: host:5432/shop, table: public.customers}"
 
     @classmethod
@@ -155,7 +166,7 @@ class JdbcTo(SpecModel):
         return {"jdbc": f"jdbc:postgresql://{match[1]}", **rest}
 
 
-class SearchTo(SpecModel):
+class SearchTo(SinkTo):
     """An index of Elasticsearch or OpenSearch."""
 
     search: Annotated[str, BeforeValidator(_search)] = Field(examples=["http://127.0.0.1:9200"])
@@ -164,6 +175,7 @@ class SearchTo(SpecModel):
     password: Secret | None = None
     api_key: Secret | None = None
 
+    kind: ClassVar[str] = "search"
     shape: ClassVar[str] = "to: {search: http://127.0.0.1:9200, index: customers}"
 
     @model_validator(mode="after")
@@ -175,7 +187,7 @@ class SearchTo(SpecModel):
         return self
 
 
-class RedisTo(SpecModel):
+class RedisTo(SinkTo):
     """Keys of a Redis; `as` says what is kept under each."""
 
     redis: Annotated[str, BeforeValidator(_redis)] = Field(examples=["redis://127.0.0.1:6379/0"])
@@ -185,11 +197,11 @@ class RedisTo(SpecModel):
     user: str | None = Field(default=None, min_length=1, examples=["${env:REDIS_USER}"])
     password: Secret | None = None
 
+    kind: ClassVar[str] = "redis"
     shape: ClassVar[str] = 'to: {redis: redis://127.0.0.1:6379/0, prefix: "customer:"}'
 
 
-To = KafkaTo | JdbcTo | SearchTo | RedisTo
-_KINDS: dict[str, type[KafkaTo] | type[JdbcTo] | type[SearchTo] | type[RedisTo]] = {
+_KINDS: dict[str, type[SinkTo]] = {
     "kafka": KafkaTo,
     "postgres": JdbcTo,
     "jdbc": JdbcTo,
@@ -202,19 +214,19 @@ _SHAPES = (
 )
 
 
-def target_of(value: Any, info: ValidationInfo) -> To:
+def target_of(value: Any, info: ValidationInfo) -> SinkTo:
     """Raises Wrong."""
-    if isinstance(value, KafkaTo | JdbcTo | SearchTo | RedisTo):
+    if isinstance(value, SinkTo):
         return value
     if not isinstance(value, dict):
         said = "there is nothing here" if value is None else f"{shown(value)} is not what belongs here"
         raise wrong(said, _SHAPES, at_key=value is None)
-    kinds = [key for key in _KINDS if key in value]
+    kinds = [key for key in _KINDS if key in value] or [key for key in plugin_names(SINKS) if key in value]
     if not kinds:
         raise _unknown(value)
-    if len({_KINDS[kind] for kind in kinds}) > 1:
+    if len({_KINDS.get(kind, kind) for kind in kinds}) > 1:
         raise wrong(f"a sink has one target, not {' and '.join(kinds)}", "make a sink of each", at_key=True)
-    part = _KINDS[kinds[0]]
+    part: type[SinkTo] = _KINDS[kinds[0]] if kinds[0] in _KINDS else plugin(SINKS, kinds[0]).model
     try:
         return part.model_validate(value, context=info.context)
     except ValidationError as error:
@@ -224,7 +236,7 @@ def target_of(value: Any, info: ValidationInfo) -> To:
 def _unknown(value: dict[str, Any]) -> Wrong:
     findings = [Finding((), "where do the rows go?", _SHAPES, at_key=True)]
     for key in map(str, value):
-        hint = f"did you mean '{_NEAR[key]}'?" if key in _NEAR else did_you_mean(key, list(_KINDS))
+        hint = f"did you mean '{_NEAR[key]}'?" if key in _NEAR else did_you_mean(key, [*_KINDS, *plugin_names(SINKS)])
         findings.append(Finding((key,), f"unknown key '{key}'", hint, at_key=True))
     return Wrong(findings)
 
@@ -278,7 +290,7 @@ class Sink(SpecModel):
     source: Annotated[TableFrom | DeltaFrom | ChangesFrom, PlainValidator(_source)] = Field(
         alias="from", examples=["{table: gold.alerts}"]
     )
-    to: Annotated[To, PlainValidator(target_of)] = Field(examples=["{kafka: alerts}"])
+    to: Annotated[SerializeAsAny[SinkTo], PlainValidator(target_of)] = Field(examples=["{kafka: alerts}"])
     keys: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(default=(), examples=["[customer_id]"])
     columns: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(default=(), examples=["[customer_id, name]"])
     key: str | None = Field(default=None, min_length=1, examples=["customer_id"])

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from penstock.spec.base_model import Finding, SpecModel, Wrong, did_you_mean, one_of, shown, wrong
+from penstock.spec.plugins import FORMATS, plugin, plugin_names
 from penstock.spec.quantity import seconds
 from penstock.spec.schema import Struct
 
@@ -60,8 +61,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Duration = Annotated[float, BeforeValidator(seconds)]
 
 
-Format = Literal["json", "csv", "text", "debezium"]
-_FORMATS: tuple[Format, ...] = ("json", "csv", "text", "debezium")
 _TIMES = ("millis", "micros", "nanos")
 _DECIMALS = ("string", "unscaled")
 _BEFORE = ("key", "full")
@@ -76,13 +75,48 @@ CSV_OPTIONS = (
     "ignoreTrailingWhiteSpace",
 )
 NEW_FIELDS = ("add", "rescue", "ignore", "fail")
-_OF_DEBEZIUM = ("times", "decimals", "before")
 CHANGE_COLUMNS = ("_op", "_changed_at", "_position")
 """What `decode: {debezium: …}` adds to the columns of the schema."""
 
 
+@dataclass(frozen=True)
+class FormatRules:
+    """What may be written beside a decode format, and what its decoder is given."""
+
+    needs_schema: bool = True
+    names_fields: bool = False
+    """Its records name their fields, so that some may be unknown: `rescue` and `new_fields`."""
+    infers: bool = False
+    """A type can be inferred for an unknown field: `new_fields: add`."""
+    options: tuple[str, ...] | None = ()
+    """Those that it knows; None: whatever is written."""
+    keys: tuple[str, ...] = ()
+    """Keys of `decode` that are its own."""
+    adds: tuple[str, ...] = ()
+    """Columns besides those of the schema."""
+    payload: Literal["text", "bytes", "as it is"] = "text"
+    """How the decoder gets the payload."""
+    key: bool = False
+    """The decoder also gets the key of the record."""
+
+
+_FORMATS = {
+    "json": FormatRules(names_fields=True, infers=True),
+    "csv": FormatRules(options=CSV_OPTIONS),
+    "text": FormatRules(needs_schema=False, payload="as it is"),
+    "debezium": FormatRules(names_fields=True, keys=("times", "decimals", "before"), adds=CHANGE_COLUMNS, key=True),
+}
+
+
+def format_rules(name: str) -> FormatRules:
+    """Of a decode format of Penstock's own, or of a plugin."""
+    rules: FormatRules = _FORMATS[name] if name in _FORMATS else plugin(FORMATS, name).rules
+    return rules
+
+
 class Decode(SpecModel):
-    """One parse per record. Exactly one of json, csv, text and debezium names the column that holds it."""
+    """One parse per record. Exactly one of json, csv, text, debezium, or a format that a plugin brings, names the
+    column that holds it."""
 
     json_: str | None = Field(default=None, alias="json", min_length=1, examples=["value"])
     csv: str | None = Field(default=None, min_length=1, examples=["value"])
@@ -107,45 +141,59 @@ class Decode(SpecModel):
     ] = None
     before: Annotated[Literal["key", "full"] | None, BeforeValidator(lambda v: one_of(v, "before", _BEFORE))] = None
 
+    plugin: dict[str, str] = Field(default={})
+    """Of a format that another package brings: its name, and the column that holds the payload."""
+
     later: ClassVar[dict[str, str]] = {"avro": "this version decodes json, csv, text and debezium"}
+    python_only: ClassVar[frozenset[str]] = frozenset({"plugin"})
     shape: ClassVar[str] = "{json: value, schema: schemas/orders.ddl}"
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        unknown = [key for key in data if key not in _KEYS] if isinstance(data, dict) else []
+        brought = [key for key in plugin_names(FORMATS) if key in unknown] if unknown else []
+        if not brought:
+            return data
+        rest = {key: value for key, value in data.items() if key not in brought}
+        return {**rest, "plugin": {key: data[key] for key in brought}}
 
     @model_validator(mode="after")
     def _one_format(self) -> Decode:
-        given = [name for name in _FORMATS if self._in(name)]
+        given = self._formats
         if len(given) != 1:
+            known = [*_FORMATS, *plugin_names(FORMATS)]
             raise wrong(
-                "'decode' needs exactly one of json, csv, text and debezium", f"write {self.shape}", at_key=True
+                f"'decode' needs exactly one of {', '.join(known[:-1])} and {known[-1]}",
+                f"write {self.shape}",
+                at_key=True,
             )
-        if self.schema_ is None and given != ["text"]:
+        name, rules = self.format, format_rules(self.format)
+        if self.schema_ is None and rules.needs_schema:
             raise wrong("'decode' needs a schema", "write schema: a file, or the columns: order_id BIGINT", at_key=True)
-        if self.rescue and given[0] not in ("json", "debezium"):
+        if self.rescue and not rules.names_fields:
             raise wrong("'rescue' keeps the unknown fields of JSON objects", "remove it", "rescue", at_key=True)
-        self._fitting_new_fields(given[0])
-        if self.options and given != ["csv"]:
+        self._fitting_new_fields(name, rules)
+        if self.options and rules.options == ():
             raise wrong("'options' are those of CSV lines", "remove it", "options", at_key=True)
-        if strange := [name for name in self.options if name not in CSV_OPTIONS]:
-            hint = did_you_mean(strange[0], CSV_OPTIONS)
-            raise Wrong(
-                [Finding(("options", strange[0]), f"'{strange[0]}' is no option of CSV lines", hint, at_key=True)]
-            )
-        if given != ["debezium"]:
-            for name in _OF_DEBEZIUM:
-                if getattr(self, name) is not None:
-                    raise wrong(f"'{name}' is about Debezium's records", "remove it", name, at_key=True)
-        elif taken := [name for name in self.keep if name.casefold() in CHANGE_COLUMNS]:
+        if strange := [one for one in self.options if rules.options is not None and one not in rules.options]:
+            hint = did_you_mean(strange[0], rules.options or ())
+            raise Wrong([Finding(("options", strange[0]), f"'{strange[0]}' is no option of {name}", hint, at_key=True)])
+        for key in (key for other in _FORMATS.values() for key in other.keys if key not in rules.keys):
+            if getattr(self, key) is not None:
+                raise wrong(f"'{key}' is about Debezium's records", "remove it", key, at_key=True)
+        if taken := [column for column in self.keep if column.casefold() in rules.adds]:
             raise wrong(f"'{taken[0]}' is what decode itself calls a column", "leave it out", "keep")
         return self
 
-    def _fitting_new_fields(self, given: Format) -> None:
+    def _fitting_new_fields(self, name: str, rules: FormatRules) -> None:
         if self.new_fields is None:
             return
-        if given not in ("json", "debezium"):
-            hint = "remove it: a line with more fields is rejected" if given == "csv" else "remove it"
+        if not rules.names_fields:
+            hint = "remove it: a line with more fields is rejected" if name == "csv" else "remove it"
             raise wrong("'new_fields' is about the fields of JSON objects", hint, "new_fields", at_key=True)
-        if given == "debezium" and self.new_fields == "add":
+        if self.new_fields == "add" and not rules.infers:
             raise wrong(
-                "Debezium writes times and decimals as numbers and bytes: nobody can infer a column's type from them",
+                f"{name} writes times and decimals as numbers and bytes: no column type can be inferred from them",
                 "write new columns into the schema; new_fields: rescue keeps the fields until then",
                 "new_fields",
             )
@@ -162,32 +210,35 @@ class Decode(SpecModel):
         """There is a column `_rescued`. What cannot become a column goes there too."""
         return self.rescue or self.new_fields in ("add", "rescue")
 
-    def _in(self, name: str) -> str | None:
-        column: str | None = self.json_ if name == "json" else getattr(self, name)
-        return column
+    @property
+    def _formats(self) -> dict[str, str]:
+        own = {"json": self.json_, "csv": self.csv, "text": self.text, "debezium": self.debezium}
+        return {name: column for name, column in {**own, **self.plugin}.items() if column}
 
     @property
-    def format(self) -> Format:
-        return next(name for name in _FORMATS if self._in(name))
+    def format(self) -> str:
+        return next(iter(self._formats))
 
     @property
     def column(self) -> str:
-        return self._in(self.format) or ""
+        return self._formats[self.format]
 
     @property
-    def of_debezium(self) -> dict[str, str]:
-        """What was written about the encoding of Debezium's values."""
-        return {name: getattr(self, name) for name in _OF_DEBEZIUM if getattr(self, name) is not None}
+    def format_options(self) -> dict[str, str]:
+        """What was written about the format: its options, and keys of its own."""
+        own = {key: getattr(self, key) for key in format_rules(self.format).keys}
+        return {**self.options, **{key: value for key, value in own.items() if value is not None}}
+
+
+_KEYS = {name for key, field in Decode.model_fields.items() for name in (key, field.alias) if name}
 
 
 def decode_schema_findings(decode: Decode, schema: Struct) -> list[Finding]:
     """What is wrong with the columns of its schema."""
-    if decode.debezium is None:
-        return []
     return [
         Finding((), f"the column '{column.name}' is what decode itself adds", "give it another name")
         for column in schema.fields
-        if column.name.casefold() in CHANGE_COLUMNS
+        if column.name.casefold() in format_rules(decode.format).adds
     ]
 
 

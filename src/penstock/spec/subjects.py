@@ -13,7 +13,7 @@ from penstock.spec.base_model import Finding, SpecModel, Wrong, did_you_mean, sh
 from penstock.spec.columns import table_columns
 from penstock.spec.kafka_cluster import Secret
 from penstock.spec.schema import load_schema
-from penstock.spec.stages import CHANGE_COLUMNS
+from penstock.spec.stages import format_rules
 
 if TYPE_CHECKING:
     from penstock.spec.table import Table
@@ -156,7 +156,7 @@ def _known_columns(table: Table, root: Path) -> list[str]:
         fields = [column.name for column in load_schema(decode.schema_, root).fields]
     except Wrong:  # said where it is read
         return []
-    added = [*(CHANGE_COLUMNS if decode.debezium else ()), *(("_rescued",) if decode.rescues else ())]
+    added = [*format_rules(decode.format).adds, *(("_rescued",) if decode.rescues else ())]
     return [*fields, *decode.keep, *added, *raw]
 
 

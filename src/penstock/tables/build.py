@@ -11,9 +11,8 @@ from penstock.errors import UsageError
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import Pins
 from penstock.ledger.times import refuse_local_partitions
-from penstock.plan.model import ChangeSink, SinkPlan
 from penstock.plan.quarantine import quarantine_of
-from penstock.sinks.base import message, shape
+from penstock.sinks.base import Shape, sink_payload
 from penstock.sinks.registry import open_target
 from penstock.sources.columns import SOURCE
 from penstock.sources.files.source import FilesReader
@@ -28,8 +27,12 @@ from penstock.tables.merge.tombstones import TombstoneTable, tombstone_table
 from penstock.tables.new_fields import Growing, GrownSchema, grows, stages_for
 from penstock.tables.pipeline import StagedPipeline
 from penstock.tables.quarantine import Quarantine
-from penstock.tables.sink import COORDINATES, SENT_ROWS_SCHEMA, ChangeSinkProcessor, RejectedChanges, RowSinkProcessor
-from penstock.tables.sink import SENT_CHANGES_SCHEMA as CHANGES_LEDGER
+from penstock.tables.sink import (
+    COORDINATES,
+    RejectedChanges,
+    SinkProcessor,
+    sent_schema,
+)
 from penstock.tables.staged import StagedProcessor
 from penstock.tables.stream import StreamProcessor
 from penstock.tables.subject_columns import refuse_unknown_places
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     from penstock.ledger.source import Source
     from penstock.ledger.writer import BatchProcessor
     from penstock.plan.model import TablePlan
-    from penstock.sinks.base import Message, Shape
+    from penstock.sinks.base import Shape, SinkPayload
     from penstock.storage.stores import Store
 
 _BY_FILE = "struct<file:string,row:bigint>"
@@ -55,10 +58,8 @@ class TableProcessor:
     stages: StagedPipeline | None = None
     source_type: str = ""
     """The type of the rows' coordinates."""
-    message: Message | None = None
-    """Of a sink: what a row becomes."""
-    shape: Shape | None = None
-    """Of a sink that follows changes: what of a row is sent."""
+    payload: SinkPayload | None = None
+    """Of a sink: what is sent of a batch."""
     files: FilesReader | None = None
 
     def looking(self, table: TablePlan, store: Store) -> BatchProcessor:
@@ -77,19 +78,8 @@ class TableProcessor:
         suppression = Suppression(table, store)
         if table.stream is not None:
             return _forgetting(StreamProcessor(table.stream, suppression), suppression)
-        if isinstance(table.sink, SinkPlan):
-            assert self.message is not None
-            return _forgetting(RowSinkProcessor(table.name, table.sink, self.message), suppression)
-        if isinstance(table.sink, ChangeSink):
-            assert self.shape is not None
-            beside_it = quarantine_of(table.name, table.uri)
-            refused = Quarantine(spark, store, beside_it, COORDINATES, suppression, idempotent=idempotent)
-            refused.create(entry)
-            target = open_target(spark, table, store, self.shape)
-            target.ready(entry)
-            return _forgetting(
-                ChangeSinkProcessor(table.sink, self.shape, target, RejectedChanges(refused, self.shape)), suppression
-            )
+        if table.sink is not None:
+            return _forgetting(self._sink(spark, table, store, entry, suppression, idempotent=idempotent), suppression)
         quarantine: Quarantine | None = None
         tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
         if table.write.merge is not None and table.write.merge.deletes and tombstones is None:
@@ -112,6 +102,29 @@ class TableProcessor:
 
             return Growing(spark, table, store, suppression, grown)
         return self._function(table, store, quarantine, suppression, tombstones)
+
+    def _sink(
+        self,
+        spark: SparkSession,
+        table: TablePlan,
+        store: Store,
+        entry: Entry,
+        suppression: Suppression,
+        *,
+        idempotent: bool,
+    ) -> SinkProcessor:
+        assert table.sink is not None and self.payload is not None
+        if not table.may_reject:
+            target = open_target(spark, table, store, None)
+            target.ready(entry)
+            return SinkProcessor(table.sink, self.payload, target)
+        assert isinstance(self.payload, Shape)
+        place = quarantine_of(table.name, table.uri)
+        quarantine = Quarantine(spark, store, place, COORDINATES, suppression, idempotent=idempotent)
+        quarantine.create(entry)
+        target = open_target(spark, table, store, self.payload)
+        target.ready(entry)
+        return SinkProcessor(table.sink, self.payload, target, RejectedChanges(quarantine, self.payload))
 
     def _function(
         self,
@@ -149,10 +162,8 @@ def build_processor(spark: SparkSession, table: TablePlan, store: Store, source:
 def _table_function(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableProcessor:
     if table.stream is not None:
         return TableProcessor(_plain(source.stream(spark).schema))
-    if isinstance(table.sink, SinkPlan):
-        return TableProcessor(SENT_ROWS_SCHEMA, message=message(_empty(spark, source), table))
-    if isinstance(table.sink, ChangeSink):
-        return TableProcessor(CHANGES_LEDGER, shape=shape(_empty(spark, source).schema, table.sink, table.name))
+    if table.sink is not None:
+        return TableProcessor(sent_schema(table.sink), payload=sink_payload(_empty(spark, source), table))
     if isinstance(source, FilesReader):
         schema, kind = files_schema(table, store, source)
         return TableProcessor(schema, source_type=kind, files=source)

@@ -19,8 +19,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.errors import Terminal
 from penstock.formats.base import case, reason
-from penstock.formats.debezium import DebeziumDecoder
 from penstock.formats.json import UNKNOWN, JsonDecoder
+from penstock.formats.registry import open_decoder
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.writer import PinnedInputs
 from penstock.sources.files.format import FormatChoice
@@ -108,11 +108,9 @@ def stages_for(table: TablePlan, look: FormatChoice, how: Literal["watch", "look
     `look` goes on. `judge` is for records that run again: where new fields stop the table, it rejects them."""
 
     def decoder(plan: DecodePlan, binary: str | None) -> Decoder:
-        made: Decoder
-        if plan.format == "json":
-            made = JsonDecoder(plan, binary, look.left_out, deep=plan.new_fields == "add")
-        else:
-            made = DebeziumDecoder(plan, binary)
+        made = open_decoder(plan, binary)
+        if isinstance(made, JsonDecoder):
+            made = replace(made, expected=look.left_out, deep=plan.new_fields == "add")
         if how == "watch":
             return _Watching(made)
         return _Refusing(made) if how == "judge" and plan.new_fields == "fail" else made

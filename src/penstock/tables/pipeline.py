@@ -12,9 +12,9 @@ from pyspark.sql.types import ArrayType, DateType, MapType, StructType, Timestam
 
 from penstock.errors import Terminal
 from penstock.formats.base import PARSED, Decoder, case, reason
-from penstock.formats.csv import CsvDecoder, TextDecoder
-from penstock.formats.debezium import KEY, DebeziumDecoder
-from penstock.formats.json import UNKNOWN, JsonDecoder
+from penstock.formats.debezium import KEY
+from penstock.formats.json import UNKNOWN
+from penstock.formats.registry import open_decoder
 from penstock.ledger.entry import Pins
 from penstock.ledger.writer import BatchMetrics
 from penstock.plan.stages import KEY as MERGE_KEY
@@ -23,6 +23,7 @@ from penstock.sources.columns import FILE, ROW, SOURCE, with_source
 from penstock.spark.expressions import cannot_raise, error_of
 from penstock.spark.jvm import java_frame
 from penstock.spark.sql_text import literal, quote
+from penstock.spec.stages import format_rules
 from penstock.tables import landing
 from penstock.tables.expectations import (
     BAD,
@@ -195,7 +196,7 @@ class StagedPipeline:
         """`decoder` opens another than the one that payloads of Kafka have."""
         assert table.staged
         self._table, self._stages = table, table.stages or Stages("input")
-        self._decoder = decoder or _decoder
+        self._decoder = decoder or open_decoder
         self._where_raises: bool | None = None
         transform = self._stages.transform
         self._transform: Transform | None = None
@@ -420,15 +421,20 @@ class StagedPipeline:
         """The records decoded, and the column that has their payload as text."""
         table, written = self._table, self._stages.decode
         assert written is not None
-        decode = written
-        if raw.get("value") == "NULL" and decode.format != "text":  # payloads as bytes: they are decoded as text
+        decode, rules = written, format_rules(written.format)
+        is_payload = decode.column == table.input.raw.get("value")
+        binary = table.input.raw.get("value_binary") if is_payload else None
+        as_bytes = raw.get("value") == "NULL"
+        if rules.payload == "text" and as_bytes:
             records = records.withColumn(_TEXT, F.expr(_text(quote(decode.column))))
-            decode = replace(decode, column=_TEXT)
-            binary: str | None = written.column
-        else:
-            is_payload = decode.column == table.input.raw.get("value")
-            binary = table.input.raw.get("value_binary") if is_payload else None
-        if decode.format == "debezium":
+            decode, binary = replace(decode, column=_TEXT), written.column
+        elif rules.payload == "bytes" and not as_bytes:
+            columns = [decode.column, *([binary] if binary is not None else [])]
+            records = records.withColumn(
+                _TEXT, F.expr(f"coalesce({', '.join(f'CAST({quote(name)} AS BINARY)' for name in columns)})")
+            )
+            decode, binary = replace(decode, column=_TEXT), None
+        if rules.key:
             key = f"coalesce(CAST({raw.get('key', 'NULL')} AS STRING), {_text(raw.get('key_binary', 'NULL'))})"
             records = records.withColumn(KEY, F.expr(key))
         return self._decoder(decode, binary).decode(records), decode.column
@@ -486,13 +492,3 @@ def _empty_like(frame: DataFrame) -> DataFrame:
 
 def _deterministic(rows: DataFrame) -> bool:
     return bool(java_frame(rows).queryExecution().analyzed().deterministic())
-
-
-def _decoder(plan: DecodePlan, binary: str | None) -> Decoder:
-    makers: dict[str, Callable[[DecodePlan, str | None], Decoder]] = {
-        "json": JsonDecoder,
-        "csv": CsvDecoder,
-        "text": TextDecoder,
-        "debezium": DebeziumDecoder,
-    }
-    return makers[plan.format](plan, binary)

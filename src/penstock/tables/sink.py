@@ -2,112 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from penstock.kafka.client import require_topic
 from penstock.ledger.checkpoint import BATCHES, READ, REJECTED
 from penstock.ledger.position import same
-from penstock.ledger.writer import BatchMetrics, PinnedInputs
-from penstock.sinks.base import AMBIGUOUS_KEY, ASIDE, DELETED, NULL_KEY, net
-from penstock.sinks.kafka import produce
-from penstock.sources.columns import FILE, SOURCE, VERSION
-from penstock.sources.delta import DeltaReader
+from penstock.ledger.writer import PinnedInputs
+from penstock.sinks.base import AMBIGUOUS_KEY, ASIDE, DELETED, NULL_KEY
+from penstock.sources.columns import SOURCE, VERSION
 from penstock.spark.sql_text import literal
 from penstock.tables.expectations import FAILED, NOTHING_FAILED, RAW
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.kafka.client import Admin
     from penstock.ledger.entry import Entry, Pins, RowCounts
-    from penstock.ledger.source import Position, Start
     from penstock.ledger.write_target import WriteTarget
-    from penstock.plan.model import ChangeSink, SinkPlan
-    from penstock.plan.sources import DeltaSource
-    from penstock.sinks.base import Message, Refused, SendResult, Shape, SinkTarget
-    from penstock.storage.stores import Store
+    from penstock.plan.targets import SinkPlan
+    from penstock.sinks.base import Refused, SendResult, Shape, SinkPayload, SinkTarget
     from penstock.tables.quarantine import Quarantine
-
-# The topic that a sink sends to: whether it is there, and what Spark's producer is told.
-
-
-class SinkReader(DeltaReader):
-    """What a sink reads. It asks for the topic whenever it looks at its source: a producer would make a missing one
-    silently, with whatever number of partitions the broker thinks of."""
-
-    def __init__(self, source: DeltaSource, store: Store, sink: str, target: SinkPlan, admin: Admin) -> None:
-        super().__init__(source, store, sink)
-        self._target, self._admin, self._sink = target, admin, sink
-
-    def start(self) -> Start:
-        self._require_topic()
-        return super().start()
-
-    def refuse_lost(self, entry: Entry) -> None:
-        self._require_topic()
-        super().refuse_lost(entry)
-
-    def ids(self, after: Position) -> Mapping[str, str]:
-        self._require_topic()
-        return super().ids(after)
-
-    def stream(self, spark: SparkSession, more: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
-        """Each row with the file that holds it. Delta has no number of a row in its file."""
-        return super().stream(spark, more).selectExpr("*", f"input_file_name() AS {FILE}")
-
-    def _require_topic(self) -> None:
-        require_topic(self._admin, self._target, self._sink)
-
-
-# A sink's batches: sent to Kafka, then recorded. What dies in between is sent again, under the same ids.
-
-
-SENT_ROWS_SCHEMA = (
-    StructType()
-    .add("generation", "long")
-    .add("batch", "long")
-    .add("topic", "string")
-    .add("sent", "long")
-    .add("sent_at", "timestamp")
-)
-"""What a sink keeps in the lake: a row per batch."""
-_SENT = "sent"
-_LEAVE_OUT = "leave it out by `from: {where: …}`, "
-
-
-class RowSinkProcessor:
-    def __init__(self, sink: str, plan: SinkPlan, message: Message) -> None:
-        self._sink, self._plan, self._message = sink, plan, message
-
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
-        return PinnedInputs()
-
-    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
-        sent = self._send(self._message.records(batch).coalesce(files))
-        row = (entry.generation, entry.batch, self._plan.topic, sent, datetime.now(UTC))
-        rows = batch.sparkSession.createDataFrame([row], SENT_ROWS_SCHEMA)
-        into.append(rows.coalesce(1), replace(entry, sent=sent))
-
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
-        return {}
-
-    def done(self) -> None:
-        pass
-
-    def _send(self, records: DataFrame) -> int:
-        """Returns when the topic has all of them; how many that were."""
-        observed = BatchMetrics()
-        produce(observed.on(records, F.count(F.lit(1)).alias(_SENT)), self._plan, self._sink, _LEAVE_OUT)
-        told = observed.result()
-        return int(told[_SENT]) if told is not None else records.count()
-
 
 # Changes that cannot be sent, in the quarantine of their sink: each once, as it is, with the reason.
 
@@ -167,12 +85,21 @@ def _without(rows: DataFrame, there: DataFrame) -> DataFrame:
     return rows.join(known, equal, "left_anti")
 
 
-# A sink's batches of changes: their net effect sent, what cannot be sent set aside, and then recorded.
+# A sink's batches: sent, what cannot be sent set aside, and then recorded.
 #
 # The order decides what a crash leaves: the target first, then the quarantine, then the ledger. Until the last of
-# them the batch runs again from its beginning; the target and the quarantine each know what they have of it.
+# them the batch runs again from its beginning; the target and the quarantine each know what they have of it, and a
+# topic gets records again under the same ids.
 
 
+SENT_ROWS_SCHEMA = (
+    StructType()
+    .add("generation", "long")
+    .add("batch", "long")
+    .add("topic", "string")
+    .add("sent", "long")
+    .add("sent_at", "timestamp")
+)
 SENT_CHANGES_SCHEMA = (
     StructType()
     .add("generation", "long")
@@ -182,29 +109,41 @@ SENT_CHANGES_SCHEMA = (
     .add("rejected", "long")
     .add("sent_at", "timestamp")
 )
-"""What such a sink keeps in the lake: a row per batch."""
+"""What a sink keeps in the lake: a row per batch."""
 
 
-class ChangeSinkProcessor:
-    def __init__(self, plan: ChangeSink, shape: Shape, target: SinkTarget, aside: RejectedChanges) -> None:
-        self._plan, self._shape, self._target, self._aside = plan, shape, target, aside
-        self._fates: RowCounts = {}
+def sent_schema(sink: SinkPlan) -> StructType:
+    return SENT_CHANGES_SCHEMA if sink.follows_changes else SENT_ROWS_SCHEMA
+
+
+class SinkProcessor:
+    def __init__(
+        self, sink: SinkPlan, payload: SinkPayload, target: SinkTarget, rejected: RejectedChanges | None = None
+    ) -> None:
+        """Without `rejected` a row that the target does not take stops the sink."""
+        self._sink, self._payload, self._target, self._rejected = sink, payload, target, rejected
+        self._counts: RowCounts = {}
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         return PinnedInputs()
 
     def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
-        changes = net(batch, self._shape.key_names)
-        sent = self._target.send(changes, entry)
-        rejected = self._aside.keep(changes, entry, sent)
-        row = (entry.generation, entry.batch, self._plan.said, sent.changes, rejected, datetime.now(UTC))
-        rows = batch.sparkSession.createDataFrame([row], SENT_CHANGES_SCHEMA)
-        into.append(rows.coalesce(1), replace(entry, sent=sent.changes))
-        self._fates = {BATCHES: 1, READ: sent.changes + rejected, REJECTED: rejected}
+        rows = self._payload.rows(batch, files)
+        result = self._target.send(rows, entry)
+        if self._rejected is None:
+            topic = self._sink.topic_sent_to
+            record: tuple[object, ...] = (topic[1] if topic is not None else self._sink.name, result.changes)
+        else:
+            rejected = self._rejected.keep(rows, entry, result)
+            record = (self._sink.name, result.changes, rejected)
+            self._counts = {BATCHES: 1, READ: result.changes + rejected, REJECTED: rejected}
+        row = (entry.generation, entry.batch, *record, datetime.now(UTC))
+        recorded = batch.sparkSession.createDataFrame([row], sent_schema(self._sink))
+        into.append(recorded.coalesce(1), replace(entry, sent=result.changes))
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
-        fates, self._fates = self._fates, {}
-        return fates if written else {}
+        counts, self._counts = self._counts, {}
+        return counts if written else {}
 
     def done(self) -> None:
         pass

@@ -1,14 +1,11 @@
-"""The source of a table, opened: by the kind of the source, and for sinks and `stream` by the kind of the table."""
+"""The source of a table, opened: by its kind, or by the function of a table with `stream`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.kafka.client import Admin
-from penstock.plan.model import SinkPlan
 from penstock.sources.registry import SourceContext, source_kind
-from penstock.tables.sink import SinkReader
 from penstock.tables.stream import StreamReader
 
 if TYPE_CHECKING:
@@ -31,7 +28,4 @@ class Sources:
         context = self._context
         if table.stream is not None:
             return StreamReader(context.spark, table, context.open_store)
-        if isinstance(table.sink, SinkPlan) and table.delta is not None:
-            store = context.open_store(table.delta.uri)
-            return SinkReader(table.delta, store, table.name, table.sink, Admin(table.sink.cluster))
         return source_kind(table.source.kind).open(table, context)

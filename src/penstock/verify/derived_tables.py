@@ -15,7 +15,6 @@ from penstock.ledger.checkpoint import folder_of, read_row_counts
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.position import parse_version
 from penstock.operations.staleness import stale_against
-from penstock.plan.model import ChangeSink
 from penstock.plan.quarantine import quarantine_of, tombstones_of
 from penstock.storage.delta_rows import count_at
 from penstock.verify.bronze import ask_about_gaps, before_the_log, stand
@@ -72,8 +71,8 @@ def _verify(look: VerifyContext, held: TopicOffsets | None) -> None:
         return
     if table.sink is not None:
         report.rows = look.tail.counts.total
-        sent = "changes" if isinstance(table.sink, ChangeSink) else "rows"
-        report.notes.append(f"{sent} sent to {table.sink.said}, as its ledger counts them; what is there is not read")
+        sent = "changes" if table.sink.follows_changes else "rows"
+        report.notes.append(f"{sent} sent to {table.sink.name}, as its ledger counts them; what is there is not read")
         return
     if table.aggregate is not None:
         report.rows = count_at(table.uri, look.tail.version)

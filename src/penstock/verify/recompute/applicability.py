@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from penstock.plan.merge import OF_CHANGES
-from penstock.plan.model import ChangeSink
 from penstock.plan.stages import KEY, SEQUENCE
 from penstock.verify.report import Proof
 
@@ -31,8 +30,8 @@ def due(table: TablePlan) -> Due | None:
 
 def why_not(table: TablePlan) -> str | None:
     """Of a table or sink that follows changes: why its rows are not those of the table that it follows."""
-    if isinstance(table.sink, ChangeSink):
-        return f"what is in {table.sink.said} is not read"
+    if table.sink is not None:
+        return f"what is in {table.sink.name} is not read"
     stages, merge = table.stages, table.write.merge
     if stages is None or (merge is None and stages.audit is None):
         return "its rows tell changes, as its own sql or transform makes them"

@@ -1,0 +1,366 @@
+"""Where sinks send, resolved: a kind of target is a class here, and answers what others need to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from penstock.plan.sources import Cluster
+from penstock.spec.quantity import duration_text
+
+POSTGRES = "jdbc:postgresql:"
+
+
+class TargetPlan:
+    """A system that changes of rows are sent to. A kind of target is a subclass."""
+
+    kind: ClassVar[str]
+    """The name under which the kind is registered."""
+
+    @property
+    def address(self) -> str | None:
+        """None if it is a topic, whose cluster has an address."""
+        return None
+
+    @property
+    def name(self) -> str:
+        """Where the rows go, in words."""
+        raise NotImplementedError
+
+    @property
+    def promise(self) -> str:
+        """How often a change arrives, in words."""
+        raise NotImplementedError
+
+    def describe(self, columns: str) -> Iterator[tuple[str, str]]:
+        """What `plan` shows of it; `columns` says which are sent."""
+        yield "columns", columns
+
+    def decides(self) -> dict[str, Any]:
+        """What of it belongs to the definition of the sink: not the address, which may move."""
+        raise NotImplementedError
+
+    @property
+    def has_secret(self) -> bool:
+        return False
+
+    @property
+    def encrypted(self) -> bool | None:
+        """None: the server decides."""
+        return None
+
+    @property
+    def encrypt_by(self) -> str:
+        """What to write in `to`, so that the connection is encrypted."""
+        return "what its driver calls TLS"
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        """Sets of jars that a run loads for it."""
+        return ()
+
+    @property
+    def topic_sent_to(self) -> tuple[Cluster, str] | None:
+        """Of Kafka: the cluster and the topic."""
+        return None
+
+
+@dataclass(frozen=True)
+class KafkaTarget(TargetPlan):
+    kind = "kafka"
+    cluster: Cluster
+    topic: str
+    value: str | None = None
+    """An SQL expression over a row; None: its columns as a JSON object."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the producer, without those of the login."""
+
+    @property
+    def name(self) -> str:
+        return f"topic {self.topic}"
+
+    @property
+    def promise(self) -> str:
+        return (
+            "each change at least once, those of one key in their order; the header penstock-id is the same each time"
+        )
+
+    def describe(self, columns: str) -> Iterator[tuple[str, str]]:
+        yield "cluster", self.cluster.describe()
+        yield "value", self.value or f"columns as a JSON object: {columns}; of a delete none (a tombstone)"
+        yield from _described_headers(self.headers)
+
+    def decides(self) -> dict[str, Any]:
+        return _record(self.cluster, self.topic, self.value, self.headers)
+
+    @property
+    def topic_sent_to(self) -> tuple[Cluster, str]:
+        return self.cluster, self.topic
+
+
+@dataclass(frozen=True)
+class JdbcTarget(TargetPlan):
+    kind = "jdbc"
+    url: str
+    table: str
+    user: str | None = None
+    password: SecretStr | None = None
+    create: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the driver."""
+
+    @property
+    def address(self) -> str:
+        return self.url
+
+    @property
+    def name(self) -> str:
+        return f"table {self.table} of {self.url}"
+
+    @property
+    def promise(self) -> str:
+        return "exactly once: the position is kept in the database, in the same transaction as the rows"
+
+    def describe(self, columns: str) -> Iterator[tuple[str, str]]:
+        yield from _described_user(self.user)
+        yield "columns", columns
+        yield "if missing", "the table is made" if self.create else "the sink stops"
+
+    def decides(self) -> dict[str, Any]:
+        return {"database table": self.table}
+
+    @property
+    def has_secret(self) -> bool:
+        return self.password is not None
+
+    @property
+    def encrypted(self) -> bool | None:
+        modes = {key.lower(): value.lower() for key, value in self.options.items()}
+        asked = modes.get("sslmode") in ("require", "verify-ca", "verify-full") or "ssl" in self.url.lower()
+        return True if asked or modes.get("ssl") == "true" else None
+
+    @property
+    def encrypt_by(self) -> str:
+        return "options: {sslmode: verify-full}"
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        return ("postgres",) if self.url.startswith(POSTGRES) else ()
+
+
+@dataclass(frozen=True)
+class SearchTarget(TargetPlan):
+    kind = "search"
+    url: str
+    index: str
+    user: str | None = None
+    password: SecretStr | None = None
+    api_key: SecretStr | None = None
+
+    @property
+    def address(self) -> str:
+        return self.url
+
+    @property
+    def name(self) -> str:
+        return f"index {self.index} of {self.url}"
+
+    @property
+    def promise(self) -> str:
+        return "each change at least once; its version is that of the commit, so that a repeat changes nothing"
+
+    def describe(self, columns: str) -> Iterator[tuple[str, str]]:
+        yield from _described_user(self.user)
+        yield "columns", columns
+
+    def decides(self) -> dict[str, Any]:
+        return {"index": self.index}
+
+    @property
+    def has_secret(self) -> bool:
+        return self.password is not None or self.api_key is not None
+
+    @property
+    def encrypted(self) -> bool:
+        return urlsplit(self.url).scheme == "https"
+
+    @property
+    def encrypt_by(self) -> str:
+        return "https://…"
+
+
+@dataclass(frozen=True)
+class RedisTarget(TargetPlan):
+    kind = "redis"
+    url: str
+    prefix: str
+    form: Literal["json", "hash"] = "json"
+    ttl_ms: int | None = None
+    user: str | None = None
+    password: SecretStr | None = None
+
+    @property
+    def address(self) -> str:
+        return self.url
+
+    @property
+    def name(self) -> str:
+        return f"keys {self.prefix}… of {self.url}"
+
+    @property
+    def promise(self) -> str:
+        return "each change at least once, those of one key in their order; a repeat changes nothing"
+
+    def describe(self, columns: str) -> Iterator[tuple[str, str]]:
+        yield from _described_user(self.user)
+        yield "columns", columns
+        ttl = f", expires after {duration_text(self.ttl_ms / 1000)}" if self.ttl_ms is not None else ""
+        yield "value", {"json": "a JSON object", "hash": "a hash, a field per column"}[self.form] + ttl
+
+    def decides(self) -> dict[str, Any]:
+        return {"prefix": self.prefix, "as": self.form}
+
+    @property
+    def has_secret(self) -> bool:
+        return self.password is not None
+
+    @property
+    def encrypted(self) -> bool:
+        return urlsplit(self.url).scheme == "rediss"
+
+    @property
+    def encrypt_by(self) -> str:
+        return "rediss://…"
+
+
+class SinkPlan:
+    """What a sink sends: rows as they are added, or the changes of rows."""
+
+    follows_changes: ClassVar[bool]
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """Where changes are sent: the columns that name a row."""
+        return ()
+
+    @property
+    def sent_columns(self) -> tuple[str, ...]:
+        """Where changes are sent: the columns of a row; empty: all but what Penstock itself adds."""
+        return ()
+
+    @property
+    def name(self) -> str:
+        """Where it sends, in words."""
+        raise NotImplementedError
+
+    def describe(self) -> Iterator[tuple[str, str]]:
+        """What `plan` shows of it."""
+        raise NotImplementedError
+
+    def decides(self) -> dict[str, Any]:
+        """What of it belongs to the definition of the sink."""
+        raise NotImplementedError
+
+    @property
+    def topic_sent_to(self) -> tuple[Cluster, str] | None:
+        raise NotImplementedError
+
+    @property
+    def system(self) -> TargetPlan | None:
+        """Where changes are sent."""
+        return None
+
+
+@dataclass(frozen=True)
+class RowSink(SinkPlan):
+    """Rows to a topic, and what becomes key, value and headers: SQL expressions over a row."""
+
+    follows_changes = False
+    cluster: Cluster
+    topic: str
+    key: str | None = None
+    value: str | None = None
+    """None: all columns as a JSON object."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    coordinates: tuple[tuple[str, ...], ...] | None = None
+    """The columns, as paths, that say from which topic, partition and offset a row came, if they tell rows apart."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the producer, without those of the login."""
+
+    @property
+    def name(self) -> str:
+        return f"topic {self.topic}"
+
+    def describe(self) -> Iterator[tuple[str, str]]:
+        yield "to", self.name
+        yield "cluster", self.cluster.describe()
+        yield "key", self.key or "none"
+        yield "value", self.value or "all columns but _source, as a JSON object"
+        yield from _described_headers(self.headers)
+        by = "place of its record in Kafka" if self.coordinates else "file of the table and what is sent"
+        yield "promise", f"each row at least once; the header penstock-id, made of the {by}, is the same each time"
+
+    def decides(self) -> dict[str, Any]:
+        return _record(self.cluster, self.topic, self.value, self.headers) | {"key": self.key}
+
+    @property
+    def topic_sent_to(self) -> tuple[Cluster, str]:
+        return self.cluster, self.topic
+
+
+@dataclass(frozen=True)
+class ChangeSink(SinkPlan):
+    """What becomes of the rows of a table, followed into another system."""
+
+    follows_changes = True
+    target: TargetPlan
+    keys: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
+    def sent_columns(self) -> tuple[str, ...]:
+        return self.columns
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+    def describe(self) -> Iterator[tuple[str, str]]:
+        yield "to", self.name
+        yield "keys", ", ".join(self.keys)
+        yield from self.target.describe(", ".join(self.columns) or "all but those that Penstock adds")
+        yield "promise", self.target.promise
+        yield "rejected", "what cannot be sent goes to its quarantine, with the reason"
+
+    def decides(self) -> dict[str, Any]:
+        return {"keys": self.keys, "columns": self.columns, **self.target.decides()}
+
+    @property
+    def topic_sent_to(self) -> tuple[Cluster, str] | None:
+        return self.target.topic_sent_to
+
+    @property
+    def system(self) -> TargetPlan:
+        return self.target
+
+
+def _record(cluster: Cluster, topic: str, value: str | None, headers: Mapping[str, str]) -> dict[str, Any]:
+    return {"cluster": cluster.name, "topic": topic, "value": value, "headers": dict(headers)}
+
+
+def _described_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    yield from (("header", f"{name}: {expression}") for name, expression in headers.items())
+
+
+def _described_user(user: str | None) -> Iterator[tuple[str, str]]:
+    if user is not None:
+        yield "as", user
