@@ -12,6 +12,7 @@ import pytest
 from penstock.errors import Fenced
 from penstock.ledger.generations import CARRY_AFTER_MS, carry_forward, open_generation
 from penstock.ledger.head import LedgerHead, read_head
+from penstock.ledger.writer import BatchProcessor
 from penstock.storage.locks import JvmLock, acquire_commit, lock_path
 from tests.integration.run_plan import (
     TABLE,
@@ -79,7 +80,11 @@ def test_a_writer_of_an_older_generation_is_fenced_and_goes_on_from_the_ledger(
     assert [entry.key for entry in whole_chain(plan)] == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
 
 
-class _NoRows:
+class _NoRows(BatchProcessor):
+    @property
+    def outdated(self) -> bool:
+        return False
+
     def write(self, *_: Any, **__: Any) -> None:
         pytest.fail("no row may be made")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from arro3.core import Array, DataType, Field, Table, list_array, struct_array
 
-from penstock.ledger.checkpoint import BATCHES, READ
+from penstock.ledger.row_counts import BATCHES, READ
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan, TablePlan
 from penstock.plan.quarantine import quarantine_of

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from penstock.ledger.checkpoint import folder_of, store_pins, store_row_counts, write_batch_file
+from penstock.ledger.checkpoint import folder_of, store_pins, write_batch_file
 from penstock.ledger.entry import Counts, Entry, MaintenanceNote, Pins, Watermark, dump
 from penstock.ledger.entry import dump_maintenance as dump_upkeep
+from penstock.ledger.row_counts import store_row_counts
 from penstock.plan.build import build_plan, plan_document
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ledger.checkpoint import store_row_counts
 from penstock.ledger.delta_log import Commit, Origin
 from penstock.ledger.entry import Counts, Entry, dump, parse
+from penstock.ledger.row_counts import store_row_counts
 from penstock.operations.status import MOST_BATCHES, Rates, read_rates
 from penstock.storage.stores import LocalStore
 from tests.unit.hand_ledgers import at, entry, genesis

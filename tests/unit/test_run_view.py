@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from penstock.cli.run import RunView
-from penstock.ledger.checkpoint import DUPLICATES, READ, REJECTED
 from penstock.ledger.head import Verdict
+from penstock.ledger.row_counts import DUPLICATES, READ, REJECTED
 from penstock.ledger.writer import Written
 from penstock.runtime.context import Result
 

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from penstock.cli.console import visible
 from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, load_plan
-from penstock.ledger.checkpoint import BATCHES, KEPT, UNMET
+from penstock.ledger.checkpoint import KEPT
+from penstock.ledger.row_counts import BATCHES, UNMET
 from penstock.operations.checkpoints import at
 from penstock.storage.stores import Size
 

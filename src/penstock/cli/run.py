@@ -20,14 +20,11 @@ from rich.text import Text
 from penstock.cli.console import shown_error
 from penstock.cli.options import AsJson, Directory, Tables, load_plan
 from penstock.cli.status import per_second
-from penstock.ledger.checkpoint import (
+from penstock.ledger.row_counts import (
     CONFLICTS,
-    DROPPED,
-    DUPLICATES,
-    FORGOTTEN,
+    NOT_WRITTEN,
     READ,
     REJECTED,
-    SUPERSEDED,
     UNMET,
     add_counts,
 )
@@ -87,14 +84,7 @@ class _RunRow:
         return self.read / max(0.001, self.busy) if self.read else None
 
 
-_FATES = {
-    REJECTED: "quarantined",
-    DUPLICATES: "duplicates",
-    SUPERSEDED: "superseded",
-    CONFLICTS: "contradicting",
-    DROPPED: "dropped",
-    FORGOTTEN: "forgotten",
-}
+_FATES = {**NOT_WRITTEN, REJECTED: "quarantined", CONFLICTS: "contradicting"}
 
 
 def _shown_fates(rows: Iterable[_RunRow]) -> dict[str, str]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from penstock.doctor.check import CheckSubject, count, listed, span
 from penstock.doctor.table_log import version_at
-from penstock.ledger.checkpoint import READ, folder_of, read_row_counts
+from penstock.ledger.checkpoint import folder_of
 from penstock.ledger.delta_log import RecentLog
+from penstock.ledger.row_counts import READ, read_row_counts
 from penstock.operations.status import ALIVE, CRASHED, NOT_CREATED, UNREADABLE
 from penstock.plan.quarantine import quarantine_of
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import LockHeld, PenstockError, UsageError
-from penstock.ledger.checkpoint import folder_of, read_checkpoint, read_row_counts
+from penstock.ledger.checkpoint import folder_of, read_checkpoint
 from penstock.ledger.delta_log import RecentLog
 from penstock.ledger.entry import named_streams
 from penstock.ledger.generations import open_generation
 from penstock.ledger.head import read_head
 from penstock.ledger.pending import forgotten_since, owes_jump, pending_replay, pending_rewind
 from penstock.ledger.position import parse_version
+from penstock.ledger.row_counts import read_row_counts
 from penstock.maintenance.tables import exclusive_maintenance
 from penstock.operations.replay import replay
 from penstock.operations.replay_plan import working_on

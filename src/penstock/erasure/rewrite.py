@@ -10,11 +10,12 @@ from urllib.parse import unquote
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from penstock.ledger.checkpoint import FORGOTTEN, REJECTED, add_counts, folder_of, read_row_counts
+from penstock.ledger.checkpoint import folder_of
 from penstock.ledger.commit import append_nothing, carrying, must_confirm
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import Counts
 from penstock.ledger.head import read_head, refuse_foreign_changes
+from penstock.ledger.row_counts import FORGOTTEN, REJECTED, add_counts, read_row_counts
 from penstock.maintenance.tables import all_places
 from penstock.maintenance.vacuum import within
 from penstock.plan.quarantine import in_quarantine, lands, quarantine_of

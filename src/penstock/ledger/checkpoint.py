@@ -18,7 +18,7 @@ from penstock.spark.jvm import java_session, jvm_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.ledger.entry import Entry, Pins, RowCounts
+    from penstock.ledger.entry import Entry, Pins
     from penstock.plan.model import TablePlan
     from penstock.storage.stores import Store
 
@@ -291,45 +291,6 @@ def read_batch_file(store: Store, folder: str, kind: str, batch: int) -> dict[st
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
-
-
-# What became of the rows that a table read: added up over its batches in the ledger, as conservation asks for it:
-#
-#     read + reshaped = written + rejected + dropped + duplicates + superseded + forgotten
-#
-# A batch cannot count itself, so its numbers stand in the next entry; until then in a file beside its offsets.
-
-
-BATCHES = "batches"
-"""How many batches were counted: with fewer than there were, a crash took the numbers of some."""
-READ = "read"
-RESHAPED = "reshaped"
-"""Rows that the transform made, less those that it was given."""
-REJECTED = "rejected"
-"""To quarantine."""
-DROPPED = "dropped"
-DUPLICATES = "duplicates"
-SUPERSEDED = "superseded"
-"""Of a merged table: changes that a newer one of their key had overtaken, or that say what is there already."""
-FORGOTTEN = "forgotten"
-"""Of somebody who shall be forgotten: left out, or taken out of the table or its quarantine later."""
-CONFLICTS = "conflicts"
-"""Among the changes of a merged table: those that had the sequence of another one of their key, and another content."""
-UNMET = "unmet:"
-"""Before the name of an expectation: rows that did not meet it, whatever its action."""
-
-
-def add_counts(one: RowCounts, other: RowCounts) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
-
-
-def store_row_counts(store: Store, folder: str, batch: int, fates: RowCounts) -> None:
-    write_batch_file(store, folder, "fates", batch, fates)
-
-
-def read_row_counts(store: Store, folder: str, batch: int) -> RowCounts:
-    """Empty if nobody has counted, or a crash came first."""
-    return read_batch_file(store, folder, "fates", batch) or {}
 
 
 # What a batch has pinned, stored beside `offsets/N` before its first write.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ChainBroken, Fenced, TableChanged
 from penstock.ledger import position
-from penstock.ledger.checkpoint import add_counts
 from penstock.ledger.delta_log import Origin
 from penstock.ledger.entry import BESIDE, WHOLE, Counts
 from penstock.ledger.position import describe_position, difference, same
+from penstock.ledger.row_counts import add_counts
 
 if TYPE_CHECKING:
     from penstock.ledger.delta_log import Commit, DeltaLog

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
 
 from penstock.errors import Transient
-from penstock.ledger.checkpoint import read_pins, read_planned, store_pins, store_row_counts
+from penstock.ledger.checkpoint import read_pins, read_planned, store_pins
 from penstock.ledger.commit import append_nothing, confirm, must_confirm
 from penstock.ledger.entry import Pins
 from penstock.ledger.generations import carry_forward, is_old
 from penstock.ledger.head import Verdict, advance, check, refuse_foreign_changes
+from penstock.ledger.row_counts import store_row_counts
 from penstock.ledger.write_target import DeltaTableTarget
 from penstock.spark.jvm import java_frame
 from penstock.storage.locks import acquire_commit
@@ -45,10 +47,19 @@ class PinnedInputs:
     watermark: Watermark | None = None
 
 
-class BatchProcessor(Protocol):
+class BatchProcessor(ABC):
+    """What a table makes of a batch."""
+
+    @property
+    @abstractmethod
+    def outdated(self) -> bool:
+        """A subject was added to the suppression list since it began: what it has made must not be committed."""
+
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         """Of a batch which begins now and reads up to `after`; `last` are the pins of the batch before."""
+        return PinnedInputs()
 
+    @abstractmethod
     def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         """One commit with the entry, or none if the batch makes no row. `files` is how many its rows deserve; 0 leaves
         that to Spark."""
@@ -56,8 +67,13 @@ class BatchProcessor(Protocol):
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         """After the rows are in the table, so many: whatever else belongs to the batch. `written` says that this
         function wrote them; else they were there already. What became of the batch; empty where nothing is counted."""
+        return {}
 
-    def done(self) -> None:
+    def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame | None:
+        """The rows that would go to quarantine, with the reasons; after `write`. None where that is not known."""
+        return None
+
+    def done(self) -> None:  # noqa: B027
         """The batch has ended, well or not: what was kept for it is let go."""
 
 

@@ -12,19 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import BrokerAway, DataLoss, LockHeld, PenstockError, Terminal, Transient
 from penstock.ledger import position
-from penstock.ledger.checkpoint import (
-    KEPT,
-    MARKER,
-    folder_of,
-    heal,
-    read_checkpoint,
-    read_pins,
-    read_planned,
-    read_row_counts,
-)
+from penstock.ledger.checkpoint import KEPT, MARKER, folder_of, heal, read_checkpoint, read_pins, read_planned
 from penstock.ledger.delta_log import DeltaLog, RecentLog
 from penstock.ledger.entry import pins_document
 from penstock.ledger.position import parse_version
+from penstock.ledger.row_counts import read_row_counts
 from penstock.ledger.source import said, subscribes
 from penstock.operations.staleness import definition_drift
 from penstock.operations.status import ALIVE, is_gone, read_state, runner
@@ -34,10 +26,7 @@ from penstock.storage.stores import Size, size_of, store_of
 from penstock.tables.startup_checks import compare, read_ledger, refuse_gone
 
 if TYPE_CHECKING:
-    from penstock.ledger.checkpoint import (
-        Checkpoint,
-        PlannedBatch,
-    )
+    from penstock.ledger.checkpoint import Checkpoint, PlannedBatch
     from penstock.ledger.entry import Entry, Pins, RowCounts
     from penstock.ledger.head import LedgerHead
     from penstock.operations.staleness import DefinitionDrift

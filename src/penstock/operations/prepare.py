@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import TableChanged, Transient
-from penstock.ledger.checkpoint import folder_of, read_checkpoint, read_row_counts, rebuild
+from penstock.ledger.checkpoint import folder_of, read_checkpoint, rebuild
 from penstock.ledger.create import genesis
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import WHOLE
@@ -17,6 +17,7 @@ from penstock.ledger.generations import carry_forward, open_generation
 from penstock.ledger.head import advance, last_rows
 from penstock.ledger.pending import owes_jump, pending_replay, pending_rewind
 from penstock.ledger.position import base_of, describe_position, dump, parse
+from penstock.ledger.row_counts import read_row_counts
 from penstock.ledger.writer import WriterTarget
 from penstock.operations.replay import drop_rejects_since, settle_quarantine
 from penstock.operations.rewind import finish, settle

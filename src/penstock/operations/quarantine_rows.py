@@ -11,9 +11,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError, Terminal, UsageError
-from penstock.ledger.checkpoint import BATCHES, READ, folder_of, read_row_counts
+from penstock.ledger.checkpoint import folder_of
 from penstock.ledger.delta_log import DeltaLog, RecentLog
 from penstock.ledger.head import read_head
+from penstock.ledger.row_counts import BATCHES, READ, read_row_counts
 from penstock.plan.build import choose
 from penstock.plan.quarantine import SUFFIX, quarantine_of
 from penstock.sources.columns import SOURCE

@@ -16,22 +16,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from penstock.errors import Terminal, Transient, UsageError
-from penstock.ledger.checkpoint import (
-    DROPPED,
-    DUPLICATES,
-    FORGOTTEN,
-    REJECTED,
-    RESHAPED,
-    SUPERSEDED,
-    add_counts,
-    folder_of,
-    read_row_counts,
-)
+from penstock.ledger.checkpoint import folder_of
 from penstock.ledger.commit import append_nothing, carrying, confirm, must_confirm
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import WHOLE, Counts, Pins
 from penstock.ledger.head import advance, read_head, refuse_foreign_changes
 from penstock.ledger.pending import pending_replay, pending_rewind
+from penstock.ledger.row_counts import (
+    NOT_WRITTEN,
+    REJECTED,
+    RESHAPED,
+    add_counts,
+    read_row_counts,
+    unexplained,
+)
 from penstock.ledger.write_target import DeltaTableTarget
 from penstock.operations.replay_plan import working_on
 from penstock.plan.quarantine import quarantine_of
@@ -46,13 +44,12 @@ from penstock.storage.locks import acquire_commit
 from penstock.tables.build import build_processor
 from penstock.tables.columns import settle_columns
 from penstock.tables.files import redriven, staged_table, with_schema
-from penstock.tables.forgetting import SuppressingProcessor
 from penstock.tables.isolation import IsolatingProcessor
 from penstock.tables.merge.merge import table_schema
 from penstock.tables.merge.tombstones import tombstone_table
 from penstock.tables.new_fields import Growing, grows, stages_for
 from penstock.tables.staged import MOST_IN_FILE, StagedProcessor
-from penstock.tables.suppression import Suppression
+from penstock.tables.suppression import SuppressingRows, Suppression
 from penstock.tables.transform import Lookups
 
 if TYPE_CHECKING:
@@ -173,7 +170,7 @@ def of_files(work: TableSession, rejected: DataFrame) -> Runnable:
         settle_columns(work.spark, work.table, table_schema(work.table, made.rows))
     staged = StagedProcessor(with_schema(work.table, look), stages, lookups, None, suppression, tombstones)
     return Runnable(
-        IsolatingProcessor(SuppressingProcessor(staged, suppression), staged, work.table, work.log, redriving=True),
+        IsolatingProcessor(SuppressingRows(staged, suppression), staged, work.table, work.log, redriving=True),
         rejected.where(again),
         partial(_lines, rows),
         rejected.where(~again),
@@ -418,7 +415,7 @@ def _runnable(work: TableSession, rejected: DataFrame, last: Entry) -> Runnable:
         stages = stages_for(table, growing.redriven(as_batch(rejected, table), entry), "judge")
     tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
     staged = StagedProcessor(table, stages, lookups, None, suppression, tombstones)
-    function = IsolatingProcessor(SuppressingProcessor(staged, suppression), staged, table, work.log, redriving=True)
+    function = IsolatingProcessor(SuppressingRows(staged, suppression), staged, table, work.log, redriving=True)
     return Runnable(function, rejected, partial(as_batch, table=table))
 
 
@@ -509,8 +506,9 @@ def _count(work: TableSession, entry: Entry, left: int, landed: int, fates: RowC
     spark: SparkSession = work.spark
     tail = read_head(work.log)
     assert tail is not None
-    others = {name: fates.get(name, 0) for name in (DROPPED, DUPLICATES, SUPERSEDED, FORGOTTEN)}
-    moved = {REJECTED: -left, **others, RESHAPED: landed + sum(others.values()) - left}
+    others = {name: fates.get(name, 0) for name in NOT_WRITTEN if name != REJECTED}
+    moved = {REJECTED: -left, **others}
+    moved[RESHAPED] = -unexplained(moved, landed)
     base = tail.counts if tail.entry.note == entry.note else entry.counts
     counts = Counts(base.rows, base.total, add_counts(base.fates, moved))
     counted = replace(tail.carried, kind="redrive", pins=tail.entry.pins, counts=counts, note=f"{entry.note}{_COUNTED}")

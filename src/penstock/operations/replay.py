@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import Conflict, Terminal
-from penstock.ledger.checkpoint import BATCHES, READ, folder_of, heal, store_row_counts
+from penstock.ledger.checkpoint import folder_of, heal
 from penstock.ledger.commit import must_confirm
 from penstock.ledger.entry import Counts, Pins, Watermark
 from penstock.ledger.generations import open_generation
@@ -26,6 +26,7 @@ from penstock.ledger.pending import (
     settling,
 )
 from penstock.ledger.position import Version, parse_version
+from penstock.ledger.row_counts import BATCHES, READ, store_row_counts
 from penstock.ledger.source import ReplayRequest
 from penstock.ledger.write_target import StagedOverwrite
 from penstock.ledger.writer import PinnedInputs
@@ -244,8 +245,8 @@ def _commit(
             where=table.name,
             hint="nothing of this replay is in the table; `penstock history` shows what is",
         )
-    if getattr(function, "grown", False):
-        raise SuppressionListChanged("somebody was to be forgotten since it began", where=table.name)
+    if function.outdated:
+        raise SuppressionListChanged("a subject was added to the suppression list meanwhile", where=table.name)
     refuse_foreign_changes(tail, log)
     rows = entry.applied if entry.applied is not None else refill.rows
     fates = function.complete(covered.rows, entry, rows=rows, written=True)

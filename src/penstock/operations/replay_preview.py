@@ -23,10 +23,7 @@ from penstock.sources.columns import DELETED_AT, SEQUENCE, SOURCE, alive
 from penstock.spark.sql_text import quote
 from penstock.tables.aggregate import group_names
 from penstock.tables.build import build_processor
-from penstock.tables.forgetting import SuppressingProcessor
-from penstock.tables.isolation import IsolatingProcessor
 from penstock.tables.merge.truncate import exactly
-from penstock.tables.staged import StagedProcessor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,13 +97,7 @@ def preview(work: TableSession, tail: LedgerHead, at: int | None, after: tuple[s
 
 
 def _rejected(function: BatchProcessor, rows: DataFrame, entry: Entry, table: TablePlan) -> DataFrame | None:
-    staged = isinstance(function, StagedProcessor | IsolatingProcessor) or (
-        isinstance(function, SuppressingProcessor) and function.staged
-    )
-    if not table.may_reject or not staged:
-        return None
-    assert isinstance(function, StagedProcessor | SuppressingProcessor | IsolatingProcessor)
-    return function.rejected(rows, entry)
+    return function.rejected(rows, entry) if table.may_reject else None
 
 
 # Two states of a table held against each other, row by row: what is new, what is gone, what is another.

@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import Conflict, PenstockError, UsageError
-from penstock.ledger.checkpoint import folder_of, read_row_counts, start_over_hint
+from penstock.ledger.checkpoint import folder_of, start_over_hint
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
 from penstock.ledger.pending import owes_jump, pending_halt, pending_replay, pending_rewind
 from penstock.ledger.position import difference, parse_version
+from penstock.ledger.row_counts import read_row_counts
 from penstock.operations.replay import replay
 from penstock.operations.replay_plan import downstream_of, working_on
 from penstock.operations.rewind import (

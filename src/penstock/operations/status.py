@@ -14,11 +14,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import PenstockError
-from penstock.ledger.checkpoint import READ, read_row_counts
 from penstock.ledger.delta_log import Origin, RecentLog
 from penstock.ledger.entry import named_streams
 from penstock.ledger.head import read_head
 from penstock.ledger.position import parse, parse_version
+from penstock.ledger.row_counts import READ, read_row_counts
 from penstock.operations.broker import PartitionLag
 from penstock.operations.staleness import replaying, stale_against
 from penstock.plan.sources import DeltaSource, FilesSource, TopicsSource

@@ -15,14 +15,14 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from penstock.errors import RowRaised
 from penstock.formats.base import reason
-from penstock.ledger.checkpoint import BATCHES, READ, REJECTED
 from penstock.ledger.commit import carrying
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import Watermark
 from penstock.ledger.position import parse_version
+from penstock.ledger.row_counts import BATCHES, READ, REJECTED
 from penstock.ledger.times import micros, not_after, not_before, time_at
 from penstock.ledger.write_target import in_files
-from penstock.ledger.writer import PinnedInputs
+from penstock.ledger.writer import BatchProcessor, PinnedInputs
 from penstock.plan.sources import DeltaSource
 from penstock.sources.columns import SOURCE, living
 from penstock.spark.sql_text import literal, quote
@@ -170,7 +170,7 @@ def _told(failure: Failure, where: str, table: str) -> RowRaised:
 _THERE = "__there"
 
 
-class AggregateProcessor:
+class AggregateProcessor(BatchProcessor):
     def __init__(self, table: TablePlan, store: Store, suppression: Suppression) -> None:
         assert table.aggregate is not None and table.delta is not None
         self._plan, self._source = table.aggregate, table.delta
@@ -214,7 +214,7 @@ class AggregateProcessor:
         return {}
 
     @property
-    def grown(self) -> bool:
+    def outdated(self) -> bool:
         return self._suppression.grown
 
     def done(self) -> None:
@@ -305,11 +305,15 @@ def _target_bounds(bounds: tuple[str, str] | None) -> Iterator[str]:
 LATE, NO_TIME = "late", "no_time"
 
 
-class FinalWindowsProcessor:
+class FinalWindowsProcessor(BatchProcessor):
     def __init__(self, table: TablePlan, quarantine: Quarantine | None, suppression: Suppression) -> None:
         assert table.aggregate is not None and table.delta is not None
         self._table, self._plan, self._source, self._quarantine = table, table.aggregate, table.delta, quarantine
         self._suppression = suppression
+
+    @property
+    def outdated(self) -> bool:
+        return self._suppression.grown
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         """A table that is there already is read in no order of time, and a large version in parts: the watermark waits

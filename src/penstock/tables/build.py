@@ -19,7 +19,6 @@ from penstock.sources.files.source import FilesReader
 from penstock.tables import landing
 from penstock.tables.aggregate import AggregateProcessor, FinalWindowsProcessor, computed
 from penstock.tables.files import FileQuarantine, FilesProcessor, files_schema
-from penstock.tables.forgetting import SuppressingProcessor
 from penstock.tables.isolation import IsolatingProcessor
 from penstock.tables.landing import LandingProcessor
 from penstock.tables.merge.merge import table_schema
@@ -36,7 +35,7 @@ from penstock.tables.sink import (
 from penstock.tables.staged import StagedProcessor
 from penstock.tables.stream import StreamProcessor
 from penstock.tables.subject_columns import refuse_unknown_places
-from penstock.tables.suppression import Suppression
+from penstock.tables.suppression import RowProcessor, SuppressingProcessor, SuppressingRows, Suppression
 from penstock.tables.transform import Lookups
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ class TableProcessor:
         if self.stages is None:
             return _forgetting(LandingProcessor(table, suppression), suppression)
         staged = StagedProcessor(table, self.stages, Lookups(table, store), quarantine, suppression, tombstones)
-        inner = SuppressingProcessor(staged, suppression) if suppression.possible else staged
+        inner: RowProcessor = SuppressingRows(staged, suppression) if suppression.possible else staged
         if not table.may_reject or (table.stages is not None and table.stages.audit is not None):
             return inner
         return IsolatingProcessor(inner, staged, table, DeltaLog(store, table.uri, table.name))

@@ -13,10 +13,11 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError, Terminal, Transient
 from penstock.formats.base import reason
-from penstock.ledger.checkpoint import KEPT, READ, REJECTED
+from penstock.ledger.checkpoint import KEPT
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import Pins
-from penstock.ledger.writer import BYTES_PER_FILE, PinnedInputs
+from penstock.ledger.row_counts import READ, REJECTED
+from penstock.ledger.writer import BYTES_PER_FILE, BatchProcessor, PinnedInputs
 from penstock.sources.columns import SOURCE
 from penstock.sources.files.format import FormatChoice, Survey, Unfit
 from penstock.sources.files.lines import NEW_FIELD
@@ -37,12 +38,12 @@ from penstock.sources.files.unreadable import find_unreadable, is_about_files, s
 from penstock.spark.expressions import known_rows
 from penstock.tables.columns import settle_columns
 from penstock.tables.expectations import FAILED, NOTHING_FAILED, RAW
-from penstock.tables.forgetting import SuppressingProcessor
 from penstock.tables.isolation import IsolatingProcessor
 from penstock.tables.merge.merge import table_schema
 from penstock.tables.pipeline import StagedPipeline
 from penstock.tables.quarantine import Quarantine
 from penstock.tables.staged import StagedProcessor
+from penstock.tables.suppression import SuppressingRows
 from penstock.tables.transform import Lookups
 
 if TYPE_CHECKING:
@@ -320,7 +321,7 @@ def with_schema(table: TablePlan, look: FormatChoice) -> TablePlan:
     return replace(table, stages=replace(stages, decode=replace(stages.decode, schema=decoder_schema(look.schema))))
 
 
-class FilesProcessor:
+class FilesProcessor(BatchProcessor):
     def __init__(
         self,
         spark: SparkSession,
@@ -350,7 +351,7 @@ class FilesProcessor:
         return PinnedInputs(self._lookups.newest())
 
     @property
-    def grown(self) -> bool:
+    def outdated(self) -> bool:
         return self._suppression.grown
 
     def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
@@ -417,7 +418,7 @@ class FilesProcessor:
     def _staged(self, look: FormatChoice, stages: StagedPipeline) -> IsolatingProcessor:
         table, suppression = with_schema(self._table, look), self._suppression
         staged = StagedProcessor(table, stages, self._lookups, self._quarantine, suppression, self._tombstones)
-        return IsolatingProcessor(SuppressingProcessor(staged, suppression), staged, table, self._log)
+        return IsolatingProcessor(SuppressingRows(staged, suppression), staged, table, self._log)
 
     def _again(self, batch: DataFrame, entry: Entry, rows: int) -> tuple[FilesReading, RowCounts, bool]:
         """The good rows are in the table already. A file that has gone since then cannot tell any more what was

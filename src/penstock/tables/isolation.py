@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from penstock.errors import RowRaised, Terminal
+from penstock.ledger.writer import BatchProcessor
 from penstock.sources.columns import SOURCE
 from penstock.sources.files.unreadable import story
 from penstock.spark.expressions import error_of, fenced
@@ -27,7 +28,6 @@ from penstock.tables.failing_rows import (
     find_failing,
     shown,
 )
-from penstock.tables.forgetting import SuppressingProcessor
 from penstock.tables.pipeline import DETAIL, RAISES, TRANSFORM_FAILED
 from penstock.tables.staged import IsolatedRecords
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from penstock.ledger.writer import PinnedInputs
     from penstock.plan.model import TablePlan
     from penstock.tables.staged import StagedProcessor
+    from penstock.tables.suppression import RowProcessor
 
 # The function of a table that goes on though an expression raises on some of its records.
 #
@@ -55,10 +56,10 @@ _MANY_BATCHES = 10
 _SHOWN = 3
 
 
-class IsolatingProcessor:
+class IsolatingProcessor(BatchProcessor):
     def __init__(
         self,
-        inner: SuppressingProcessor | StagedProcessor,
+        inner: RowProcessor,
         staged: StagedProcessor,
         table: TablePlan,
         log: DeltaLog,
@@ -85,8 +86,8 @@ class IsolatingProcessor:
         return (f"{count} {'record' if count == 1 else 'records'} set aside: {TRANSFORM_FAILED} ({told}{more})",)
 
     @property
-    def grown(self) -> bool:
-        return isinstance(self._inner, SuppressingProcessor) and self._inner.grown
+    def outdated(self) -> bool:
+        return self._inner.outdated
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         return self._inner.pin(batch, last, after)
@@ -138,9 +139,7 @@ class IsolatingProcessor:
         self._inner.look(self._without(batch), entry)
 
     def counted(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
-        if isinstance(self._inner, SuppressingProcessor):
-            return self._inner.counted(self._without(batch), entry, rows)
-        return self._inner.counted(entry, rows)
+        return self._inner.counted(self._without(batch), entry, rows)
 
     def done(self) -> None:
         self._inner.done()

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql.types import StructType
 
 from penstock.ledger.write_target import in_files
-from penstock.ledger.writer import PinnedInputs
+from penstock.ledger.writer import BatchProcessor
 from penstock.spark.sql_text import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.ledger.entry import Entry, Pins, RowCounts
+    from penstock.ledger.entry import Entry, Pins
     from penstock.ledger.write_target import WriteTarget
     from penstock.plan.model import TablePlan
     from penstock.tables.suppression import Suppression
@@ -66,19 +66,14 @@ def landed_rows(batch: DataFrame, table: TablePlan, pins: Pins) -> DataFrame:
 # A table that lands its source: the record as it came.
 
 
-class LandingProcessor:
+class LandingProcessor(BatchProcessor):
     def __init__(self, table: TablePlan, suppression: Suppression) -> None:
         self._table, self._suppression = table, suppression
 
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
-        return PinnedInputs()
+    @property
+    def outdated(self) -> bool:
+        return self._suppression.grown
 
     def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         rows = landed_rows(batch, self._table, entry.pins) if self._table.columns else batch
         into.append(in_files(self._suppression.own(rows), files), entry)
-
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
-        return {}
-
-    def done(self) -> None:
-        pass

@@ -22,7 +22,7 @@ from penstock.formats.base import case, reason
 from penstock.formats.json import UNKNOWN, JsonDecoder
 from penstock.formats.registry import open_decoder
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.writer import PinnedInputs
+from penstock.ledger.writer import BatchProcessor, PinnedInputs
 from penstock.sources.files.format import FormatChoice
 from penstock.sources.files.lines import NEW_FIELD, infer_json
 from penstock.sources.files.types import (
@@ -153,7 +153,7 @@ class _Refusing:
         return replace(made, bad=bad, why=case([(known, made.why)], unknown))
 
 
-class Growing:
+class Growing(BatchProcessor):
     """The function of a table whose records may bring new fields."""
 
     def __init__(
@@ -176,8 +176,7 @@ class Growing:
         self._notes: list[str] = []
 
     @property
-    def grown(self) -> bool:
-        """As of every function: somebody was to be forgotten since it began."""
+    def outdated(self) -> bool:
         return self._suppression.grown
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataLoss, Terminal
-from penstock.ledger.checkpoint import folder_of, heal, read_row_counts, store_row_counts
+from penstock.ledger.checkpoint import folder_of, heal
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
+from penstock.ledger.row_counts import read_row_counts, store_row_counts
 from penstock.ledger.source import said
 from penstock.tables.build import build_processor
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from penstock.ledger.checkpoint import BATCHES, READ, REJECTED
 from penstock.ledger.position import same
-from penstock.ledger.writer import PinnedInputs
+from penstock.ledger.row_counts import BATCHES, READ, REJECTED
+from penstock.ledger.writer import BatchProcessor
 from penstock.sinks.base import AMBIGUOUS_KEY, ASIDE, DELETED, NULL_KEY
 from penstock.sources.columns import SOURCE, VERSION
 from penstock.spark.sql_text import literal
@@ -21,7 +21,7 @@ from penstock.tables.expectations import FAILED, NOTHING_FAILED, RAW
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.ledger.entry import Entry, Pins, RowCounts
+    from penstock.ledger.entry import Entry, RowCounts
     from penstock.ledger.write_target import WriteTarget
     from penstock.plan.targets import SinkPlan
     from penstock.sinks.base import Refused, SendResult, Shape, SinkPayload, SinkTarget
@@ -116,7 +116,7 @@ def sent_schema(sink: SinkPlan) -> StructType:
     return SENT_CHANGES_SCHEMA if sink.follows_changes else SENT_ROWS_SCHEMA
 
 
-class SinkProcessor:
+class SinkProcessor(BatchProcessor):
     def __init__(
         self, sink: SinkPlan, payload: SinkPayload, target: SinkTarget, rejected: RejectedChanges | None = None
     ) -> None:
@@ -124,8 +124,9 @@ class SinkProcessor:
         self._sink, self._payload, self._target, self._rejected = sink, payload, target, rejected
         self._counts: RowCounts = {}
 
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
-        return PinnedInputs()
+    @property
+    def outdated(self) -> bool:
+        return False  # those who shall be forgotten are left out before it
 
     def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         rows = self._payload.rows(batch, files)
@@ -144,6 +145,3 @@ class SinkProcessor:
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         counts, self._counts = self._counts, {}
         return counts if written else {}
-
-    def done(self) -> None:
-        pass

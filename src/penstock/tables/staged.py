@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from penstock.errors import Terminal
 from penstock.formats.base import reason
-from penstock.ledger.checkpoint import (
+from penstock.ledger.row_counts import (
     BATCHES,
     CONFLICTS,
     DROPPED,
@@ -23,6 +23,7 @@ from penstock.ledger.checkpoint import (
     RESHAPED,
     SUPERSEDED,
     UNMET,
+    unexplained,
 )
 from penstock.ledger.write_target import in_files
 from penstock.ledger.writer import PinnedInputs
@@ -33,6 +34,7 @@ from penstock.tables import expectations
 from penstock.tables.dedupe import numbered, without_duplicates
 from penstock.tables.expectations import NOTHING_FAILED
 from penstock.tables.merge.merge import Merging
+from penstock.tables.suppression import RowProcessor
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, Row, SparkSession
@@ -63,7 +65,7 @@ class IsolatedRecords:
     count: int
 
 
-class StagedProcessor:
+class StagedProcessor(RowProcessor):
     def __init__(
         self,
         table: TablePlan,
@@ -83,6 +85,10 @@ class StagedProcessor:
         self.aside: IsolatedRecords | None = None
         self.strict = False
         """`write` ends at the first row on which `where`, a key or a sequence raises."""
+
+    @property
+    def outdated(self) -> bool:
+        return self._suppression.grown
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         return PinnedInputs(self._lookups.newest())
@@ -125,7 +131,6 @@ class StagedProcessor:
         return fates
 
     def probe(self, batch: DataFrame, entry: Entry) -> None:
-        """Runs every expression of the definition on the rows; raises what they raise, and writes nothing."""
         if self._probed is None or self._probed[0] is not entry.pins:
             self._probed = (entry.pins, self._lookups.read(batch.sparkSession, entry.pins))
         rows = self._stages.make(batch, entry.pins, self._probed[1]).rows
@@ -141,7 +146,6 @@ class StagedProcessor:
         return self._stages.set_aside(batch, entry.pins, detail)
 
     def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame:
-        """The rows that would go to quarantine, with the reasons; after `write`."""
         assert self._made is not None
         return self._with_aside(self._explained(batch, entry, self._made))
 
@@ -154,11 +158,9 @@ class StagedProcessor:
         return self._stages.explained(reduce(DataFrame.unionByName, (first, *records)))
 
     def look(self, batch: DataFrame, entry: Entry) -> None:
-        """In place of `write`, where the rows are in the table already."""
         self._made = self._make(batch, entry)
 
-    def counted(self, entry: Entry, rows: int) -> RowCounts:
-        """What became of the rows that `write` was given, of which so many are in the table now."""
+    def counted(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
         found = self.told()
         if found is None:
             assert self._made is not None
@@ -270,14 +272,12 @@ def _fates(found: Sequence[Told], rows: int) -> dict[str, int]:
     first, last = found[0], found[-1]
     rejected, dropped = (sum(int(one[name]) for one in found) for name in (expectations.REJECTED, expectations.DROPPED))
     given = int(first[expectations.READ] - first[expectations.REJECTED] - first[expectations.DROPPED])
-    passed = int(last[expectations.READ] - last[expectations.REJECTED] - last[expectations.DROPPED])
-    return {
+    counts = {
         BATCHES: 1,
         READ: int(first[expectations.READ]),
         RESHAPED: int(last[expectations.READ]) - given if len(found) > 1 else 0,
         REJECTED: rejected,
         DROPPED: dropped,
-        DUPLICATES: passed - rows,
         **{
             UNMET + name.removeprefix(expectations.UNMET): int(count)
             for one in found
@@ -285,6 +285,7 @@ def _fates(found: Sequence[Told], rows: int) -> dict[str, int]:
             if name.startswith(expectations.UNMET)
         },
     }
+    return {**counts, DUPLICATES: unexplained(counts, rows)}
 
 
 def local_rows(spark: SparkSession, rows: Any, schema: StructType) -> DataFrame:

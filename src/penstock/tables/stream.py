@@ -11,7 +11,7 @@ from penstock.errors import Terminal
 from penstock.ledger.checkpoint import start_over_hint
 from penstock.ledger.position import parse_version
 from penstock.ledger.source import Start, of_streams
-from penstock.ledger.writer import PinnedInputs
+from penstock.ledger.writer import BatchProcessor
 from penstock.plan.stages import TransformPlan
 from penstock.sources.delta import DeltaReader
 from penstock.spark.jvm import java_frame
@@ -21,7 +21,7 @@ from penstock.tables.transform import load_transform
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.ledger.entry import Entry, Pins, RowCounts
+    from penstock.ledger.entry import Entry, RowCounts
     from penstock.ledger.source import Move, Position, ReplayInput, ReplayRequest
     from penstock.ledger.write_target import WriteTarget
     from penstock.plan.model import StreamPlan, TablePlan
@@ -153,12 +153,13 @@ def _said(subscription: Mapping[str, Any]) -> str:
 # A table with `stream`: what Spark's own streaming operators give, written as it comes.
 
 
-class StreamProcessor:
+class StreamProcessor(BatchProcessor):
     def __init__(self, plan: StreamPlan, suppression: Suppression) -> None:
         self._whole, self._suppression = plan.output == "complete", suppression
 
-    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
-        return PinnedInputs()
+    @property
+    def outdated(self) -> bool:
+        return self._suppression.grown
 
     def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
         """One task per partition of the state, so `files` is not followed."""
@@ -174,6 +175,3 @@ class StreamProcessor:
         if not written:
             batch.write.format("noop").mode("overwrite").save()
         return {}
-
-    def done(self) -> None:
-        pass

@@ -7,12 +7,14 @@ folder; and not even that where no table says who its rows are of.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from penstock.ledger.writer import BatchMetrics
+from penstock.ledger.row_counts import DUPLICATES, FORGOTTEN, READ, SUPERSEDED
+from penstock.ledger.writer import BatchMetrics, BatchProcessor
 from penstock.plan.quarantine import in_quarantine, lands, read_by
 from penstock.plan.subjects import Holds
 from penstock.sources.columns import CHANGE
@@ -20,8 +22,11 @@ from penstock.tables.subject_columns import SubjectMatch, is_redacted, redacted,
 from penstock.tables.suppression_list import SuppressionList
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
 
+    from penstock.ledger.entry import Entry, Pins, RowCounts
+    from penstock.ledger.write_target import WriteTarget
+    from penstock.ledger.writer import PinnedInputs
     from penstock.plan.model import TablePlan
     from penstock.plan.subjects import Subjects
     from penstock.storage.stores import Store
@@ -130,3 +135,115 @@ def _all(table: TablePlan) -> Iterator[Subjects]:
         yield lookup.holds.subjects
     for source in table.stream.inputs.values() if table.stream is not None else ():
         yield source.holds.subjects
+
+
+_READ_MARK, _READ_COUNT = "__left_out", "left_out"
+
+
+class RowProcessor(BatchProcessor):
+    """A processor that makes and rejects rows one by one, so that the records at fault can be found."""
+
+    @abstractmethod
+    def probe(self, batch: DataFrame, entry: Entry) -> None:
+        """Runs every expression of the definition on the rows; raises what they raise, and writes nothing."""
+
+    @abstractmethod
+    def raising(self, batch: DataFrame, entry: Entry) -> tuple[int, int, Row | None, str]:
+        """How many rows there are, on how many an expression raises, the first of these, and the error."""
+
+    @abstractmethod
+    def look(self, batch: DataFrame, entry: Entry) -> None:
+        """In place of `write`, where the rows are in the table already."""
+
+    @abstractmethod
+    def counted(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
+        """What became of the rows that `write` was given, of which so many are in the table now."""
+
+    @abstractmethod
+    def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame: ...
+
+
+class SuppressingProcessor(BatchProcessor):
+    """A processor without those who shall be forgotten: what is read of them does not reach it."""
+
+    def __init__(self, inner: BatchProcessor, suppression: Suppression) -> None:
+        self._inner, self._suppression = inner, suppression
+        self._observed: BatchMetrics | None = None
+
+    @property
+    def outdated(self) -> bool:
+        return self._suppression.grown or self._inner.outdated
+
+    def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
+        self._suppression.look()
+        return self._inner.pin(self._plain(batch), last, after)
+
+    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
+        found = self._suppression.of_read(batch)
+        self._inner.write(batch if found is None else self._watched(batch, found), entry, into, files=files)
+
+    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
+        fates = self._inner.complete(self._plain(batch), entry, rows=rows, written=written)
+        return self._with_forgotten(fates, batch) if fates else fates
+
+    def done(self) -> None:
+        self._inner.done()
+        self._suppression.let_go()
+        self._observed = None
+
+    def _plain(self, batch: DataFrame) -> DataFrame:
+        found = self._suppression.of_read(batch)
+        return batch if found is None else batch.where(~found)
+
+    def _watched(self, batch: DataFrame, found: Column) -> DataFrame:
+        """Left out and counted in the pass that writes the others."""
+        self._observed = BatchMetrics()
+        marked = self._observed.on(
+            batch.withColumn(_READ_MARK, found), F.count_if(F.col(_READ_MARK)).alias(_READ_COUNT)
+        )
+        return marked.where(~F.col(_READ_MARK)).drop(_READ_MARK)
+
+    def _with_forgotten(self, fates: RowCounts, batch: DataFrame) -> RowCounts:
+        """They count as read. Rows that were made and left out would else pass for duplicates. Of a batch that was
+        written before somebody was added to the list, not more are gone than its table lacks."""
+        read, made = self._left_out(batch), self._suppression.made() or 0
+        if not read and not made and not fates.get(FORGOTTEN):
+            return fates
+        others = SUPERSEDED if fates.get(SUPERSEDED) else DUPLICATES
+        rest = fates.get(others, 0) - made
+        return {
+            **fates,
+            READ: fates.get(READ, 0) + read,
+            FORGOTTEN: fates.get(FORGOTTEN, 0) + read + made + min(rest, 0),
+            others: max(rest, 0),
+        }
+
+    def _left_out(self, batch: DataFrame) -> int:
+        told = self._observed.result() if self._observed is not None else None
+        if told is not None:
+            return int(told[_READ_COUNT])
+        found = self._suppression.of_read(batch)
+        return 0 if found is None else batch.where(found).count()
+
+
+class SuppressingRows(SuppressingProcessor, RowProcessor):
+    def __init__(self, inner: RowProcessor, suppression: Suppression) -> None:
+        super().__init__(inner, suppression)
+        self._rows = inner
+
+    def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame:
+        rows = self._rows.rejected(self._plain(batch), entry)
+        found = self._suppression.of_rejected(rows)
+        return rows if found is None else rows.where(~found)
+
+    def probe(self, batch: DataFrame, entry: Entry) -> None:
+        self._rows.probe(self._plain(batch), entry)
+
+    def raising(self, batch: DataFrame, entry: Entry) -> tuple[int, int, Row | None, str]:
+        return self._rows.raising(self._plain(batch), entry)
+
+    def look(self, batch: DataFrame, entry: Entry) -> None:
+        self._rows.look(self._plain(batch), entry)
+
+    def counted(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
+        return self._with_forgotten(self._rows.counted(batch, entry, rows), batch)

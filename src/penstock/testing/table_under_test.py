@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from penstock.errors import UsageError
-from penstock.ledger.checkpoint import DROPPED, DUPLICATES, READ, UNMET
 from penstock.ledger.commit import append_nothing
 from penstock.ledger.create import genesis
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import Entry, Pins, RowCounts
 from penstock.ledger.head import LedgerHead, read_head
 from penstock.ledger.position import Version
+from penstock.ledger.row_counts import DROPPED, DUPLICATES, READ, UNMET
 from penstock.ledger.source import Move, Position, ReplayInput, ReplayRequest, Start
 from penstock.ledger.write_target import DeltaTableTarget as Into
 from penstock.plan.build import build_plan

@@ -9,30 +9,24 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.ledger.checkpoint import (
-    BATCHES,
-    CONFLICTS,
-    DROPPED,
-    DUPLICATES,
-    FORGOTTEN,
-    READ,
-    REJECTED,
-    RESHAPED,
-    SUPERSEDED,
-    folder_of,
-    read_row_counts,
-)
+from penstock.ledger.checkpoint import folder_of
 from penstock.ledger.delta_log import DeltaLog, Origin
 from penstock.ledger.position import Range
+from penstock.ledger.row_counts import (
+    BATCHES,
+    REJECTED,
+    conserved_counts,
+    read_row_counts,
+)
 from penstock.plan.quarantine import quarantine_of
 from penstock.plan.stages import Stages
 from penstock.storage.delta_rows import query
-from penstock.verify.report import Conserved
 from penstock.verify.upstream import arrivals
 
 if TYPE_CHECKING:
     from penstock.ledger.delta_log import Commit
     from penstock.ledger.entry import Entry
+    from penstock.ledger.row_counts import Conserved
     from penstock.verify.context import VerifyContext
     from penstock.verify.coordinates import Coordinates, Key, Spans
     from penstock.verify.ledger_walk import Chain
@@ -45,19 +39,7 @@ def conserved(look: VerifyContext, chain: Chain) -> Conserved:
     tail, table = look.tail, look.table
     last = read_row_counts(look.store, folder_of(table.checkpoints, tail.entry), tail.entry.batch)
     counts = replace(tail, fates=last).counts
-    fates = counts.fates
-    return Conserved(
-        read=fates.get(READ, 0),
-        reshaped=fates.get(RESHAPED, 0),
-        written=counts.total,
-        rejected=fates.get(REJECTED, 0),
-        dropped=fates.get(DROPPED, 0),
-        duplicates=fates.get(DUPLICATES, 0),
-        superseded=fates.get(SUPERSEDED, 0),
-        forgotten=fates.get(FORGOTTEN, 0),
-        conflicts=fates.get(CONFLICTS, 0),
-        uncounted=max(0, chain.batches - fates.get(BATCHES, 0)) if chain.from_genesis else 0,
-    )
+    return conserved_counts(counts.fates, counts.total, batches=chain.batches if chain.from_genesis else None)
 
 
 def unbalanced(look: VerifyContext, one: Conserved, rows: int, quarantined: int, earlier: int) -> Iterator[str]:
@@ -66,6 +48,8 @@ def unbalanced(look: VerifyContext, one: Conserved, rows: int, quarantined: int,
     stages = look.table.stages or Stages("")
     if one.uncounted:
         return
+    if one.unexplained:
+        yield f"{one.said} does not add up: {one.unexplained:,} rows are not accounted for"
     if stages.dedupe is None and one.duplicates:
         yield f"{one.read:,} rows were read, and {one.duplicates:,} of those that passed were not written"
     merge = look.table.write.merge

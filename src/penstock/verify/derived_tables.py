@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.ledger import position
-from penstock.ledger.checkpoint import folder_of, read_row_counts
+from penstock.ledger.checkpoint import folder_of
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.position import parse_version
+from penstock.ledger.row_counts import read_row_counts
 from penstock.operations.staleness import stale_against
 from penstock.plan.quarantine import quarantine_of, tombstones_of
 from penstock.storage.delta_rows import count_at

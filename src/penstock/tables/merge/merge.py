@@ -18,9 +18,9 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import TableChanged
-from penstock.ledger.checkpoint import CONFLICTS
 from penstock.ledger.commit import carrying
 from penstock.ledger.entry import APPLIED
+from penstock.ledger.row_counts import CONFLICTS
 from penstock.ledger.times import lower, micros, upper
 from penstock.ledger.write_target import in_files
 from penstock.plan.merge import PROPERTY, merged_by
