@@ -130,28 +130,54 @@ def backlog_of(seen: TableSnapshot, asked: ClusterAnswer | None, context: Contex
     return delta_backlog(seen.upstreams, seen.readings, seen.lately)
 
 
-def table_checks(
-    seen: TableSnapshot, asked: ClusterAnswer | None, backlog: Backlog, context: Context
-) -> Iterator[Check]:
-    table, status = seen.table, seen.status
-    yield rejected.state(status)
-    yield from _kafka(seen, asked, backlog, context)
-    if seen.entry is None:
-        if "ledger" in seen.unknown:
-            yield CheckSubject("table.checkpoint", table.name).unknown(seen.unknown["ledger"])
-        return
-    yield files.checkpoint(
-        table, _step(seen, context), seen.lately, alive=status.state in ALIVE, local=context.plan.local
-    )
-    yield rejected.foreign(status, seen.lately)
-    yield rejected.silent(status, _quiet(seen, asked), backlog, seen.lately, seen.pause, context.now_ms)
-    yield from _upstreams(seen, context)
-    yield from _pace(seen, backlog, context)
-    yield from _lies(seen)
+@dataclass(frozen=True)
+class TableEvidence:
+    """What the checks of a table rest on."""
+
+    seen: TableSnapshot
+    asked: ClusterAnswer | None
+    """What its cluster said."""
+    backlog: Backlog
+    context: Context
 
 
-def _kafka(seen: TableSnapshot, asked: ClusterAnswer | None, backlog: Backlog, context: Context) -> Iterator[Check]:
+def table_checks(evidence: TableEvidence) -> Iterator[Check]:
+    for check in TABLE_CHECKS:
+        yield from check(evidence)
+    if evidence.seen.entry is not None:
+        for check in LEDGER_CHECKS:
+            yield from check(evidence)
+
+
+def _state(evidence: TableEvidence) -> Iterator[Check]:
+    yield rejected.state(evidence.seen.status)
+
+
+def _ledger(evidence: TableEvidence) -> Iterator[Check]:
+    seen = evidence.seen
+    if seen.entry is None and "ledger" in seen.unknown:
+        yield CheckSubject("table.checkpoint", seen.table.name).unknown(seen.unknown["ledger"])
+
+
+def _checkpoint(evidence: TableEvidence) -> Iterator[Check]:
+    seen, context = evidence.seen, evidence.context
+    alive = seen.status.state in ALIVE
+    yield files.checkpoint(seen.table, _step(seen, context), seen.lately, alive=alive, local=context.plan.local)
+
+
+def _foreign(evidence: TableEvidence) -> Iterator[Check]:
+    yield rejected.foreign(evidence.seen.status, evidence.seen.lately)
+
+
+def _silent(evidence: TableEvidence) -> Iterator[Check]:
+    seen, now_ms = evidence.seen, evidence.context.now_ms
+    quiet = _quiet(seen, evidence.asked)
+    yield rejected.silent(seen.status, quiet, evidence.backlog, seen.lately, seen.pause, now_ms)
+
+
+def _kafka(evidence: TableEvidence) -> Iterator[Check]:
     """A broker that is away is a finding of the project: here there is only what it would have told."""
+    seen, asked, backlog, context = evidence.seen, evidence.asked, evidence.backlog, evidence.context
     table, source, sends = seen.table, touched(seen.table), seen.table.topics is None
     if source is None:
         return
@@ -224,14 +250,16 @@ def _quiet(seen: TableSnapshot, asked: ClusterAnswer | None) -> rejected.Silence
     return rejected.SilenceEvidence(seen.table.trigger, seen.table.source.starting.kind, held, newest)
 
 
-def _upstreams(seen: TableSnapshot, context: Context) -> Iterator[Check]:
+def _upstreams(evidence: TableEvidence) -> Iterator[Check]:
+    seen, context = evidence.seen, evidence.context
     for upstream in seen.upstreams:
         yield delta_retention(seen.table.name, upstream, seen.pause, context.now_ms)
     if "upstream" in seen.unknown:
         yield CheckSubject("delta.retention", seen.table.name).unknown(seen.unknown["upstream"])
 
 
-def _pace(seen: TableSnapshot, backlog: Backlog, context: Context) -> Iterator[Check]:
+def _pace(evidence: TableEvidence) -> Iterator[Check]:
+    seen, backlog, context = evidence.seen, evidence.backlog, evidence.context
     table = seen.table
     runner = pace_checks.Runner(table.name, table.trigger, seen.status.state in ALIVE, table.source.batch_limit)
     if seen.lately.batches:
@@ -240,19 +268,29 @@ def _pace(seen: TableSnapshot, backlog: Backlog, context: Context) -> Iterator[C
     yield pace_checks.behind(runner, backlog)
 
 
-def _lies(seen: TableSnapshot) -> Iterator[Check]:
-    name = seen.table.name
+def _files(evidence: TableEvidence) -> Iterator[Check]:
+    seen, name = evidence.seen, evidence.seen.table.name
     if seen.layout is None:
         yield CheckSubject("table.files", name).unknown(seen.unknown.get("layout", "its log does not tell"))
     else:
         yield files.small_files(name, seen.layout, seen.table.trigger.seconds)
         yield files.log_size(name, seen.layout)
+
+
+def _rows(evidence: TableEvidence) -> Iterator[Check]:
+    seen, name = evidence.seen, evidence.seen.table.name
     if seen.rejected is not None:
         yield rejected.quarantine(name, seen.rejected)
     elif "quarantine" in seen.unknown:
         yield CheckSubject("quarantine.share", name).unknown(seen.unknown["quarantine"])
     if seen.rescued is not None:
         yield rejected.rescued(name, seen.rescued)
+
+
+TableCheck = Callable[[TableEvidence], Iterator[Check]]
+TABLE_CHECKS: tuple[TableCheck, ...] = (_state, _kafka, _ledger)
+LEDGER_CHECKS: tuple[TableCheck, ...] = (_checkpoint, _foreign, _silent, _upstreams, _pace, _files, _rows)
+"""Of tables that have a ledger. A new check is one function here, and its id among REASONS in check.py."""
 
 
 def _step(seen: TableSnapshot, context: Context) -> Callable[[], files.CheckpointStep | None]:
@@ -317,7 +355,7 @@ def _open(plan: Plan) -> Store | Check:
 def _table(seen: TableSnapshot, asked: dict[Question, ClusterAnswer], context: Context) -> list[Check]:
     source = touched(seen.table)
     said = asked.get(question(source)) if source is not None else None
-    return list(table_checks(seen, said, backlog_of(seen, said, context), context))
+    return list(table_checks(TableEvidence(seen, said, backlog_of(seen, said, context), context)))
 
 
 def _ask(seen: Sequence[TableSnapshot], say: Say) -> dict[Question, ClusterAnswer]:

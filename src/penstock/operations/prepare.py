@@ -22,8 +22,8 @@ from penstock.ledger.writer import WriterTarget
 from penstock.operations.replay import drop_rejects_since, settle_quarantine
 from penstock.operations.rewind import finish, settle
 from penstock.storage.locks import acquire_commit
-from penstock.tables.build import build_processor
 from penstock.tables.columns import settle_columns, settle_statistics, with_statistics
+from penstock.tables.kinds import look_at_table, open_table
 from penstock.tables.merge.tombstones import TombstoneTable, next_generation, separate, tombstone_table
 from penstock.tables.session import TableSession, complete_last
 from penstock.tables.startup_checks import compare, move_leftovers, read_ledger, refuse_gone
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.plan.model import TablePlan
     from penstock.storage.locks import Lock
     from penstock.storage.stores import Store
-    from penstock.tables.build import TableProcessor
+    from penstock.tables.kinds import TableKind
 
 Say = Callable[[str], None]
 
@@ -71,7 +71,7 @@ def prepare(
     acquire_commit(lock, table.name)
     try:
         tail = read_ledger(log, store, table)
-        made: TableProcessor | None = None
+        made: TableKind | None = None
         created = tail is None
         if tail is None:
             made, tail = _create(spark, table, store, source, log, say)
@@ -96,7 +96,7 @@ def prepare(
             tail = _follow(spark, table, source, log, tail, move, say)
         source.refuse_lost(tail.entry)
         if made is None:
-            made = build_processor(spark, table, store, source)
+            made = look_at_table(spark, table, store, source)
             if evolved := settle_columns(spark, table, made.schema):
                 say(evolved)
                 tail = advance(tail, log)
@@ -108,7 +108,7 @@ def prepare(
         if last_rows(tail, log).abandoned:
             drop_rejects_since(spark, table, store, last_rows(tail, log).entry.generation, tail, idempotent=idempotent)
         tail = _separate_tombstones(spark, table, store, made, tail, say, idempotent=idempotent)
-        function = made.ready(spark, table, store, tail.entry, idempotent=idempotent)
+        function = open_table(spark, made, table, store, tail.entry, idempotent=idempotent)
         tail = carry_forward(spark, log, tail, table.uri)
         forget_old_tombstones = _forget_old_tombstones(spark, table, store, idempotent=idempotent)
         if forget_old_tombstones is not None:
@@ -141,7 +141,7 @@ def _separate_tombstones(
     spark: SparkSession,
     table: TablePlan,
     store: Store,
-    made: TableProcessor,
+    made: TableKind,
     tail: LedgerHead,
     say: Say,
     *,
@@ -175,10 +175,10 @@ def _forget_old_tombstones(
 
 def _create(
     spark: SparkSession, table: TablePlan, store: Store, source: Source, log: DeltaLog, say: Say
-) -> tuple[TableProcessor, LedgerHead]:
+) -> tuple[TableKind, LedgerHead]:
     refuse_gone(store, table)
     start = source.start()
-    made = build_processor(spark, table, store, source)
+    made = look_at_table(spark, table, store, source)
     tail = genesis(
         spark,
         log,

@@ -41,10 +41,10 @@ from penstock.sources.files.source import FilesReader
 from penstock.spark.expressions import selected
 from penstock.spark.sql_text import literal, quote
 from penstock.storage.locks import acquire_commit
-from penstock.tables.build import build_processor
 from penstock.tables.columns import settle_columns
 from penstock.tables.files import redriven, staged_table, with_schema
 from penstock.tables.isolation import IsolatingProcessor
+from penstock.tables.kinds import StagedTable, look_at_table
 from penstock.tables.merge.merge import table_schema
 from penstock.tables.merge.tombstones import tombstone_table
 from penstock.tables.new_fields import Growing, grows, stages_for
@@ -405,9 +405,9 @@ def _runnable(work: TableSession, rejected: DataFrame, last: Entry) -> Runnable:
     table = work.table
     if isinstance(work.source, FilesReader):
         return of_files(work, rejected)
-    made = build_processor(work.spark, table, work.store, work.source)
-    stages = made.stages
-    assert stages is not None
+    kind = look_at_table(work.spark, table, work.store, work.source)
+    assert isinstance(kind, StagedTable)
+    stages = kind.stages
     suppression, lookups = Suppression(table, work.store), Lookups(table, work.store)
     if grows(table):
         growing = Growing(work.spark, table, work.store, suppression)

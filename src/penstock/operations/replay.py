@@ -34,8 +34,8 @@ from penstock.plan.quarantine import quarantine_of
 from penstock.sources.columns import SOURCE
 from penstock.spark.sql_text import literal, quote
 from penstock.storage.locks import acquire_commit
-from penstock.tables.build import build_processor
 from penstock.tables.columns import differences
+from penstock.tables.kinds import look_at_table, open_table
 from penstock.tables.merge.tombstones import next_generation, settle_tombstones, tombstone_table
 from penstock.tables.quarantine import Quarantine
 from penstock.tables.session import completed_if_it_can_be
@@ -173,8 +173,8 @@ def fill(work: TableSession, opened: LedgerHead, say: Say = lambda _: None) -> F
     table, session = work.table, work.spark.newSession()
     # The settings of a batch would sort and join all that was ever read in as many parts as there are cores.
     session.conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", PARTS)
-    made = build_processor(work.spark, table, work.store, work.source)
-    function = made.ready(work.spark, table, work.store, opened.entry, idempotent=work.idempotent)
+    made = look_at_table(work.spark, table, work.store, work.source)
+    function = open_table(work.spark, made, table, work.store, opened.entry, idempotent=work.idempotent)
     asked = asked_of(table, opened.entry, replay)
     covered = work.source.covered(session, asked)
     kept = kept_rows(table, covered)

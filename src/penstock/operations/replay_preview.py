@@ -22,8 +22,9 @@ from penstock.plan.quarantine import quarantine_of
 from penstock.sources.columns import DELETED_AT, SEQUENCE, SOURCE, alive
 from penstock.spark.sql_text import quote
 from penstock.tables.aggregate import group_names
-from penstock.tables.build import build_processor
+from penstock.tables.kinds import look_at_table
 from penstock.tables.merge.truncate import exactly
+from penstock.tables.suppression import Suppression
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,8 +82,8 @@ def preview(work: TableSession, tail: LedgerHead, at: int | None, after: tuple[s
     replay = Replay(tail.entry.generation, tail.entry.after, at)
     began = began_of(work.log, tail.entry)
     opened = replace(tail, entry=replace(tail.entry, after=after, began=began))
-    made = build_processor(session, table, work.store, work.source)
-    function = made.looking(table, work.store)
+    made = look_at_table(session, table, work.store, work.source)
+    function = made.preview(table, work.store, Suppression(table, work.store))
     covered = work.source.covered(session, asked_of(table, opened.entry, replay))
     there = session.read.format("delta").load(table.uri)
     kept = kept_rows(table, covered)

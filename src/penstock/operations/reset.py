@@ -25,8 +25,8 @@ from penstock.sources.registry import open_client
 from penstock.sources.topics import require_topics, resolve_offsets
 from penstock.storage.locks import JvmLock, NoLock, acquire_commit, acquire_run, lock_path
 from penstock.storage.stores import HadoopStore, LocalStore, store_of
-from penstock.tables.build import build_processor
 from penstock.tables.columns import with_statistics
+from penstock.tables.kinds import look_at_table
 from penstock.tables.merge.tombstones import next_generation
 from penstock.tables.session import TableSession, complete_last
 
@@ -377,7 +377,7 @@ def _commit(work: TableSession, reset: Reset) -> LedgerHead:
             emptied=bool(reset.anew),
             at_least=_later_than_all(work),
         )
-    schema = build_processor(spark, table, store, source).schema
+    schema = look_at_table(spark, table, store, source).schema
     generations = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
     return genesis(
         spark,

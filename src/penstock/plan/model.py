@@ -194,6 +194,19 @@ class TablePlan:
         return f"{self.checkpoints.removesuffix(f'/checkpoints/{self.name}')}/schemas/{self.name}.json"
 
     @property
+    def kind(self) -> Literal["landing", "staged", "files", "aggregate", "windows", "stream", "sink"]:
+        """The name of its kind of table."""
+        if self.stream is not None:
+            return "stream"
+        if self.sink is not None:
+            return "sink"
+        if self.files is not None:
+            return "files"
+        if self.aggregate is not None:
+            return "windows" if self.aggregate.emit == "final" else "aggregate"
+        return "staged" if self.staged else "landing"
+
+    @property
     def may_reject(self) -> bool:
         """It has a quarantine."""
         if self.sink is not None:

@@ -14,7 +14,7 @@ from penstock.spec.graph import keys_of
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
 from penstock.spec.schema import Struct, load_schema
-from penstock.spec.stages import Decode, find_routine
+from penstock.spec.stages import ACTIONS, Decode, ExpectationAction, find_routine
 from penstock.spec.table import Table, Write
 from penstock.spec.table_kinds import Aggregate
 
@@ -61,7 +61,11 @@ class Lookup:
 class ExpectationPlan:
     name: str
     check: str
-    action: Literal["quarantine", "drop", "warn", "fail"]
+    action: str
+
+    @property
+    def does(self) -> ExpectationAction:
+        return ACTIONS[self.action]
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ class Stages:
     def may_reject(self) -> bool:
         """Rows can go to quarantine."""
         raises = self.transform is not None or self.whole_files or self.decode is not None
-        return raises or any(one.action == "quarantine" for one in self.expect)
+        return raises or any(one.does.rejects for one in self.expect)
 
 
 _NO_PARTITION = "'', '__HIVE_DEFAULT_PARTITION__'"

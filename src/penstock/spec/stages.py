@@ -56,7 +56,28 @@ def find_routine(written: str, root: Path) -> Routine:
 # What happens to the rows of a batch: decode, expect, dedupe.
 
 
-_ACTIONS = ("quarantine", "drop", "warn", "fail")
+@dataclass(frozen=True)
+class ExpectationAction:
+    """What becomes of a row that does not meet an expectation; every action counts it."""
+
+    rejects: bool = False
+    """It goes to quarantine, with the names of the expectations that it does not meet."""
+    drops: bool = False
+    stops: bool = False
+    """The batch fails, and the table with it."""
+
+    @property
+    def explains(self) -> bool:
+        """What the check raised is told."""
+        return self.rejects or self.stops
+
+
+ACTIONS = {
+    "quarantine": ExpectationAction(rejects=True),
+    "drop": ExpectationAction(drops=True),
+    "warn": ExpectationAction(),
+    "fail": ExpectationAction(stops=True),
+}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Duration = Annotated[float, BeforeValidator(seconds)]
 
@@ -243,7 +264,7 @@ def decode_schema_findings(decode: Decode, schema: Struct) -> list[Finding]:
 
 
 def _action(value: Any) -> str:
-    return one_of(value, "action", _ACTIONS)
+    return one_of(value, "action", tuple(ACTIONS))
 
 
 class Expectation(SpecModel):
@@ -251,7 +272,7 @@ class Expectation(SpecModel):
 
     name: str = Field(min_length=1, examples=["has_id"])
     check: str = Field(min_length=1, examples=["order_id IS NOT NULL"])
-    action: Annotated[Literal["quarantine", "drop", "warn", "fail"], BeforeValidator(_action)] = "quarantine"
+    action: Annotated[str, BeforeValidator(_action)] = "quarantine"
 
     shape: ClassVar[str] = "{name: has_id, check: order_id IS NOT NULL}"
 

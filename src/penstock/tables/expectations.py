@@ -103,7 +103,7 @@ def checked(frame: DataFrame, expectations: Sequence[ExpectationPlan], skipped: 
     raised = [
         F.when(looked_at & ~F.col(f"{_MET}{number}"), error_of(spark, one.check)).alias(f"{_ERROR}{number}")
         for number, one in enumerate(expectations)
-        if one.action in ("quarantine", "fail")
+        if one.does.explains
     ]
     return frame.select("*", *met).select("*", *raised)
 
@@ -111,9 +111,9 @@ def checked(frame: DataFrame, expectations: Sequence[ExpectationPlan], skipped: 
 def checks(expectations: Sequence[ExpectationPlan], place: str) -> Checks:
     """`place` is the expression of where a row came from."""
     numbered = list(enumerate(expectations))
-    quarantine, drop, fail = (
-        [(number, one) for number, one in numbered if one.action == action] for action in ("quarantine", "drop", "fail")
-    )
+    quarantine = [(number, one) for number, one in numbered if one.does.rejects]
+    drop = [(number, one) for number, one in numbered if one.does.drops]
+    fail = [(number, one) for number, one in numbered if one.does.stops]
     names = ", ".join(f"IF({_met(number)}, '', {_named(number, one)})" for number, one in quarantine)
     fine = " AND ".join(_or_raise(number, one, place) for number, one in fail)
     return Checks(

@@ -13,7 +13,7 @@ from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
 from penstock.ledger.row_counts import read_row_counts, store_row_counts
 from penstock.ledger.source import said
-from penstock.tables.build import build_processor
+from penstock.tables.kinds import look_at_table, open_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,8 +74,8 @@ def complete_last(work: TableSession, tail: LedgerHead) -> LedgerHead:
     if not table.may_reject or table.sink is not None or table.stream is not None or is_complete(work, tail):
         return tail
     _refuse_another_source(work, entry)
-    made = build_processor(work.spark, table, work.store, work.source)
-    function = made.ready(work.spark, table, work.store, entry, idempotent=work.idempotent)
+    made = look_at_table(work.spark, table, work.store, work.source)
+    function = open_table(work.spark, made, table, work.store, entry, idempotent=work.idempotent)
     folder = folder_of(table.checkpoints, entry)
     own = f"{folder}.{uuid.uuid4().hex}.new"
     outcome: list[BaseException | LedgerHead] = []

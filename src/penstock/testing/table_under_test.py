@@ -37,7 +37,7 @@ from penstock.spec.base_model import did_you_mean
 from penstock.spec.load import load_project
 from penstock.spec.project import Project
 from penstock.storage.stores import LocalStore
-from penstock.tables.build import TableProcessor, build_processor
+from penstock.tables.kinds import TableKind, look_at_table, open_table
 
 # Rows that a test gives, as the source of a table would bring them.
 
@@ -209,7 +209,7 @@ def _columns_of_lookup(spark: SparkSession, plan: Plan, one: Lookup, schemas: Ma
 def _made(spark: SparkSession, plan: Plan, table: TablePlan, schemas: Mapping[str, str]) -> StructType:
     """The columns of a table of the project."""
     source = Given(columns_of(spark, plan, table, schemas))
-    return build_processor(spark, with_lookups(spark, plan, table, {}, schemas), LocalStore(), source).schema
+    return look_at_table(spark, with_lookups(spark, plan, table, {}, schemas), LocalStore(), source).schema
 
 
 # What became of the rows that a test gave to a table.
@@ -281,7 +281,7 @@ class TableUnderTest:
         self._spark, self._plan, self._store = spark, plan, LocalStore()
         self._table = with_lookups(spark, plan, found, lookups, schemas)
         self._columns = columns_of(spark, plan, self._table, schemas)
-        self._made: TableProcessor = build_processor(spark, self._table, self._store, Given(self._columns))
+        self._made: TableKind = look_at_table(spark, self._table, self._store, Given(self._columns))
         self._log = DeltaLog(self._store, self._table.uri, name)
         self._tail = self._begin()
         self._given = 0
@@ -292,7 +292,7 @@ class TableUnderTest:
         listed = list(rows)
         batch, after = self._batch(listed)
         last = self._tail.entry
-        function = self._made.ready(self._spark, self._table, self._store, last, idempotent=False)
+        function = open_table(self._spark, self._made, self._table, self._store, last, idempotent=False)
         time_ms = TIME_MS + 1000 * last.batch
         pinned = function.pin(batch, last.pins, after)
         pins = Pins(time_ms, self._table.definition, pinned.lookups, pinned.watermark)

@@ -64,41 +64,70 @@ def _verify(look: VerifyContext, held: TopicOffsets | None) -> None:
         _say_stale(look)
     if (check := not_made(table, look.tail.version)) is not None:
         report.checks.append(check)
-    if table.stream is not None:
-        report.rows = count_at(table.uri, look.tail.version)
-        report.notes.append(
-            "its rows rest on Spark's state: that each batch follows the last is all that can be proved"
-        )
-        return
-    if table.sink is not None:
-        report.rows = look.tail.counts.total
-        sent = "changes" if table.sink.follows_changes else "rows"
-        report.notes.append(f"{sent} sent to {table.sink.name}, as its ledger counts them; what is there is not read")
-        return
-    if table.aggregate is not None:
-        report.rows = count_at(table.uri, look.tail.version)
-        if table.may_reject:
-            report.quarantined = _quarantined(look, None).rows
-            report.notes.append(f"{report.quarantined:,} rows came too late or without a time, and are in quarantine")
-        return
-    if table.write.merge is not None:
-        report.rows = count_at(table.uri, look.tail.version, ALIVE)
-        beside = tombstones_of(table.name, table.uri)
-        if look.store.names(f"{beside.uri}/_delta_log"):
-            report.problems += [f"tombstones: {one}" for one in look.damaged_files(beside.uri, None)]
-        _balance(look, chain, _quarantined(look, None).rows)
-        return
-    if rows is None:
-        report.rows = count_at(table.uri, look.tail.version)
-        of_changes = table.source.follows_changes
-        of_files = table.input.origin == "file" and (table.stages is None or table.write.source) and not of_changes
-        origin = "tell changes of another table" if of_changes else "do not say where they came from"
-        origin = "came from files" if of_files else origin
-        report.notes.append(f"its rows {origin}: that none is missing rests on the counts of its batches")
-        if of_files and table.input.stable and not reshapes(table):
-            report.problems += _doubled_lines(look)
-        _balance(look, chain, _quarantined(look, None).rows)
-        return
+    if table.kind in _WITHOUT_COORDINATES:
+        _WITHOUT_COORDINATES[table.kind](look)
+    elif table.write.merge is not None:
+        _merged(look, chain)
+    elif rows is None:
+        _counted(look, chain)
+    else:
+        _by_coordinates(look, chain, held, rows)
+
+
+def _stream(look: VerifyContext) -> None:
+    look.report.rows = count_at(look.table.uri, look.tail.version)
+    look.report.notes.append(
+        "its rows rest on Spark's state: that each batch follows the last is all that can be proved"
+    )
+
+
+def _sink(look: VerifyContext) -> None:
+    sink = look.table.sink
+    assert sink is not None
+    look.report.rows = look.tail.counts.total
+    sent = "changes" if sink.follows_changes else "rows"
+    look.report.notes.append(f"{sent} sent to {sink.name}, as its ledger counts them; what is there is not read")
+
+
+def _aggregate(look: VerifyContext) -> None:
+    look.report.rows = count_at(look.table.uri, look.tail.version)
+
+
+def _windows(look: VerifyContext) -> None:
+    _aggregate(look)
+    quarantined = look.report.quarantined = _quarantined(look, None).rows
+    look.report.notes.append(f"{quarantined:,} rows came too late or without a time, and are in quarantine")
+
+
+_WITHOUT_COORDINATES = {"stream": _stream, "sink": _sink, "aggregate": _aggregate, "windows": _windows}
+"""Kinds of tables whose rows do not say which records they were made of."""
+
+
+def _merged(look: VerifyContext, chain: Chain) -> None:
+    table, report = look.table, look.report
+    report.rows = count_at(table.uri, look.tail.version, ALIVE)
+    beside = tombstones_of(table.name, table.uri)
+    if look.store.names(f"{beside.uri}/_delta_log"):
+        report.problems += [f"tombstones: {one}" for one in look.damaged_files(beside.uri, None)]
+    _balance(look, chain, _quarantined(look, None).rows)
+
+
+def _counted(look: VerifyContext, chain: Chain) -> None:
+    """Its rows have no coordinates that tell them apart."""
+    table, report = look.table, look.report
+    report.rows = count_at(table.uri, look.tail.version)
+    of_changes = table.source.follows_changes
+    of_files = table.input.origin == "file" and (table.stages is None or table.write.source) and not of_changes
+    origin = "tell changes of another table" if of_changes else "do not say where they came from"
+    origin = "came from files" if of_files else origin
+    report.notes.append(f"its rows {origin}: that none is missing rests on the counts of its batches")
+    if of_files and table.input.stable and not reshapes(table):
+        report.problems += _doubled_lines(look)
+    _balance(look, chain, _quarantined(look, None).rows)
+
+
+def _by_coordinates(look: VerifyContext, chain: Chain, held: TopicOffsets | None, rows: Rows) -> None:
+    report = look.report
     found = read_at(rows, look.tail.version, {}, look.step("reading the coordinates of every row"))
     quarantined = _quarantined(look, IN_SOURCE)
     report.rows, report.without = found.rows, found.without - chain.earlier_without
@@ -282,7 +311,7 @@ def _left_out(look: VerifyContext, chain: Chain) -> int | None:
     if stages is None:
         return 0
     counted = conserved(look, chain)
-    drops = stages.dedupe is not None or any(one.action == "drop" for one in stages.expect)
+    drops = stages.dedupe is not None or any(one.does.drops for one in stages.expect)
     if drops and counted.uncounted:
         return None
     return counted.left_out + max(0, counted.forgotten - _redacted(look)) if counted.forgotten else counted.left_out

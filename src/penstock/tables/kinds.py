@@ -1,0 +1,266 @@
+"""The kinds of tables: what the rows of each look like, and what makes them of a batch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructField, StructType
+
+from penstock.errors import UsageError
+from penstock.ledger.delta_log import DeltaLog
+from penstock.ledger.entry import Pins
+from penstock.ledger.times import refuse_local_partitions
+from penstock.plan.quarantine import quarantine_of
+from penstock.sinks.base import Shape, sink_payload
+from penstock.sinks.registry import open_target
+from penstock.sources.columns import SOURCE
+from penstock.sources.files.source import FilesReader
+from penstock.tables import landing
+from penstock.tables.aggregate import AggregateProcessor, FinalWindowsProcessor, computed
+from penstock.tables.files import FileQuarantine, FilesProcessor, files_schema
+from penstock.tables.isolation import IsolatingProcessor
+from penstock.tables.landing import LandingProcessor
+from penstock.tables.merge.merge import table_schema
+from penstock.tables.merge.tombstones import TombstoneTable, tombstone_table
+from penstock.tables.new_fields import Growing, GrownSchema, grows, stages_for
+from penstock.tables.pipeline import StagedPipeline
+from penstock.tables.quarantine import Quarantine
+from penstock.tables.sink import COORDINATES, RejectedChanges, SinkProcessor, sent_schema
+from penstock.tables.staged import StagedProcessor
+from penstock.tables.stream import StreamProcessor
+from penstock.tables.subject_columns import refuse_unknown_places
+from penstock.tables.suppression import RowProcessor, SuppressingProcessor, SuppressingRows, Suppression
+from penstock.tables.transform import Lookups
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.ledger.entry import Entry
+    from penstock.ledger.source import Source
+    from penstock.ledger.writer import BatchProcessor
+    from penstock.plan.model import TablePlan
+    from penstock.storage.stores import Store
+
+_BY_FILE = "struct<file:string,row:bigint>"
+
+
+@dataclass(frozen=True)
+class OpenTable:
+    """What a table is opened with, under its commit lock."""
+
+    spark: SparkSession
+    table: TablePlan
+    store: Store
+    entry: Entry
+    suppression: Suppression
+    idempotent: bool
+
+    def quarantine(self, source_type: str, kind: type[Quarantine] = Quarantine) -> Quarantine:
+        """Its quarantine, which is made if it is not there; `source_type` is the type of the rows' coordinates."""
+        place = quarantine_of(self.table.name, self.table.uri)
+        made = kind(self.spark, self.store, place, source_type, self.suppression, idempotent=self.idempotent)
+        made.create(self.entry)
+        return made
+
+    def tombstones(self, schema: StructType) -> TombstoneTable | None:
+        """Those that are there count also if the definition no longer deletes."""
+        table, merge = self.table, self.table.write.merge
+        found = tombstone_table(self.spark, self.store, table, idempotent=self.idempotent)
+        if merge is not None and merge.deletes and found is None:
+            found = TombstoneTable(self.spark, self.store, table, idempotent=self.idempotent)
+        if found is not None:
+            found.create(self.entry, schema)
+        return found
+
+
+class TableKind(ABC):
+    """A table whose source has been looked at. No row was read."""
+
+    schema: StructType
+
+    @abstractmethod
+    def __init__(self, spark: SparkSession, table: TablePlan, store: Store, source: Source) -> None: ...
+
+    @abstractmethod
+    def open(self, opened: OpenTable) -> BatchProcessor:
+        """What its batches are given to. What lies beside the table, its quarantine for example, is made."""
+
+    def preview(self, table: TablePlan, store: Store, suppression: Suppression) -> BatchProcessor:
+        """For rows that are only looked at: it has no quarantine, and completes nothing."""
+        raise UsageError(
+            f"what {table.name} would become cannot be shown without making it", hint="leave --dry-run out"
+        )
+
+
+class LandingTable(TableKind):
+    """Records as they came, or a copy of another table."""
+
+    def __init__(self, spark: SparkSession, table: TablePlan, store: Store, source: Source) -> None:
+        self.schema = landing.landed_schema(table) if table.columns else _empty(spark, source).schema
+
+    def open(self, opened: OpenTable) -> BatchProcessor:
+        return self.preview(opened.table, opened.store, opened.suppression)
+
+    def preview(self, table: TablePlan, store: Store, suppression: Suppression) -> BatchProcessor:
+        return _suppressing(LandingProcessor(table, suppression), suppression)
+
+
+class StagedTable(TableKind):
+    """Rows that are decoded, transformed, checked, de-duplicated or merged."""
+
+    def __init__(self, spark: SparkSession, table: TablePlan, store: Store, source: Source) -> None:
+        session = spark.newSession()  # for the views of its SQL
+        if grows(table):
+            self.stages = stages_for(table, GrownSchema(table, store).require(), "judge")
+        else:
+            self.stages = StagedPipeline(table)
+        lookups = Lookups(table, store)
+        pins = Pins(0, "", lookups.newest())
+        empty, beside = _empty(session, source), lookups.read(session, pins)
+        self.stages.refuse_chance(empty, beside)
+        made = self.stages.make(empty, pins, beside)
+        self._source_type = made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
+        self.schema = table_schema(table, made.rows)
+
+    def open(self, opened: OpenTable) -> BatchProcessor:
+        table, store, suppression = opened.table, opened.store, opened.suppression
+        tombstones = opened.tombstones(self.schema)
+        quarantine = opened.quarantine(self._source_type) if table.may_reject else None
+
+        def with_stages(stages: StagedPipeline) -> BatchProcessor:
+            return _staged(table, store, stages, quarantine, suppression, tombstones)
+
+        if grows(table):
+            return Growing(opened.spark, table, store, suppression, with_stages)
+        return with_stages(self.stages)
+
+    def preview(self, table: TablePlan, store: Store, suppression: Suppression) -> BatchProcessor:
+        return _staged(table, store, self.stages, None, suppression, None)
+
+
+class FilesTable(TableKind):
+    """Files of a folder, read as their format and their schema say."""
+
+    def __init__(self, spark: SparkSession, table: TablePlan, store: Store, source: Source) -> None:
+        assert isinstance(source, FilesReader)
+        self._reader = source
+        self.schema, self._source_type = files_schema(table, store, source)
+
+    def open(self, opened: OpenTable) -> BatchProcessor:
+        tombstones = opened.tombstones(self.schema)
+        quarantine = opened.quarantine(self._source_type, FileQuarantine)
+        assert isinstance(quarantine, FileQuarantine)
+        return FilesProcessor(
+            opened.spark, opened.table, opened.store, self._reader, quarantine, opened.suppression, tombstones
+        )
+
+
+class AggregateTable(TableKind):
+    """Groups of another table, computed again when their rows change."""
+
+    def __init__(self, spark: SparkSession, table: TablePlan, store: Store, source: Source) -> None:
+        rows = _empty(spark, source)
+        assert table.aggregate is not None
+        self._source_type = rows.schema[SOURCE].dataType.simpleString() if SOURCE in rows.columns else _BY_FILE
+        self.schema = computed(rows, table.aggregate).schema
+
+    def open(self, opened: OpenTable) -> BatchProcessor:
+        return self.preview(opened.table, opened.store, opened.suppression)
+
+    def preview(self, table: TablePlan, store: Store, suppression: Suppression) -> BatchProcessor:
+        return AggregateProcessor(table, store, suppression)
+
+
+class WindowsTable(AggregateTable):
+    """Windows that are written once, when they are closed: `emit: final`."""
+
+    def open(self, opened: OpenTable) -> BatchProcessor:
+        quarantine = opened.quarantine(self._source_type)
+        processor = FinalWindowsProcessor(opened.table, quarantine, opened.suppression)
+        return _suppressing(processor, opened.suppression)
+
+    def preview(self, table: TablePlan, store: Store, suppression: Suppression) -> BatchProcessor:
+        return _suppressing(FinalWindowsProcessor(table, None, suppression), suppression)
+
+
+class StreamTable(TableKind):
+    """What a function on streaming DataFrames gives."""
+
+    def __init__(self, spark: SparkSession, table: TablePlan, store: Store, source: Source) -> None:
+        fields = source.stream(spark).schema.fields
+        # Without the notes of watermarks on its columns.
+        self.schema = StructType([StructField(field.name, field.dataType, field.nullable) for field in fields])
+
+    def open(self, opened: OpenTable) -> BatchProcessor:
+        assert opened.table.stream is not None
+        return _suppressing(StreamProcessor(opened.table.stream, opened.suppression), opened.suppression)
+
+
+class SinkTable(TableKind):
+    """The ledger of a sink: a row per batch that was sent."""
+
+    def __init__(self, spark: SparkSession, table: TablePlan, store: Store, source: Source) -> None:
+        assert table.sink is not None
+        self.schema = sent_schema(table.sink)
+        self._payload = sink_payload(_empty(spark, source), table)
+
+    def open(self, opened: OpenTable) -> BatchProcessor:
+        table, sink = opened.table, opened.table.sink
+        assert sink is not None
+        shape = self._payload if isinstance(self._payload, Shape) else None
+        rejected = RejectedChanges(opened.quarantine(COORDINATES), shape) if shape is not None else None
+        target = open_target(opened.spark, table, opened.store, shape)
+        target.ready(opened.entry)
+        return _suppressing(SinkProcessor(sink, self._payload, target, rejected), opened.suppression)
+
+
+TABLE_KINDS: dict[str, type[TableKind]] = {
+    "landing": LandingTable,
+    "staged": StagedTable,
+    "files": FilesTable,
+    "aggregate": AggregateTable,
+    "windows": WindowsTable,
+    "stream": StreamTable,
+    "sink": SinkTable,
+}
+"""By `TablePlan.kind`."""
+
+
+def look_at_table(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableKind:
+    """The table with the columns that its rows will have; Terminal where its definition does not fit its source."""
+    found = TABLE_KINDS[table.kind](spark, table, store, source)
+    refuse_unknown_places(table, found.schema)
+    refuse_local_partitions(spark, found.schema, table.write.partition_by, table.name)
+    return found
+
+
+def open_table(
+    spark: SparkSession, kind: TableKind, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool
+) -> BatchProcessor:
+    """Under the table's commit lock."""
+    return kind.open(OpenTable(spark, table, store, entry, Suppression(table, store), idempotent))
+
+
+def _staged(
+    table: TablePlan,
+    store: Store,
+    stages: StagedPipeline,
+    quarantine: Quarantine | None,
+    suppression: Suppression,
+    tombstones: TombstoneTable | None,
+) -> BatchProcessor:
+    staged = StagedProcessor(table, stages, Lookups(table, store), quarantine, suppression, tombstones)
+    inner: RowProcessor = SuppressingRows(staged, suppression) if suppression.possible else staged
+    if not table.may_reject or (table.stages is not None and table.stages.audit is not None):
+        return inner
+    return IsolatingProcessor(inner, staged, table, DeltaLog(store, table.uri, table.name))
+
+
+def _suppressing(inner: BatchProcessor, suppression: Suppression) -> BatchProcessor:
+    return SuppressingProcessor(inner, suppression) if suppression.possible else inner
+
+
+def _empty(spark: SparkSession, source: Source) -> DataFrame:
+    return spark.createDataFrame([], source.stream(spark).schema)
