@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import yaml
 from confluent_kafka import Producer
-from deltalake import DeltaTable
+
+from tests.e2e.tables import ask
 
 pytestmark = pytest.mark.deep
 COUNT, ROUNDS = 400, 6
@@ -31,8 +32,8 @@ def held(folder: Path, name: str) -> Counter[int]:
     place = folder / "lake" / name.replace(".", "/")
     if not (place / "_delta_log").exists():
         return Counter()
-    rows = DeltaTable(str(place)).to_pyarrow_table(columns=["_source"]).to_pylist()
-    return Counter(row["_source"]["offset"] * 2 + row["_source"]["partition"] for row in rows)
+    rows = ask(folder, name, "SELECT _source['offset'] * 2 + _source['partition'] FROM t")
+    return Counter(number for (number,) in rows)
 
 
 def test_killed_at_random_moments_every_record_is_in_the_table_or_in_quarantine_once(

@@ -14,6 +14,7 @@ import pytest
 import penstock.spec
 from penstock.plan.quarantine import REASONS
 from penstock.spec.base_model import SpecModel
+from penstock.spec.stages import ACTIONS
 
 ROOT = Path(__file__).parents[2]
 PAGES = {page.name: page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
@@ -77,7 +78,7 @@ def values() -> list[tuple[str, str, str]]:
         for name, field in model.model_fields.items()
         if (model.__name__, name) not in INTERNAL
         for value in literals(field.annotation)
-    ]
+    ] + [("Expectation", "action", action) for action in ACTIONS]
 
 
 @pytest.mark.parametrize(("model", "key"), keys())
