@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -72,7 +71,7 @@ class FolderCopies:
             else:
                 part = file.with_suffix(".part")
                 part.write_text(value, encoding="utf-8")
-                os.replace(part, file)
+                part.replace(file)
         return SendResult(sent, aside)
 
 
