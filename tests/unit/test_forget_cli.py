@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from penstock.cli.forget import certify
 from penstock.cli.main import app
-from penstock.erasure.certificate import document, page
+from penstock.cli.pages import certificate_page
+from penstock.erasure.certificate import document
+from penstock.erasure.files import Searched
 from penstock.erasure.forget import ErasureCommit, ErasureResult, PlaceDone
 from penstock.errors import UsageError
 from penstock.plan.build import build_plan
@@ -97,19 +102,33 @@ def test_a_certificate_has_numbers_and_no_name(plan: Plan) -> None:
         plan, done(rows=3, redacted=True, commits=[ErasureCommit(7, 1_700_000_000_000, 3, True)], decoded=12)
     )
     assert made["proven"] and made["tables"][0]["commits"][0]["version"] == 7
-    shown = page(made)
-    assert "Proven" in shown and "v7 (3)" in shown and NAME not in shown and NAME not in str(made)
+    shown = certificate_page(made)
+    assert "Proven" in shown and "version 7" in shown and NAME not in shown and NAME not in str(made)
 
 
 def test_a_certificate_without_proof_says_what_is_left(plan: Plan) -> None:
     made = document(plan, done(left=2, needed={"silver.orders": 1}))
     assert not made["proven"]
-    assert "2 rows are still there" in page(made) and "silver.orders still needs 1 file of it" in page(made)
+    assert "2 rows are still there" in certificate_page(
+        made
+    ) and "silver.orders still needs 1 file of it" in certificate_page(made)
 
 
 def test_a_page_escapes_whatever_it_is_given(plan: Plan) -> None:
     made = done(problem="<script>alert(1)</script>")
     made.outside = ['topic "<b>"']
-    shown = page(document(plan, made))
+    shown = certificate_page(document(plan, made))
     assert "<script>" not in shown and "<b>" not in shown and "&lt;script&gt;" in shown
-    assert "http" not in shown and "src=" not in shown
+    assert "http://" not in shown and "https://" not in shown and "src=" not in shown
+
+
+def test_a_certificate_is_written_whatever_a_folder_is_called(plan: Plan, tmp_path: Path) -> None:
+    made = done(rows=3)
+    made.elsewhere = Searched(strangers=("lake/\udcff\u202e",))
+    made.outside = ["topic \x1b[31m"]
+    written = certify(plan, made, tmp_path / "kept" / "proof.html", Console(quiet=True))
+    for folder in (Path(plan.system) / "forget" / "certificates" / "c1", tmp_path / "kept" / "proof"):
+        text = folder.with_suffix(".json").read_text(encoding="utf-8")
+        assert json.loads(text) == written and "\x1b" not in text and "\u202e" not in text
+        page = folder.with_suffix(".html").read_text(encoding="utf-8")
+        assert "lake/\\udcff\\u202e" in page and "topic \\x1b[31m" in page

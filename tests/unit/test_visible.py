@@ -23,6 +23,8 @@ from penstock.cli.console import visible, visible_json
         ("turned \u202eabc", "turned \\u202eabc"),
         ("hidden \u200b\ufeff line \u2028", "hidden \\u200b\\ufeff line \\u2028"),
         ("tag \U000e0041", "tag \\U000e0041"),
+        ("filler \u3164 selector \ufe00\U000e0100", "filler \\u3164 selector \\ufe00\\U000e0100"),
+        ("emoji \u2764\ufe0f", "emoji \u2764\ufe0f"),
         ("wide\u3000space", "wide\u3000space"),
     ],
 )

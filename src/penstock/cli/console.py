@@ -28,16 +28,23 @@ if TYPE_CHECKING:
 
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+# Fillers and variation selectors: printable by their category, and nothing is seen of them. Without U+FE0E and U+FE0F,
+# which choose the look of an emoji.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0") | frozenset(
+    map(chr, (*range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0)))
+)
 
 
 def visible(text: str) -> str:
     """On one line, every character of it to be seen."""
-    return text if text.isprintable() else "".join(one if _plain(one) else _escape(one) for one in text)
+    if text.isprintable() and _BLANK.isdisjoint(text):
+        return text
+    return "".join(one if _plain(one) else _escape(one) for one in text)
 
 
 def visible_json(text: str) -> str:
     """The same of a JSON document, which stays the same document: such a character can only stand within a string."""
-    if text.isprintable():
+    if text.isprintable() and _BLANK.isdisjoint(text):
         return text
     return "".join(one if one == "\n" or _plain(one) else _unicode(one) for one in text)
 
@@ -47,7 +54,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def _plain(one: str) -> bool:
-    return one.isprintable() or unicodedata.category(one) == "Zs"  # spaces of other scripts
+    return (one.isprintable() and one not in _BLANK) or unicodedata.category(one) == "Zs"  # spaces of other scripts
 
 
 def _escape(one: str) -> str:

@@ -179,7 +179,7 @@ def command(
         if as_json:
             print_json({**outlook, "done": False})
         return
-    document = _certify(plan, done, certificate, console)
+    document = certify(plan, done, certificate, console)
     if as_json:
         print_json({**document, "done": True})
     raise typer.Exit(0 if done.proven else 1)
@@ -256,25 +256,27 @@ def _runs(
     return run
 
 
-def _certify(plan: Plan, done: ErasureResult, path: Path | None, console: Console) -> dict[str, Any]:
-    """Into the lake, and to the path if there is one."""
-    from penstock.erasure.certificate import document, folder, page
+def certify(plan: Plan, done: ErasureResult, path: Path | None, console: Console) -> dict[str, Any]:
+    """Writes the certificate, as JSON and as a page, into the lake and to `path` if there is one."""
+    from penstock.cli.console import visible_json
+    from penstock.cli.pages import certificate_page
+    from penstock.erasure.certificate import document, folder
     from penstock.storage.stores import open_store
 
-    made = document(plan, done)
-    text, shown = json.dumps(made, indent=2, ensure_ascii=False), page(made)
-    store, own = open_store(plan), f"{folder(plan)}/{done.id}"
-    store.write(f"{own}.html", shown)
-    store.write(f"{own}.json", text)
-    where = own
+    certified = document(plan, done)
+    text = visible_json(json.dumps(certified, indent=2, ensure_ascii=False))
+    store, where = open_store(plan), f"{folder(plan)}/{done.id}"
+    store.write(f"{where}.json", text)  # first: whether it is proven is read from it, and the page shows the same
+    page = certificate_page(certified)
+    store.write(f"{where}.html", page)
     if path is not None:
         base = path.with_suffix("") if path.suffix in (".json", ".html") else path
         base.parent.mkdir(parents=True, exist_ok=True)
         Path(f"{base}.json").write_text(text, encoding="utf-8")
-        Path(f"{base}.html").write_text(shown, encoding="utf-8")
+        Path(f"{base}.html").write_text(page, encoding="utf-8")
         where = str(base)
     console.print(f"certificate: {where}.html, {where}.json", soft_wrap=True, markup=False, highlight=False)
-    return made
+    return certified
 
 
 def _list(plan: Plan, store: Store, as_json: bool) -> None:

@@ -231,7 +231,7 @@ def command(
     looked at) and wrong. Exit code 1 unless every table is complete.
     """
     from penstock.cli.console import Bar, out, print_json
-    from penstock.cli.verify_page import page_file
+    from penstock.cli.pages import report_file
     from penstock.errors import UsageError
     from penstock.plan.build import choose
     from penstock.storage.stores import open_store
@@ -246,7 +246,7 @@ def command(
     asked = VerifyRequest(
         tuple(tables or ()), deep, no_recompute, allow_behind, allow_partial, str(report) if report else None
     )
-    with page_file(report) as write:
+    with report_file(report) as write:
         with Bar() as bar:
             store = open_store(plan)
             reports = verify(chosen, store, bar.step, plan.tables)

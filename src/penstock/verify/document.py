@@ -183,9 +183,9 @@ def counting(table: TablePlan, version: int) -> list[str]:
 _PARTS = {"penstock": "penstock", "spark": "pyspark", "delta": "delta-spark", "deltalake": "deltalake"}
 LIMITS = (
     "A record that was lost and that Kafka's compaction removed later looks like any other gap of Kafka's own.",
-    "Without --deep, rows of bronze and silver are told apart by where they came from, not by what they say: a row "
-    "that somebody changed in place is found by the commit that did it, which is listed. In aggregates, merged tables "
-    "and copies it is found by its values, if it is in the sample.",
+    "Without --deep, rows of bronze and silver are compared by where they came from, not by their contents: a row that "
+    "was changed in place is found by the commit that changed it, which is listed. In aggregates, merged tables and "
+    "copies it is found by its values, if it is in the sample.",
     "Before the first entry that a table's log still has, the chain is not known; Delta keeps its log for 30 days.",
     "Numbers of DOUBLE are equal within 1e-9 of their size, or of 1 if they are smaller; of FLOAT within 1e-6: their "
     "sums depend on the order of their parts. All others are compared exactly.",
