@@ -97,7 +97,7 @@ def _verdict(document: Document) -> dict[str, str]:
 
 
 def _table(table: Document) -> Document:
-    from penstock.verify.report import Conserved
+    from penstock.ledger.row_counts import Conserved
 
     partitions, ledger = table["partitions"], table["ledger"] or {}
     counts = {name: count for name, count in (table["conserved"] or {}).items() if name != "quarantined"}
