@@ -6,12 +6,14 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
 import penstock.spec
+from penstock.ledger.entry import Entry, Kind
 from penstock.plan.quarantine import REASONS
 from penstock.spec.base_model import SpecModel
 from penstock.spec.stages import ACTIONS
@@ -110,3 +112,18 @@ def test_the_page_about_rejected_rows_lists_exactly_the_reasons_of_the_catalog()
     _, _, table = PAGES["dlq.md"].partition("## Reasons")
     rows = re.findall(r"^\| `([a-z0-9_]+)` \| (.+?) \|$", table.partition("\n## ")[0], re.M)
     assert dict(rows) == REASONS
+
+
+def test_the_ledger_is_described_whole() -> None:
+    table = PAGES["exactly-once.md"].partition("## The ledger")[2].partition("\n## ")[0]
+    for name in (field.name for field in fields(Entry)):
+        assert re.search(rf"^\|.*`{name}`.*\|", table, re.M), name
+    for kind in get_args(Kind):
+        assert f"`{kind}`: " in table, kind
+
+
+def test_every_page_is_linked_from_another() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in PAGES:
+        others = [readme, *(text for other, text in PAGES.items() if other != name)]
+        assert any(f"{name})" in text or f"{name}#" in text for text in others), f"docs/{name} is linked from nowhere"

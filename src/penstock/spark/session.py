@@ -58,8 +58,6 @@ def spark_session(
     `keep_classes` it leaves, once, an archive that makes later starts quicker. `patience` is asked, when the session
     ends, how many seconds the JVM has before it is killed; StopRequested kills it at once."""
     java = ensure_java(say)
-    # Another Spark of the machine, or its defaults file, must not change what was planned.
-    os.environ |= {"JAVA_HOME": str(java.home), "SPARK_HOME": str(_pyspark_home()), "SPARK_CONF_DIR": os.devnull}
     conf = dict(plan.conf)
     extra = [jar for jar in conf.pop(EXTRA_JARS, "").split(",") if jar]
     jars = [*map(str, (*spark_jars(), own_jar())), *extra]
@@ -74,13 +72,15 @@ def spark_session(
     _keep_to_the_log(log_file)
     # What a JVM writes when it crashes; else it would lie in whatever folder the user is in.
     conf = _with_option(conf, option(f"-XX:ErrorFile={logs_folder(plan)}/jvm-%p.log"))
-    try:
-        gateway = _launch(plan.master, _with_option(conf, making or classes.use()), log_file)
-    except SetupError:
-        if not classes.damaged():
-            raise
-        classes.remove()  # it would keep every JVM from starting
-        gateway = _launch(plan.master, conf, log_file)
+    # Another Spark of the machine, or its defaults file, must not change what was planned.
+    with environment(JAVA_HOME=str(java.home), SPARK_HOME=str(_pyspark_home()), SPARK_CONF_DIR=os.devnull):
+        try:
+            gateway = _launch(plan.master, _with_option(conf, making or classes.use()), log_file)
+        except SetupError:
+            if not classes.damaged():
+                raise
+            classes.remove()  # it would keep every JVM from starting
+            gateway = _launch(plan.master, conf, log_file)
     ended = False
     try:
         context = SparkContext(
@@ -102,6 +102,21 @@ def spark_session(
         if log_file is not None:
             _keep_to_the_log(None)
             log_file.close()
+
+
+@contextmanager
+def environment(**given: str) -> Iterator[None]:
+    """Variables for processes that are started within; afterwards they are what they were."""
+    before = {name: os.environ.get(name) for name in given}
+    os.environ |= given
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 class _ToLog(logging.Handler):

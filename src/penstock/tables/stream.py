@@ -50,8 +50,6 @@ class StreamReader:
         first = next(iter(plan.inputs))
         self._suppression = Suppression(table, open_store(table.uri))
         self._holds = {name: source.holds for name, source in plan.inputs.items()}
-        self._suppression = Suppression(table, open_store(table.uri))
-        self._holds = {name: source.holds for name, source in plan.inputs.items()}
         self._function = load_transform(TransformPlan(file=plan.file, function=plan.function), first, table.name)
         self._begin: dict[str, str] = {}
 
