@@ -36,8 +36,9 @@ class TargetPlan:
         """How often a change arrives, in words."""
         raise NotImplementedError
 
-    def describe(self, columns: str) -> Iterator[tuple[str, str]]:
-        """What `plan` shows of it; `columns` says which are sent."""
+    def describe(self, keys: str, columns: str) -> Iterator[tuple[str, str]]:
+        """What `plan` shows of it; `keys` and `columns` say what is sent."""
+        yield "keys", keys
         yield "columns", columns
 
     def decides(self) -> dict[str, Any]:
@@ -90,8 +91,9 @@ class KafkaTarget(TargetPlan):
             "each change at least once, those of one key in their order; the header penstock-id is the same each time"
         )
 
-    def describe(self, columns: str) -> Iterator[tuple[str, str]]:
+    def describe(self, keys: str, columns: str) -> Iterator[tuple[str, str]]:
         yield "cluster", self.cluster.describe()
+        yield "keys", keys
         yield "value", self.value or f"columns as a JSON object: {columns}; of a delete none (a tombstone)"
         yield from _described_headers(self.headers)
 
@@ -126,8 +128,9 @@ class JdbcTarget(TargetPlan):
     def promise(self) -> str:
         return "exactly once: the position is kept in the database, in the same transaction as the rows"
 
-    def describe(self, columns: str) -> Iterator[tuple[str, str]]:
+    def describe(self, keys: str, columns: str) -> Iterator[tuple[str, str]]:
         yield from _described_user(self.user)
+        yield "keys", keys
         yield "columns", columns
         yield "if missing", "the table is made" if self.create else "the sink stops"
 
@@ -174,8 +177,9 @@ class SearchTarget(TargetPlan):
     def promise(self) -> str:
         return "each change at least once; its version is that of the commit, so that a repeat changes nothing"
 
-    def describe(self, columns: str) -> Iterator[tuple[str, str]]:
+    def describe(self, keys: str, columns: str) -> Iterator[tuple[str, str]]:
         yield from _described_user(self.user)
+        yield "keys", keys
         yield "columns", columns
 
     def decides(self) -> dict[str, Any]:
@@ -216,8 +220,9 @@ class RedisTarget(TargetPlan):
     def promise(self) -> str:
         return "each change at least once, those of one key in their order; a repeat changes nothing"
 
-    def describe(self, columns: str) -> Iterator[tuple[str, str]]:
+    def describe(self, keys: str, columns: str) -> Iterator[tuple[str, str]]:
         yield from _described_user(self.user)
+        yield "keys", keys
         yield "columns", columns
         ttl = f", expires after {duration_text(self.ttl_ms / 1000)}" if self.ttl_ms is not None else ""
         yield "value", {"json": "a JSON object", "hash": "a hash, a field per column"}[self.form] + ttl
@@ -336,8 +341,8 @@ class ChangeSink(SinkPlan):
 
     def describe(self) -> Iterator[tuple[str, str]]:
         yield "to", self.name
-        yield "keys", ", ".join(self.keys)
-        yield from self.target.describe(", ".join(self.columns) or "all but those that Penstock adds")
+        columns = ", ".join(self.columns) or "all but those that Penstock adds"
+        yield from self.target.describe(", ".join(self.keys), columns)
         yield "promise", self.target.promise
         yield "rejected", "what cannot be sent goes to its quarantine, with the reason"
 
