@@ -26,12 +26,13 @@ from penstock.erasure.forget import ErasureCommit, ErasureResult, PlaceDone
 from penstock.erasure.readers import Waited
 from penstock.erasure.search import Left
 from penstock.errors import UsageError
+from penstock.ledger.row_counts import Conserved
 from penstock.storage.stores import LocalStore
 from penstock.tables.suppression_list import order_of
 from penstock.verify import table as verify_table
 from penstock.verify.document import VerifyRequest, audit_document
 from penstock.verify.recompute import run as again
-from penstock.verify.report import Conserved, Differing, Proof, Value
+from penstock.verify.report import Differing, Proof, Value
 from tests.bronze_table import BronzeTable, plan_of, table_plan
 from tests.unit.project_file import AWAY
 
