@@ -69,15 +69,15 @@ def decoded(
     spark: SparkSession, form: str, schema: dict[str, str], records: Sequence[str], **plan: Any
 ) -> list[tuple[list[Any] | None, str | None, str | None]]:
     """Of each record its values, or None with the reason and the detail. One action."""
+    from penstock.formats.registry import open_decoder
     from penstock.plan.stages import DecodePlan, csv_options
     from penstock.spec.schema import parse_ddl
-    from penstock.tables.pipeline import _decoder
 
     ddl = ", ".join(f"{name} {kind}" for name, kind in schema.items())
     options = csv_options({}) if form == "csv" else {}
     frame = spark.createDataFrame(list(enumerate(records)), "__n INT, value STRING")
     frame = frame.selectExpr("*", "CAST(NULL AS STRING) AS __key")
-    made = _decoder(DecodePlan(form, "value", parse_ddl(ddl), options=options, **plan), None).decode(frame)  # type: ignore[arg-type]
+    made = open_decoder(DecodePlan(form, "value", parse_ddl(ddl), options=options, **plan), None).decode(frame)  # type: ignore[arg-type]
     values = [
         f"{AS_NUMBER.get(schema[name], '{}').format(value)} AS `{name}`"
         for name, value in made.columns

@@ -228,9 +228,12 @@ TABLE_KINDS: dict[str, type[TableKind]] = {
 """By `TablePlan.kind`."""
 
 
-def look_at_table(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableKind:
-    """The table with the columns that its rows will have; Terminal where its definition does not fit its source."""
-    found = TABLE_KINDS[table.kind](spark, table, store, source)
+def look_at_table(
+    spark: SparkSession, table: TablePlan, store: Store, source: Source, *, kind: str | None = None
+) -> TableKind:
+    """The table with the columns that its rows will have; Terminal where its definition does not fit its source. `kind`
+    is another one than its plan says: of lines that are given, and not read from files."""
+    found = TABLE_KINDS[kind or table.kind](spark, table, store, source)
     refuse_unknown_places(table, found.schema)
     refuse_local_partitions(spark, found.schema, table.write.partition_by, table.name)
     return found

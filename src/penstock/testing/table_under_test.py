@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StringType, StructType
@@ -38,6 +38,10 @@ from penstock.spec.load import load_project
 from penstock.spec.project import Project
 from penstock.storage.stores import LocalStore
 from penstock.tables.kinds import TableKind, look_at_table, open_table
+
+if TYPE_CHECKING:
+    from penstock.ledger.source import Source
+    from penstock.storage.stores import Store
 
 # Rows that a test gives, as the source of a table would bring them.
 
@@ -209,7 +213,12 @@ def _columns_of_lookup(spark: SparkSession, plan: Plan, one: Lookup, schemas: Ma
 def _made(spark: SparkSession, plan: Plan, table: TablePlan, schemas: Mapping[str, str]) -> StructType:
     """The columns of a table of the project."""
     source = Given(columns_of(spark, plan, table, schemas))
-    return look_at_table(spark, with_lookups(spark, plan, table, {}, schemas), LocalStore(), source).schema
+    return _look_at(spark, with_lookups(spark, plan, table, {}, schemas), LocalStore(), source).schema
+
+
+def _look_at(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableKind:
+    """Lines of files are given as rows, so a table over files is one with stages here."""
+    return look_at_table(spark, table, store, source, kind="staged" if table.files is not None else None)
 
 
 # What became of the rows that a test gave to a table.
@@ -281,7 +290,7 @@ class TableUnderTest:
         self._spark, self._plan, self._store = spark, plan, LocalStore()
         self._table = with_lookups(spark, plan, found, lookups, schemas)
         self._columns = columns_of(spark, plan, self._table, schemas)
-        self._made: TableKind = look_at_table(spark, self._table, self._store, Given(self._columns))
+        self._made = _look_at(spark, self._table, self._store, Given(self._columns))
         self._log = DeltaLog(self._store, self._table.uri, name)
         self._tail = self._begin()
         self._given = 0
