@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from rich.console import Console
 from typer import Typer
 from typer.testing import CliRunner
 
-from penstock.cli import sql
+from penstock.cli import shell, sql
 from penstock.cli.shell import statements
 from penstock.cli.sql_output import _field, rows_view
 from penstock.errors import PenstockError, UsageError
@@ -165,6 +166,14 @@ def test_lines_become_statements_and_commands_need_no_semicolon() -> None:
     assert typed("select 'a", "tables", "';") == ["select 'a\ntables\n';"]
     assert typed("select 1 -- no end") == ["select 1 -- no end"]
     assert typed("", "-- only a comment") == []
+
+
+@pytest.mark.parametrize("command", [sql.command, shell.command])
+def test_help_lists_the_options(command: Callable[..., None]) -> None:
+    app = Typer()
+    app.command()(command)
+    done = CliRunner().invoke(app, ["--help"])
+    assert done.exit_code == 0 and "--tombstones" in done.output
 
 
 def test_loading_what_is_said_without_a_jvm_loads_no_spark() -> None:
