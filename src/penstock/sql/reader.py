@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from penstock.errors import UsageError
 from penstock.ledger.delta_log import DeltaLog
 from penstock.sources.columns import DELETED, alive
 from penstock.spark.jvm import java_frame, java_session, jvm_of
-from penstock.spark.session import logs_folder, short_session
+from penstock.spark.session import ended_by_ctrl_c, logs_folder, short_session
 from penstock.spark.sql_text import quote
 from penstock.sql.causes import explained
 from penstock.sql.plans import named, parse, replaced
@@ -28,7 +26,6 @@ from penstock.sql.versions import Names, TableVersion, Versions, zone_of
 from penstock.storage.stores import HadoopStore, LocalStore
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import DataType
 
@@ -36,48 +33,6 @@ if TYPE_CHECKING:
     from penstock.sql.plans import Named
     from penstock.sql.statement import Statement
     from penstock.sql.versions import Readable
-
-# Ctrl-C while a query runs.
-
-
-_AGAIN = 0.3
-
-
-@contextmanager
-def ended_by_ctrl_c(context: SparkContext) -> Iterator[None]:
-    """Ends the jobs of what runs within, and then raises KeyboardInterrupt; the second one does not wait for that.
-
-    PySpark's own handler asks for it on the connection that waits for the answer, which breaks it and ends no job.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    over, asked = threading.Event(), threading.Event()
-
-    def end_jobs() -> None:
-        while not over.is_set():
-            context.cancelAllJobs()
-            over.wait(_AGAIN)  # and once more: the job may not have begun
-
-    def ask(*_: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-        threading.Thread(target=end_jobs, daemon=True).start()
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield
-    except Exception:
-        if asked.is_set():
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        over.set()
-        signal.signal(signal.SIGINT, before)
-    if asked.is_set():
-        raise KeyboardInterrupt
-
 
 # Asks queries of a project's tables, in a session that can only read.
 
