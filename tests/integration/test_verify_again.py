@@ -122,7 +122,7 @@ def test_what_is_right_is_said_to_be(shop: Shop) -> None:
     told = {name: (one.verdict, one.checks[0].outcome, one.problems) for name, one in found.items()}
     assert told == dict.fromkeys(TABLES, ("complete", "same", []))
     checks = {name: one.checks[0] for name, one in found.items()}
-    assert checks["gold.kinds"].said == f"all 3 groups computed again from {shop.place}@v4: the same"
+    assert checks["gold.kinds"].said == f"all 3 groups computed again from {shop.place} version 4: the same"
     late = "2 windows are as their source was at the close; rows that came later are in quarantine"
     assert late in checks["gold.closed"].remarks
     assert checks["gold.live"].remarks == []

@@ -34,11 +34,11 @@ def test_the_newest_version_in_which_somebody_was_forgotten_is_found(log: HandLo
 
 def test_a_query_of_a_version_from_before_it_is_refused(log: HandLog) -> None:
     table = Readable(TABLE, log.uri)
-    versions = Versions(LocalStore(), "UTC")
-    with pytest.raises(UsageError, match="somebody was forgotten in version 2") as refused:
-        versions.of(table, "v1")
-    assert f"{TABLE}@v2" in str(refused.value)
-    assert versions.of(table, "v2") == 2 and versions.of(table, None) == 4
+    versions = Versions(LocalStore())
+    with pytest.raises(UsageError, match="`forget` erased rows in version 2") as refused:
+        versions.numbered(table, 1)
+    assert f"{TABLE} VERSION AS OF 2" in str(refused.value)
+    assert versions.numbered(table, 2).version == 2 and versions.newest(table).version == 4
 
 
 def test_a_forget_that_slips_in_beside_a_batch_is_no_change_by_others(log: HandLog) -> None:

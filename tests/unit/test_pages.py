@@ -90,7 +90,7 @@ def document(tmp_path: Path) -> dict[str, Any]:
     report.checks = [
         Proof(
             name="numbers",
-            held="gold.t@v1",
+            held="gold.t version 1",
             against=HOSTILE,
             outcome="differs",
             said=HOSTILE,

@@ -119,7 +119,7 @@ def test_a_command_repeats_the_numbers_by_other_means(tables: dict[str, TablePla
     assert command.startswith(
         "penstock sql 'SELECT window.start AS window_start, window.end AS window_end, `odd name`, "
     )
-    assert "FROM silver.c@v4 GROUP BY window(ts, '\"'\"'3600000 milliseconds'\"'\"', " in command
+    assert "FROM silver.c VERSION AS OF 4 GROUP BY window(ts, '\"'\"'3600000 milliseconds'\"'\"', " in command
 
 
 def test_a_difference_reads_as_a_sentence() -> None:

@@ -6,20 +6,21 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.options import Directory, load_plan
-from penstock.cli.sql import SHOWN
+from penstock.cli.sql import SHOWN, Tombstones
 from penstock.errors import PenstockError, SetupError, UsageError
-from penstock.sql.statement import BEGINNINGS, split
+from penstock.spark.jvm import jvm_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from rich.console import RenderableType
 
-    from penstock.cli.sql import Tombstones
     from penstock.sql.reader import SqlReader
 
 
@@ -27,26 +28,56 @@ if TYPE_CHECKING:
 
 
 _REMEMBERED = 1000
-_WORDS = (*BEGINNINGS, "WHERE", "GROUP BY", "ORDER BY", "HAVING", "JOIN", "LIMIT", "count(*)")
+_WORDS = (
+    *("SELECT", "WITH", "FROM", "VALUES", "TABLE", "WHERE", "GROUP BY", "ORDER BY", "HAVING", "JOIN", "LIMIT"),
+    *("VERSION AS OF", "TIMESTAMP AS OF", "count(*)"),
+)
 _COMMANDS = ("\\", "tables", "help", "quit", "exit")
+Split = Callable[[str], tuple[list[str], str]]
 
 
-def statements(read: Callable[[bool], str | None]) -> Iterator[str]:
-    """Each statement with its `;`, and each command, which needs none. `read` gives a line, None at the end; it is told
-    whether a statement has begun. What has begun then is one too."""
+def split(session: SparkSession, text: str) -> tuple[list[str], str]:
+    """Statements that end with `;`, as Spark's own lexer sees them, and the rest, in which one may have begun."""
+    from py4j.java_gateway import get_field
+
+    jvm = jvm_of(session)
+    parser = jvm.org.apache.spark.sql.catalyst.parser
+    characters = parser.UpperCaseCharStream(jvm.org.antlr.v4.runtime.CharStreams.fromString(text))
+    lexer = parser.SqlBaseLexer(characters)
+    done: list[str] = []
+    begin, begun = 0, False
+    for token in lexer.getAllTokens():
+        if token.getChannel() != 0:  # white space, or a comment
+            continue
+        begun = True
+        if token.getText() in ("'", '"', "`"):  # the text or the name that begins here does not end yet
+            break
+        if token.getText() == ";":
+            end = int(token.getStopIndex()) + 1
+            done.append(text[begin:end])
+            begin, begun = end, False
+    begun = begun or get_field(lexer, "has_unclosed_bracketed_comment")
+    return done, text[begin:] if begun else ""
+
+
+def statements(read: Callable[[bool], str | None], cut: Split) -> Iterator[str]:
+    """Each statement with its `;`, and each command, which needs none. `read` gives a line, None at the end; its
+    argument says whether a statement has begun. What has begun at the end is a statement too."""
     begun = ""
     while (line := read(bool(begun))) is not None:
         if not begun and line.strip().startswith(_COMMANDS) and len(line.split()) <= 2:
             yield line.strip()
             continue
-        done, begun = split(f"{begun}{line.rstrip()}\n")
-        yield from (one.strip() for one in done)
+        begun += f"{line.rstrip()}\n"
+        if ";" in line or begun.count("\n") == 1:
+            done, begun = cut(begun)
+            yield from (statement.strip() for statement in done)
     if begun.strip():
         yield begun.strip()
 
 
-def lines(project: str, names: Sequence[str], history: Path) -> Iterator[str]:
-    """Statements from the terminal. Ctrl-C forgets what was typed, Ctrl-D ends it."""
+def lines(project: str, names: Sequence[str], history: Path, cut: Split) -> Iterator[str]:
+    """Statements from the terminal. Ctrl-C discards what was typed, Ctrl-D ends it."""
     memory = _Memory(names, history)
 
     def read(begun: bool) -> str | None:
@@ -54,9 +85,9 @@ def lines(project: str, names: Sequence[str], history: Path) -> Iterator[str]:
 
     while True:
         try:
-            for one in statements(read):
-                memory.add(one)
-                yield one
+            for statement in statements(read, cut):
+                memory.add(statement)
+                yield statement
         except KeyboardInterrupt:
             print()
         except EOFError:
@@ -105,11 +136,12 @@ def _complete(candidates: Sequence[str], text: str, number: int) -> str | None:
 # `penstock shell`.
 
 
-HELP = r"""A query ends with ; and may take several lines. A version or a time stands behind a name:
-  SELECT * FROM silver.orders@v12;    SELECT * FROM silver.orders@"2026-05-14 09:00";
+HELP = r"""A query ends with ; and may take several lines. A version or a time follows a table's name:
+  SELECT * FROM silver.orders VERSION AS OF 12;
+  SELECT * FROM silver.orders TIMESTAMP AS OF '2026-05-14 09:00';
 \d or tables   the tables and their columns
 \d NAME        the columns of one table, with their types
-\q             leave (also Ctrl-D). Ctrl-C ends a query that runs, or forgets what was typed
+\q             leave (also Ctrl-D). Ctrl-C ends a query that runs, or discards what was typed
 """
 _LEAVE = (r"\q", "quit", "exit")
 
@@ -119,11 +151,10 @@ def command(
     tombstones: Tombstones = False,
     directory: Directory = None,
 ) -> None:
-    """Ask queries at a prompt, in one session: the first answer takes seconds, the next ones do not.
+    """Start an interactive SQL prompt: Spark starts once, so only the first answer takes seconds.
 
-    A query ends with a semicolon. \\d lists the tables, \\q leaves, \\? says the rest. What `penstock sql --help` says
-    about names and versions holds here too. Without a terminal the queries are read from standard input, and the first
-    one that fails ends it.
+    A query ends with a semicolon. \\d lists the tables, \\q leaves, \\? shows help. Names and versions are written as
+    for `penstock sql`. Without a terminal the queries are read from standard input, and the first error ends it.
     """
     from penstock.cli.console import err
     from penstock.sql.reader import open_reader
@@ -134,20 +165,15 @@ def command(
         open_reader(plan, tombstones=tombstones, say=status.update) as reader,
     ):
         status.stop()
-        shell = Shell(reader, limit or None)
+        shell, cut = Shell(reader, limit or None), partial(split, reader.session)
         if not sys.stdin.isatty():
-            shell.run(_piped(), stop_at_error=True)
+            shell.run(statements(lambda _: next(sys.stdin, None), cut), stop_at_error=True)
             return
 
-        err.print(f"{len(reader.names.all)} tables; \\d lists them, \\? helps, \\q leaves. A query ends with ;")
+        names = [table.name for table in reader.names.all]
+        err.print(f"{len(names)} tables; \\d lists them, \\? helps, \\q leaves. A query ends with ;")
         history = Path(plan.root) / ".penstock" / "shell_history"
-        shell.run(lines(plan.name, [one.name for one in reader.names.all], history), stop_at_error=False)
-
-
-def _piped() -> Iterator[str]:
-    """Statements and commands. What is left at the end is one too: there is nobody who could end it."""
-
-    yield from statements(lambda _: next(sys.stdin, None))
+        shell.run(lines(plan.name, names, history, cut), stop_at_error=False)
 
 
 class Shell:
@@ -159,11 +185,11 @@ class Shell:
 
     def run(self, given: Iterator[str], *, stop_at_error: bool) -> None:
         """Until there is no more, or `\\q`."""
-        for one in given:
-            if one.rstrip("; ") in _LEAVE:
+        for statement in given:
+            if statement.rstrip("; ") in _LEAVE:
                 return
             try:
-                self._answer(one)
+                self._answer(statement)
             except KeyboardInterrupt:
                 self._err.print("ended")
             except PenstockError as error:
@@ -183,7 +209,6 @@ class Shell:
 
     def _answer(self, given: str) -> None:
         from penstock.cli.sql_output import ask_people, columns_view, tables_view
-        from penstock.sql.statement import read_statement
 
         words = given.rstrip("; ").split()
         if not words:
@@ -195,8 +220,7 @@ class Shell:
         elif words[0] == r"\d" and len(words) == 2:
             self._show(lambda: columns_view(self._reader, words[1]))
         elif words[0].startswith("\\"):
-            raise UsageError(f"{words[0]} is no command", hint=r"\d lists tables, \q leaves, \? helps")
+            raise UsageError(f"{words[0]} is not a command", hint=r"\d lists tables, \q leaves, \? helps")
         else:
-            statement = read_statement(given)
             with self._err.status("reading …") as status:
-                ask_people(self._reader, statement, self._limit, status.stop)
+                ask_people(self._reader, given, self._limit, status.stop)

@@ -39,23 +39,19 @@ def command(
     as_json: AsJson = False,
     directory: Directory = None,
 ) -> None:
-    """Ask a query of the tables, by their names, as of any version; nothing can be changed.
+    """Query the tables by name, as of any version; nothing can be changed.
 
     Spark's SQL over the tables of the project, their quarantines (silver.orders__quarantine) and the ledgers of its
-    sinks. A version or a time stands behind a name: silver.orders@v12, silver.orders@"2026-05-14 09:00". Without one it
-    is the newest, the same for every mention within a query.
+    sinks. A version or a time follows a name: silver.orders VERSION AS OF 12, silver.orders TIMESTAMP AS OF
+    '2026-05-14 09:00'. Without one the newest version is read, the same for every mention within a query.
     """
     if as_csv and as_json:
         raise UsageError("--csv and --json at once", hint="choose one of them")
     text = _text(query, file)
 
-    from penstock.cli.console import err
-    from penstock.sql.statement import read_statement, refuse_early
-
     plan = load_plan(directory)
-    statement = read_statement(text)
-    refuse_early(plan, statement)
 
+    from penstock.cli.console import err
     from penstock.cli.sql_output import CUT, ask_people, first, kept_aside, write_csv, write_json
     from penstock.sql.reader import open_reader
 
@@ -66,10 +62,10 @@ def command(
     ):
         status.update("reading …")
         if not as_json and not as_csv:
-            ask_people(reader, statement, most, status.stop)
+            ask_people(reader, text, most, status.stop)
             return
         with kept_aside() as aside:
-            with reader.ask(statement) as answer:
+            with reader.ask(text) as answer:
                 cut = (write_json if as_json else write_csv)(answer, most, aside)
             status.stop()
         if cut and most is not None:
@@ -78,16 +74,17 @@ def command(
 
 def _text(query: str | None, file: Path | None) -> str:
     """The query from where it is: the command line, a file, standard input."""
-    if (query is None) == (file is None):
-        raise UsageError(
-            "there is no query" if query is None else "there are two queries: one given, and one in a file",
-            hint='write penstock sql "SELECT * FROM bronze.orders", or -f FILE, or - to read it from standard input',
-        )
+    if query is not None and file is not None:
+        raise UsageError("there are two queries: one on the command line, and one in a file", hint="choose one of them")
     try:
-        if file is not None:
-            return file.read_text(encoding="utf-8")
-        return sys.stdin.read() if query == "-" else str(query)
+        text = file.read_text(encoding="utf-8") if file else sys.stdin.read() if query == "-" else query
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{file or 'standard input'} is no text in UTF-8") from None
+        raise UsageError(f"{file or 'standard input'} is not UTF-8 text") from None
+    if not text or not text.strip():
+        raise UsageError(
+            "there is no query",
+            hint='write penstock sql "SELECT * FROM bronze.orders", or -f FILE, or - to read it from standard input',
+        )
+    return text

@@ -10,8 +10,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Literal, cast
 
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
 from rich.cells import cell_len
 from rich.console import Group
 from rich.table import Table
@@ -19,15 +21,66 @@ from rich.text import Text
 
 from penstock.cli.console import err, out, print_view, visible, visible_json
 from penstock.errors import PenstockError
-from penstock.sql.reader import json_values, texts
+from penstock.spark.sql_text import quote
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
     from rich.console import RenderableType
 
-    from penstock.sql.reader import QueryResult, SqlReader, Values
-    from penstock.sql.statement import Statement
+    from penstock.sql.reader import QueryResult, SqlReader
+    from penstock.sql.versions import Readable
 
-# What `sql` writes for programs: JSON or CSV. All of it or nothing: it is kept aside until it is whole.
+# Values as text for people and as JSON for programs. Spark writes both: in Python a time would be in the machine's
+# zone and of few years, and a decimal would become a double.
+
+
+Values = tuple[str | None, ...]
+_COLLECTED = 10_000
+"""Rows that are taken at once; more of them come partition by partition."""
+_NESTED = (ArrayType, MapType, StructType, VariantType)
+_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def texts(frame: DataFrame, limit: int | None) -> Iterator[Values]:
+    """Each value as a text, None for NULL; what is nested as JSON, bytes in hexadecimal digits. One row more than
+    `limit`, if there is one: so it is seen that there are more."""
+    return _rows(frame, limit, _text)
+
+
+def json_values(frame: DataFrame, limit: int | None) -> Iterator[list[str]]:
+    """Each value as a piece of JSON; bytes in base 64. One row more than `limit`, as above."""
+    for row in _rows(frame, limit, _json):
+        yield [cast(str, value)[1:-1] for value in row]
+
+
+def _rows(frame: DataFrame, limit: int | None, written: Callable[[Column, DataType], Column]) -> Iterator[Values]:
+    types = [field.dataType for field in frame.schema.fields]
+    names = [f"c{number}" for number in range(len(types))]  # theirs may be the same, or none
+    rows = frame.toDF(*names).select(
+        *(written(F.col(name), of).alias(name) for name, of in zip(names, types, strict=True))
+    )
+    if limit is not None and limit <= _COLLECTED:
+        return (tuple(row) for row in rows.take(limit + 1))
+    rows = rows if limit is None else rows.limit(limit + 1)
+    return (tuple(row) for row in rows.toLocalIterator())
+
+
+def _text(value: Column, of: DataType) -> Column:
+    if isinstance(of, BinaryType):
+        return F.hex(value)
+    return F.to_json(value, _JSON) if isinstance(of, _NESTED) else value.cast("string")
+
+
+def _json(value: Column, _: DataType) -> Column:
+    return F.to_json(F.array(value), _JSON)
+
+
+# What `sql` writes for programs: JSON or CSV, all of it or nothing. It is kept aside until it is complete.
 
 
 _IN_MEMORY = 8 << 20
@@ -35,14 +88,14 @@ _IN_MEMORY = 8 << 20
 
 @contextmanager
 def kept_aside() -> Iterator[IO[str]]:
-    """What is written to it goes to standard output at the end, unless there was an error."""
+    """What is written to it goes to standard output at the end, unless there is an error."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", newline="") as aside:
         yield aside
         aside.seek(0)
         try:
             shutil.copyfileobj(aside, sys.stdout)
             sys.stdout.flush()
-        except BrokenPipeError:  # who reads it has enough; Python would complain once more as it ends
+        except BrokenPipeError:  # the reader has enough; Python would complain once more as it ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -56,7 +109,7 @@ def write_json(answer: QueryResult, limit: int | None, out: IO[str]) -> bool:
             truncated = True
             break
         out.write(f"{',' if number else ''}\n    [{visible_json(', '.join(row))}]")
-    read = [{"table": one.table.name, "version": one.version} for one in answer.read]
+    read = [{"table": pinned.table.name, "version": pinned.version} for pinned in answer.read]
     out.write(f'\n  ],\n  "truncated": {json.dumps(truncated)},\n  "read": {json.dumps(read)}\n}}\n')
     return truncated
 
@@ -84,17 +137,17 @@ def _field(value: str | None) -> str:
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 _NARROWEST = 12
-"""A column that is cut to less says nothing."""
+"""A column that is narrower shows nothing useful."""
 PIPED = 1_000_000
-"""Columns, if it is piped: a row stays on its line, whole, for grep."""
+"""Columns of a pipe: a row stays whole on one line, for grep."""
 _TABLES_NAMED = 4
 CUT = "there are more: --limit 0 shows all"
 
 
-def ask_people(reader: SqlReader, statement: Statement, limit: int | None, ready: Callable[[], None]) -> None:
-    """Asks, and shows the rows; `ready` is called in between. How many they are goes to standard error."""
+def ask_people(reader: SqlReader, query: str, limit: int | None, ready: Callable[[], None]) -> None:
+    """Asks, and shows the rows; `ready` is called in between. Their number goes to standard error."""
     began = time.monotonic()
-    with reader.ask(statement) as answer:
+    with reader.ask(query) as answer:
         rows = list(texts(answer.frame, limit))
         columns = [(field.name, field.dataType.simpleString()) for field in answer.frame.schema.fields]
     ready()
@@ -105,7 +158,7 @@ def ask_people(reader: SqlReader, statement: Statement, limit: int | None, ready
 
 
 def rows_view(columns: Sequence[tuple[str, str]], rows: Sequence[Values], width: int | None) -> RenderableType:
-    """`columns` are names and types; `width` is that of the terminal, None where there is none to keep to."""
+    """`columns` are names and types; `width` is that of the terminal, None without one."""
     names = [visible(name) for name, _ in columns]
     cells = [[None if value is None else visible(value) for value in row] for row in rows]
     if not names:
@@ -149,12 +202,12 @@ def _cell(value: str | None) -> Text:
 
 
 def note(answer: QueryResult, shown: int, truncated: bool, seconds: float) -> str:
-    """How much of what was shown."""
+    """How many rows of which tables are shown."""
     rows = f"{shown:,} row{'' if shown == 1 else 's'}"
     of = f" of {', '.join(map(str, answer.read[:_TABLES_NAMED]))}" if answer.read else ""
     more = f" and {len(answer.read) - _TABLES_NAMED} more" if len(answer.read) > _TABLES_NAMED else ""
-    said = f"{first(shown)}{of}{more}; {CUT}" if truncated else f"{rows}{of}{more}"
-    return f"{said} ({seconds:.1f} s)"
+    shown_rows = f"{first(shown)}{of}{more}; {CUT}" if truncated else f"{rows}{of}{more}"
+    return f"{shown_rows} ({seconds:.1f} s)"
 
 
 def first(rows: int) -> str:
@@ -165,33 +218,32 @@ def first(rows: int) -> str:
 
 
 def tables_view(reader: SqlReader) -> RenderableType:
-    """A table that cannot be read is said in its place."""
+    """Why a table cannot be read is shown in its place."""
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column("table", no_wrap=True)
     grid.add_column("version", justify="right")
     grid.add_column("columns", overflow="fold")
     for table in reader.names.all:
         try:
-            found = reader.columns(table)
-        except PenstockError as error:
-            grid.add_row(Text(table.name), "", Text(error.message, style="red"))
-            continue
-        if found is None:
-            grid.add_row(Text(table.name), "", Text("not created yet", style="dim"))
-        else:
-            version, columns = found
+            version, columns = _columns(reader, table)
             grid.add_row(Text(table.name), str(version), Text(visible(", ".join(columns))))
+        except PenstockError as error:
+            grid.add_row(Text(table.name), "", Text(error.message, style="dim"))
     return grid
 
 
 def columns_view(reader: SqlReader, name: str) -> RenderableType:
     table = reader.names.find([part.strip("`") for part in name.split(".")], "")
-    found = reader.columns(table)
-    if found is None:
-        return Text(f"{table.name} is not created yet: `penstock run` makes it")
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column("column", no_wrap=True)
     grid.add_column("type", overflow="fold")
-    for column, kind in found[1].items():
+    for column, kind in _columns(reader, table)[1].items():
         grid.add_row(Text(visible(column)), Text(visible(kind)))
     return grid
+
+
+def _columns(reader: SqlReader, table: Readable) -> tuple[int, dict[str, str]]:
+    """The newest version of a table, and its columns with their types."""
+    with reader.ask(f"TABLE {'.'.join(map(quote, table.name.split('.')))}") as answer:
+        fields = answer.frame.schema.fields
+        return answer.read[0].version, {field.name: field.dataType.simpleString() for field in fields}

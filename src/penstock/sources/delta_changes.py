@@ -40,7 +40,7 @@ def resolve_version(
         return Version(identity, newest + 1)
     if starting.kind == "timestamp":
         assert starting.timestamp_ms is not None
-        return Version(identity, _at_time(starting.timestamp_ms, versions, log))
+        return Version(identity, first_since(starting.timestamp_ms, versions, log))
     assert starting.version is not None
     oldest = unbroken(versions)
     if not oldest <= starting.version <= newest + 1:
@@ -62,7 +62,7 @@ def unbroken(versions: Sequence[int]) -> int:
     return oldest
 
 
-def _at_time(timestamp_ms: int, versions: Sequence[int], log: DeltaLog) -> int:
+def first_since(timestamp_ms: int, versions: Sequence[int], log: DeltaLog) -> int:
     """The first version at or after a time; the one to come if there is none."""
     low, high = versions.index(unbroken(versions)), len(versions)
     while low < high:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
@@ -221,3 +223,45 @@ def short_session(plan: Plan, *, log: str, say: Callable[[str], None] = lambda _
         }
         with spark_session(replace(plan, conf=conf), log=log, say=say) as spark:
             yield spark
+
+
+# Ctrl-C while a command waits for Spark.
+
+
+_AGAIN = 0.3
+
+
+@contextmanager
+def ended_by_ctrl_c(context: SparkContext) -> Iterator[None]:
+    """Ends the jobs of what runs within, and then raises KeyboardInterrupt; the second one does not wait for that.
+
+    PySpark's own handler asks for it on the connection that waits for the answer, which breaks it and ends no job.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    over, asked = threading.Event(), threading.Event()
+
+    def end_jobs() -> None:
+        while not over.is_set():
+            context.cancelAllJobs()
+            over.wait(_AGAIN)  # and once more: the job may not have begun
+
+    def ask(*_: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+        threading.Thread(target=end_jobs, daemon=True).start()
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    except Exception:
+        if asked.is_set():
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        over.set()
+        signal.signal(signal.SIGINT, before)
+    if asked.is_set():
+        raise KeyboardInterrupt

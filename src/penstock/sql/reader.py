@@ -1,92 +1,45 @@
-"""Queries over a project's tables, in a session that can only read."""
+"""Queries over a project's tables: Spark's SQL with the project's names, and nothing that writes."""
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from py4j.java_gateway import is_instance_of
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
 
 from penstock.errors import UsageError
 from penstock.ledger.delta_log import DeltaLog
 from penstock.sources.columns import DELETED, alive
-from penstock.spark.jvm import java_frame, java_session, jvm_of
-from penstock.spark.session import logs_folder, short_session
+from penstock.spark.jvm import gateway_of, java_frame, java_session, jvm_of
+from penstock.spark.session import ended_by_ctrl_c, logs_folder, short_session
 from penstock.spark.sql_text import quote
-from penstock.sql.causes import explained
-from penstock.sql.plans import named, parse, replaced
-from penstock.sql.readonly import active, reading_session, refuse_other_than_query, refuse_programs
-from penstock.sql.statement import pointed
-from penstock.sql.versions import Names, TableVersion, Versions, zone_of
+from penstock.sql.causes import WITHHELD, explained, printable
+from penstock.sql.versions import Names, TableVersion, Versions
 from penstock.storage.stores import HadoopStore, LocalStore
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
-    from pyspark.sql import Column, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql import SparkSession
 
     from penstock.plan.model import Plan
-    from penstock.sql.plans import Named
-    from penstock.sql.statement import Statement
-    from penstock.sql.versions import Readable
 
-# Ctrl-C while a query runs.
-
-
-_AGAIN = 0.3
-
-
-@contextmanager
-def ended_by_ctrl_c(context: SparkContext) -> Iterator[None]:
-    """Ends the jobs of what runs within, and then raises KeyboardInterrupt; the second one does not wait for that.
-
-    PySpark's own handler asks for it on the connection that waits for the answer, which breaks it and ends no job.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    over, asked = threading.Event(), threading.Event()
-
-    def end_jobs() -> None:
-        while not over.is_set():
-            context.cancelAllJobs()
-            over.wait(_AGAIN)  # and once more: the job may not have begun
-
-    def ask(*_: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-        threading.Thread(target=end_jobs, daemon=True).start()
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield
-    except Exception:
-        if asked.is_set():
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        over.set()
-        signal.signal(signal.SIGINT, before)
-    if asked.is_set():
-        raise KeyboardInterrupt
-
-
-# Asks queries of a project's tables, in a session that can only read.
+_CONF = {
+    # ${env:HOME} in a query would be replaced by Spark, also within a text.
+    "spark.sql.variable.substitute": "false",
+    # Delta refuses versions older than what VACUUM keeps, whether or not a VACUUM ever ran. A file that is gone is an
+    # error anyway.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+}
 
 
 @dataclass(frozen=True)
 class QueryResult:
     """Nothing is computed before rows are taken from it."""
 
-    statement: Statement
     frame: DataFrame
     read: tuple[TableVersion, ...]
     """What it reads: each table in each version once."""
@@ -95,84 +48,84 @@ class QueryResult:
 class SqlReader:
     def __init__(self, spark: SparkSession, plan: Plan, *, tombstones: bool = False) -> None:
         """`tombstones` shows the deleted rows of merged tables too."""
-        self.session = reading_session(spark)
+        self.session, self._jvm = spark.newSession(), jvm_of(spark)
         self.names = Names(plan)
-        self._zone = zone_of(plan)
         self._store = LocalStore() if plan.local else HadoopStore(spark)
         self._tombstones = tombstones
         self._explained = partial(explained, self.session, log=str(logs_folder(plan)))
+        for name, value in _CONF.items():
+            self.session.conf.set(name, value)
+        # Spark evaluates some functions while it analyses a query: to look for these in its plan would be too late.
+        state = java_session(self.session).sessionState()
+        for name in WITHHELD:
+            function = self._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
+            state.functionRegistry().dropFunction(function)
+            state.tableFunctionRegistry().dropFunction(function)
 
     @contextmanager
-    def ask(self, statement: Statement) -> Iterator[QueryResult]:
+    def ask(self, query: str) -> Iterator[QueryResult]:
         """The answer; take its rows within. Every mention of a table without a version is the same version of it.
         Raises UsageError for a query that is wrong, QueryFailed for one that cannot be computed."""
         read: list[TableVersion] = []
-        with ended_by_ctrl_c(self.session.sparkContext), active(self.session), self._explained(statement, read):
-            plan = parse(self.session, statement.text)
-            refuse_other_than_query(plan)
-            tables = self._pinned(statement, named(plan, statement.written))
-            read += dict.fromkeys(tables.values())
-            frames = {one: self._plan_of(one) for one in read}
-            plan = replaced(self.session, plan, {start: frames[one] for start, one in tables.items()})
-            jvm: Any = jvm_of(self.session)
-            found = jvm.org.apache.spark.sql.classic.Dataset.ofRows(java_session(self.session), plan)
-            refuse_programs(found.queryExecution().analyzed())
-            yield QueryResult(statement, DataFrame(found, self.session), tuple(read))
+        with ended_by_ctrl_c(self.session.sparkContext), self._explained(query, read):
+            session, sql = java_session(self.session), self._jvm.org.apache.spark.sql
+            # Spark takes the settings of the thread's active session, not of the one whose parser it is.
+            sql.classic.SparkSession.setActiveSession(session)
+            parsed = session.sessionState().sqlParser().parsePlan(query)
+            parsed = sql.catalyst.analysis.CTESubstitution.apply(parsed)
+            _refuse_all_but_queries(self.session, parsed)
+            nodes = [node for node in _nodes(parsed) if _kind(node) in (_RELATION, _TIME_TRAVEL)]
+            versions = Versions(self._store)
+            tables = {node: self._pinned(node, versions) for node in sorted(nodes, key=_start)}
+            plans = {pinned: self._plan(pinned) for pinned in tables.values()}
+            read += plans
+            named = self._jvm.PythonUtils.toScalaMap({node: plans[pinned] for node, pinned in tables.items()})
+            parsed = parsed.transformDownWithSubqueries(named)
+            run_no_command = sql.execution.CommandExecutionMode.SKIP()
+            analysed = session.sessionState().executePlan(parsed, run_no_command).analyzed()
+            _refuse_all_but_queries(self.session, analysed, list(plans.values()))
+            yield QueryResult(DataFrame(sql.classic.Dataset.ofRows(session, analysed), self.session), tuple(read))
 
-    def columns(self, table: Readable) -> tuple[int, Mapping[str, str]] | None:
-        """The newest version of a table, and its columns with their types; None if it is not created yet."""
-        versions = Versions(self._store, self._zone)
-        if not versions.exists(table):
-            return None
-        pinned = TableVersion(table, versions.of(table, None))
-        with active(self.session):
-            fields = self._frame(pinned).schema.fields
-        return pinned.version, {field.name: field.dataType.simpleString() for field in fields}
+    def _pinned(self, node: Any, versions: Versions) -> TableVersion:
+        relation = _relation(node)
+        place = printable(str(relation.origin().context().summary())).rstrip()
+        if relation.isStreaming() or not relation.options().isEmpty():
+            raise UsageError(f"a table is named without STREAM and options\n{place}", hint="write its name alone")
+        table = self.names.find(_items(relation.multipartIdentifier()), place)
+        if relation == node:
+            return versions.newest(table)
+        if node.version().isDefined():
+            number = str(node.version().get())
+            if not number.isdecimal():
+                raise UsageError(f"'{number}' is not a version\n{place}", hint=f"write {table.name} VERSION AS OF 12")
+            return versions.numbered(table, int(number))
+        expression = self._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(node.timestamp().get())
+        moment = F.unix_millis(Column(expression).try_cast("timestamp"))
+        (timestamp_ms,) = self.session.sql("VALUES (1)").select().select(moment).collect()[0]
+        if timestamp_ms is None:
+            forms = "'2026-05-14 09:00', or with a zone, '2026-05-14 09:00:00+02:00'"
+            raise UsageError(f"what follows TIMESTAMP AS OF is not a time\n{place}", hint=f"write {forms}")
+        return versions.as_of(table, int(timestamp_ms))
 
-    def _pinned(self, statement: Statement, found: list[Named]) -> dict[int, TableVersion]:
-        """By the places of the names."""
-        versions = Versions(self._store, self._zone)
-        behind = dict(statement.mentions)
-        tables: dict[int, TableVersion] = {}
-        for one in found:
-            mention = behind.pop(one.start, None)
-            if mention is not None and one.at is not None:
-                raise UsageError(
-                    f"there are two versions behind one name\n{pointed(statement.written, one.start, mention.end - 1)}"
-                )
-            table = self.names.find(one.parts, pointed(statement.written, one.start, one.stop))
-            tables[one.start] = TableVersion(table, versions.of(table, mention.at if mention else one.at))
-        for mention in behind.values():
-            raise UsageError(
-                f"a version stands behind something that is no table\n"
-                f"{pointed(statement.written, mention.start, mention.end - 1)}",
-                hint="write it in FROM or JOIN, and give the table another name there: FROM silver.orders@v12 AS old",
-            )
-        return tables
-
-    def _frame(self, one: TableVersion) -> DataFrame:
-        with self._explained(None, [one]):
-            rows = self.session.read.format("delta").option("versionAsOf", one.version).load(one.table.uri)
-        if one.table.tombstones is None or DELETED not in rows.columns:
-            return rows
-        # Versions of before tombstones had a table of their own have them among their rows.
-        return self._with_tombstones(one.table.tombstones, rows) if self._tombstones else alive(rows)
+    def _plan(self, pinned: TableVersion) -> Any:
+        """Under the table's name: `orders.id` and `silver.orders.id` are columns of silver.orders."""
+        with self._explained(None, [pinned]):
+            rows = self.session.read.format("delta").option("versionAsOf", pinned.version).load(pinned.table.uri)
+        if pinned.table.tombstones is not None and DELETED in rows.columns:
+            # Versions from before tombstones had a table of their own have them among their rows.
+            rows = self._with_tombstones(pinned.table.tombstones, rows) if self._tombstones else alive(rows)
+        catalyst = self._jvm.org.apache.spark.sql.catalyst
+        *above, last = pinned.table.name.split(".")
+        name = catalyst.AliasIdentifier(last, self._jvm.PythonUtils.toSeq(above))
+        return catalyst.plans.logical.SubqueryAlias(name, java_frame(rows).queryExecution().analyzed())
 
     def _with_tombstones(self, uri: str, rows: DataFrame) -> DataFrame:
-        """Those of now, whatever version the rows are of."""
+        """The newest ones, whatever version the rows are of."""
         if not DeltaLog(self._store, uri, uri).versions():
             return rows
         dead = self.session.read.format("delta").load(uri).withColumn(DELETED, F.lit(True))
         kept = [name for name in rows.columns if name in dead.columns]
         return rows.unionByName(dead.select(*map(quote, kept)), allowMissingColumns=True)
-
-    def _plan_of(self, one: TableVersion) -> Any:
-        """Its plan under its name: `orders.id` and `silver.orders.id` are columns of silver.orders."""
-        jvm: Any = jvm_of(self.session)
-        *above, last = one.table.name.split(".")
-        name = jvm.org.apache.spark.sql.catalyst.AliasIdentifier(last, jvm.PythonUtils.toSeq(above))
-        analyzed = java_frame(self._frame(one)).queryExecution().analyzed()
-        return jvm.org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias(name, analyzed)
 
 
 @contextmanager
@@ -184,52 +137,66 @@ def open_reader(
         yield SqlReader(spark, plan, tombstones=tombstones)
 
 
-# Rows on their way out: as text for people, as JSON for programs. Spark writes both.
-#
-# Python's own types would not do: a time is of the machine's zone there, and of few years; a decimal becomes a
-# double.
+# The plans that Spark makes of a query. Each of their leaves must be known: so a table that is named in a way that
+# nobody thought of is refused too.
 
 
-Values = tuple[str | None, ...]
-_COLLECTED = 10_000
-"""Rows that are taken at once; more of them come partition by partition."""
-_NESTED = (ArrayType, MapType, StructType, VariantType)
-_JSON = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+_RELATION, _TIME_TRAVEL, _TABLE = "UnresolvedRelation", "RelationTimeTravel", "LogicalRelation"
+_LEAVES = (
+    *(_RELATION, _TIME_TRAVEL, "UnresolvedTableValuedFunction", "UnresolvedInlineTable", "ResolvedInlineTable"),
+    *("OneRowRelation", "LocalRelation", "Range", "CTERelationRef", "UnionLoopRef"),
+)
+_COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
 
 
-def texts(frame: DataFrame, limit: int | None) -> Iterator[Values]:
-    """Each value as a text, None for NULL; what is nested as JSON, bytes in hexadecimal digits. One row more than
-    `limit`, if there is one: so it is seen that there are more."""
-    return _rows(frame, limit, _text)
+def _items(sequence: Any) -> list[Any]:
+    """Those of a Scala sequence."""
+    return [sequence.apply(number) for number in range(sequence.size())]
 
 
-def json_values(frame: DataFrame, limit: int | None) -> Iterator[list[str]]:
-    """Each value as a piece of JSON; bytes in base 64. One row more than `limit`, as above."""
-    for row in _rows(frame, limit, _json):
-        yield [cast(str, value)[1:-1] for value in row]
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName()).removesuffix("$")
 
 
-def _rows(frame: DataFrame, limit: int | None, written: Callable[[Column, DataType], Column]) -> Iterator[Values]:
-    types = [field.dataType for field in frame.schema.fields]
-    names = [f"c{number}" for number in range(len(types))]  # theirs may be the same, or none
-    rows = frame.toDF(*names).select(
-        *(written(F.col(name), of).alias(name) for name, of in zip(names, types, strict=True))
-    )
-    if limit is not None and limit <= _COLLECTED:
-        return (tuple(row) for row in rows.take(limit + 1))
-    found = rows if limit is None else rows.limit(limit + 1)
-    return (tuple(row) for row in found.toLocalIterator())
+def _nodes(plan: Any) -> Iterator[Any]:
+    """The plan and all below it, subqueries too."""
+    waiting = [plan]
+    while waiting:  # no recursion: a query may be nested deeper than Python's stack
+        node = waiting.pop()
+        yield node
+        waiting += _items(node.children()) + _items(node.subqueries())
 
 
-def _text(value: Column, of: DataType) -> Column:
-    if isinstance(of, BinaryType):
-        return F.hex(value)
-    return F.to_json(value, _JSON) if isinstance(of, _NESTED) else value.cast("string")
+def _relation(node: Any) -> Any:
+    return node.relation() if _kind(node) == _TIME_TRAVEL else node
 
 
-def _json(value: Column, _: DataType) -> Column:
-    return F.to_json(F.array(value), _JSON)
+def _start(node: Any) -> int:
+    return int(_relation(node).origin().startIndex().get())
+
+
+def _refuse_all_but_queries(session: SparkSession, plan: Any, tables: Sequence[Any] = ()) -> None:
+    """Of the parsed plan, before anything in it is looked up, and of the analysed one, which reads only `tables`."""
+    known = [leaf.relation() for table in tables for leaf in _items(table.collectLeaves())]
+    for node in _nodes(plan):
+        if why := _refusal(session, node, known):
+            raise UsageError(f"queries only read tables of the project: {why}", hint="write a query: SELECT … FROM …")
+
+
+def _refusal(session: SparkSession, node: Any, known: Sequence[Any]) -> str | None:
+    kind, relation = _kind(node), _relation(node)
+    if kind.endswith("Statement") or is_instance_of(gateway_of(session), node, _COMMAND):
+        return f"{kind} is not a query"
+    if kind == "ScriptTransformation":
+        return "TRANSFORM … USING runs a program"
+    if _kind(relation) == "PlanWithUnresolvedIdentifier":
+        return "IDENTIFIER(…) hides which one is meant"
+    if kind == _TIME_TRAVEL and not node.subqueries().isEmpty():
+        return "Spark runs a subquery in TIMESTAMP AS OF ahead of the query"
+    if kind == "WithWindowDefinition":  # the one node whose subqueries Spark does not show
+        subquery = jvm_of(session).org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION()
+        windows = _items(node.windowDefinitions().values().toSeq())
+        return "WINDOW has a subquery" if any(window.containsPattern(subquery) for window in windows) else None
+    if not node.children().isEmpty() or kind in _LEAVES or (kind == _TABLE and node.relation() in known):
+        return None
+    return f"{kind} is not one of them"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def proofs(table: TablePlan, report: Report) -> list[dict[str, Any]]:
     if report.version is None or report.chain is None:
         return []
-    named = f"{table.name}@v{report.version}"
+    named = f"{table.name} version {report.version}"
     return [*_ledger(report), *_coordinates(table, report, named), *_counts(report, named), *_others(report)]
 
 
@@ -123,8 +123,16 @@ def name(column: str) -> str:
     return column if _PLAIN.fullmatch(column) else "`" + column.replace("`", "``") + "`"
 
 
+def _quoted(table: str) -> str:
+    return ".".join(map(name, table.split(".")))
+
+
+def _as_of(table: str, version: int) -> str:
+    return f"{_quoted(table)} VERSION AS OF {version}"
+
+
 def rows_query(table: TablePlan, version: int) -> list[str]:
-    return [] if table.sink is not None else [sql(f"SELECT * FROM {table.name}@v{version}")]
+    return [] if table.sink is not None else [sql(f"SELECT * FROM {_as_of(table.name, version)}")]
 
 
 def groups_query(table: TablePlan, version: int) -> list[str]:
@@ -136,7 +144,7 @@ def groups_query(table: TablePlan, version: int) -> list[str]:
     metrics = [f"{expression} AS {name(metric)}" for metric, expression in plan.metrics.items()]
     where = f" WHERE {source.where}" if source.where is not None else ""
     groups = [*_window(plan), *map(name, plan.keys)]
-    read = f"FROM {source.table}@v{version}{where}"
+    read = f"FROM {_as_of(source.table, version)}{where}"
     return [sql(f"SELECT {', '.join([*columns, *metrics])} {read} GROUP BY {', '.join(groups)}")]
 
 
@@ -154,7 +162,7 @@ def copy_queries(table: TablePlan, version: int, upstream: int) -> list[str]:
     upstream_table = table.source.project_table
     if upstream_table is None:
         return rows_query(table, version)
-    return [sql(f"SELECT * FROM {upstream_table}@v{upstream}"), *rows_query(table, version)]
+    return [sql(f"SELECT * FROM {_as_of(upstream_table, upstream)}"), *rows_query(table, version)]
 
 
 def counting(table: TablePlan, version: int) -> list[str]:
@@ -166,12 +174,12 @@ def counting(table: TablePlan, version: int) -> list[str]:
         return [
             sql(
                 f"SELECT {topic}, {partition}, min({offset}), max({offset}), count(*), count(DISTINCT {offset}) "
-                f"FROM {table.name}@v{version} GROUP BY {topic}, {partition}"
+                f"FROM {_as_of(table.name, version)} GROUP BY {topic}, {partition}"
             )
         ]
-    counted = [sql(f"SELECT count(*) FROM {table.name}@v{version}")]
+    counted = [sql(f"SELECT count(*) FROM {_as_of(table.name, version)}")]
     if table.may_reject:
-        beside = quarantine_of(table.name, table.uri).table
+        beside = _quoted(quarantine_of(table.name, table.uri).table)
         counted.append(sql(f"SELECT error_reason, count(*) FROM {beside} GROUP BY error_reason"))
     return counted
 

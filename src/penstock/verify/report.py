@@ -158,7 +158,7 @@ def _text(value: str | None) -> str:
 class Proof:
     name: str
     held: str
-    """What was looked at: `gold.sales@v7`."""
+    """What was looked at: `gold.sales version 7`."""
     against: str
     outcome: Outcome
     said: str

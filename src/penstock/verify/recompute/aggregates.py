@@ -171,7 +171,7 @@ def check_numbers(around: RecomputeContext, content: Content) -> Proof:
     if entry is None or parse_version(entry.after[0]).read_up_to < 0:
         return _nothing_read(around)
     version = parse_version(entry.after[0]).read_up_to
-    check = around.begun("numbers", f"{around.upstream}@v{version}", "groups")
+    check = around.begun("numbers", f"{around.upstream} version {version}", "groups")
     check.commands = [*groups_query(around.table, version), *rows_query(around.table, around.version)]
     with around.reading(version):
         there = around.there()

@@ -49,7 +49,7 @@ def why_not(table: TablePlan) -> str | None:
 def not_made(table: TablePlan, version: int) -> Proof | None:
     """What stands in the report until it is made; None if there is nothing of the kind to be done."""
     source, name = table.versions, due(table)
-    held = f"{table.name}@v{version}"
+    held = f"{table.name} version {version}"
     if name == "merge":
         return Proof(name, held, "its changes", "not made", "its changes are not folded again", unit="rows")
     if source is None or (name is None and not _follows(table)):

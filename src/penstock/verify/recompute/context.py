@@ -178,7 +178,7 @@ class RecomputeContext:
             yield
 
     def begun(self, name: str, against: str, unit: str) -> Proof:
-        held = f"{self.table.name}@v{self.version}"
+        held = f"{self.table.name} version {self.version}"
         return Proof(name, held, against, "not made", "", unit=unit, of=self.report.rows)
 
     def sample(self, sides: Sides, rows: int) -> KeySample:

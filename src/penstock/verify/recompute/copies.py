@@ -53,7 +53,7 @@ def check_copy(around: RecomputeContext, content: Content) -> list[Proof]:
         check.outcome, check.said = ("not made", outcome) if around.report.rows else ("same", outcome)
         return [check]
     version = parse_version(entry.after[0]).read_up_to
-    check = around.begun("copy", f"{around.upstream}@v{version}", "rows")
+    check = around.begun("copy", f"{around.upstream} version {version}", "rows")
     check.commands = copy_queries(around.table, around.version, version)
     with around.reading(version):
         there, upstream = living_rows(around.there()), _followed(around, version)

@@ -50,8 +50,7 @@ def check_again(
     waiting = to_check(tables, reports, deep=deep)
     if not waiting:
         return
-    from penstock.spark.session import short_session
-    from penstock.sql.reader import ended_by_ctrl_c
+    from penstock.spark.session import ended_by_ctrl_c, short_session
 
     try:
         progress("", SPARK, 0.0)
