@@ -6,7 +6,6 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
 import org.apache.spark.paths.SparkPath;
 import org.apache.spark.sql.Dataset;
@@ -36,7 +35,7 @@ public final class Erase {
     /** The files of a version: looked at several times, and Delta reads them by Spark jobs each time. */
     private record Known(String table, long version, List<AddFile> files) {}
 
-    private static final Map<String, Known> KNOWN = new ConcurrentHashMap<>();
+    private static final Map<String, Known> KNOWN = Files.perTable();
 
     private final SparkSession spark;
     private final DeltaLog log;
