@@ -129,7 +129,8 @@ public final class Erase {
             }
         }
         if (!wanted.isEmpty()) {
-            throw new IllegalStateException("rows are said to lie in " + wanted.iterator().next() + ", which was not read");
+            throw new IllegalStateException(
+                    "rows are said to lie in " + wanted.iterator().next() + ", which was not read");
         }
     }
 
@@ -183,7 +184,8 @@ public final class Erase {
 
     private Dataset<Row> read(List<AddFile> of) {
         SparkSession.setActiveSession(spark);
-        return log.createDataFrame(transaction.snapshot(), CollectionConverters.asScala(of).toSeq(), false, Option.empty())
+        return log.createDataFrame(
+                transaction.snapshot(), CollectionConverters.asScala(of).toSeq(), false, Option.empty())
                 .selectExpr("*", "_metadata.file_path AS " + Exchange.FILE);
     }
 

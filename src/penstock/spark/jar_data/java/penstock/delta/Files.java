@@ -181,6 +181,7 @@ final class Files {
     private static Object value(String text, DataType type, String zone) {
         return text == null
                 ? null
-                : new Cast(Literal.create(text, DataTypes.StringType), type, Option.apply(zone), EvalMode.TRY()).eval(null);
+                : new Cast(Literal.create(text, DataTypes.StringType), type, Option.apply(zone), EvalMode.TRY())
+                        .eval(null);
     }
 }
