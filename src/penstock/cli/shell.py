@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.options import Directory, load_plan
-from penstock.cli.sql import SHOWN
+from penstock.cli.sql import SHOWN, Tombstones
 from penstock.errors import PenstockError, SetupError, UsageError
 from penstock.sql.statement import BEGINNINGS, split
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.cli.sql import Tombstones
     from penstock.sql.reader import SqlReader
 
 
