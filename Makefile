@@ -40,8 +40,8 @@ lock: setup ## renew requirements.lock from pyproject.toml (ARGS=--upgrade: newe
 	    --custom-compile-command "make lock" --output-file requirements.lock pyproject.toml >/dev/null
 	@! grep -n '://' requirements.lock || { echo "requirements.lock must not name a registry" >&2; exit 1; }
 
-jar: setup ## compile the Java classes again (needs a JDK)
-	@scripts/build-jar
+jar: setup ## compile the Java classes again (needs JDK 17)
+	@$(BIN)/python scripts/build_jar.py
 
 clean: ## remove the virtual environment and all that is built
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache spark-warehouse metastore_db derby.log

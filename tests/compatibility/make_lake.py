@@ -35,6 +35,13 @@ def penstock(folder: Path, bootstrap: str, *arguments: str) -> subprocess.Comple
     )
 
 
+def unpack(folder: Path) -> Path:
+    """The lake, and the project that made it; the broker's data lies beside. Returns the folder of the project."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    return Path(shutil.copytree(HERE / "project", folder / "project", dirs_exist_ok=True))
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from penstock.dev.process import identity
+from tests.golden import golden, shape
 
 Verb = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -50,9 +51,11 @@ def test_it_is_started_once_shown_and_stopped(kafka: Verb) -> None:
     assert other.returncode == 2
     assert "already runs" in other.stderr and "penstock kafka stop" in other.stderr
 
-    assert kafka("stop").returncode == 0
+    stopped = answer(kafka("stop", "--json"))
     assert identity(first["pid"]) is None
     assert kafka("status").returncode == 1
+    for name, document in {"start": again, "status": shown, "stop": stopped}.items():
+        golden(f"documents/kafka-{name}", shape(document))
 
 
 def test_a_port_taken_names_the_port_and_the_option(kafka: Verb) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.errors import UsageError
 from penstock.ledger.pending import forgotten_since
+from penstock.spark.jvm import jvm_of
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
 from tests.byte_search import named
@@ -200,3 +201,16 @@ def dies(patched: pytest.MonkeyPatch, step: str, time: int) -> None:
         return made
 
     patched.setattr(owner, name, dying)
+
+
+@pytest.mark.parametrize("name", ["Erase", "Files"])
+def test_the_files_of_so_many_tables_are_remembered_and_no_more(spark: SparkSession, name: str) -> None:
+    java_class = jvm_of(spark).org.apache.spark.util.Utils.classForName(f"penstock.delta.{name}", True, False)
+    field = java_class.getDeclaredField("KNOWN")
+    field.setAccessible(True)
+    known = field.get(None)
+    for number in range(250):
+        known[f"table {number}"] = None
+    assert len(known) == 200
+    assert "table 249" in known and "table 0" not in known
+    known.clear()

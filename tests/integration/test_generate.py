@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock.dev.generate import Event, Faults, ensure_topic, events, produce
 from penstock.errors import BrokerAway, UsageError
+from tests.golden import golden, shape
 
 if TYPE_CHECKING:
     from penstock.dev.broker import Broker
@@ -137,6 +138,7 @@ def test_the_command_reports_as_json_what_the_topic_holds(broker: Broker, name: 
     answer = json.loads(ended.stdout)
     assert answer["acknowledged"] == answer["asked"] == 2000
     assert sum(answer["sent"]["malformed"].values()) == 60
+    golden("documents/generate", shape(answer))
     assert answer["topic_created"] and answer["partitions"] == 2
     assert sum(last + 1 for last in answer["offsets"].values()) == 2000
     expected = events("orders", 2000, start=START, faults=Faults(malformed=0.03))

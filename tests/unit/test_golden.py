@@ -1,23 +1,38 @@
-"""What a lake holds and what programs read keeps its names from version to version."""
+"""What a lake holds and what programs read keeps its names from version to version.
+
+The `--json` documents are those of the lake that the version before has made, with its broker away. Documents of verbs
+that need Spark are pinned by tests/integration/test_golden.py, those that need the broker by
+tests/e2e/test_lake_made_before.py.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from penstock.cli.main import app, main
+from penstock.cli.registry import VERBS
 from penstock.ledger.checkpoint import folder_of, store_pins, write_batch_file
 from penstock.ledger.entry import Counts, Entry, MaintenanceNote, Pins, Watermark, dump
 from penstock.ledger.entry import dump_maintenance as dump_upkeep
+from penstock.ledger.pending import Replay, Rewind, rewind_document
+from penstock.ledger.pending import document as replay_document
 from penstock.ledger.row_counts import store_row_counts
+from penstock.operations.status import State, write_state
 from penstock.plan.build import build_plan, plan_document
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
 from penstock.storage.stores import LocalStore
-from tests.golden import golden, keys
+from tests.bronze_table import BronzeTable
+from tests.compatibility.make_lake import unpack
+from tests.golden import HERE, answered, companions, golden, shape
+from tests.unit.project_file import AWAY
 
 ROOT = Path(__file__).parents[2]
 PROJECTS = {file.parent.name: file.parent for file in (ROOT / "examples").glob("*/penstock.yml")}
@@ -63,6 +78,13 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
 
 
+@pytest.fixture
+def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPAT_KAFKA", "127.0.0.1:1")
+    monkeypatch.setattr("penstock.operations.status.BROKER_TIMEOUT", 0.05)
+    monkeypatch.setattr("penstock.doctor.topics.TIMEOUT", 0.05)
+
+
 def _plan(folder: Path) -> Plan:
     return build_plan(load_project(folder))
 
@@ -90,4 +112,109 @@ def test_definition_hashes_and_keys_of_the_plan(name: str, _environment: None) -
     plan = _plan(PROJECTS[name])
     found: dict[str, Any] = {"definitions": {table.name: table.definition for table in plan.tables}}
     document = {**plan_document(plan), "conf": {}}  # Spark's own names
-    golden(f"plan-{name}", {**found, "document": keys(json.loads(json.dumps(document)))})
+    golden(f"plan-{name}", {**found, "document": shape(json.loads(json.dumps(document)), maps=())})
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project that the version before has run. Nothing may be changed in it."""
+    return unpack(tmp_path_factory.mktemp("lake"))
+
+
+CALLS = {
+    "plan": ["plan"],
+    "status": ["status"],
+    "history": ["history TABLE --limit 0"],
+    "verify-without-broker": ["verify --no-recompute"],
+    "doctor": ["doctor"],
+    "checkpoints-list": ["checkpoints list"],
+    "checkpoints-show": ["checkpoints show TABLE --last 100"],
+    "checkpoints-reset": ["checkpoints reset bronze.copy --to earliest --dry-run"],
+    "checkpoints-heal-in-step": ["checkpoints heal silver.orders"],
+    "dlq-list": ["dlq list"],
+    "dlq-show": ["dlq show silver.orders", "dlq show bronze.csv_files", "dlq show silver.current"],
+    "optimize-dry-run": ["optimize --full --dry-run"],
+    "vacuum-dry-run": ["vacuum --retain 3650days --dry-run"],
+    "jars-list": ["jars list"],
+    "forget-list-of-nobody": ["forget --list"],
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_documents_of_a_lake(name: str, lake: Path, _no_broker: None) -> None:
+    tables = [table.name for table in _plan(lake).tables]
+    calls = [call.replace("TABLE", table) for call in CALLS[name] for table in tables[: None if "TABLE" in call else 1]]
+    golden(f"documents/{name}", shape(*[answered(lake, call) for call in calls]))
+
+
+def test_columns_beside_tables_of_the_version_before(lake: Path) -> None:
+    """tests/integration/test_golden.py compares those that this version makes with the same file."""
+    golden("companions", companions(lake))
+
+
+def test_document_of_a_checkpoint_that_is_healed(tmp_path: Path, _no_broker: None) -> None:
+    folder = unpack(tmp_path)
+    for commit in (folder / "lake/_penstock/checkpoints/silver.orders/1/commits").iterdir():
+        commit.unlink()
+    healed = answered(folder, "checkpoints heal silver.orders --yes")
+    assert healed["done"]
+    golden("documents/checkpoints-heal", shape(healed))
+
+
+@pytest.fixture
+def bronze(tmp_path: Path) -> BronzeTable:
+    """A table of a project in the test's folder, at its start."""
+    (tmp_path / "penstock.yml").write_text(f"{AWAY}tables: {{bronze.orders: {{from: {{kafka: orders}}}}}}\n")
+    (table,) = _plan(tmp_path).tables
+    return BronzeTable(table).genesis({"orders": {0: 0}})
+
+
+@pytest.mark.parametrize("call", ["status", "verify", "history bronze.orders", "checkpoints show bronze.orders"])
+def test_documents_of_a_table_in_trouble(call: str, bronze: BronzeTable, tmp_path: Path, _no_broker: None) -> None:
+    """Records 0 and 9 are missing, 5 is there twice, one was never read, another program has deleted rows."""
+    offsets = [*range(1, 9), 5, 12]
+    bronze.batch({"orders": {0: 10}}, rows=[("orders", 0, offset) for offset in offsets])
+    bronze.delete("offset = 3")
+    state = State("failed", "the disk is full", "make room")
+    write_state(LocalStore(), _plan(tmp_path).system, "bronze.orders", state)
+    verb = call.removesuffix(" bronze.orders").replace(" ", "-")
+    golden(f"documents/{verb}-in-trouble", shape(answered(tmp_path, call)))
+
+
+@pytest.mark.parametrize(
+    ("verb", "pending"),
+    [("replay", replay_document(Replay(1, ("{}",)))), ("rewind", rewind_document(Rewind(0, 1, ("{}",))))],
+)
+def test_documents_of_what_is_aborted(verb: str, pending: dict[str, Any], bronze: BronzeTable, tmp_path: Path) -> None:
+    bronze.open({"orders": {0: 0}}, pending=pending)
+    golden(f"documents/{verb}-abort", shape(answered(tmp_path, f"{verb} bronze.orders --abort --dry-run")))
+
+
+def test_documents_of_a_new_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    golden("documents/init", shape(answered(Path(), f"init {tmp_path / 'new'}")))
+    golden("documents/validate", shape(answered(tmp_path / "new", "validate")))
+    file = tmp_path / "new" / "penstock.yml"
+    file.write_text(file.read_text().replace("tables:", "tabels:"))
+    golden("documents/validate-problems", shape(answered(tmp_path / "new", "validate")))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    golden("documents/kafka-status-without-broker", shape(answered(Path(), "kafka status")))
+
+
+def test_document_of_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(sys, "argv", ["penstock", "-C", str(tmp_path), "status", "--json"])
+    with pytest.raises(SystemExit):
+        main()
+    golden("documents/error", shape(json.loads(capsys.readouterr().out)))
+
+
+def test_every_verb_with_json_is_pinned() -> None:
+    pinned = [file.stem for file in (HERE / "documents").glob("*.json")]
+    root: Any = get_command(app)
+    commands = {verb: root.get_command(None, verb) for verb in VERBS}
+    for verb, group in list(commands.items()):
+        commands |= {f"{verb}-{name}": command for name, command in getattr(group, "commands", {}).items()}
+    answering = [
+        verb for verb, command in commands.items() if any("--json" in option.opts for option in command.params)
+    ]
+    assert len(answering) > 20
+    assert [verb for verb in answering if not any(f"{name}-".startswith(f"{verb}-") for name in pinned)] == []

@@ -30,3 +30,34 @@ def test_one_module_is_the_bridge_to_the_jvm() -> None:
 def test_every_module_says_what_it_is() -> None:
     modules = [file for file in SOURCE.rglob("*.py") if file.name not in ("__init__.py", "__main__.py")]
     assert [str(file) for file in modules if ast.get_docstring(ast.parse(file.read_text())) is None] == []
+
+
+def test_java_sources_have_one_format() -> None:
+    """Four spaces a block, eight for what continues a line, 120 columns; no formatter has to be fetched for that."""
+    faults = []
+    for file in sorted(SOURCE.rglob("*.java")):
+        text = file.read_text(encoding="utf-8")
+        if not text.endswith("}\n"):
+            faults.append(f"{file.name}: does not end with a brace and one newline")
+        lines, before = text.splitlines(), ""
+        for number, line in enumerate(lines, 1):
+            if fault := _java_fault(before, line):
+                faults.append(f"{file.name}:{number}: {fault}")
+            if line.strip() and not line.lstrip().startswith(("*", "//")):
+                before = line.partition(" // ")[0].rstrip()
+    assert faults == []
+
+
+def _java_fault(before: str, line: str) -> str | None:
+    if "\t" in line or line != line.rstrip():
+        return "a tab, or blanks at the end"
+    if len(line) > 120:
+        return "longer than 120 columns"
+    code = line.lstrip(" ")
+    indent = len(line) - len(code) - code.startswith("*")
+    if indent % 4:
+        return "not indented by fours"
+    step = indent - (len(before) - len(before.lstrip(" ")))
+    if code and step > 0 and step != (4 if before.endswith(("{", ":")) else 8):
+        return f"indented by {step} more than the line before it"
+    return None

@@ -22,77 +22,77 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** The cells of a record as columns of text, and what is wrong with it, or NULL. */
 public final class Cells implements Serializable {
-  static final String FAULT = "__corrupt";
+    static final String FAULT = "__corrupt";
 
-  private final Format format;
-  private final int width;
+    private final Format format;
+    private final int width;
 
-  private Cells(Format format, int width) {
-    this.format = format;
-    this.width = width;
-  }
-
-  /** A struct of the names, each a text, followed by FAULT. */
-  public static Column column(Column text, List<String> names, Map<String, String> options) {
-    StructType columns = new StructType();
-    for (String name : names) {
-      columns = columns.add(name, DataTypes.StringType);
+    private Cells(Format format, int width) {
+        this.format = format;
+        this.width = width;
     }
-    columns = columns.add(FAULT, DataTypes.StringType);
-    Cells cells = new Cells(new Format(options), names.size());
-    Expression self = Literal.fromObject(cells, new ObjectType(Cells.class));
-    var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(text))).toSeq();
-    var types = CollectionConverters.asScala(List.<AbstractDataType>of(DataTypes.StringType)).toSeq();
-    return ExpressionUtils.column(new Invoke(self, "read", columns, arguments, types, false, false, true));
-  }
 
-  /** The cells of one record, or null if it is not one. */
-  public static List<String> split(String text, Map<String, String> options) {
-    Format.Parts parts = new Format.Parts();
-    if (new Format(options).read(text.getBytes(StandardCharsets.UTF_8), parts, Integer.MAX_VALUE) != null) {
-      return null;
+    /** A struct of the names, each a text, followed by FAULT. */
+    public static Column column(Column text, List<String> names, Map<String, String> options) {
+        StructType columns = new StructType();
+        for (String name : names) {
+            columns = columns.add(name, DataTypes.StringType);
+        }
+        columns = columns.add(FAULT, DataTypes.StringType);
+        Cells cells = new Cells(new Format(options), names.size());
+        Expression self = Literal.fromObject(cells, new ObjectType(Cells.class));
+        var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(text))).toSeq();
+        var types = CollectionConverters.asScala(List.<AbstractDataType>of(DataTypes.StringType)).toSeq();
+        return ExpressionUtils.column(new Invoke(self, "read", columns, arguments, types, false, false, true));
     }
-    return new ArrayList<>(parts.cells.stream().map(cell -> cell == null ? "" : cell.toString()).toList());
-  }
 
-  /** Never null, and never thrown out of: whatever a record holds. */
-  public InternalRow read(UTF8String text) {
-    Object[] row = new Object[width + 1];
-    if (text == null) {
-      row[width] = UTF8String.fromString("there is no text");
-      return new GenericInternalRow(row);
+    /** The cells of one record, or null if it is not one. */
+    public static List<String> split(String text, Map<String, String> options) {
+        Format.Parts parts = new Format.Parts();
+        if (new Format(options).read(text.getBytes(StandardCharsets.UTF_8), parts, Integer.MAX_VALUE) != null) {
+            return null;
+        }
+        return new ArrayList<>(parts.cells.stream().map(cell -> cell == null ? "" : cell.toString()).toList());
     }
-    Format.Parts parts = new Format.Parts();
-    String fault = format.read(text.getBytes(), parts, width);
-    if (fault == null && parts.count != width) {
-      fault = miscounted(parts.count, width);
+
+    /** Never null, and never thrown out of: whatever a record holds. */
+    public InternalRow read(UTF8String text) {
+        Object[] row = new Object[width + 1];
+        if (text == null) {
+            row[width] = UTF8String.fromString("there is no text");
+            return new GenericInternalRow(row);
+        }
+        Format.Parts parts = new Format.Parts();
+        String fault = format.read(text.getBytes(), parts, width);
+        if (fault == null && parts.count != width) {
+            fault = miscounted(parts.count, width);
+        }
+        if (fault != null) {
+            row[width] = UTF8String.fromString(fault);
+            return new GenericInternalRow(row);
+        }
+        for (int i = 0; i < width; i++) {
+            row[i] = parts.cells.get(i);
+        }
+        return new GenericInternalRow(row);
     }
-    if (fault != null) {
-      row[width] = UTF8String.fromString(fault);
-      return new GenericInternalRow(row);
+
+    static String miscounted(int count, int width) {
+        return (count == 1 ? "1 cell" : count + " cells") + ", not " + width;
     }
-    for (int i = 0; i < width; i++) {
-      row[i] = parts.cells.get(i);
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Cells that && width == that.width && format.equals(that.format);
     }
-    return new GenericInternalRow(row);
-  }
 
-  static String miscounted(int count, int width) {
-    return (count == 1 ? "1 cell" : count + " cells") + ", not " + width;
-  }
+    @Override
+    public int hashCode() {
+        return Objects.hash(format, width);
+    }
 
-  @Override
-  public boolean equals(Object other) {
-    return other instanceof Cells that && width == that.width && format.equals(that.format);
-  }
-
-  @Override
-  public int hashCode() {
-    return Objects.hash(format, width);
-  }
-
-  @Override
-  public String toString() {
-    return "penstock_csv";
-  }
+    @Override
+    public String toString() {
+        return "penstock_csv";
+    }
 }

@@ -13,234 +13,238 @@ import org.apache.spark.unsafe.types.UTF8String;
  * How a record of separated values is written, and the one reader of it: files, Kafka payloads and headers are all read
  * here. Every record is taken exactly, or has a fault: an unclosed quote, text behind a closing quote, a second line.
  *
- * A cell that begins with a quote is quoted; a quote anywhere else is a character like others. An empty cell is NULL, an
- * empty cell in quotes is an empty text.
+ * A cell that begins with a quote is quoted; a quote anywhere else is a character like others. An empty cell is NULL,
+ * an empty cell in quotes is an empty text.
  */
 final class Format implements Serializable {
-  static final String UNCLOSED = "a quote is opened and not closed";
-  private static final byte[] NOTHING = new byte[0];
+    static final String UNCLOSED = "a quote is opened and not closed";
+    private static final byte[] NOTHING = new byte[0];
 
-  final byte[] separator;
-  final byte[] quote;
-  final byte[] escape;
-  private final boolean doubled;
-  private final byte[] missing;
-  private final byte[] empty;
-  private final boolean trimLeft;
-  private final boolean trimRight;
+    final byte[] separator;
+    final byte[] quote;
+    final byte[] escape;
+    private final boolean doubled;
+    private final byte[] missing;
+    private final byte[] empty;
+    private final boolean trimLeft;
+    private final boolean trimRight;
 
-  /** By the names of Spark's options. */
-  Format(Map<String, String> options) {
-    String sep = options.getOrDefault("sep", options.getOrDefault("delimiter", ","));
-    separator = bytes(sep.replace("\\t", "\t"));
-    quote = bytes(options.getOrDefault("quote", "\""));
-    escape = bytes(options.getOrDefault("escape", options.getOrDefault("quote", "\"")));
-    doubled = Arrays.equals(quote, escape);
-    missing = bytes(options.getOrDefault("nullValue", ""));
-    empty = bytes(options.getOrDefault("emptyValue", ""));
-    trimLeft = Boolean.parseBoolean(options.getOrDefault("ignoreLeadingWhiteSpace", "false"));
-    trimRight = Boolean.parseBoolean(options.getOrDefault("ignoreTrailingWhiteSpace", "false"));
-  }
-
-  /** A record apart. */
-  static final class Parts {
-    final List<UTF8String> cells = new ArrayList<>();
-    /** Of all cells, also of those beyond the ones that were asked for. */
-    int count;
-  }
-
-  /** Adds the first `most` cells of a record, NULL among them, counts the others, and gives its fault, or null. */
-  String read(byte[] text, Parts parts, int most) {
-    int at = 0;
-    while (true) {
-      boolean wanted = parts.count < most;
-      int first = trimLeft ? overBlanks(text, at) : at;
-      if (stands(quote, text, first)) {
-        int start = first + quote.length, saved = 0;
-        at = start;
-        while (!stands(quote, text, at) || escaped(text, at) > 0) {
-          if (at >= text.length) {
-            return UNCLOSED + ", in cell " + (parts.count + 1);
-          }
-          int escaped = escaped(text, at);
-          saved += escaped > 0 ? escape.length : 0;
-          at += escaped > 0 ? escape.length + escaped : 1;
-        }
-        int end = at;
-        at += quote.length;
-        at = trimRight ? overBlanks(text, at) : at;
-        if (at < text.length && !stands(separator, text, at) && !isBreak(text[at])) {
-          return "there is text behind the closing quote of cell " + (parts.count + 1);
-        }
-        if (wanted) {
-          byte[] value = end == start ? empty : unescaped(text, start, end, saved);
-          parts.cells.add(missing.length > 0 && Arrays.equals(value, missing) ? null : UTF8String.fromBytes(value));
-        }
-      } else {
-        at = first;
-        while (at < text.length && !isBreak(text[at]) && !stands(separator, text, at)) {
-          at++;
-        }
-        int end = at;
-        while (trimRight && end > first && isBlank(text[end - 1])) {
-          end--;
-        }
-        if (wanted) {
-          byte[] value = end == first ? NOTHING : Arrays.copyOfRange(text, first, end);
-          parts.cells.add(value.length == 0 || Arrays.equals(value, missing) ? null : UTF8String.fromBytes(value));
-        }
-      }
-      parts.count++;
-      if (at >= text.length) {
-        return null;
-      }
-      if (isBreak(text[at])) {
-        return onlySpace(text, at) ? null : "it is more than one line";
-      }
-      at += separator.length;
+    /** By the names of Spark's options. */
+    Format(Map<String, String> options) {
+        String sep = options.getOrDefault("sep", options.getOrDefault("delimiter", ","));
+        separator = bytes(sep.replace("\\t", "\t"));
+        quote = bytes(options.getOrDefault("quote", "\""));
+        escape = bytes(options.getOrDefault("escape", options.getOrDefault("quote", "\"")));
+        doubled = Arrays.equals(quote, escape);
+        missing = bytes(options.getOrDefault("nullValue", ""));
+        empty = bytes(options.getOrDefault("emptyValue", ""));
+        trimLeft = Boolean.parseBoolean(options.getOrDefault("ignoreLeadingWhiteSpace", "false"));
+        trimRight = Boolean.parseBoolean(options.getOrDefault("ignoreTrailingWhiteSpace", "false"));
     }
-  }
 
-  /** What stands between quotes. `saved`: how many bytes of it only escape others. */
-  private byte[] unescaped(byte[] text, int start, int end, int saved) {
-    if (saved == 0) {
-      return Arrays.copyOfRange(text, start, end);
+    /** A record apart. */
+    static final class Parts {
+        final List<UTF8String> cells = new ArrayList<>();
+        /** Of all cells, also of those beyond the ones that were asked for. */
+        int count;
     }
-    byte[] content = new byte[end - start - saved];
-    for (int at = start, length = 0; at < end; ) {
-      int escaped = escaped(text, at);
-      int size = escaped > 0 ? escaped : 1;
-      at += escaped > 0 ? escape.length : 0;
-      System.arraycopy(text, at, content, length, size);
-      at += size;
-      length += size;
-    }
-    return content;
-  }
 
-  /** Whether the text, read on from within a quoted cell or from its start, ends within one. Null if a quote is wrong. */
-  Boolean endsQuoted(byte[] text, boolean quoted) {
-    int at = 0;
-    boolean within = quoted;
-    while (true) {
-      if (!within) {
-        at = trimLeft ? overBlanks(text, at) : at;
-        within = stands(quote, text, at);
-        at += within ? quote.length : 0;
-      }
-      if (within) {
+    /** Adds the first `most` cells of a record, NULL among them, counts the others, and gives its fault, or null. */
+    String read(byte[] text, Parts parts, int most) {
+        int at = 0;
         while (true) {
-          if (at >= text.length) {
-            return true;
-          }
-          int escaped = escaped(text, at);
-          if (escaped > 0) {
-            at += escape.length + escaped;
-          } else if (stands(quote, text, at)) {
-            at += quote.length;
-            break;
-          } else {
-            at++;
-          }
+            boolean wanted = parts.count < most;
+            int first = trimLeft ? overBlanks(text, at) : at;
+            if (stands(quote, text, first)) {
+                int start = first + quote.length, saved = 0;
+                at = start;
+                while (!stands(quote, text, at) || escaped(text, at) > 0) {
+                    if (at >= text.length) {
+                        return UNCLOSED + ", in cell " + (parts.count + 1);
+                    }
+                    int escaped = escaped(text, at);
+                    saved += escaped > 0 ? escape.length : 0;
+                    at += escaped > 0 ? escape.length + escaped : 1;
+                }
+                int end = at;
+                at += quote.length;
+                at = trimRight ? overBlanks(text, at) : at;
+                if (at < text.length && !stands(separator, text, at) && !isBreak(text[at])) {
+                    return "there is text behind the closing quote of cell " + (parts.count + 1);
+                }
+                if (wanted) {
+                    byte[] value = end == start ? empty : unescaped(text, start, end, saved);
+                    parts.cells.add(
+                            missing.length > 0 && Arrays.equals(value, missing) ? null : UTF8String.fromBytes(value));
+                }
+            } else {
+                at = first;
+                while (at < text.length && !isBreak(text[at]) && !stands(separator, text, at)) {
+                    at++;
+                }
+                int end = at;
+                while (trimRight && end > first && isBlank(text[end - 1])) {
+                    end--;
+                }
+                if (wanted) {
+                    byte[] value = end == first ? NOTHING : Arrays.copyOfRange(text, first, end);
+                    parts.cells.add(
+                            value.length == 0 || Arrays.equals(value, missing) ? null : UTF8String.fromBytes(value));
+                }
+            }
+            parts.count++;
+            if (at >= text.length) {
+                return null;
+            }
+            if (isBreak(text[at])) {
+                return onlySpace(text, at) ? null : "it is more than one line";
+            }
+            at += separator.length;
         }
-        at = trimRight ? overBlanks(text, at) : at;
-        if (at < text.length && !stands(separator, text, at)) {
-          return null;
-        }
-        within = false;
-      } else {
-        while (at < text.length && !stands(separator, text, at)) {
-          at++;
-        }
-      }
-      if (at >= text.length) {
-        return false;
-      }
-      at += separator.length;
     }
-  }
 
-  /** Whether such a text can hold a quoted cell: most lines do not. */
-  boolean hasQuote(byte[] text) {
-    if (quote.length == 0) {
-      return false;
+    /** What stands between quotes. `saved`: how many bytes of it only escape others. */
+    private byte[] unescaped(byte[] text, int start, int end, int saved) {
+        if (saved == 0) {
+            return Arrays.copyOfRange(text, start, end);
+        }
+        byte[] content = new byte[end - start - saved];
+        for (int at = start, length = 0; at < end; ) {
+            int escaped = escaped(text, at);
+            int size = escaped > 0 ? escaped : 1;
+            at += escaped > 0 ? escape.length : 0;
+            System.arraycopy(text, at, content, length, size);
+            at += size;
+            length += size;
+        }
+        return content;
     }
-    for (byte one : text) {
-      if (one == quote[0]) {
+
+    /**
+     * Whether the text, read on from within a quoted cell or from its start, ends within one. Null if a quote is wrong.
+     */
+    Boolean endsQuoted(byte[] text, boolean quoted) {
+        int at = 0;
+        boolean within = quoted;
+        while (true) {
+            if (!within) {
+                at = trimLeft ? overBlanks(text, at) : at;
+                within = stands(quote, text, at);
+                at += within ? quote.length : 0;
+            }
+            if (within) {
+                while (true) {
+                    if (at >= text.length) {
+                        return true;
+                    }
+                    int escaped = escaped(text, at);
+                    if (escaped > 0) {
+                        at += escape.length + escaped;
+                    } else if (stands(quote, text, at)) {
+                        at += quote.length;
+                        break;
+                    } else {
+                        at++;
+                    }
+                }
+                at = trimRight ? overBlanks(text, at) : at;
+                if (at < text.length && !stands(separator, text, at)) {
+                    return null;
+                }
+                within = false;
+            } else {
+                while (at < text.length && !stands(separator, text, at)) {
+                    at++;
+                }
+            }
+            if (at >= text.length) {
+                return false;
+            }
+            at += separator.length;
+        }
+    }
+
+    /** Whether such a text can hold a quoted cell: most lines do not. */
+    boolean hasQuote(byte[] text) {
+        if (quote.length == 0) {
+            return false;
+        }
+        for (byte one : text) {
+            if (one == quote[0]) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** The length of what is escaped here, within quotes: a quote, or the sign of escape itself. */
+    private int escaped(byte[] text, int at) {
+        if (!stands(escape, text, at)) {
+            return 0;
+        }
+        int next = at + escape.length;
+        if (stands(quote, text, next)) {
+            return quote.length;
+        }
+        return !doubled && stands(escape, text, next) ? escape.length : 0;
+    }
+
+    private static boolean stands(byte[] sign, byte[] text, int at) {
+        if (sign.length == 0 || at + sign.length > text.length) {
+            return false;
+        }
+        for (int i = 0; i < sign.length; i++) {
+            if (text[at + i] != sign[i]) {
+                return false;
+            }
+        }
         return true;
-      }
     }
-    return false;
-  }
 
-  /** The length of what is escaped here, within quotes: a quote, or the sign of escape itself. */
-  private int escaped(byte[] text, int at) {
-    if (!stands(escape, text, at)) {
-      return 0;
+    private int overBlanks(byte[] text, int at) {
+        int next = at;
+        while (next < text.length && isBlank(text[next]) && !stands(separator, text, next)) {
+            next++;
+        }
+        return next;
     }
-    int next = at + escape.length;
-    if (stands(quote, text, next)) {
-      return quote.length;
+
+    private static boolean isBlank(byte one) {
+        return one == ' ' || one == '\t';
     }
-    return !doubled && stands(escape, text, next) ? escape.length : 0;
-  }
 
-  private static boolean stands(byte[] sign, byte[] text, int at) {
-    if (sign.length == 0 || at + sign.length > text.length) {
-      return false;
+    private static boolean isBreak(byte one) {
+        return one == '\n' || one == '\r';
     }
-    for (int i = 0; i < sign.length; i++) {
-      if (text[at + i] != sign[i]) {
-        return false;
-      }
+
+    private static boolean onlySpace(byte[] text, int from) {
+        for (int at = from; at < text.length; at++) {
+            if (!isBlank(text[at]) && !isBreak(text[at])) {
+                return false;
+            }
+        }
+        return true;
     }
-    return true;
-  }
 
-  private int overBlanks(byte[] text, int at) {
-    int next = at;
-    while (next < text.length && isBlank(text[next]) && !stands(separator, text, next)) {
-      next++;
+    private static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
     }
-    return next;
-  }
 
-  private static boolean isBlank(byte one) {
-    return one == ' ' || one == '\t';
-  }
-
-  private static boolean isBreak(byte one) {
-    return one == '\n' || one == '\r';
-  }
-
-  private static boolean onlySpace(byte[] text, int from) {
-    for (int at = from; at < text.length; at++) {
-      if (!isBlank(text[at]) && !isBreak(text[at])) {
-        return false;
-      }
+    private List<Object> parts() {
+        List<Object> parts = new ArrayList<>(List.of(trimLeft, trimRight));
+        for (byte[] one : List.of(separator, quote, escape, missing, empty)) {
+            parts.add(UTF8String.fromBytes(one));
+        }
+        return parts;
     }
-    return true;
-  }
 
-  private static byte[] bytes(String text) {
-    return text.getBytes(StandardCharsets.UTF_8);
-  }
-
-  private List<Object> parts() {
-    List<Object> parts = new ArrayList<>(List.of(trimLeft, trimRight));
-    for (byte[] one : List.of(separator, quote, escape, missing, empty)) {
-      parts.add(UTF8String.fromBytes(one));
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Format that && parts().equals(that.parts());
     }
-    return parts;
-  }
 
-  @Override
-  public boolean equals(Object other) {
-    return other instanceof Format that && parts().equals(that.parts());
-  }
-
-  @Override
-  public int hashCode() {
-    return Objects.hash(parts());
-  }
+    @Override
+    public int hashCode() {
+        return Objects.hash(parts());
+    }
 }

@@ -25,182 +25,183 @@ import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The cells of records whose files have headers, each in the order of its own: one expression for all files, however many
- * headers there are.
+ * The cells of records whose files have headers, each in the order of its own: one expression for all files, however
+ * many headers there are.
  */
 public final class Headed implements Serializable {
-  static final String OTHERS = "__others";
+    static final String OTHERS = "__others";
 
-  /** Where the columns of the table stand among the cells, -1 for none; and the names of the cells of no column. */
-  private record Order(int width, int[] places, int[] others, String[] names) implements Serializable {}
+    /** Where the columns of the table stand among the cells, -1 for none; and the names of the cells of no column. */
+    private record Order(int width, int[] places, int[] others, String[] names) implements Serializable {}
 
-  private record Place(String line, long row) implements Serializable {}
+    private record Place(String line, long row) implements Serializable {}
 
-  private final Map<String, String> options;
-  private final List<String> columns;
-  private final Map<String, List<String>> heads = new HashMap<>();
-  private final Map<String, Place> files = new HashMap<>();
-  private transient volatile Map<UTF8String, Order> orders;
-  private transient volatile Map<UTF8String, UTF8String> lines;
-  private transient volatile Format format;
+    private final Map<String, String> options;
+    private final List<String> columns;
+    private final Map<String, List<String>> heads = new HashMap<>();
+    private final Map<String, Place> files = new HashMap<>();
+    private transient volatile Map<UTF8String, Order> orders;
+    private transient volatile Map<UTF8String, UTF8String> lines;
+    private transient volatile Format format;
 
-  /** `columns`: of the table. */
-  public Headed(List<String> columns, Map<String, String> options) {
-    this.columns = new ArrayList<>(columns);
-    this.options = new HashMap<>(options);
-  }
-
-  /** A header: its line, and the names of its cells. */
-  public void head(String line, List<String> names) {
-    heads.put(line, new ArrayList<>(names));
-  }
-
-  public void file(String name, String line, long row) {
-    files.put(name, new Place(line, row));
-  }
-
-  /** The header of a file; NULL of one that has none. */
-  public Column line(Column file) {
-    return invoked("lineOf", DataTypes.StringType, List.of(file), List.of(DataTypes.StringType));
-  }
-
-  /** Whether a line of a file stands behind its header. */
-  public Column isBehind(Column file, Column row) {
-    return invoked("isBehind", DataTypes.BooleanType, List.of(file, row),
-        List.of(DataTypes.StringType, DataTypes.LongType));
-  }
-
-  /** A text for each column of the table, then what is wrong with the record, then the other cells as JSON. */
-  public Column cells(Column line, Column text) {
-    StructType made = new StructType();
-    for (String name : columns) {
-      made = made.add(name, DataTypes.StringType);
+    /** `columns`: of the table. */
+    public Headed(List<String> columns, Map<String, String> options) {
+        this.columns = new ArrayList<>(columns);
+        this.options = new HashMap<>(options);
     }
-    made = made.add(Cells.FAULT, DataTypes.StringType).add(OTHERS, DataTypes.StringType);
-    return invoked("read", made, List.of(line, text), List.of(DataTypes.StringType, DataTypes.StringType));
-  }
 
-  private Column invoked(String method, DataType type, List<Column> columns, List<AbstractDataType> types) {
-    Expression self = Literal.fromObject(this, new ObjectType(Headed.class));
-    List<Expression> arguments = new ArrayList<>();
-    columns.forEach(one -> arguments.add(ExpressionUtils.expression(one)));
-    return ExpressionUtils.column(new Invoke(self, method, type, CollectionConverters.asScala(arguments).toSeq(),
-        CollectionConverters.asScala(types).toSeq(), false, true, true));
-  }
-
-  public UTF8String lineOf(UTF8String file) {
-    Map<UTF8String, UTF8String> known = lines;
-    if (known == null) {
-      known = new HashMap<>();
-      for (Map.Entry<String, Place> one : files.entrySet()) {
-        known.put(UTF8String.fromString(one.getKey()), UTF8String.fromString(one.getValue().line));
-      }
-      lines = known;
+    /** A header: its line, and the names of its cells. */
+    public void head(String line, List<String> names) {
+        heads.put(line, new ArrayList<>(names));
     }
-    return file == null ? null : known.get(file);
-  }
 
-  public boolean isBehind(UTF8String file, long row) {
-    Place place = file == null ? null : files.get(file.toString());
-    return place != null && row > place.row;
-  }
-
-  /** Never thrown out of. NULL where the header is not known. */
-  public InternalRow read(UTF8String line, UTF8String text) {
-    Order order = line == null || text == null ? null : orders().get(line);
-    if (order == null) {
-      return null;
+    public void file(String name, String line, long row) {
+        files.put(name, new Place(line, row));
     }
-    int width = columns.size();
-    Object[] row = new Object[width + 2];
-    Format.Parts parts = new Format.Parts();
-    String fault = format().read(text.getBytes(), parts, order.width);
-    if (fault == null && parts.count != order.width) {
-      fault = Cells.miscounted(parts.count, order.width);
-    }
-    if (fault != null) {
-      row[width] = UTF8String.fromString(fault);
-      return new GenericInternalRow(row);
-    }
-    for (int i = 0; i < width; i++) {
-      row[i] = order.places[i] < 0 ? null : parts.cells.get(order.places[i]);
-    }
-    row[width + 1] = others(order, parts.cells);
-    return new GenericInternalRow(row);
-  }
 
-  private static UTF8String others(Order order, List<UTF8String> cells) {
-    StringBuilder made = null;
-    for (int i = 0; i < order.others.length; i++) {
-      UTF8String cell = cells.get(order.others[i]);
-      if (cell != null) {
-        made = made == null ? new StringBuilder("{") : made.append(',');
-        made.append('"').append(JsonStringEncoder.getInstance().quoteAsString(order.names[i])).append("\":\"");
-        made.append(JsonStringEncoder.getInstance().quoteAsString(cell.toString())).append('"');
-      }
+    /** The header of a file; NULL of one that has none. */
+    public Column line(Column file) {
+        return invoked("lineOf", DataTypes.StringType, List.of(file), List.of(DataTypes.StringType));
     }
-    return made == null ? null : UTF8String.fromString(made.append('}').toString());
-  }
 
-  private Map<UTF8String, Order> orders() {
-    Map<UTF8String, Order> known = orders;
-    if (known == null) {
-      known = new HashMap<>();
-      for (Map.Entry<String, List<String>> head : heads.entrySet()) {
-        known.put(UTF8String.fromString(head.getKey()), order(head.getValue()));
-      }
-      orders = known;
+    /** Whether a line of a file stands behind its header. */
+    public Column isBehind(Column file, Column row) {
+        return invoked("isBehind", DataTypes.BooleanType, List.of(file, row),
+                List.of(DataTypes.StringType, DataTypes.LongType));
     }
-    return known;
-  }
 
-  /** Capitals make no difference. Of two cells of one name the first is the column's. */
-  private Order order(List<String> names) {
-    Map<String, Integer> wanted = new HashMap<>();
-    for (int i = 0; i < columns.size(); i++) {
-      wanted.putIfAbsent(folded(columns.get(i)), i);
+    /** A text for each column of the table, then what is wrong with the record, then the other cells as JSON. */
+    public Column cells(Column line, Column text) {
+        StructType made = new StructType();
+        for (String name : columns) {
+            made = made.add(name, DataTypes.StringType);
+        }
+        made = made.add(Cells.FAULT, DataTypes.StringType).add(OTHERS, DataTypes.StringType);
+        return invoked("read", made, List.of(line, text), List.of(DataTypes.StringType, DataTypes.StringType));
     }
-    int[] places = new int[columns.size()];
-    Arrays.fill(places, -1);
-    List<Integer> others = new ArrayList<>();
-    for (int i = 0; i < names.size(); i++) {
-      Integer column = wanted.get(folded(names.get(i)));
-      if (column != null && places[column] < 0) {
-        places[column] = i;
-      } else {
-        others.add(i);
-      }
+
+    private Column invoked(String method, DataType type, List<Column> columns, List<AbstractDataType> types) {
+        Expression self = Literal.fromObject(this, new ObjectType(Headed.class));
+        List<Expression> arguments = new ArrayList<>();
+        columns.forEach(one -> arguments.add(ExpressionUtils.expression(one)));
+        return ExpressionUtils.column(new Invoke(self, method, type, CollectionConverters.asScala(arguments).toSeq(),
+                CollectionConverters.asScala(types).toSeq(), false, true, true));
     }
-    return new Order(names.size(), places, others.stream().mapToInt(Integer::intValue).toArray(),
-        others.stream().map(names::get).toArray(String[]::new));
-  }
 
-  /** As `column_key` in spec/schema.py. */
-  private static String folded(String name) {
-    return name.toUpperCase(Locale.ROOT).toLowerCase(Locale.ROOT).replace("i\u0307", "i").replace('\u03c2', '\u03c3');
-  }
-
-  private Format format() {
-    Format known = format;
-    if (known == null) {
-      known = format = new Format(options);
+    public UTF8String lineOf(UTF8String file) {
+        Map<UTF8String, UTF8String> known = lines;
+        if (known == null) {
+            known = new HashMap<>();
+            for (Map.Entry<String, Place> one : files.entrySet()) {
+                known.put(UTF8String.fromString(one.getKey()), UTF8String.fromString(one.getValue().line));
+            }
+            lines = known;
+        }
+        return file == null ? null : known.get(file);
     }
-    return known;
-  }
 
-  @Override
-  public boolean equals(Object other) {
-    return other instanceof Headed that && columns.equals(that.columns) && options.equals(that.options)
-        && heads.equals(that.heads) && files.equals(that.files);
-  }
+    public boolean isBehind(UTF8String file, long row) {
+        Place place = file == null ? null : files.get(file.toString());
+        return place != null && row > place.row;
+    }
 
-  @Override
-  public int hashCode() {
-    return Objects.hash(columns, options, heads, files);
-  }
+    /** Never thrown out of. NULL where the header is not known. */
+    public InternalRow read(UTF8String line, UTF8String text) {
+        Order order = line == null || text == null ? null : orders().get(line);
+        if (order == null) {
+            return null;
+        }
+        int width = columns.size();
+        Object[] row = new Object[width + 2];
+        Format.Parts parts = new Format.Parts();
+        String fault = format().read(text.getBytes(), parts, order.width);
+        if (fault == null && parts.count != order.width) {
+            fault = Cells.miscounted(parts.count, order.width);
+        }
+        if (fault != null) {
+            row[width] = UTF8String.fromString(fault);
+            return new GenericInternalRow(row);
+        }
+        for (int i = 0; i < width; i++) {
+            row[i] = order.places[i] < 0 ? null : parts.cells.get(order.places[i]);
+        }
+        row[width + 1] = others(order, parts.cells);
+        return new GenericInternalRow(row);
+    }
 
-  @Override
-  public String toString() {
-    return "penstock_csv";
-  }
+    private static UTF8String others(Order order, List<UTF8String> cells) {
+        StringBuilder made = null;
+        for (int i = 0; i < order.others.length; i++) {
+            UTF8String cell = cells.get(order.others[i]);
+            if (cell != null) {
+                made = made == null ? new StringBuilder("{") : made.append(',');
+                made.append('"').append(JsonStringEncoder.getInstance().quoteAsString(order.names[i])).append("\":\"");
+                made.append(JsonStringEncoder.getInstance().quoteAsString(cell.toString())).append('"');
+            }
+        }
+        return made == null ? null : UTF8String.fromString(made.append('}').toString());
+    }
+
+    private Map<UTF8String, Order> orders() {
+        Map<UTF8String, Order> known = orders;
+        if (known == null) {
+            known = new HashMap<>();
+            for (Map.Entry<String, List<String>> head : heads.entrySet()) {
+                known.put(UTF8String.fromString(head.getKey()), order(head.getValue()));
+            }
+            orders = known;
+        }
+        return known;
+    }
+
+    /** Capitals make no difference. Of two cells of one name the first is the column's. */
+    private Order order(List<String> names) {
+        Map<String, Integer> wanted = new HashMap<>();
+        for (int i = 0; i < columns.size(); i++) {
+            wanted.putIfAbsent(folded(columns.get(i)), i);
+        }
+        int[] places = new int[columns.size()];
+        Arrays.fill(places, -1);
+        List<Integer> others = new ArrayList<>();
+        for (int i = 0; i < names.size(); i++) {
+            Integer column = wanted.get(folded(names.get(i)));
+            if (column != null && places[column] < 0) {
+                places[column] = i;
+            } else {
+                others.add(i);
+            }
+        }
+        return new Order(names.size(), places, others.stream().mapToInt(Integer::intValue).toArray(),
+                others.stream().map(names::get).toArray(String[]::new));
+    }
+
+    /** As `column_key` in spec/schema.py. */
+    private static String folded(String name) {
+        return name.toUpperCase(Locale.ROOT).toLowerCase(Locale.ROOT).replace("i\u0307", "i")
+                .replace('\u03c2', '\u03c3');
+    }
+
+    private Format format() {
+        Format known = format;
+        if (known == null) {
+            known = format = new Format(options);
+        }
+        return known;
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Headed that && columns.equals(that.columns) && options.equals(that.options)
+                && heads.equals(that.heads) && files.equals(that.files);
+    }
+
+    @Override
+    public int hashCode() {
+        return Objects.hash(columns, options, heads, files);
+    }
+
+    @Override
+    public String toString() {
+        return "penstock_csv";
+    }
 }

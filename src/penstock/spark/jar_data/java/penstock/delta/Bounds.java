@@ -21,8 +21,8 @@ import org.apache.spark.sql.types.StructType;
 import scala.math.Ordering;
 
 /**
- * A column of a table within ranges. Each range has a first and a last value, which belong to it. Those of a DATE come as
- * days and those of a TIMESTAMP as microseconds since 1970: Java's types for them have the zone of the process.
+ * A column of a table within ranges. Each range has a first and a last value, which belong to it. Those of a DATE come
+ * as days and those of a TIMESTAMP as microseconds since 1970: Java's types for them have the zone of the process.
  */
 public final class Bounds {
     private static final int MOST_RANGES = 8;

@@ -31,8 +31,8 @@ public final class Covered {
     }
 
     /**
-     * All rows as of the version before, and the first files, up to `index`, that the version added. With `changes` also
-     * of a version that changes rows.
+     * All rows as of the version before, and the first files, up to `index`, that the version added. With `changes`
+     * also of a version that changes rows.
      */
     public static Dataset<Row> upTo(SparkSession spark, String path, long version, long index, boolean changes) {
         var log = open(spark, path);

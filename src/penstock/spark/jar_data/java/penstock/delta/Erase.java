@@ -6,7 +6,6 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
 import org.apache.spark.paths.SparkPath;
 import org.apache.spark.sql.Dataset;
@@ -36,7 +35,7 @@ public final class Erase {
     /** The files of a version: looked at several times, and Delta reads them by Spark jobs each time. */
     private record Known(String table, long version, List<AddFile> files) {}
 
-    private static final Map<String, Known> KNOWN = new ConcurrentHashMap<>();
+    private static final Map<String, Known> KNOWN = Files.perTable();
 
     private final SparkSession spark;
     private final DeltaLog log;
@@ -130,7 +129,8 @@ public final class Erase {
             }
         }
         if (!wanted.isEmpty()) {
-            throw new IllegalStateException("rows are said to lie in " + wanted.iterator().next() + ", which was not read");
+            throw new IllegalStateException(
+                    "rows are said to lie in " + wanted.iterator().next() + ", which was not read");
         }
     }
 
@@ -184,7 +184,8 @@ public final class Erase {
 
     private Dataset<Row> read(List<AddFile> of) {
         SparkSession.setActiveSession(spark);
-        return log.createDataFrame(transaction.snapshot(), CollectionConverters.asScala(of).toSeq(), false, Option.empty())
+        return log.createDataFrame(
+                transaction.snapshot(), CollectionConverters.asScala(of).toSeq(), false, Option.empty())
                 .selectExpr("*", "_metadata.file_path AS " + Exchange.FILE);
     }
 

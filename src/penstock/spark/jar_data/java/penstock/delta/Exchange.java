@@ -157,7 +157,8 @@ public final class Exchange {
      * @param seen whether readers of changes are to see what goes
      */
     public long commit(Dataset<Row> come, Map<String, Number> told, boolean seen) throws IOException {
-        SparkSession.setActiveSession(spark); // another table may have been looked at meanwhile: Delta asks the active one
+        // another table may have been looked at meanwhile: Delta asks the active one
+        SparkSession.setActiveSession(spark);
         var actions = new ArrayList<Action>();
         var mark = DMLWithDeletionVectorsHelper$.MODULE$.createSetTransaction(spark, log, Option.empty());
         if (mark.isDefined()) {
@@ -175,7 +176,8 @@ public final class Exchange {
             metric.set(value.longValue());
             metrics.put(name, metric);
         });
-        transaction.registerSQLMetrics(spark, scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(metrics)));
+        transaction.registerSQLMetrics(
+                spark, scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(metrics)));
         var none = scala.collection.immutable.Nil$.MODULE$;
         @SuppressWarnings("unchecked")
         var merge = new DeltaOperations.Merge(
@@ -203,7 +205,8 @@ public final class Exchange {
                 var file = read.get(row.getString(0));
                 List<Long> places = row.getList(1);
                 if (file == null) {
-                    throw new IllegalStateException("rows are said to lie in " + row.getString(0) + ", which was not read");
+                    throw new IllegalStateException(
+                            "rows are said to lie in " + row.getString(0) + ", which was not read");
                 }
                 var gone = new RoaringBitmapArray();
                 places.forEach(gone::add);

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -36,12 +37,7 @@ final class Files {
     /** Exact: a decimal that became a double would be another bound, and a row beyond it would not be found. */
     private static final ObjectMapper JSON =
             new ObjectMapper().enable(DeserializationFeature.USE_BIG_DECIMAL_FOR_FLOATS);
-    private static final Map<String, Files> KNOWN = new LinkedHashMap<>(16, 0.75f, true) {
-        @Override
-        protected boolean removeEldestEntry(Map.Entry<String, Files> eldest) {
-            return size() > TABLES;
-        }
-    };
+    private static final Map<String, Files> KNOWN = perTable();
 
     private final String table;
     private final long version;
@@ -61,6 +57,16 @@ final class Files {
         this.table = table;
         this.version = version;
         this.files = files;
+    }
+
+    /** A map that keeps what was used last, of so many tables; more would fill the memory of a long-lived process. */
+    static <V> Map<String, V> perTable() {
+        return Collections.synchronizedMap(new LinkedHashMap<>(16, 0.75f, true) {
+            @Override
+            protected boolean removeEldestEntry(Map.Entry<String, V> eldest) {
+                return size() > TABLES;
+            }
+        });
     }
 
     /** As of the snapshot: those that were carried along, or read by Spark. */
@@ -175,6 +181,7 @@ final class Files {
     private static Object value(String text, DataType type, String zone) {
         return text == null
                 ? null
-                : new Cast(Literal.create(text, DataTypes.StringType), type, Option.apply(zone), EvalMode.TRY()).eval(null);
+                : new Cast(Literal.create(text, DataTypes.StringType), type, Option.apply(zone), EvalMode.TRY())
+                        .eval(null);
     }
 }

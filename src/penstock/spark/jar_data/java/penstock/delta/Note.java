@@ -54,7 +54,8 @@ public final class Note {
         return within(spark, () -> {
             var log = DeltaLog.forTable(spark, path);
             var transaction = log.startTransaction(Option.empty(), Option.empty());
-            long last = transaction.txnVersion(application); // read by the transaction: another commit of it is a conflict
+            // read by the transaction: another commit of it is a conflict
+            long last = transaction.txnVersion(application);
             if (isLater(log, transaction, application, last, seen)) {
                 return false;
             }

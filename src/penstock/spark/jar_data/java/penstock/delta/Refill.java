@@ -85,7 +85,8 @@ public final class Refill {
         var now = log.startTransaction(Option.empty(), Option.empty());
         if (!now.metadata().id().equals(writing.snapshot().metadata().id())
                 || !now.metadata().schemaString().equals(writing.snapshot().metadata().schemaString())) {
-            throw new IllegalStateException("the table was made again, or its columns were changed, while it was refilled");
+            throw new IllegalStateException(
+                    "the table was made again, or its columns were changed, while it was refilled");
         }
         now.readWholeTable();
         if (metadata != null) {

@@ -33,7 +33,8 @@ public final class SharedLog extends LocalLogStore {
     }
 
     @Override
-    public void write(Path path, Iterator<String> actions, Boolean overwrite, Configuration configuration) throws IOException {
+    public void write(Path path, Iterator<String> actions, Boolean overwrite, Configuration configuration)
+            throws IOException {
         var file = lockOf(path, configuration.get(LAKE), configuration.getStrings(COMPANIONS, new String[0]));
         if (file == null) {
             super.write(path, actions, overwrite, configuration);
@@ -67,7 +68,8 @@ public final class SharedLog extends LocalLogStore {
                 return null;
             }
             if (System.currentTimeMillis() > deadline) {
-                throw new IOException("another process has held the commit lock " + file + " for " + PATIENCE / 1000 + " s");
+                throw new IOException(
+                        "another process has held the commit lock " + file + " for " + PATIENCE / 1000 + " s");
             }
             try {
                 Thread.sleep(LOOK_EVERY);

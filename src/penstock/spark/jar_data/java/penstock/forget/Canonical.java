@@ -4,24 +4,24 @@ import java.math.BigDecimal;
 
 /** One text for one number, however it is written: as tables/subject_columns.py has it. */
 final class Canonical {
-  private static final int LARGEST_EXPONENT = 400, LONGEST = 1000;
+    private static final int LARGEST_EXPONENT = 400, LONGEST = 1000;
 
-  private Canonical() {}
+    private Canonical() {}
 
-  static String number(String text) {
-    if (text.length() > LONGEST) {
-      return text;
+    static String number(String text) {
+        if (text.length() > LONGEST) {
+            return text;
+        }
+        BigDecimal number;
+        try {
+            number = new BigDecimal(text);
+        } catch (NumberFormatException notFinite) {
+            return text;
+        }
+        if (number.signum() == 0) {
+            return "0";
+        }
+        return Math.abs((long) number.scale()) > LARGEST_EXPONENT ? number.toString()
+                : number.stripTrailingZeros().toPlainString();
     }
-    BigDecimal number;
-    try {
-      number = new BigDecimal(text);
-    } catch (NumberFormatException notFinite) {
-      return text;
-    }
-    if (number.signum() == 0) {
-      return "0";
-    }
-    return Math.abs((long) number.scale()) > LARGEST_EXPONENT ? number.toString()
-        : number.stripTrailingZeros().toPlainString();
-  }
 }

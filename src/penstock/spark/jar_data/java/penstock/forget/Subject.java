@@ -28,123 +28,124 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Whether a value is the name of somebody who is wanted, of whom only keyed hashes are known. Python's side is
- * tables/subject_columns.py; the hash is that of tables/subject_columns.py. Neither key nor hashes are in a plan's text.
+ * tables/subject_columns.py; the hash is that of tables/subject_columns.py. Neither key nor hashes are in a plan's
+ * text.
  */
 public final class Subject implements Serializable {
-  private static final String HASH = "HmacSHA256";
+    private static final String HASH = "HmacSHA256";
 
-  private final String subject;
-  private final byte[] key;
-  private final Set<String> hashes;
-  private final Set<Integer> lengths;
-  private final String[] steps;
-  private transient Set<ByteBuffer> wanted;
-  private transient Mac mac;
-  private transient Places places;
+    private final String subject;
+    private final byte[] key;
+    private final Set<String> hashes;
+    private final Set<Integer> lengths;
+    private final String[] steps;
+    private transient Set<ByteBuffer> wanted;
+    private transient Mac mac;
+    private transient Places places;
 
-  private Subject(String subject, byte[] key, List<String> hashes, List<Integer> lengths, List<String> steps) {
-    this.subject = subject;
-    this.key = key.clone();
-    this.hashes = new HashSet<>(hashes);
-    this.lengths = new TreeSet<>(lengths);
-    this.steps = steps == null ? null : steps.toArray(new String[0]);
-  }
-
-  /**
-   * True or false. `kind` says what the column is: text, bytes or number, a number being given as text. With `steps` the
-   * column holds JSON, and the name stands at that path. `lengths` are those of the names that are wanted: what is no
-   * JSON, or no text, is searched for words of these lengths.
-   */
-  public static Column named(Column value, String kind, String subject, byte[] key, List<String> hashes,
-      List<Integer> lengths, List<String> steps) {
-    Subject made = new Subject(subject, key, hashes, lengths, steps);
-    DataType type = kind.equals("bytes") ? DataTypes.BinaryType : DataTypes.StringType;
-    Expression self = Literal.fromObject(made, new ObjectType(Subject.class));
-    var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(value))).toSeq();
-    var types = CollectionConverters.asScala(List.<AbstractDataType>of(type)).toSeq();
-    return ExpressionUtils.column(
-        new Invoke(self, kind, DataTypes.BooleanType, arguments, types, false, false, true));
-  }
-
-  public boolean number(UTF8String value) {
-    return value != null && isWanted(Canonical.number(value.toString()));
-  }
-
-  public boolean text(UTF8String value) {
-    return value != null && bytes(value.getBytes());
-  }
-
-  public synchronized boolean bytes(byte[] value) {
-    if (value == null) {
-      return false;
+    private Subject(String subject, byte[] key, List<String> hashes, List<Integer> lengths, List<String> steps) {
+        this.subject = subject;
+        this.key = key.clone();
+        this.hashes = new HashSet<>(hashes);
+        this.lengths = new TreeSet<>(lengths);
+        this.steps = steps == null ? null : steps.toArray(new String[0]);
     }
-    if (steps != null) {
-      places = places == null ? new Places(steps) : places;
-      try {
-        return places.any(value, this::isWanted);
-      } catch (IOException noJson) {
-        return inWords(value);
-      }
+
+    /**
+     * True or false. `kind` says what the column is: text, bytes or number, a number being given as text. With `steps`
+     * the column holds JSON, and the name stands at that path. `lengths` are those of the names that are wanted: what
+     * is no JSON, or no text, is searched for words of these lengths.
+     */
+    public static Column named(Column value, String kind, String subject, byte[] key, List<String> hashes,
+            List<Integer> lengths, List<String> steps) {
+        Subject made = new Subject(subject, key, hashes, lengths, steps);
+        DataType type = kind.equals("bytes") ? DataTypes.BinaryType : DataTypes.StringType;
+        Expression self = Literal.fromObject(made, new ObjectType(Subject.class));
+        var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(value))).toSeq();
+        var types = CollectionConverters.asScala(List.<AbstractDataType>of(type)).toSeq();
+        return ExpressionUtils.column(
+                new Invoke(self, kind, DataTypes.BooleanType, arguments, types, false, false, true));
     }
-    return UTF8String.fromBytes(value).isValid() ? isWanted(value) : inWords(value);
-  }
 
-  private boolean inWords(byte[] value) {
-    boolean valid = UTF8String.fromBytes(value).isValid();
-    return inWords(new String(value, StandardCharsets.UTF_8))
-        || !valid && inWords(new String(value, StandardCharsets.ISO_8859_1));
-  }
-
-  private boolean inWords(String text) {
-    String plain = text.indexOf('\\') < 0 ? null : Words.unescaped(text);
-    for (int length : lengths) {
-      if (Words.any(text, length, this::isWanted) || plain != null && Words.any(plain, length, this::isWanted)) {
-        return true;
-      }
+    public boolean number(UTF8String value) {
+        return value != null && isWanted(Canonical.number(value.toString()));
     }
-    return false;
-  }
 
-  private boolean isWanted(String name) {
-    return isWanted(name.getBytes(StandardCharsets.UTF_8));
-  }
-
-  private synchronized boolean isWanted(byte[] name) {
-    if (wanted == null) {
-      prepare();
+    public boolean text(UTF8String value) {
+        return value != null && bytes(value.getBytes());
     }
-    mac.update(subject.getBytes(StandardCharsets.UTF_8));
-    mac.update((byte) '=');
-    return wanted.contains(ByteBuffer.wrap(mac.doFinal(name)));
-  }
 
-  private void prepare() {
-    try {
-      mac = Mac.getInstance(HASH);
-      mac.init(new SecretKeySpec(key, HASH));
-    } catch (GeneralSecurityException error) {
-      throw new IllegalStateException(error);
+    public synchronized boolean bytes(byte[] value) {
+        if (value == null) {
+            return false;
+        }
+        if (steps != null) {
+            places = places == null ? new Places(steps) : places;
+            try {
+                return places.any(value, this::isWanted);
+            } catch (IOException noJson) {
+                return inWords(value);
+            }
+        }
+        return UTF8String.fromBytes(value).isValid() ? isWanted(value) : inWords(value);
     }
-    Set<ByteBuffer> found = new HashSet<>();
-    for (String hash : hashes) {
-      found.add(ByteBuffer.wrap(HexFormat.of().parseHex(hash)));
+
+    private boolean inWords(byte[] value) {
+        boolean valid = UTF8String.fromBytes(value).isValid();
+        return inWords(new String(value, StandardCharsets.UTF_8))
+                || !valid && inWords(new String(value, StandardCharsets.ISO_8859_1));
     }
-    wanted = found;
-  }
 
-  @Override
-  public boolean equals(Object other) {
-    return other instanceof Subject that && subject.equals(that.subject) && Arrays.equals(key, that.key)
-        && hashes.equals(that.hashes) && Arrays.equals(steps, that.steps);
-  }
+    private boolean inWords(String text) {
+        String plain = text.indexOf('\\') < 0 ? null : Words.unescaped(text);
+        for (int length : lengths) {
+            if (Words.any(text, length, this::isWanted) || plain != null && Words.any(plain, length, this::isWanted)) {
+                return true;
+            }
+        }
+        return false;
+    }
 
-  @Override
-  public int hashCode() {
-    return Objects.hash(subject, hashes, Arrays.hashCode(steps));
-  }
+    private boolean isWanted(String name) {
+        return isWanted(name.getBytes(StandardCharsets.UTF_8));
+    }
 
-  @Override
-  public String toString() {
-    return "penstock_forgotten";
-  }
+    private synchronized boolean isWanted(byte[] name) {
+        if (wanted == null) {
+            prepare();
+        }
+        mac.update(subject.getBytes(StandardCharsets.UTF_8));
+        mac.update((byte) '=');
+        return wanted.contains(ByteBuffer.wrap(mac.doFinal(name)));
+    }
+
+    private void prepare() {
+        try {
+            mac = Mac.getInstance(HASH);
+            mac.init(new SecretKeySpec(key, HASH));
+        } catch (GeneralSecurityException error) {
+            throw new IllegalStateException(error);
+        }
+        Set<ByteBuffer> found = new HashSet<>();
+        for (String hash : hashes) {
+            found.add(ByteBuffer.wrap(HexFormat.of().parseHex(hash)));
+        }
+        wanted = found;
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Subject that && subject.equals(that.subject) && Arrays.equals(key, that.key)
+                && hashes.equals(that.hashes) && Arrays.equals(steps, that.steps);
+    }
+
+    @Override
+    public int hashCode() {
+        return Objects.hash(subject, hashes, Arrays.hashCode(steps));
+    }
+
+    @Override
+    public String toString() {
+        return "penstock_forgotten";
+    }
 }

@@ -15,44 +15,46 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** The value of an expression, or NULL if it raises on the row. */
 public final class Attempt extends Guarded {
-  public Attempt(Expression inner) {
-    super(inner);
-  }
-
-  public static Column column(Column given) {
-    return ExpressionUtils.column(new Attempt(ExpressionUtils.expression(given)));
-  }
-
-  @Override
-  Expression around(Expression other) {
-    return new Attempt(other);
-  }
-
-  @Override
-  public DataType dataType() {
-    return inner.dataType();
-  }
-
-  @Override
-  public Object eval(InternalRow row) {
-    try {
-      return inner.eval(row);
-    } catch (Exception | StackOverflowError raised) {
-      return null;
+    public Attempt(Expression inner) {
+        super(inner);
     }
-  }
 
-  @Override
-  public ExprCode doGenCode(CodegenContext context, ExprCode made) {
-    ExprCode value = inner.genCode(context);
-    String type = CodeGenerator.javaType(dataType()), nothing = CodeGenerator.defaultValue(dataType(), false);
-    List<String> parts = List.of(
-        "\nboolean ", " = true;\n" + type + " ", " = " + nothing + ";\ntry {\n", "\n", " = ", ";\n", " = ",
-        ";\n} catch (Exception raised) {\n", " = true;\n} catch (StackOverflowError raised) {\n", " = true;\n}\n");
-    List<JavaCode> inputs = List.of(
-        made.isNull(), made.value(), value.code(), made.value(), value.value(), made.isNull(), value.isNull(),
-        made.isNull(), made.isNull());
-    var block = new CodeBlock(CollectionConverters.asScala(parts).toSeq(), CollectionConverters.asScala(inputs).toSeq());
-    return made.copy(block, made.isNull(), made.value());
-  }
+    public static Column column(Column given) {
+        return ExpressionUtils.column(new Attempt(ExpressionUtils.expression(given)));
+    }
+
+    @Override
+    Expression around(Expression other) {
+        return new Attempt(other);
+    }
+
+    @Override
+    public DataType dataType() {
+        return inner.dataType();
+    }
+
+    @Override
+    public Object eval(InternalRow row) {
+        try {
+            return inner.eval(row);
+        } catch (Exception | StackOverflowError raised) {
+            return null;
+        }
+    }
+
+    @Override
+    public ExprCode doGenCode(CodegenContext context, ExprCode made) {
+        ExprCode value = inner.genCode(context);
+        String type = CodeGenerator.javaType(dataType()), nothing = CodeGenerator.defaultValue(dataType(), false);
+        List<String> parts = List.of(
+                "\nboolean ", " = true;\n" + type + " ", " = " + nothing + ";\ntry {\n", "\n", " = ", ";\n", " = ",
+                ";\n} catch (Exception raised) {\n", " = true;\n} catch (StackOverflowError raised) {\n",
+                " = true;\n}\n");
+        List<JavaCode> inputs = List.of(
+                made.isNull(), made.value(), value.code(), made.value(), value.value(), made.isNull(), value.isNull(),
+                made.isNull(), made.isNull());
+        var block = new CodeBlock(
+                CollectionConverters.asScala(parts).toSeq(), CollectionConverters.asScala(inputs).toSeq());
+        return made.copy(block, made.isNull(), made.value());
+    }
 }

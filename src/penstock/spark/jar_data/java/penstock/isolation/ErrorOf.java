@@ -16,48 +16,50 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** What an expression raises on the row, in one line; NULL if it has a value. */
 public final class ErrorOf extends Guarded {
-  public ErrorOf(Expression inner) {
-    super(inner);
-  }
-
-  public static Column column(Column given) {
-    return ExpressionUtils.column(new ErrorOf(ExpressionUtils.expression(given)));
-  }
-
-  public static UTF8String message(Throwable raised) {
-    return UTF8String.fromString(Failures.message(raised));
-  }
-
-  @Override
-  Expression around(Expression other) {
-    return new ErrorOf(other);
-  }
-
-  @Override
-  public DataType dataType() {
-    return DataTypes.StringType;
-  }
-
-  @Override
-  public Object eval(InternalRow row) {
-    try {
-      inner.eval(row);
-      return null;
-    } catch (Exception | StackOverflowError raised) {
-      return message(raised);
+    public ErrorOf(Expression inner) {
+        super(inner);
     }
-  }
 
-  @Override
-  public ExprCode doGenCode(CodegenContext context, ExprCode made) {
-    ExprCode value = inner.genCode(context);
-    List<String> parts = List.of(
-        "\nboolean ", " = true;\nUTF8String ", " = null;\ntry {\n", "\n} catch (Exception raised) {\n",
-        " = penstock.isolation.ErrorOf.message(raised);\n", " = false;\n} catch (StackOverflowError raised) {\n",
-        " = penstock.isolation.ErrorOf.message(raised);\n", " = false;\n}\n");
-    List<JavaCode> inputs = List.of(
-        made.isNull(), made.value(), value.code(), made.value(), made.isNull(), made.value(), made.isNull());
-    var block = new CodeBlock(CollectionConverters.asScala(parts).toSeq(), CollectionConverters.asScala(inputs).toSeq());
-    return made.copy(block, made.isNull(), made.value());
-  }
+    public static Column column(Column given) {
+        return ExpressionUtils.column(new ErrorOf(ExpressionUtils.expression(given)));
+    }
+
+    public static UTF8String message(Throwable raised) {
+        return UTF8String.fromString(Failures.message(raised));
+    }
+
+    @Override
+    Expression around(Expression other) {
+        return new ErrorOf(other);
+    }
+
+    @Override
+    public DataType dataType() {
+        return DataTypes.StringType;
+    }
+
+    @Override
+    public Object eval(InternalRow row) {
+        try {
+            inner.eval(row);
+            return null;
+        } catch (Exception | StackOverflowError raised) {
+            return message(raised);
+        }
+    }
+
+    @Override
+    public ExprCode doGenCode(CodegenContext context, ExprCode made) {
+        ExprCode value = inner.genCode(context);
+        List<String> parts = List.of(
+                "\nboolean ", " = true;\nUTF8String ", " = null;\ntry {\n", "\n} catch (Exception raised) {\n",
+                " = penstock.isolation.ErrorOf.message(raised);\n",
+                " = false;\n} catch (StackOverflowError raised) {\n",
+                " = penstock.isolation.ErrorOf.message(raised);\n", " = false;\n}\n");
+        List<JavaCode> inputs = List.of(
+                made.isNull(), made.value(), value.code(), made.value(), made.isNull(), made.value(), made.isNull());
+        var block = new CodeBlock(
+                CollectionConverters.asScala(parts).toSeq(), CollectionConverters.asScala(inputs).toSeq());
+        return made.copy(block, made.isNull(), made.value());
+    }
 }

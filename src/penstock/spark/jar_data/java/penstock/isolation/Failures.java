@@ -22,225 +22,231 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** What made a job fail: the rows that it read, or something else; and the same in one line. */
 public final class Failures {
-  private static final int LONGEST = 500, QUOTED = 4000;
-  private static final String TASK = "org.apache.spark.executor.Executor$TaskRunner";
-  private static final String PYTHON = "org.apache.spark.api.python.PythonException";
-  private static final Pattern ADVICE = Pattern.compile(
-      " ?(If necessary set \"?[\\w.]+\"? to \"?false\"?[^.]*\\.|Use [`'][^`']+[`'][^.]* instead\\.|"
-          + "Correct the value as per the syntax, or change its target type\\.)");
-  private static final Pattern STATE = Pattern.compile(" ?SQLSTATE: \\w{5}.*$");
-  private static final Pattern FRAME = Pattern.compile("File \"([^\"]+)\", line (\\d+), in ([^\\n]+)");
+    private static final int LONGEST = 500, QUOTED = 4000;
+    private static final String TASK = "org.apache.spark.executor.Executor$TaskRunner";
+    private static final String PYTHON = "org.apache.spark.api.python.PythonException";
+    private static final Pattern ADVICE = Pattern.compile(
+            " ?(If necessary set \"?[\\w.]+\"? to \"?false\"?[^.]*\\.|Use [`'][^`']+[`'][^.]* instead\\.|"
+                    + "Correct the value as per the syntax, or change its target type\\.)");
+    private static final Pattern STATE = Pattern.compile(" ?SQLSTATE: \\w{5}.*$");
+    private static final Pattern FRAME = Pattern.compile("File \"([^\"]+)\", line (\\d+), in ([^\\n]+)");
 
-  private static final Set<String> PLAIN = Set.of(
-      "AttributeReference", "Literal", "EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan",
-      "GreaterThanOrEqual", "And", "Or", "Not", "In", "InSet", "IsNull", "IsNotNull", "GetStructField", "StartsWith",
-      "EndsWith", "Contains", "Coalesce", "Lower", "Upper", "StringTrim", "Between");
+    private static final Set<String> PLAIN = Set.of(
+            "AttributeReference", "Literal", "EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan",
+            "GreaterThanOrEqual", "And", "Or", "Not", "In", "InSet", "IsNull", "IsNotNull", "GetStructField",
+            "StartsWith", "EndsWith", "Contains", "Coalesce", "Lower", "Upper", "StringTrim", "Between");
 
-  private Failures() {}
+    private Failures() {}
 
-  /** Kind ("data", or nothing), the name of the error, the message in one line, and where in the user's Python. */
-  public static String[] about(Throwable raised) {
-    Throwable decisive = decisive(raised);
-    Throwable told = decisive != null ? decisive : last(raised);
-    return new String[] {decisive != null ? "data" : "", name(told), message(told), place(told)};
-  }
-
-  /** In one line, with the piece of SQL that it is about if that is known. */
-  static String message(Throwable raised) {
-    String text = raised.getMessage() == null ? raised.getClass().getSimpleName() : raised.getMessage();
-    if (raised.getClass().getName().equals(PYTHON)) {
-      return shortened(lastLine(text));
+    /** Kind ("data", or nothing), the name of the error, the message in one line, and where in the user's Python. */
+    public static String[] about(Throwable raised) {
+        Throwable decisive = decisive(raised);
+        Throwable told = decisive != null ? decisive : last(raised);
+        return new String[] {decisive != null ? "data" : "", name(told), message(told), place(told)};
     }
-    int context = text.indexOf("\n== ");
-    text = STATE.matcher(line(context >= 0 ? text.substring(0, context) : text)).replaceAll("");
-    text = ADVICE.matcher(text).replaceAll("").strip();
-    if (!(raised instanceof SparkThrowable)) {
-      String name = raised.getClass().getSimpleName();
-      text = text.equals(name) ? "[" + name + "]" : "[" + name + "] " + text;
-    }
-    String fragment = fragment(raised);
-    return shortened(fragment.isEmpty() ? text : text + " In: " + fragment);
-  }
 
-  /** Whether the condition of a filter is made of comparisons of columns and values alone, which never raise. */
-  public static boolean cannotRaise(Dataset<Row> filtered) {
-    var plan = ((org.apache.spark.sql.classic.Dataset<Row>) filtered).queryExecution().analyzed();
-    return plan instanceof Filter filter && cannotRaise(filter.condition());
-  }
-
-  private static boolean cannotRaise(Expression one) {
-    if (one instanceof Cast cast) {
-      if (!Cast.canUpCast(cast.child().dataType(), cast.dataType())) {
-        return false;
-      }
-    } else if (!PLAIN.contains(one.getClass().getSimpleName())) {
-      return false;
-    }
-    for (Expression child : CollectionConverters.asJava(one.children())) {
-      if (!cannotRaise(child)) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  private static String name(Throwable raised) {
-    if (raised.getClass().getName().equals(PYTHON)) {
-      String line = lastLine(String.valueOf(raised.getMessage()));
-      int colon = line.indexOf(':');
-      return colon > 0 ? line.substring(0, colon) : line;
-    }
-    String condition = raised instanceof SparkThrowable spark ? spark.getCondition() : null;
-    return condition != null ? condition : raised.getClass().getSimpleName();
-  }
-
-  /** file:line of the user's own code, as far as the error tells; a traceback's frames, innermost first. */
-  private static String place(Throwable raised) {
-    List<String> found = new ArrayList<>();
-    if (raised.getClass().getName().equals(PYTHON)) {
-      Matcher frames = FRAME.matcher(String.valueOf(raised.getMessage()));
-      while (frames.find()) {
-        if (isOfUser(frames.group(1))) {
-          found.add(0, frames.group(1) + ":" + frames.group(2) + " in " + frames.group(3).strip());
+    /** In one line, with the piece of SQL that it is about if that is known. */
+    static String message(Throwable raised) {
+        String text = raised.getMessage() == null ? raised.getClass().getSimpleName() : raised.getMessage();
+        if (raised.getClass().getName().equals(PYTHON)) {
+            return shortened(lastLine(text));
         }
-      }
-    } else if (raised instanceof SparkThrowable spark && spark.getQueryContext() != null) {
-      for (QueryContext context : spark.getQueryContext()) {
-        if (context.contextType() == QueryContextType.DataFrame && isOfUser(context.callSite())) {
-          found.add(context.callSite());
+        int context = text.indexOf("\n== ");
+        text = STATE.matcher(line(context >= 0 ? text.substring(0, context) : text)).replaceAll("");
+        text = ADVICE.matcher(text).replaceAll("").strip();
+        if (!(raised instanceof SparkThrowable)) {
+            String name = raised.getClass().getSimpleName();
+            text = text.equals(name) ? "[" + name + "]" : "[" + name + "] " + text;
         }
-      }
+        String fragment = fragment(raised);
+        return shortened(fragment.isEmpty() ? text : text + " In: " + fragment);
     }
-    return String.join("\n", found);
-  }
 
-  private static String fragment(Throwable raised) {
-    if (raised instanceof SparkThrowable spark && spark.getQueryContext() != null) {
-      for (QueryContext context : spark.getQueryContext()) {
-        if (context.contextType() == QueryContextType.SQL && !context.fragment().isBlank()) {
-          return line(context.fragment());
+    /** Whether the condition of a filter is made of comparisons of columns and values alone, which never raise. */
+    public static boolean cannotRaise(Dataset<Row> filtered) {
+        var plan = ((org.apache.spark.sql.classic.Dataset<Row>) filtered).queryExecution().analyzed();
+        return plan instanceof Filter filter && cannotRaise(filter.condition());
+    }
+
+    private static boolean cannotRaise(Expression one) {
+        if (one instanceof Cast cast) {
+            if (!Cast.canUpCast(cast.child().dataType(), cast.dataType())) {
+                return false;
+            }
+        } else if (!PLAIN.contains(one.getClass().getSimpleName())) {
+            return false;
         }
-      }
-    }
-    return "";
-  }
-
-  private static boolean isOfUser(String file) {
-    return file != null && !file.isBlank() && !file.contains("site-packages") && !file.contains("dist-packages")
-        && !file.contains("/pyspark/") && !file.contains("pyspark.zip") && !file.contains("/src/penstock/")
-        && !file.startsWith("<") && !file.contains("/lib/python") && !file.startsWith("java.");
-  }
-
-  private static String lastLine(String text) {
-    String best = "";
-    boolean after = false;
-    for (String line : text.split("\n")) {
-      if (line.isBlank()) {
-        if (after) {
-          break;
+        for (Expression child : CollectionConverters.asJava(one.children())) {
+            if (!cannotRaise(child)) {
+                return false;
+            }
         }
-      } else if (!line.startsWith(" ") && !line.startsWith("Traceback") && !line.startsWith("The above exception")
-          && !line.startsWith("During handling")) {
-        best = line.strip();
-        after = true;
-      } else {
-        after = false;
-      }
+        return true;
     }
-    return best.isEmpty() ? "an error of Python" : best;
-  }
 
-  private static String shortened(String text) {
-    String line = line(text);
-    return line.length() <= LONGEST ? line : line.substring(0, LONGEST) + "…";
-  }
-
-  /** One line, without its middle if it is long: an error quotes the value that it is about, of any length. */
-  private static String line(String text) {
-    int half = QUOTED / 2;
-    String some = text.length() <= QUOTED ? text : text.substring(0, half) + "…" + text.substring(text.length() - half);
-    return some.replaceAll("\\s+", " ").strip();
-  }
-
-  /** The cause that says that the data are at fault; null if something else is. */
-  private static Throwable decisive(Throwable raised) {
-    List<Throwable> chain = chain(raised);
-    if (chain.stream().anyMatch(one -> one instanceof SparkThrowable spark
-        && String.valueOf(spark.getCondition()).startsWith("FAILED_READ_FILE"))) {
-      return null;
+    private static String name(Throwable raised) {
+        if (raised.getClass().getName().equals(PYTHON)) {
+            String line = lastLine(String.valueOf(raised.getMessage()));
+            int colon = line.indexOf(':');
+            return colon > 0 ? line.substring(0, colon) : line;
+        }
+        String condition = raised instanceof SparkThrowable spark ? spark.getCondition() : null;
+        return condition != null ? condition : raised.getClass().getSimpleName();
     }
-    boolean inTask = chain.stream().anyMatch(Failures::isOfTask);
-    for (int i = chain.size() - 1; i >= 0; i--) {
-      Throwable one = chain.get(i);
-      String name = one.getClass().getName();
-      if (name.equals(PYTHON)) {
-        return one;
-      }
-      if (name.startsWith("org.apache.spark.sql.kafka010.")) { // records that are gone: its SQL state is one of data, too
-        return null;
-      }
-      if (!inTask && (name.endsWith("AnalysisException") || name.endsWith("ParseException"))) {
-        return null;
-      }
-      if (one instanceof SparkThrowable spark && (isOfData(spark.getSqlState()) || (inTask && isRaisedByRow(spark)))) {
-        return one;
-      }
-      if (one instanceof IOException && !name.startsWith("com.fasterxml.") && !(one instanceof CharacterCodingException)) {
-        return null;
-      }
-      if (one instanceof InterruptedException || one instanceof OutOfMemoryError || name.startsWith("org.apache.kafka.")
-          || name.endsWith("TaskKilledException") || name.endsWith("TimeoutException")
-          || name.endsWith("CancellationException") || name.contains("Concurrent")) {
-        return null;
-      }
-      if (inTask && isOfExpression(one, name)) {
-        return one;
-      }
+
+    /** file:line of the user's own code, as far as the error tells; a traceback's frames, innermost first. */
+    private static String place(Throwable raised) {
+        List<String> found = new ArrayList<>();
+        if (raised.getClass().getName().equals(PYTHON)) {
+            Matcher frames = FRAME.matcher(String.valueOf(raised.getMessage()));
+            while (frames.find()) {
+                if (isOfUser(frames.group(1))) {
+                    found.add(0, frames.group(1) + ":" + frames.group(2) + " in " + frames.group(3).strip());
+                }
+            }
+        } else if (raised instanceof SparkThrowable spark && spark.getQueryContext() != null) {
+            for (QueryContext context : spark.getQueryContext()) {
+                if (context.contextType() == QueryContextType.DataFrame && isOfUser(context.callSite())) {
+                    found.add(context.callSite());
+                }
+            }
+        }
+        return String.join("\n", found);
     }
-    return null;
-  }
 
-  /** What a task raised comes as it is, or within what its job says. */
-  private static boolean isOfTask(Throwable one) {
-    return String.valueOf(one.getMessage()).contains("Job aborted due to stage")
-        || Arrays.stream(one.getStackTrace()).anyMatch(frame -> frame.getClassName().startsWith(TASK));
-  }
-
-  /** What Spark itself raises in a task is about a row, unless it is about its own working. The search finds out. */
-  private static boolean isRaisedByRow(SparkThrowable spark) {
-    String condition = spark.getCondition(), state = spark.getSqlState();
-    return condition != null && !condition.startsWith("INTERNAL_ERROR") && !condition.startsWith("FAILED_READ_FILE")
-        && !condition.startsWith("_LEGACY") && state != null && !state.startsWith("XX") && !state.startsWith("58")
-        && !state.startsWith("KD") && !state.startsWith("57") && !state.startsWith("53");
-  }
-
-  /** Data exceptions, what a user raises, and functions that failed. */
-  private static boolean isOfData(String state) {
-    return state != null && (state.startsWith("22") || state.startsWith("P0") || state.startsWith("38")
-        || state.startsWith("39"));
-  }
-
-  private static boolean isOfExpression(Throwable one, String name) {
-    return one instanceof StackOverflowError || one instanceof ArithmeticException
-        || one instanceof IllegalArgumentException
-        || one instanceof java.time.DateTimeException || one instanceof IndexOutOfBoundsException
-        || one instanceof NegativeArraySizeException || one instanceof ClassCastException
-        || one instanceof NullPointerException || one instanceof UnsupportedOperationException
-        || one instanceof CharacterCodingException || name.equals("scala.MatchError")
-        || name.startsWith("com.fasterxml.jackson.") || name.equals("java.util.NoSuchElementException");
-  }
-
-  private static Throwable last(Throwable raised) {
-    List<Throwable> chain = chain(raised);
-    return chain.get(chain.size() - 1);
-  }
-
-  private static List<Throwable> chain(Throwable raised) {
-    Set<Throwable> seen = Collections.newSetFromMap(new IdentityHashMap<>());
-    List<Throwable> found = new ArrayList<>();
-    for (Throwable one = raised; one != null && seen.add(one); one = one.getCause()) {
-      found.add(one);
+    private static String fragment(Throwable raised) {
+        if (raised instanceof SparkThrowable spark && spark.getQueryContext() != null) {
+            for (QueryContext context : spark.getQueryContext()) {
+                if (context.contextType() == QueryContextType.SQL && !context.fragment().isBlank()) {
+                    return line(context.fragment());
+                }
+            }
+        }
+        return "";
     }
-    return found;
-  }
+
+    private static boolean isOfUser(String file) {
+        return file != null && !file.isBlank() && !file.contains("site-packages") && !file.contains("dist-packages")
+                && !file.contains("/pyspark/") && !file.contains("pyspark.zip") && !file.contains("/src/penstock/")
+                && !file.startsWith("<") && !file.contains("/lib/python") && !file.startsWith("java.");
+    }
+
+    private static String lastLine(String text) {
+        String best = "";
+        boolean after = false;
+        for (String line : text.split("\n")) {
+            if (line.isBlank()) {
+                if (after) {
+                    break;
+                }
+            } else if (!line.startsWith(" ") && !line.startsWith("Traceback") && !line.startsWith("The above exception")
+                    && !line.startsWith("During handling")) {
+                best = line.strip();
+                after = true;
+            } else {
+                after = false;
+            }
+        }
+        return best.isEmpty() ? "an error of Python" : best;
+    }
+
+    private static String shortened(String text) {
+        String line = line(text);
+        return line.length() <= LONGEST ? line : line.substring(0, LONGEST) + "…";
+    }
+
+    /** One line, without its middle if it is long: an error quotes the value that it is about, of any length. */
+    private static String line(String text) {
+        int half = QUOTED / 2;
+        String some = text.length() <= QUOTED ? text
+                : text.substring(0, half) + "…" + text.substring(text.length() - half);
+        return some.replaceAll("\\s+", " ").strip();
+    }
+
+    /** The cause that says that the data are at fault; null if something else is. */
+    private static Throwable decisive(Throwable raised) {
+        List<Throwable> chain = chain(raised);
+        if (chain.stream().anyMatch(one -> one instanceof SparkThrowable spark
+                && String.valueOf(spark.getCondition()).startsWith("FAILED_READ_FILE"))) {
+            return null;
+        }
+        boolean inTask = chain.stream().anyMatch(Failures::isOfTask);
+        for (int i = chain.size() - 1; i >= 0; i--) {
+            Throwable one = chain.get(i);
+            String name = one.getClass().getName();
+            if (name.equals(PYTHON)) {
+                return one;
+            }
+            // records that are gone: its SQL state is one of data, too
+            if (name.startsWith("org.apache.spark.sql.kafka010.")) {
+                return null;
+            }
+            if (!inTask && (name.endsWith("AnalysisException") || name.endsWith("ParseException"))) {
+                return null;
+            }
+            if (one instanceof SparkThrowable spark
+                    && (isOfData(spark.getSqlState()) || (inTask && isRaisedByRow(spark)))) {
+                return one;
+            }
+            if (one instanceof IOException && !name.startsWith("com.fasterxml.")
+                    && !(one instanceof CharacterCodingException)) {
+                return null;
+            }
+            if (one instanceof InterruptedException || one instanceof OutOfMemoryError
+                    || name.startsWith("org.apache.kafka.")
+                    || name.endsWith("TaskKilledException") || name.endsWith("TimeoutException")
+                    || name.endsWith("CancellationException") || name.contains("Concurrent")) {
+                return null;
+            }
+            if (inTask && isOfExpression(one, name)) {
+                return one;
+            }
+        }
+        return null;
+    }
+
+    /** What a task raised comes as it is, or within what its job says. */
+    private static boolean isOfTask(Throwable one) {
+        return String.valueOf(one.getMessage()).contains("Job aborted due to stage")
+                || Arrays.stream(one.getStackTrace()).anyMatch(frame -> frame.getClassName().startsWith(TASK));
+    }
+
+    /** What Spark itself raises in a task is about a row, unless it is about its own working. The search finds out. */
+    private static boolean isRaisedByRow(SparkThrowable spark) {
+        String condition = spark.getCondition(), state = spark.getSqlState();
+        return condition != null && !condition.startsWith("INTERNAL_ERROR") && !condition.startsWith("FAILED_READ_FILE")
+                && !condition.startsWith("_LEGACY") && state != null && !state.startsWith("XX")
+                && !state.startsWith("58")
+                && !state.startsWith("KD") && !state.startsWith("57") && !state.startsWith("53");
+    }
+
+    /** Data exceptions, what a user raises, and functions that failed. */
+    private static boolean isOfData(String state) {
+        return state != null && (state.startsWith("22") || state.startsWith("P0") || state.startsWith("38")
+                || state.startsWith("39"));
+    }
+
+    private static boolean isOfExpression(Throwable one, String name) {
+        return one instanceof StackOverflowError || one instanceof ArithmeticException
+                || one instanceof IllegalArgumentException
+                || one instanceof java.time.DateTimeException || one instanceof IndexOutOfBoundsException
+                || one instanceof NegativeArraySizeException || one instanceof ClassCastException
+                || one instanceof NullPointerException || one instanceof UnsupportedOperationException
+                || one instanceof CharacterCodingException || name.equals("scala.MatchError")
+                || name.startsWith("com.fasterxml.jackson.") || name.equals("java.util.NoSuchElementException");
+    }
+
+    private static Throwable last(Throwable raised) {
+        List<Throwable> chain = chain(raised);
+        return chain.get(chain.size() - 1);
+    }
+
+    private static List<Throwable> chain(Throwable raised) {
+        Set<Throwable> seen = Collections.newSetFromMap(new IdentityHashMap<>());
+        List<Throwable> found = new ArrayList<>();
+        for (Throwable one = raised; one != null && seen.add(one); one = one.getCause()) {
+            found.add(one);
+        }
+        return found;
+    }
 }

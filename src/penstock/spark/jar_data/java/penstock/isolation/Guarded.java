@@ -16,78 +16,78 @@ import scala.jdk.javaapi.CollectionConverters;
  * is no help then). A conditional expression without inputs that are always evaluated keeps them to itself.
  */
 abstract class Guarded extends Expression implements ConditionalExpression, Serializable {
-  final Expression inner;
+    final Expression inner;
 
-  Guarded(Expression inner) {
-    this.inner = inner;
-  }
+    Guarded(Expression inner) {
+        this.inner = inner;
+    }
 
-  abstract Expression around(Expression other);
+    abstract Expression around(Expression other);
 
-  @Override
-  public Seq<Expression> children() {
-    return CollectionConverters.asScala(List.of(inner)).toSeq();
-  }
+    @Override
+    public Seq<Expression> children() {
+        return CollectionConverters.asScala(List.of(inner)).toSeq();
+    }
 
-  @Override
-  public Expression withNewChildrenInternal(IndexedSeq<Expression> children) {
-    return around(children.apply(0));
-  }
+    @Override
+    public Expression withNewChildrenInternal(IndexedSeq<Expression> children) {
+        return around(children.apply(0));
+    }
 
-  @Override
-  public boolean nullable() {
-    return true;
-  }
+    @Override
+    public boolean nullable() {
+        return true;
+    }
 
-  @Override
-  public boolean foldable() {
-    return false;
-  }
+    @Override
+    public boolean foldable() {
+        return false;
+    }
 
-  @Override
-  @SuppressWarnings("unchecked")
-  public Seq<Expression> alwaysEvaluatedInputs() {
-    return (Seq<Expression>) (Seq<?>) Nil$.MODULE$;
-  }
+    @Override
+    @SuppressWarnings("unchecked")
+    public Seq<Expression> alwaysEvaluatedInputs() {
+        return (Seq<Expression>) (Seq<?>) Nil$.MODULE$;
+    }
 
-  @Override
-  public ConditionalExpression withNewAlwaysEvaluatedInputs(Seq<Expression> inputs) {
-    return this;
-  }
+    @Override
+    public ConditionalExpression withNewAlwaysEvaluatedInputs(Seq<Expression> inputs) {
+        return this;
+    }
 
-  @Override
-  @SuppressWarnings("unchecked")
-  public Seq<Seq<Expression>> branchGroups() {
-    return (Seq<Seq<Expression>>) (Seq<?>) Nil$.MODULE$;
-  }
+    @Override
+    @SuppressWarnings("unchecked")
+    public Seq<Seq<Expression>> branchGroups() {
+        return (Seq<Seq<Expression>>) (Seq<?>) Nil$.MODULE$;
+    }
 
-  @Override
-  public String productPrefix() {
-    return getClass().getSimpleName();
-  }
+    @Override
+    public String productPrefix() {
+        return getClass().getSimpleName();
+    }
 
-  @Override
-  public int productArity() {
-    return 1;
-  }
+    @Override
+    public int productArity() {
+        return 1;
+    }
 
-  @Override
-  public Object productElement(int index) {
-    return inner;
-  }
+    @Override
+    public Object productElement(int index) {
+        return inner;
+    }
 
-  @Override
-  public boolean canEqual(Object other) {
-    return getClass().isInstance(other);
-  }
+    @Override
+    public boolean canEqual(Object other) {
+        return getClass().isInstance(other);
+    }
 
-  @Override
-  public boolean equals(Object other) {
-    return canEqual(other) && inner.equals(((Guarded) other).inner);
-  }
+    @Override
+    public boolean equals(Object other) {
+        return canEqual(other) && inner.equals(((Guarded) other).inner);
+    }
 
-  @Override
-  public int hashCode() {
-    return 31 * getClass().getName().hashCode() + inner.hashCode();
-  }
+    @Override
+    public int hashCode() {
+        return 31 * getClass().getName().hashCode() + inner.hashCode();
+    }
 }

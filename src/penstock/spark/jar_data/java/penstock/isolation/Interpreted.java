@@ -15,41 +15,41 @@ import org.apache.spark.sql.types.DataType;
  * the expression takes its place.
  */
 public final class Interpreted extends Guarded implements CodegenFallback {
-  private transient Expression own;
+    private transient Expression own;
 
-  public Interpreted(Expression inner) {
-    super(inner);
-  }
-
-  public static Column column(Column given) {
-    return ExpressionUtils.column(new Interpreted(ExpressionUtils.expression(given)));
-  }
-
-  @Override
-  Expression around(Expression other) {
-    return new Interpreted(other);
-  }
-
-  @Override
-  public DataType dataType() {
-    return inner.dataType();
-  }
-
-  @Override
-  public Object eval(InternalRow row) {
-    if (own == null) {
-      own = inner.clone();
+    public Interpreted(Expression inner) {
+        super(inner);
     }
-    try {
-      return own.eval(row);
-    } catch (RuntimeException | Error raised) {
-      own = null;
-      throw raised;
-    }
-  }
 
-  @Override
-  public ExprCode doGenCode(CodegenContext context, ExprCode made) {
-    return CodegenFallback.super.doGenCode(context, made);
-  }
+    public static Column column(Column given) {
+        return ExpressionUtils.column(new Interpreted(ExpressionUtils.expression(given)));
+    }
+
+    @Override
+    Expression around(Expression other) {
+        return new Interpreted(other);
+    }
+
+    @Override
+    public DataType dataType() {
+        return inner.dataType();
+    }
+
+    @Override
+    public Object eval(InternalRow row) {
+        if (own == null) {
+            own = inner.clone();
+        }
+        try {
+            return own.eval(row);
+        } catch (RuntimeException | Error raised) {
+            own = null;
+            throw raised;
+        }
+    }
+
+    @Override
+    public ExprCode doGenCode(CodegenContext context, ExprCode made) {
+        return CodegenFallback.super.doGenCode(context, made);
+    }
 }

@@ -22,213 +22,214 @@ import org.apache.spark.sql.Row;
  * <p>A row has its columns, then its key as text, whether it was deleted, and why it cannot be sent, if it cannot.
  */
 final class Rows implements AutoCloseable {
-  private static final int CHUNK = 1000;
-  private static final long CHUNK_BYTES = 8L << 20;
-  private static final int MOST_REFUSED = 10_000;
-  private static final int MESSAGE = 2000;
+    private static final int CHUNK = 1000;
+    private static final long CHUNK_BYTES = 8L << 20;
+    private static final int MOST_REFUSED = 10_000;
+    private static final int MESSAGE = 2000;
 
-  /** Of a value, a constraint, a limit that a row exceeds, a view's condition: of the row, not of the statement. */
-  private static final Set<String> OF_A_ROW = Set.of("21", "22", "23", "44", "54");
+    /** Of a value, a constraint, a limit that a row exceeds, a view's condition: of the row, not of the statement. */
+    private static final Set<String> OF_A_ROW = Set.of("21", "22", "23", "44", "54");
 
-  private static final String RAISED = "P0001";
+    private static final String RAISED = "P0001";
 
-  private final Connection connection;
-  private final Dialect dialect;
-  private final List<Column> columns;
-  private final PreparedStatement upsert;
-  private final PreparedStatement update;
-  private final PreparedStatement insert;
-  private final PreparedStatement delete;
-  private final List<String[]> refused = new ArrayList<>();
-  private List<Row> again = new ArrayList<>();
-  private List<SQLException> why = new ArrayList<>();
-  private long written;
-  private long aside;
+    private final Connection connection;
+    private final Dialect dialect;
+    private final List<Column> columns;
+    private final PreparedStatement upsert;
+    private final PreparedStatement update;
+    private final PreparedStatement insert;
+    private final PreparedStatement delete;
+    private final List<String[]> refused = new ArrayList<>();
+    private List<Row> again = new ArrayList<>();
+    private List<SQLException> why = new ArrayList<>();
+    private long written;
+    private long aside;
 
-  Rows(Connection connection, Dialect dialect, String table, List<Column> columns, List<String> names)
-      throws SQLException {
-    this.connection = connection;
-    this.dialect = dialect;
-    this.columns = columns;
-    List<String> keys = new ArrayList<>();
-    for (int i = 0; i < columns.size(); i++) {
-      if (columns.get(i).key) {
-        keys.add(names.get(i));
-      }
+    Rows(Connection connection, Dialect dialect, String table, List<Column> columns, List<String> names)
+            throws SQLException {
+        this.connection = connection;
+        this.dialect = dialect;
+        this.columns = columns;
+        List<String> keys = new ArrayList<>();
+        for (int i = 0; i < columns.size(); i++) {
+            if (columns.get(i).key) {
+                keys.add(names.get(i));
+            }
+        }
+        String where = " WHERE " + String.join(" = ? AND ", keys) + " = ?";
+        delete = connection.prepareStatement("DELETE FROM " + table + where);
+        String both = dialect.upsert(table, names, keys);
+        upsert = both == null ? null : connection.prepareStatement(both);
+        String set = String.join(" = ?, ", names) + " = ?";
+        update = both == null ? connection.prepareStatement("UPDATE " + table + " SET " + set + where) : null;
+        insert = both == null ? connection.prepareStatement(Dialect.insert(table, names)) : null;
     }
-    String where = " WHERE " + String.join(" = ? AND ", keys) + " = ?";
-    delete = connection.prepareStatement("DELETE FROM " + table + where);
-    String both = dialect.upsert(table, names, keys);
-    upsert = both == null ? null : connection.prepareStatement(both);
-    String set = String.join(" = ?, ", names) + " = ?";
-    update = both == null ? connection.prepareStatement("UPDATE " + table + " SET " + set + where) : null;
-    insert = both == null ? connection.prepareStatement(Dialect.insert(table, names)) : null;
-  }
 
-  long written() {
-    return written;
-  }
+    long written() {
+        return written;
+    }
 
-  long aside() {
-    return aside;
-  }
+    long aside() {
+        return aside;
+    }
 
-  /** Key, SQLState and message of each row that was refused. */
-  List<String[]> refused() {
-    return refused;
-  }
+    /** Key, SQLState and message of each row that was refused. */
+    List<String[]> refused() {
+        return refused;
+    }
 
-  void write(Iterator<Row> rows) throws SQLException, Failure {
-    int size = columns.size();
-    List<Row> chunk = new ArrayList<>();
-    long bytes = 0;
-    while (rows.hasNext()) {
-      Row row = rows.next();
-      if (!row.isNullAt(size + 2)) {
-        aside++;
-        continue;
-      }
-      chunk.add(row);
-      bytes += weight(row);
-      if (chunk.size() == CHUNK || bytes > CHUNK_BYTES) {
+    void write(Iterator<Row> rows) throws SQLException, Failure {
+        int size = columns.size();
+        List<Row> chunk = new ArrayList<>();
+        long bytes = 0;
+        while (rows.hasNext()) {
+            Row row = rows.next();
+            if (!row.isNullAt(size + 2)) {
+                aside++;
+                continue;
+            }
+            chunk.add(row);
+            bytes += weight(row);
+            if (chunk.size() == CHUNK || bytes > CHUNK_BYTES) {
+                send(chunk);
+                chunk.clear();
+                bytes = 0;
+            }
+        }
         send(chunk);
-        chunk.clear();
-        bytes = 0;
-      }
-    }
-    send(chunk);
-    for (int before = Integer.MAX_VALUE; !again.isEmpty() && again.size() < before;) {
-      before = again.size();
-      List<Row> once = again;
-      again = new ArrayList<>();
-      why = new ArrayList<>();
-      for (Row row : once) {
-        send(List.of(row));
-      }
-    }
-    for (int i = 0; i < again.size(); i++) {
-      refused.add(new String[] {again.get(i).getString(size), why.get(i).getSQLState(), told(why.get(i))});
-    }
-  }
-
-  private void send(List<Row> rows) throws SQLException, Failure {
-    if (rows.isEmpty()) {
-      return;
-    }
-    Savepoint here = connection.setSavepoint();
-    try {
-      put(rows);
-      written += rows.size();
-    } catch (SQLException error) {
-      SQLException cause = innermost(error);
-      if (!ofARow(cause)) {
-        throw cause;
-      }
-      connection.rollback(here);
-      if (rows.size() > 1) {
-        int half = rows.size() / 2;
-        send(rows.subList(0, half));
-        send(rows.subList(half, rows.size()));
-      } else {
-        again.add(rows.get(0));
-        why.add(cause);
-        if (again.size() > MOST_REFUSED) {
-          throw new Failure(
-              "the database refuses more than " + MOST_REFUSED + " rows of one batch: " + told(cause),
-              "that is no longer a bad row or two. Mend the table there, or what is sent to it by `columns`; nothing of "
-                  + "the batch was written");
+        for (int before = Integer.MAX_VALUE; !again.isEmpty() && again.size() < before;) {
+            before = again.size();
+            List<Row> once = again;
+            again = new ArrayList<>();
+            why = new ArrayList<>();
+            for (Row row : once) {
+                send(List.of(row));
+            }
         }
-      }
-    }
-    try {
-      connection.releaseSavepoint(here);
-    } catch (SQLFeatureNotSupportedException it) {
-      // It ends with the transaction.
-    }
-  }
-
-  private void put(List<Row> rows) throws SQLException {
-    boolean deletes = false;
-    boolean upserts = false;
-    delete.clearBatch();
-    if (upsert != null) {
-      upsert.clearBatch();
-    }
-    for (Row row : rows) {
-      if (row.getBoolean(columns.size() + 1)) {
-        keys(delete, 1, row);
-        delete.addBatch();
-        deletes = true;
-      } else if (upsert != null) {
-        values(upsert, row);
-        upsert.addBatch();
-        upserts = true;
-      } else {
-        keys(update, values(update, row), row);
-        if (update.executeUpdate() == 0) {
-          values(insert, row);
-          insert.executeUpdate();
+        for (int i = 0; i < again.size(); i++) {
+            refused.add(new String[] {again.get(i).getString(size), why.get(i).getSQLState(), told(why.get(i))});
         }
-      }
     }
-    if (deletes) {
-      delete.executeBatch();
-    }
-    if (upserts) {
-      upsert.executeBatch();
-    }
-  }
 
-  private int values(PreparedStatement statement, Row row) throws SQLException {
-    for (int i = 0; i < columns.size(); i++) {
-      columns.get(i).bind(statement, i + 1, row, i, dialect);
+    private void send(List<Row> rows) throws SQLException, Failure {
+        if (rows.isEmpty()) {
+            return;
+        }
+        Savepoint here = connection.setSavepoint();
+        try {
+            put(rows);
+            written += rows.size();
+        } catch (SQLException error) {
+            SQLException cause = innermost(error);
+            if (!ofARow(cause)) {
+                throw cause;
+            }
+            connection.rollback(here);
+            if (rows.size() > 1) {
+                int half = rows.size() / 2;
+                send(rows.subList(0, half));
+                send(rows.subList(half, rows.size()));
+            } else {
+                again.add(rows.get(0));
+                why.add(cause);
+                if (again.size() > MOST_REFUSED) {
+                    throw new Failure(
+                            "the database refuses more than " + MOST_REFUSED + " rows of one batch: " + told(cause),
+                            "that is no longer a bad row or two. Mend the table there, or what is sent to it by "
+                                    + "`columns`; nothing of the batch was written");
+                }
+            }
+        }
+        try {
+            connection.releaseSavepoint(here);
+        } catch (SQLFeatureNotSupportedException it) {
+            // It ends with the transaction.
+        }
     }
-    return columns.size() + 1;
-  }
 
-  private void keys(PreparedStatement statement, int at, Row row) throws SQLException {
-    for (int i = 0; i < columns.size(); i++) {
-      if (columns.get(i).key) {
-        columns.get(i).bind(statement, at++, row, i, dialect);
-      }
+    private void put(List<Row> rows) throws SQLException {
+        boolean deletes = false;
+        boolean upserts = false;
+        delete.clearBatch();
+        if (upsert != null) {
+            upsert.clearBatch();
+        }
+        for (Row row : rows) {
+            if (row.getBoolean(columns.size() + 1)) {
+                keys(delete, 1, row);
+                delete.addBatch();
+                deletes = true;
+            } else if (upsert != null) {
+                values(upsert, row);
+                upsert.addBatch();
+                upserts = true;
+            } else {
+                keys(update, values(update, row), row);
+                if (update.executeUpdate() == 0) {
+                    values(insert, row);
+                    insert.executeUpdate();
+                }
+            }
+        }
+        if (deletes) {
+            delete.executeBatch();
+        }
+        if (upserts) {
+            upsert.executeBatch();
+        }
     }
-  }
 
-  private static long weight(Row row) {
-    long found = 0;
-    for (int i = 0; i < row.size(); i++) {
-      Object value = row.get(i);
-      found += value instanceof String text ? text.length() : value instanceof byte[] bytes ? bytes.length : 8;
+    private int values(PreparedStatement statement, Row row) throws SQLException {
+        for (int i = 0; i < columns.size(); i++) {
+            columns.get(i).bind(statement, i + 1, row, i, dialect);
+        }
+        return columns.size() + 1;
     }
-    return found;
-  }
 
-  private static SQLException innermost(SQLException error) {
-    SQLException found = error;
-    while (found instanceof BatchUpdateException && found.getNextException() != null) {
-      found = found.getNextException();
+    private void keys(PreparedStatement statement, int at, Row row) throws SQLException {
+        for (int i = 0; i < columns.size(); i++) {
+            if (columns.get(i).key) {
+                columns.get(i).bind(statement, at++, row, i, dialect);
+            }
+        }
     }
-    return found;
-  }
 
-  private static boolean ofARow(SQLException error) {
-    String state = error.getSQLState();
-    return error instanceof SQLDataException
-        || error instanceof SQLIntegrityConstraintViolationException
-        || (state != null && state.length() >= 2 && (OF_A_ROW.contains(state.substring(0, 2)) || state.equals(RAISED)));
-  }
-
-  private static String told(SQLException error) {
-    String message = String.valueOf(error.getMessage()).replace("\u0000", "");
-    return message.length() <= MESSAGE ? message : message.substring(0, MESSAGE) + "…";
-  }
-
-  @Override
-  public void close() throws SQLException {
-    for (PreparedStatement one : new PreparedStatement[] {upsert, update, insert, delete}) {
-      if (one != null) {
-        one.close();
-      }
+    private static long weight(Row row) {
+        long found = 0;
+        for (int i = 0; i < row.size(); i++) {
+            Object value = row.get(i);
+            found += value instanceof String text ? text.length() : value instanceof byte[] bytes ? bytes.length : 8;
+        }
+        return found;
     }
-  }
+
+    private static SQLException innermost(SQLException error) {
+        SQLException found = error;
+        while (found instanceof BatchUpdateException && found.getNextException() != null) {
+            found = found.getNextException();
+        }
+        return found;
+    }
+
+    private static boolean ofARow(SQLException error) {
+        String state = error.getSQLState();
+        return error instanceof SQLDataException
+                || error instanceof SQLIntegrityConstraintViolationException
+                || (state != null && state.length() >= 2
+                        && (OF_A_ROW.contains(state.substring(0, 2)) || state.equals(RAISED)));
+    }
+
+    private static String told(SQLException error) {
+        String message = String.valueOf(error.getMessage()).replace("\u0000", "");
+        return message.length() <= MESSAGE ? message : message.substring(0, MESSAGE) + "…";
+    }
+
+    @Override
+    public void close() throws SQLException {
+        for (PreparedStatement one : new PreparedStatement[] {upsert, update, insert, delete}) {
+            if (one != null) {
+                one.close();
+            }
+        }
+    }
 }

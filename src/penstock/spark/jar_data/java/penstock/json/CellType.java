@@ -6,112 +6,112 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * The type of a column of CSV, by its cells. Each is tried by the very rules that decode it later, so what the column is
- * called takes every cell that was seen. Two sets of cells, however they are divided, give the same.
+ * The type of a column of CSV, by its cells. Each is tried by the very rules that decode it later, so what the column
+ * is called takes every cell that was seen. Two sets of cells, however they are divided, give the same.
  */
 public final class CellType implements Serializable {
-  private static final int MOST_DIGITS = 38;
-  private static final Texts LONG = Texts.of(DataTypes.LongType, null);
-  private static final Texts DOUBLE = Texts.of(DataTypes.DoubleType, null);
-  private static final Texts DATE = Texts.of(DataTypes.DateType, null);
+    private static final int MOST_DIGITS = 38;
+    private static final Texts LONG = Texts.of(DataTypes.LongType, null);
+    private static final Texts DOUBLE = Texts.of(DataTypes.DoubleType, null);
+    private static final Texts DATE = Texts.of(DataTypes.DateType, null);
 
-  private final String zone;
-  private transient Texts times;
-  private boolean text, truth, whole, fraction, date, time;
-  private boolean beyondLong, beyondDouble;
-  private long before = 1, behind; // digits on both sides of the point
+    private final String zone;
+    private transient Texts times;
+    private boolean text, truth, whole, fraction, date, time;
+    private boolean beyondLong, beyondDouble;
+    private long before = 1, behind; // digits on both sides of the point
 
-  public CellType(String zone) {
-    this.zone = zone;
-  }
+    public CellType(String zone) {
+        this.zone = zone;
+    }
 
-  /** Blanks are no value, and so is NULL. */
-  public void add(UTF8String cell) {
-    if (cell == null || text) {
-      return;
+    /** Blanks are no value, and so is NULL. */
+    public void add(UTF8String cell) {
+        if (cell == null || text) {
+            return;
+        }
+        char[] letters = Cells.letters(cell);
+        int length = letters.length;
+        if (length == 0) {
+            return;
+        }
+        Written number = Written.of(letters, 0, length);
+        if (number != null) {
+            number(number, letters);
+        } else if (isValue(DATE, letters)) {
+            date = true;
+        } else if (isValue(times(), letters)) {
+            time = true;
+        } else {
+            String word = length > 5 ? "" : new String(letters).toLowerCase(java.util.Locale.ROOT);
+            truth |= word.equals("true") || word.equals("false");
+            text |= !word.equals("true") && !word.equals("false");
+        }
     }
-    char[] letters = Cells.letters(cell);
-    int length = letters.length;
-    if (length == 0) {
-      return;
-    }
-    Written number = Written.of(letters, 0, length);
-    if (number != null) {
-      number(number, letters);
-    } else if (isValue(DATE, letters)) {
-      date = true;
-    } else if (isValue(times(), letters)) {
-      time = true;
-    } else {
-      String word = length > 5 ? "" : new String(letters).toLowerCase(java.util.Locale.ROOT);
-      truth |= word.equals("true") || word.equals("false");
-      text |= !word.equals("true") && !word.equals("false");
-    }
-  }
 
-  /** Zeros before a number are part of a code. */
-  private void number(Written number, char[] letters) {
-    int at = letters[0] == '-' || letters[0] == '+' ? 1 : 0;
-    text |= letters.length > at + 1 && letters[at] == '0' && letters[at + 1] >= '0' && letters[at + 1] <= '9';
-    boolean isWhole = true;
-    for (char one : letters) {
-      isWhole &= one != '.' && one != 'e' && one != 'E';
+    /** Zeros before a number are part of a code. */
+    private void number(Written number, char[] letters) {
+        int at = letters[0] == '-' || letters[0] == '+' ? 1 : 0;
+        text |= letters.length > at + 1 && letters[at] == '0' && letters[at + 1] >= '0' && letters[at + 1] <= '9';
+        boolean isWhole = true;
+        for (char one : letters) {
+            isWhole &= one != '.' && one != 'e' && one != 'E';
+        }
+        whole |= isWhole;
+        fraction |= !isWhole;
+        beyondLong |= !isValue(LONG, letters);
+        beyondDouble |= !isValue(DOUBLE, letters);
+        if (number.digits > 0) {
+            before = Math.max(before, number.digits + number.exponent);
+            behind = Math.max(behind, -number.exponent);
+        }
     }
-    whole |= isWhole;
-    fraction |= !isWhole;
-    beyondLong |= !isValue(LONG, letters);
-    beyondDouble |= !isValue(DOUBLE, letters);
-    if (number.digits > 0) {
-      before = Math.max(before, number.digits + number.exponent);
-      behind = Math.max(behind, -number.exponent);
-    }
-  }
 
-  private static boolean isValue(Texts rule, char[] letters) {
-    Object found = rule.read(letters, 0, letters.length);
-    return found != Texts.WRONG && found != Texts.UNFIT;
-  }
+    private static boolean isValue(Texts rule, char[] letters) {
+        Object found = rule.read(letters, 0, letters.length);
+        return found != Texts.WRONG && found != Texts.UNFIT;
+    }
 
-  private Texts times() {
-    if (times == null) {
-      times = Texts.of(DataTypes.TimestampType, DateTimeUtils.getZoneId(zone));
+    private Texts times() {
+        if (times == null) {
+            times = Texts.of(DataTypes.TimestampType, DateTimeUtils.getZoneId(zone));
+        }
+        return times;
     }
-    return times;
-  }
 
-  public void merge(CellType other) {
-    text |= other.text;
-    truth |= other.truth;
-    whole |= other.whole;
-    fraction |= other.fraction;
-    date |= other.date;
-    time |= other.time;
-    beyondLong |= other.beyondLong;
-    beyondDouble |= other.beyondDouble;
-    before = Math.max(before, other.before);
-    behind = Math.max(behind, other.behind);
-  }
+    public void merge(CellType other) {
+        text |= other.text;
+        truth |= other.truth;
+        whole |= other.whole;
+        fraction |= other.fraction;
+        date |= other.date;
+        time |= other.time;
+        beyondLong |= other.beyondLong;
+        beyondDouble |= other.beyondDouble;
+        before = Math.max(before, other.before);
+        behind = Math.max(behind, other.behind);
+    }
 
-  /** As DDL writes it; void if no value was seen. Cells of several kinds are text. */
-  public String type() {
-    int kinds = (truth ? 1 : 0) + (whole || fraction ? 1 : 0) + (date ? 1 : 0) + (time ? 1 : 0);
-    if (text || kinds > 1) {
-      return "string";
+    /** As DDL writes it; void if no value was seen. Cells of several kinds are text. */
+    public String type() {
+        int kinds = (truth ? 1 : 0) + (whole || fraction ? 1 : 0) + (date ? 1 : 0) + (time ? 1 : 0);
+        if (text || kinds > 1) {
+            return "string";
+        }
+        if (kinds == 0) {
+            return "void";
+        }
+        return truth ? "boolean" : date ? "date" : time ? "timestamp" : number();
     }
-    if (kinds == 0) {
-      return "void";
-    }
-    return truth ? "boolean" : date ? "date" : time ? "timestamp" : number();
-  }
 
-  /** As of JSON: whole numbers that a DOUBLE would round are decimals. */
-  private String number() {
-    if (!fraction && !beyondLong) {
-      return "bigint";
+    /** As of JSON: whole numbers that a DOUBLE would round are decimals. */
+    private String number() {
+        if (!fraction && !beyondLong) {
+            return "bigint";
+        }
+        if (fraction && !beyondDouble) {
+            return "double";
+        }
+        return whole && before + behind <= MOST_DIGITS ? "decimal(" + MOST_DIGITS + "," + behind + ")" : "string";
     }
-    if (fraction && !beyondDouble) {
-      return "double";
-    }
-    return whole && before + behind <= MOST_DIGITS ? "decimal(" + MOST_DIGITS + "," + behind + ")" : "string";
-  }
 }

@@ -22,130 +22,133 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** The fields of a line, which are texts, as typed columns: by the rules of JSON, and as exactly. */
 public final class Cells implements Serializable {
-  private static final int SHOWN = 80;
+    private static final int SHOWN = 80;
 
-  private final String ddl;
-  private final String zone;
-  private transient volatile Readers readers;
+    private final String ddl;
+    private final String zone;
+    private transient volatile Readers readers;
 
-  private Cells(String ddl, String zone) {
-    this.ddl = ddl;
-    this.zone = zone;
-  }
+    private Cells(String ddl, String zone) {
+        this.ddl = ddl;
+        this.zone = zone;
+    }
 
-  /** `fields`: a struct that begins with a text for each column of the schema. NULL is a struct of nulls. */
-  public static Column column(Column fields, String ddl, String zone) {
-    StructType columns = StructType.fromDDL(ddl).asNullable()
-        .add(Decoder.REASON, DataTypes.StringType).add(Decoder.DETAIL, DataTypes.StringType);
-    Cells cells = new Cells(ddl, zone);
-    cells.readers(); // a type or a zone that cannot be is no matter of a record
-    Expression self = Literal.fromObject(cells, new ObjectType(Cells.class));
-    var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(fields))).toSeq();
-    var types = CollectionConverters.asScala(List.<org.apache.spark.sql.types.AbstractDataType>of()).toSeq();
-    return ExpressionUtils.column(new Invoke(self, "decode", columns, arguments, types, false, false, true));
-  }
+    /** `fields`: a struct that begins with a text for each column of the schema. NULL is a struct of nulls. */
+    public static Column column(Column fields, String ddl, String zone) {
+        StructType columns = StructType.fromDDL(ddl).asNullable()
+                .add(Decoder.REASON, DataTypes.StringType).add(Decoder.DETAIL, DataTypes.StringType);
+        Cells cells = new Cells(ddl, zone);
+        cells.readers(); // a type or a zone that cannot be is no matter of a record
+        Expression self = Literal.fromObject(cells, new ObjectType(Cells.class));
+        var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(fields))).toSeq();
+        var types = CollectionConverters.asScala(List.<org.apache.spark.sql.types.AbstractDataType>of()).toSeq();
+        return ExpressionUtils.column(new Invoke(self, "decode", columns, arguments, types, false, false, true));
+    }
 
-  /** Never null. */
-  public InternalRow decode(InternalRow texts) {
-    Readers known = readers();
-    int width = known.names.length;
-    Object[] row = new Object[width + 2];
-    for (int i = 0; texts != null && i < width; i++) {
-      try {
-        UTF8String text = texts.isNullAt(i) ? null : texts.getUTF8String(i);
-        if (text != null && known.rules[i] != null && isBlank(text)) {
-          text = null; // a cell of blanks, or an empty one in quotes, is a text; of any other type it is no value
+    /** Never null. */
+    public InternalRow decode(InternalRow texts) {
+        Readers known = readers();
+        int width = known.names.length;
+        Object[] row = new Object[width + 2];
+        for (int i = 0; texts != null && i < width; i++) {
+            try {
+                UTF8String text = texts.isNullAt(i) ? null : texts.getUTF8String(i);
+                if (text != null && known.rules[i] != null && isBlank(text)) {
+                    // a cell of blanks, or an empty one in quotes, is a text; of any other type it is no value
+                    text = null;
+                }
+                row[i] = text == null ? null : known.rules[i] == null ? text : read(known.rules[i], text);
+                if (row[i] == Texts.WRONG || row[i] == Texts.UNFIT) {
+                    row[i] = null;
+                    return Decoder.faulty(row, new Fault("wrong_type", known.names[i] + ": "
+                            + Shown.of(text.toString(), SHOWN) + " does not fit " + known.types[i].sql()));
+                }
+                if (text == null && known.required[i]) {
+                    return Decoder.faulty(row, new Fault("missing_field", known.names[i] + " is missing or null"));
+                }
+            } catch (RuntimeException | StackOverflowError error) {
+                return Decoder.faulty(row, Decoder.failed(error, known.names[i]));
+            }
         }
-        row[i] = text == null ? null : known.rules[i] == null ? text : read(known.rules[i], text);
-        if (row[i] == Texts.WRONG || row[i] == Texts.UNFIT) {
-          row[i] = null;
-          return Decoder.faulty(row, new Fault("wrong_type", known.names[i] + ": " + Shown.of(text.toString(), SHOWN)
-              + " does not fit " + known.types[i].sql()));
+        return new GenericInternalRow(row);
+    }
+
+    /** Blanks around a value are no part of it. The rules know no letter beyond ASCII. */
+    private static Object read(Texts rule, UTF8String text) {
+        char[] letters = letters(text);
+        return rule.read(letters, 0, letters.length);
+    }
+
+    private static boolean isBlank(UTF8String text) {
+        for (int i = 0; i < text.numBytes(); i++) {
+            if (text.getByte(i) != ' ' && text.getByte(i) != '\t') {
+                return false;
+            }
         }
-        if (text == null && known.required[i]) {
-          return Decoder.faulty(row, new Fault("missing_field", known.names[i] + " is missing or null"));
+        return true;
+    }
+
+    /** Without the blanks around it. */
+    static char[] letters(UTF8String text) {
+        byte[] bytes = text.getBytes();
+        int from = 0, to = bytes.length;
+        while (from < to && (bytes[from] == ' ' || bytes[from] == '\t')) {
+            from++;
         }
-      } catch (RuntimeException | StackOverflowError error) {
-        return Decoder.faulty(row, Decoder.failed(error, known.names[i]));
-      }
+        while (from < to && (bytes[to - 1] == ' ' || bytes[to - 1] == '\t')) {
+            to--;
+        }
+        char[] letters = new char[to - from];
+        for (int i = from; i < to; i++) {
+            letters[i - from] = (char) (bytes[i] & 0xFF);
+        }
+        return letters;
     }
-    return new GenericInternalRow(row);
-  }
 
-  /** Blanks around a value are no part of it. The rules know no letter beyond ASCII. */
-  private static Object read(Texts rule, UTF8String text) {
-    char[] letters = letters(text);
-    return rule.read(letters, 0, letters.length);
-  }
-
-  private static boolean isBlank(UTF8String text) {
-    for (int i = 0; i < text.numBytes(); i++) {
-      if (text.getByte(i) != ' ' && text.getByte(i) != '\t') {
-        return false;
-      }
+    /** In any capitals. */
+    private static Object bool(char[] text, int from, int to) {
+        return to - from > 5 ? Texts.WRONG
+                : switch (new String(text, from, to - from).toLowerCase(java.util.Locale.ROOT)) {
+            case "true", "t", "yes", "y", "1" -> true;
+            case "false", "f", "no", "n", "0" -> false;
+            default -> Texts.WRONG;
+        };
     }
-    return true;
-  }
 
-  /** Without the blanks around it. */
-  static char[] letters(UTF8String text) {
-    byte[] bytes = text.getBytes();
-    int from = 0, to = bytes.length;
-    while (from < to && (bytes[from] == ' ' || bytes[from] == '\t')) {
-      from++;
+    private record Readers(String[] names, DataType[] types, boolean[] required, Texts[] rules) {}
+
+    private Readers readers() {
+        Readers found = readers;
+        if (found == null) {
+            StructField[] fields = StructType.fromDDL(ddl).fields();
+            int width = fields.length;
+            found = new Readers(new String[width], new DataType[width], new boolean[width], new Texts[width]);
+            for (int i = 0; i < width; i++) {
+                DataType type = fields[i].dataType();
+                found.names[i] = fields[i].name();
+                found.types[i] = type;
+                found.required[i] = !fields[i].nullable();
+                found.rules[i] = type instanceof StringType ? null
+                        : type.equals(DataTypes.BooleanType) ? Cells::bool
+                        : Texts.of(type, DateTimeUtils.getZoneId(zone));
+            }
+            readers = found;
+        }
+        return found;
     }
-    while (from < to && (bytes[to - 1] == ' ' || bytes[to - 1] == '\t')) {
-      to--;
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Cells that && ddl.equals(that.ddl) && zone.equals(that.zone);
     }
-    char[] letters = new char[to - from];
-    for (int i = from; i < to; i++) {
-      letters[i - from] = (char) (bytes[i] & 0xFF);
+
+    @Override
+    public int hashCode() {
+        return Objects.hash(ddl, zone);
     }
-    return letters;
-  }
 
-  /** In any capitals. */
-  private static Object bool(char[] text, int from, int to) {
-    return to - from > 5 ? Texts.WRONG : switch (new String(text, from, to - from).toLowerCase(java.util.Locale.ROOT)) {
-      case "true", "t", "yes", "y", "1" -> true;
-      case "false", "f", "no", "n", "0" -> false;
-      default -> Texts.WRONG;
-    };
-  }
-
-  private record Readers(String[] names, DataType[] types, boolean[] required, Texts[] rules) {}
-
-  private Readers readers() {
-    Readers found = readers;
-    if (found == null) {
-      StructField[] fields = StructType.fromDDL(ddl).fields();
-      int width = fields.length;
-      found = new Readers(new String[width], new DataType[width], new boolean[width], new Texts[width]);
-      for (int i = 0; i < width; i++) {
-        DataType type = fields[i].dataType();
-        found.names[i] = fields[i].name();
-        found.types[i] = type;
-        found.required[i] = !fields[i].nullable();
-        found.rules[i] = type instanceof StringType ? null
-            : type.equals(DataTypes.BooleanType) ? Cells::bool : Texts.of(type, DateTimeUtils.getZoneId(zone));
-      }
-      readers = found;
+    @Override
+    public String toString() {
+        return "penstock_cells";
     }
-    return found;
-  }
-
-  @Override
-  public boolean equals(Object other) {
-    return other instanceof Cells that && ddl.equals(that.ddl) && zone.equals(that.zone);
-  }
-
-  @Override
-  public int hashCode() {
-    return Objects.hash(ddl, zone);
-  }
-
-  @Override
-  public String toString() {
-    return "penstock_cells";
-  }
 }

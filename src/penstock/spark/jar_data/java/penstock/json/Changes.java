@@ -28,159 +28,163 @@ import scala.jdk.javaapi.CollectionConverters;
  * CHANGED_AT and POSITION, and then what Decoder adds.
  */
 public final class Changes implements Serializable {
-  static final String OP = "_op", CHANGED_AT = "_changed_at", POSITION = "_position";
-  private static final int MORE = 7;
-  private static final int MOST_SCHEMAS = 100; // a topic has one at a time; a table of many topics some more
+    static final String OP = "_op", CHANGED_AT = "_changed_at", POSITION = "_position";
+    private static final int MORE = 7;
+    private static final int MOST_SCHEMAS = 100; // a topic has one at a time; a table of many topics some more
 
-  private final String ddl;
-  private final String zone;
-  private final boolean rescue;
-  private final String times;
-  private final String decimals;
-  private final String before;
-  private transient volatile Schema schema;
+    private final String ddl;
+    private final String zone;
+    private final boolean rescue;
+    private final String times;
+    private final String decimals;
+    private final String before;
+    private transient volatile Schema schema;
 
-  private Changes(String ddl, String zone, boolean rescue, String times, String decimals, String before) {
-    this.ddl = ddl;
-    this.zone = zone;
-    this.rescue = rescue;
-    this.times = times;
-    this.decimals = decimals;
-    this.before = before;
-  }
-
-  /** `times`, `decimals`, `before`: as the user wrote them, or nothing. */
-  public static Column column(Column value, Column key, String ddl, String zone, boolean rescue, String times,
-      String decimals, String before) {
-    Changes changes = new Changes(ddl, zone, rescue, times, decimals, before);
-    changes.schema(); // a type or a zone that cannot be is no matter of a record
-    StructType columns = StructType.fromDDL(ddl).asNullable()
-        .add(OP, DataTypes.StringType).add(CHANGED_AT, DataTypes.TimestampType).add(POSITION, DataTypes.StringType);
-    for (String more : List.of(Decoder.RESCUED, Decoder.UNKNOWN, Decoder.REASON, Decoder.DETAIL)) {
-      columns = columns.add(more, DataTypes.StringType);
+    private Changes(String ddl, String zone, boolean rescue, String times, String decimals, String before) {
+        this.ddl = ddl;
+        this.zone = zone;
+        this.rescue = rescue;
+        this.times = times;
+        this.decimals = decimals;
+        this.before = before;
     }
-    Expression self = Literal.fromObject(changes, new ObjectType(Changes.class));
-    var arguments = CollectionConverters.asScala(
-        List.of(ExpressionUtils.expression(value), ExpressionUtils.expression(key))).toSeq();
-    var types = CollectionConverters.asScala(
-        List.<AbstractDataType>of(DataTypes.StringType, DataTypes.StringType)).toSeq();
-    return ExpressionUtils.column(new Invoke(self, "decode", columns, arguments, types, false, false, true));
-  }
 
-  /** Never null, and never an exception: whatever is wrong with a record is the reason why it is rejected. */
-  public InternalRow decode(UTF8String value, UTF8String key) {
-    int width = width();
-    Object[] row = new Object[width + MORE];
-    if (value == null) {
-      return Decoder.faulty(row, new Fault("no_value", "there is no text"));
+    /** `times`, `decimals`, `before`: as the user wrote them, or nothing. */
+    public static Column column(Column value, Column key, String ddl, String zone, boolean rescue, String times,
+            String decimals, String before) {
+        Changes changes = new Changes(ddl, zone, rescue, times, decimals, before);
+        changes.schema(); // a type or a zone that cannot be is no matter of a record
+        StructType columns = StructType.fromDDL(ddl).asNullable()
+                .add(OP, DataTypes.StringType).add(CHANGED_AT, DataTypes.TimestampType)
+                .add(POSITION, DataTypes.StringType);
+        for (String more : List.of(Decoder.RESCUED, Decoder.UNKNOWN, Decoder.REASON, Decoder.DETAIL)) {
+            columns = columns.add(more, DataTypes.StringType);
+        }
+        Expression self = Literal.fromObject(changes, new ObjectType(Changes.class));
+        var arguments = CollectionConverters.asScala(
+                List.of(ExpressionUtils.expression(value), ExpressionUtils.expression(key))).toSeq();
+        var types = CollectionConverters.asScala(
+                List.<AbstractDataType>of(DataTypes.StringType, DataTypes.StringType)).toSeq();
+        return ExpressionUtils.column(new Invoke(self, "decode", columns, arguments, types, false, false, true));
     }
-    if (!value.isValid()) {
-      return Decoder.faulty(row, new Fault("not_utf8", "the text is not UTF-8"));
+
+    /** Never null, and never an exception: whatever is wrong with a record is the reason why it is rejected. */
+    public InternalRow decode(UTF8String value, UTF8String key) {
+        int width = width();
+        Object[] row = new Object[width + MORE];
+        if (value == null) {
+            return Decoder.faulty(row, new Fault("no_value", "there is no text"));
+        }
+        if (!value.isValid()) {
+            return Decoder.faulty(row, new Fault("not_utf8", "the text is not UTF-8"));
+        }
+        byte[] bytes = value.getBytes();
+        Envelope envelope = new Envelope(this, rescue);
+        try {
+            envelope.read(bytes, row);
+            envelope.settle(row, key == null || !key.isValid() ? null : key.getBytes());
+            long micros = envelope.changedAt();
+            row[width] = UTF8String.fromString(envelope.op());
+            row[width + 1] = micros;
+            row[width + 2] = UTF8String.fromString(envelope.position(micros));
+            row[width + 3] = envelope.record().rescued();
+            row[width + 4] = UTF8String.fromString(envelope.record().unknown());
+            return new GenericInternalRow(row);
+        } catch (Fault fault) {
+            return Decoder.faulty(row, fault);
+        } catch (IOException error) {
+            return Decoder.faulty(row, Decoder.malformed(error, bytes));
+        } catch (RuntimeException | StackOverflowError error) {
+            return Decoder.faulty(
+                    row, Decoder.failed(error, envelope.record() == null ? "" : envelope.record().place()));
+        }
     }
-    byte[] bytes = value.getBytes();
-    Envelope envelope = new Envelope(this, rescue);
-    try {
-      envelope.read(bytes, row);
-      envelope.settle(row, key == null || !key.isValid() ? null : key.getBytes());
-      long micros = envelope.changedAt();
-      row[width] = UTF8String.fromString(envelope.op());
-      row[width + 1] = micros;
-      row[width + 2] = UTF8String.fromString(envelope.position(micros));
-      row[width + 3] = envelope.record().rescued();
-      row[width + 4] = UTF8String.fromString(envelope.record().unknown());
-      return new GenericInternalRow(row);
-    } catch (Fault fault) {
-      return Decoder.faulty(row, fault);
-    } catch (IOException error) {
-      return Decoder.faulty(row, Decoder.malformed(error, bytes));
-    } catch (RuntimeException | StackOverflowError error) {
-      return Decoder.faulty(row, Decoder.failed(error, envelope.record() == null ? "" : envelope.record().place()));
+
+    /** Reads of a row: all of it, and what is known of a deleted one. */
+    record Readers(Values.Fields whole, Values.Fields known) {}
+
+    private record Schema(
+            StructType struct, Encoded encoded, Readers plain, Map<ByteBuffer, Readers> seen,
+            Map<ByteBuffer, Values.Fields> keys) {}
+
+    private Schema schema() {
+        Schema found = schema;
+        if (found == null) {
+            StructType struct = StructType.fromDDL(ddl);
+            Encoded encoded = new Encoded(DateTimeUtils.getZoneId(zone), times, decimals);
+            Readers plain = new Readers(encoded.fields(struct, null, true), encoded.fields(struct, null, false));
+            found = schema = new Schema(struct, encoded, plain, new ConcurrentHashMap<>(), new ConcurrentHashMap<>());
+        }
+        return found;
     }
-  }
 
-  /** Reads of a row: all of it, and what is known of a deleted one. */
-  record Readers(Values.Fields whole, Values.Fields known) {}
-
-  private record Schema(
-      StructType struct, Encoded encoded, Readers plain, Map<ByteBuffer, Readers> seen, Map<ByteBuffer, Values.Fields> keys) {}
-
-  private Schema schema() {
-    Schema found = schema;
-    if (found == null) {
-      StructType struct = StructType.fromDDL(ddl);
-      Encoded encoded = new Encoded(DateTimeUtils.getZoneId(zone), times, decimals);
-      Readers plain = new Readers(encoded.fields(struct, null, true), encoded.fields(struct, null, false));
-      found = schema = new Schema(struct, encoded, plain, new ConcurrentHashMap<>(), new ConcurrentHashMap<>());
+    int width() {
+        return schema().plain.whole().width();
     }
-    return found;
-  }
 
-  int width() {
-    return schema().plain.whole().width();
-  }
-
-  Readers plain() {
-    return schema().plain;
-  }
-
-  /** By the schema part of a record, which most records share with the one before. */
-  Readers readers(ByteBuffer part) throws IOException {
-    Schema known = schema();
-    Readers found = known.seen.get(part);
-    if (found == null) {
-      Meaning meaning = meaning(part);
-      Readers made = new Readers(
-          known.encoded.fields(known.struct, Meaning.of(meaning, "after"), true),
-          known.encoded.fields(known.struct, Meaning.of(meaning, "before"), false));
-      found = remember(known.seen, part, made);
+    Readers plain() {
+        return schema().plain;
     }
-    return found;
-  }
 
-  Values.Fields keys(ByteBuffer part) throws IOException {
-    Schema known = schema();
-    Values.Fields found = known.keys.get(part);
-    return found != null ? found : remember(known.keys, part, known.encoded.fields(known.struct, meaning(part), false));
-  }
-
-  private static Meaning meaning(ByteBuffer part) throws IOException {
-    Meaning meaning = Meaning.read(bytes(part));
-    if (meaning == null) {
-      throw new Fault("wrong_type", "schema is not an object: " + Shown.of(bytes(part)));
+    /** By the schema part of a record, which most records share with the one before. */
+    Readers readers(ByteBuffer part) throws IOException {
+        Schema known = schema();
+        Readers found = known.seen.get(part);
+        if (found == null) {
+            Meaning meaning = meaning(part);
+            Readers made = new Readers(
+                    known.encoded.fields(known.struct, Meaning.of(meaning, "after"), true),
+                    known.encoded.fields(known.struct, Meaning.of(meaning, "before"), false));
+            found = remember(known.seen, part, made);
+        }
+        return found;
     }
-    return meaning;
-  }
 
-  private static <T> T remember(Map<ByteBuffer, T> into, ByteBuffer part, T made) {
-    if (into.size() >= MOST_SCHEMAS) {
-      into.clear();
+    Values.Fields keys(ByteBuffer part) throws IOException {
+        Schema known = schema();
+        Values.Fields found = known.keys.get(part);
+        return found != null ? found
+                : remember(known.keys, part, known.encoded.fields(known.struct, meaning(part), false));
     }
-    into.put(ByteBuffer.wrap(bytes(part)), made);
-    return made;
-  }
 
-  private static byte[] bytes(ByteBuffer part) {
-    return Arrays.copyOfRange(part.array(), part.position(), part.limit());
-  }
+    private static Meaning meaning(ByteBuffer part) throws IOException {
+        Meaning meaning = Meaning.read(bytes(part));
+        if (meaning == null) {
+            throw new Fault("wrong_type", "schema is not an object: " + Shown.of(bytes(part)));
+        }
+        return meaning;
+    }
 
-  /** Whether this connector's `before` is the row as it was, and not its key with zeros beside it. */
-  boolean trusts(String connector) {
-    return before.isEmpty() ? !connector.equals("postgresql") : before.equals("full");
-  }
+    private static <T> T remember(Map<ByteBuffer, T> into, ByteBuffer part, T made) {
+        if (into.size() >= MOST_SCHEMAS) {
+            into.clear();
+        }
+        into.put(ByteBuffer.wrap(bytes(part)), made);
+        return made;
+    }
 
-  @Override
-  public boolean equals(Object other) {
-    return other instanceof Changes that && List.of(ddl, zone, rescue, times, decimals, before)
-        .equals(List.of(that.ddl, that.zone, that.rescue, that.times, that.decimals, that.before));
-  }
+    private static byte[] bytes(ByteBuffer part) {
+        return Arrays.copyOfRange(part.array(), part.position(), part.limit());
+    }
 
-  @Override
-  public int hashCode() {
-    return Objects.hash(ddl, zone, rescue, times, decimals, before);
-  }
+    /** Whether this connector's `before` is the row as it was, and not its key with zeros beside it. */
+    boolean trusts(String connector) {
+        return before.isEmpty() ? !connector.equals("postgresql") : before.equals("full");
+    }
 
-  @Override
-  public String toString() {
-    return "penstock_debezium";
-  }
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Changes that && List.of(ddl, zone, rescue, times, decimals, before)
+                .equals(List.of(that.ddl, that.zone, that.rescue, that.times, that.decimals, that.before));
+    }
+
+    @Override
+    public int hashCode() {
+        return Objects.hash(ddl, zone, rescue, times, decimals, before);
+    }
+
+    @Override
+    public String toString() {
+        return "penstock_debezium";
+    }
 }

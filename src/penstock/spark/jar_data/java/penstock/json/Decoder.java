@@ -34,124 +34,125 @@ import scala.jdk.javaapi.CollectionConverters;
  * UNKNOWN, the first such field, at any depth; and REASON and DETAIL, of a record that has a fault.
  */
 public final class Decoder implements Serializable {
-  static final String RESCUED = "__rescued", UNKNOWN = "__unknown", REASON = "__reason", DETAIL = "__detail";
-  private static final int DEEPEST = 1000;
-  private static final int LONGEST_MESSAGE = 200;
-  static final JsonFactory JSON = JsonFactory.builder()
-      .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
-      .disable(JsonFactory.Feature.FAIL_ON_SYMBOL_HASH_OVERFLOW) // no record may end a stream
-      .streamReadConstraints(StreamReadConstraints.builder().maxNestingDepth(DEEPEST)
-          .maxStringLength(Integer.MAX_VALUE).maxNumberLength(Integer.MAX_VALUE).maxNameLength(Integer.MAX_VALUE).build())
-      .build();
+    static final String RESCUED = "__rescued", UNKNOWN = "__unknown", REASON = "__reason", DETAIL = "__detail";
+    private static final int DEEPEST = 1000;
+    private static final int LONGEST_MESSAGE = 200;
+    static final JsonFactory JSON = JsonFactory.builder()
+            .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
+            .disable(JsonFactory.Feature.FAIL_ON_SYMBOL_HASH_OVERFLOW) // no record may end a stream
+            .streamReadConstraints(StreamReadConstraints.builder().maxNestingDepth(DEEPEST)
+                    .maxStringLength(Integer.MAX_VALUE).maxNumberLength(Integer.MAX_VALUE)
+                    .maxNameLength(Integer.MAX_VALUE).build())
+            .build();
 
-  private final String ddl;
-  private final String zone;
-  private final boolean rescue;
-  private final boolean deep;
-  private final Set<String> expected;
-  private transient volatile Values.Fields fields;
+    private final String ddl;
+    private final String zone;
+    private final boolean rescue;
+    private final boolean deep;
+    private final Set<String> expected;
+    private transient volatile Values.Fields fields;
 
-  private Decoder(String ddl, String zone, boolean rescue, boolean deep, Set<String> expected) {
-    this.ddl = ddl;
-    this.zone = zone;
-    this.rescue = rescue;
-    this.deep = deep;
-    this.expected = expected;
-  }
-
-  /**
-   * `expected` are fields that are not of the schema and yet not unknown. `deep` rescues those of objects within the
-   * object too, by their paths.
-   */
-  public static Column column(
-      Column text, String ddl, String zone, boolean rescue, boolean deep, List<String> expected) {
-    Decoder decoder = new Decoder(ddl, zone, rescue, deep, Set.copyOf(expected));
-    decoder.fields(); // a type or a zone that cannot be is no matter of a record
-    StructType columns = (StructType) Values.withoutNotes(StructType.fromDDL(ddl).asNullable());
-    for (String more : List.of(RESCUED, UNKNOWN, REASON, DETAIL)) {
-      columns = columns.add(more, DataTypes.StringType);
+    private Decoder(String ddl, String zone, boolean rescue, boolean deep, Set<String> expected) {
+        this.ddl = ddl;
+        this.zone = zone;
+        this.rescue = rescue;
+        this.deep = deep;
+        this.expected = expected;
     }
-    Expression self = Literal.fromObject(decoder, new ObjectType(Decoder.class));
-    var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(text))).toSeq();
-    var types = CollectionConverters.asScala(List.<AbstractDataType>of(DataTypes.StringType)).toSeq();
-    return ExpressionUtils.column(new Invoke(self, "decode", columns, arguments, types, false, false, true));
-  }
 
-  private Values.Fields fields() {
-    Values.Fields found = fields;
-    if (found == null) {
-      found = fields = new Values.Fields(StructType.fromDDL(ddl), DateTimeUtils.getZoneId(zone));
+    /**
+     * `expected` are fields that are not of the schema and yet not unknown. `deep` rescues those of objects within the
+     * object too, by their paths.
+     */
+    public static Column column(
+            Column text, String ddl, String zone, boolean rescue, boolean deep, List<String> expected) {
+        Decoder decoder = new Decoder(ddl, zone, rescue, deep, Set.copyOf(expected));
+        decoder.fields(); // a type or a zone that cannot be is no matter of a record
+        StructType columns = (StructType) Values.withoutNotes(StructType.fromDDL(ddl).asNullable());
+        for (String more : List.of(RESCUED, UNKNOWN, REASON, DETAIL)) {
+            columns = columns.add(more, DataTypes.StringType);
+        }
+        Expression self = Literal.fromObject(decoder, new ObjectType(Decoder.class));
+        var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(text))).toSeq();
+        var types = CollectionConverters.asScala(List.<AbstractDataType>of(DataTypes.StringType)).toSeq();
+        return ExpressionUtils.column(new Invoke(self, "decode", columns, arguments, types, false, false, true));
     }
-    return found;
-  }
 
-  /** Never null, and never an exception: whatever is wrong with a record is the reason why it is rejected. */
-  public InternalRow decode(UTF8String text) {
-    Values.Fields known = fields();
-    int width = known.width();
-    Object[] row = new Object[width + 4];
-    if (text == null) {
-      return faulty(row, new Fault("no_value", "there is no text"));
+    private Values.Fields fields() {
+        Values.Fields found = fields;
+        if (found == null) {
+            found = fields = new Values.Fields(StructType.fromDDL(ddl), DateTimeUtils.getZoneId(zone));
+        }
+        return found;
     }
-    if (!text.isValid()) {
-      return faulty(row, new Fault("not_utf8", "the text is not UTF-8"));
+
+    /** Never null, and never an exception: whatever is wrong with a record is the reason why it is rejected. */
+    public InternalRow decode(UTF8String text) {
+        Values.Fields known = fields();
+        int width = known.width();
+        Object[] row = new Object[width + 4];
+        if (text == null) {
+            return faulty(row, new Fault("no_value", "there is no text"));
+        }
+        if (!text.isValid()) {
+            return faulty(row, new Fault("not_utf8", "the text is not UTF-8"));
+        }
+        byte[] bytes = text.getBytes();
+        Record record = null;
+        try (JsonParser parser = JSON.createParser(bytes)) {
+            record = new Record(parser, bytes, rescue, expected, "", deep);
+            record.openObject();
+            known.read(record, row, true);
+            record.refuseMore("object");
+            row[width] = record.rescued();
+            row[width + 1] = UTF8String.fromString(record.unknown());
+            return record.fault() == null ? new GenericInternalRow(row) : faulty(row, record.fault());
+        } catch (Fault fault) {
+            return faulty(row, fault);
+        } catch (IOException error) {
+            return faulty(row, malformed(error, bytes));
+        } catch (RuntimeException | StackOverflowError error) {
+            return faulty(row, failed(error, record == null ? "" : record.place()));
+        }
     }
-    byte[] bytes = text.getBytes();
-    Record record = null;
-    try (JsonParser parser = JSON.createParser(bytes)) {
-      record = new Record(parser, bytes, rescue, expected, "", deep);
-      record.openObject();
-      known.read(record, row, true);
-      record.refuseMore("object");
-      row[width] = record.rescued();
-      row[width + 1] = UTF8String.fromString(record.unknown());
-      return record.fault() == null ? new GenericInternalRow(row) : faulty(row, record.fault());
-    } catch (Fault fault) {
-      return faulty(row, fault);
-    } catch (IOException error) {
-      return faulty(row, malformed(error, bytes));
-    } catch (RuntimeException | StackOverflowError error) {
-      return faulty(row, failed(error, record == null ? "" : record.place()));
+
+    static Fault malformed(IOException error, byte[] bytes) {
+        if (error instanceof StreamConstraintsException) {
+            return new Fault("malformed_json", "nested deeper than " + DEEPEST + " levels: " + Shown.of(bytes));
+        }
+        if (error instanceof JsonProcessingException where) {
+            long place = where.getLocation() == null ? 0 : where.getLocation().getByteOffset();
+            return new Fault("malformed_json", "not JSON, at byte " + Math.max(place, 0) + ": " + Shown.of(bytes));
+        }
+        return new Fault("malformed_json", "not JSON: " + Shown.of(bytes));
     }
-  }
 
-  static Fault malformed(IOException error, byte[] bytes) {
-    if (error instanceof StreamConstraintsException) {
-      return new Fault("malformed_json", "nested deeper than " + DEEPEST + " levels: " + Shown.of(bytes));
+    /** What nobody thought of. It must not stop the table: the next start would meet the same record. */
+    static Fault failed(Throwable error, String place) {
+        String message = error.getMessage() == null ? "" : ": " + Shown.of(error.getMessage(), LONGEST_MESSAGE);
+        String where = place.isEmpty() ? "" : place + ": ";
+        return new Fault("decode_failed", where + "cannot be decoded: " + error.getClass().getSimpleName() + message);
     }
-    if (error instanceof JsonProcessingException where) {
-      long place = where.getLocation() == null ? 0 : where.getLocation().getByteOffset();
-      return new Fault("malformed_json", "not JSON, at byte " + Math.max(place, 0) + ": " + Shown.of(bytes));
+
+    static InternalRow faulty(Object[] row, Fault fault) {
+        row[row.length - 2] = UTF8String.fromString(fault.reason);
+        row[row.length - 1] = UTF8String.fromString(fault.detail);
+        return new GenericInternalRow(row);
     }
-    return new Fault("malformed_json", "not JSON: " + Shown.of(bytes));
-  }
 
-  /** What nobody thought of. It must not stop the table: the next start would meet the same record. */
-  static Fault failed(Throwable error, String place) {
-    String message = error.getMessage() == null ? "" : ": " + Shown.of(error.getMessage(), LONGEST_MESSAGE);
-    String where = place.isEmpty() ? "" : place + ": ";
-    return new Fault("decode_failed", where + "cannot be decoded: " + error.getClass().getSimpleName() + message);
-  }
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Decoder that && ddl.equals(that.ddl) && zone.equals(that.zone) && rescue == that.rescue
+                && deep == that.deep && expected.equals(that.expected);
+    }
 
-  static InternalRow faulty(Object[] row, Fault fault) {
-    row[row.length - 2] = UTF8String.fromString(fault.reason);
-    row[row.length - 1] = UTF8String.fromString(fault.detail);
-    return new GenericInternalRow(row);
-  }
+    @Override
+    public int hashCode() {
+        return Objects.hash(ddl, zone, rescue, deep, expected);
+    }
 
-  @Override
-  public boolean equals(Object other) {
-    return other instanceof Decoder that && ddl.equals(that.ddl) && zone.equals(that.zone) && rescue == that.rescue
-        && deep == that.deep && expected.equals(that.expected);
-  }
-
-  @Override
-  public int hashCode() {
-    return Objects.hash(ddl, zone, rescue, deep, expected);
-  }
-
-  @Override
-  public String toString() {
-    return "penstock_json";
-  }
+    @Override
+    public String toString() {
+        return "penstock_json";
+    }
 }

@@ -19,41 +19,41 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** The elements of a list in JSON, each as it is written: no number loses a digit, and none of them is looked into. */
 public final class Elements {
-  private Elements() {}
+    private Elements() {}
 
-  /** NULL where the text is not one whole list. */
-  public static Column column(Column text) {
-    var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(text))).toSeq();
-    var types = CollectionConverters.asScala(List.<AbstractDataType>of(DataTypes.StringType)).toSeq();
-    return ExpressionUtils.column(new StaticInvoke(Elements.class, new ArrayType(DataTypes.StringType, false), "of",
-        arguments, types, true, true, true, scala.Option.empty()));
-  }
+    /** NULL where the text is not one whole list. */
+    public static Column column(Column text) {
+        var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(text))).toSeq();
+        var types = CollectionConverters.asScala(List.<AbstractDataType>of(DataTypes.StringType)).toSeq();
+        return ExpressionUtils.column(new StaticInvoke(Elements.class, new ArrayType(DataTypes.StringType, false), "of",
+                arguments, types, true, true, true, scala.Option.empty()));
+    }
 
-  public static ArrayData of(UTF8String text) {
-    byte[] bytes = text.getBytes();
-    int at = 0;
-    while (at < bytes.length && (bytes[at] == ' ' || bytes[at] == '\n' || bytes[at] == '\r' || bytes[at] == '\t')) {
-      at++;
+    public static ArrayData of(UTF8String text) {
+        byte[] bytes = text.getBytes();
+        int at = 0;
+        while (at < bytes.length && (bytes[at] == ' ' || bytes[at] == '\n' || bytes[at] == '\r' || bytes[at] == '\t')) {
+            at++;
+        }
+        if (at == bytes.length || bytes[at] != '[') {
+            return null;
+        }
+        try (JsonParser parser = Decoder.JSON.createParser(bytes)) {
+            Record record = new Record(parser, bytes, false, Set.of());
+            record.refuseOtherEncodings();
+            parser.nextToken();
+            List<Object> found = new ArrayList<>();
+            while (parser.nextToken() != JsonToken.END_ARRAY) {
+                int start = record.start();
+                parser.skipChildren();
+                parser.finishToken();
+                int end = (int) parser.currentLocation().getByteOffset();
+                found.add(UTF8String.fromBytes(bytes, start, end - start));
+            }
+            record.refuseMore("list");
+            return new GenericArrayData(found.toArray());
+        } catch (IOException | RuntimeException notAList) {
+            return null;
+        }
     }
-    if (at == bytes.length || bytes[at] != '[') {
-      return null;
-    }
-    try (JsonParser parser = Decoder.JSON.createParser(bytes)) {
-      Record record = new Record(parser, bytes, false, Set.of());
-      record.refuseOtherEncodings();
-      parser.nextToken();
-      List<Object> found = new ArrayList<>();
-      while (parser.nextToken() != JsonToken.END_ARRAY) {
-        int start = record.start();
-        parser.skipChildren();
-        parser.finishToken();
-        int end = (int) parser.currentLocation().getByteOffset();
-        found.add(UTF8String.fromBytes(bytes, start, end - start));
-      }
-      record.refuseMore("list");
-      return new GenericArrayData(found.toArray());
-    } catch (IOException | RuntimeException notAList) {
-      return null;
-    }
-  }
 }

@@ -29,271 +29,271 @@ import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * What is known of the values at one place of many JSON objects, and the type that holds them all without loss. Two sets
- * of records, however they are divided, give the same: nothing depends on their order.
+ * What is known of the values at one place of many JSON objects, and the type that holds them all without loss. Two
+ * sets of records, however they are divided, give the same: nothing depends on their order.
  *
  * Values of different kinds, an object and a number say, have no common type but their text: such a field is a STRING
  * with the mark TEXT, which says the kinds. So are numbers that neither a DOUBLE nor a DECIMAL holds, and objects and
  * lists at the deepest level that a column may have. A list whose elements are such is such a field as a whole.
  */
 public final class Inference implements Serializable {
-  /** In the metadata of a field: it takes any value, as its JSON text. */
-  public static final String TEXT = "json_text";
-  private static final int MOST_FIELDS = 10_000; // of one object: more of them are no columns
-  /** Levels of objects and lists within a record: Spark, Delta and Python walk through types by recursion. */
-  private static final int DEEPEST = 30;
-  private static final int MOST_DIGITS = 38;
-  private static final long EXACT = 1L << 53;
-  private static final long MOST_EXPONENT = 400;
+    /** In the metadata of a field: it takes any value, as its JSON text. */
+    public static final String TEXT = "json_text";
+    private static final int MOST_FIELDS = 10_000; // of one object: more of them are no columns
+    /** Levels of objects and lists within a record: Spark, Delta and Python walk through types by recursion. */
+    private static final int DEEPEST = 30;
+    private static final int MOST_DIGITS = 38;
+    private static final long EXACT = 1L << 53;
+    private static final long MOST_EXPONENT = 400;
 
-  private boolean text, truth, whole, fraction, object, list;
-  private boolean tooDeep;
-  private boolean beyondLong, beyondExact, beyondDouble;
-  private int digits, scale;
-  private final TreeMap<String, Inference> fields = new TreeMap<>();
-  private Inference element;
-  private long records;
+    private boolean text, truth, whole, fraction, object, list;
+    private boolean tooDeep;
+    private boolean beyondLong, beyondExact, beyondDouble;
+    private int digits, scale;
+    private final TreeMap<String, Inference> fields = new TreeMap<>();
+    private Inference element;
+    private long records;
 
-  /** Of the first column, which is text. Records that are not one whole object are left out. */
-  public static Inference of(Dataset<Row> texts) {
-    MapPartitionsFunction<Row, byte[]> part = rows -> List.of(written(of(rows))).iterator();
-    Inference whole = new Inference();
-    for (byte[] one : (byte[][]) texts.mapPartitions(part, Encoders.BINARY()).collect()) {
-      whole.merge(read(one));
-    }
-    return whole;
-  }
-
-  private static Inference of(Iterator<Row> rows) {
-    Inference all = new Inference();
-    while (rows.hasNext()) {
-      Row row = rows.next();
-      if (!row.isNullAt(0)) {
-        all.add(row.getString(0).getBytes(java.nio.charset.StandardCharsets.UTF_8));
-      }
-    }
-    return all;
-  }
-
-  private void add(byte[] bytes) {
-    try (JsonParser parser = Decoder.JSON.createParser(bytes)) {
-      Record record = new Record(parser, bytes, false, Set.of());
-      record.openObject();
-      Inference one = new Inference();
-      one.read(record, 0);
-      record.refuseMore("object");
-      merge(one);
-      records++;
-    } catch (IOException | RuntimeException | StackOverflowError rejected) {
-      // it will be rejected with its reason when it is decoded
-    }
-  }
-
-  /** How many records were looked at. */
-  public long records() {
-    return records;
-  }
-
-  /** The fields of the objects, by their names, as Spark writes a schema in JSON. A field without a value is void. */
-  public String schema() {
-    return struct().json();
-  }
-
-  private void read(Record record, int depth) throws IOException {
-    JsonParser parser = record.parser;
-    switch (parser.currentToken()) {
-      case VALUE_NULL -> { }
-      case VALUE_STRING -> text = true;
-      case VALUE_TRUE, VALUE_FALSE -> truth = true;
-      case START_OBJECT, START_ARRAY -> {
-        boolean isObject = parser.currentToken() == JsonToken.START_OBJECT;
-        object |= isObject;
-        list |= !isObject;
-        if (depth > DEEPEST) {
-          tooDeep |= record.skip();
-        } else if (isObject) {
-          object(record, depth);
-        } else {
-          element = element == null ? new Inference() : element;
-          while (parser.nextToken() != JsonToken.END_ARRAY) {
-            element.read(record, depth + 1);
-          }
+    /** Of the first column, which is text. Records that are not one whole object are left out. */
+    public static Inference of(Dataset<Row> texts) {
+        MapPartitionsFunction<Row, byte[]> part = rows -> List.of(written(of(rows))).iterator();
+        Inference whole = new Inference();
+        for (byte[] one : (byte[][]) texts.mapPartitions(part, Encoders.BINARY()).collect()) {
+            whole.merge(read(one));
         }
-      }
-      default -> number(parser.getText());
+        return whole;
     }
-  }
 
-  private void object(Record record, int depth) throws IOException {
-    JsonParser parser = record.parser;
-    Set<String> names = new HashSet<>();
-    for (String name; (name = parser.nextFieldName()) != null; ) {
-      if (!names.add(name)) {
-        throw new Fault("duplicate_field", name);
-      }
-      parser.nextToken();
-      if (Record.hasHalves(name)) {
-        record.skip();
-      } else {
-        fields.computeIfAbsent(name, missing -> new Inference()).read(record, depth + 1);
-      }
-    }
-    bound();
-  }
-
-  private void number(String written) {
-    boolean isWhole = written.indexOf('.') < 0 && written.indexOf('e') < 0 && written.indexOf('E') < 0;
-    whole |= isWhole;
-    fraction |= !isWhole;
-    beyondDouble |= Numbers.real(written.toCharArray(), 0, written.length()) == Texts.UNFIT;
-    if (written.length() > MOST_EXPONENT || exponent(written) > MOST_EXPONENT) {
-      digits = MOST_DIGITS + 1;
-      beyondLong |= isWhole;
-      beyondExact |= isWhole;
-      return;
-    }
-    BigDecimal value = new BigDecimal(written);
-    digits = Math.max(digits, value.signum() == 0 ? 1 : value.precision() - value.scale());
-    scale = Math.max(scale, value.stripTrailingZeros().scale());
-    if (isWhole) {
-      boolean isLong = value.precision() < 19 || value.toBigInteger().bitLength() < 64;
-      beyondLong |= !isLong;
-      beyondExact |= !isLong || Math.abs(value.longValue()) > EXACT || value.longValue() == Long.MIN_VALUE;
-    }
-  }
-
-  private static long exponent(String written) {
-    int at = Math.max(written.indexOf('e'), written.indexOf('E'));
-    String digits = at < 0 ? "0" : written.substring(at + 1).replaceFirst("^[+-]?0*", "");
-    return digits.isEmpty() ? 0 : digits.length() > 9 ? Long.MAX_VALUE : Long.parseLong(digits);
-  }
-
-  private void merge(Inference other) {
-    text |= other.text;
-    truth |= other.truth;
-    whole |= other.whole;
-    fraction |= other.fraction;
-    object |= other.object;
-    list |= other.list;
-    tooDeep |= other.tooDeep;
-    beyondLong |= other.beyondLong;
-    beyondExact |= other.beyondExact;
-    beyondDouble |= other.beyondDouble;
-    digits = Math.max(digits, other.digits);
-    scale = Math.max(scale, other.scale);
-    records += other.records;
-    for (Map.Entry<String, Inference> field : other.fields.entrySet()) {
-      fields.computeIfAbsent(field.getKey(), missing -> new Inference()).merge(field.getValue());
-    }
-    bound();
-    if (other.element != null) {
-      element = element == null ? new Inference() : element;
-      element.merge(other.element);
-    }
-  }
-
-  /** The names that come first stay, whatever order they came in. */
-  private void bound() {
-    while (fields.size() > MOST_FIELDS) {
-      fields.pollLastEntry();
-    }
-  }
-
-  private List<String> kinds() {
-    List<String> kinds = new ArrayList<>();
-    if (object) {
-      kinds.add("object");
-    }
-    if (list) {
-      kinds.add("array");
-    }
-    if (text) {
-      kinds.add("string");
-    }
-    if (whole || fraction) {
-      kinds.add("number");
-    }
-    if (truth) {
-      kinds.add("boolean");
-    }
-    return kinds;
-  }
-
-  private StructType struct() {
-    StructType made = new StructType();
-    for (Map.Entry<String, Inference> field : fields.entrySet()) {
-      DataType type = field.getValue().type();
-      Metadata mark = type != null ? Metadata.empty()
-          : new MetadataBuilder().putString(TEXT, String.join(", ", field.getValue().mixed())).build();
-      made = made.add(field.getKey(), type == null ? DataTypes.StringType : type, true, mark);
-    }
-    return made;
-  }
-
-  /** Void if no value was seen, in it neither; null if only its text holds them all. */
-  private DataType type() {
-    if (kinds().size() != 1) {
-      return kinds().isEmpty() ? DataTypes.NullType : null;
-    }
-    if (tooDeep) {
-      return null;
-    }
-    if (object) {
-      StructType made = struct();
-      for (var field : made.fields()) {
-        if (!field.dataType().equals(DataTypes.NullType)) {
-          return made;
+    private static Inference of(Iterator<Row> rows) {
+        Inference all = new Inference();
+        while (rows.hasNext()) {
+            Row row = rows.next();
+            if (!row.isNullAt(0)) {
+                all.add(row.getString(0).getBytes(java.nio.charset.StandardCharsets.UTF_8));
+            }
         }
-      }
-      return DataTypes.NullType;
+        return all;
     }
-    if (list) {
-      DataType of = element == null ? DataTypes.NullType : element.type();
-      return of == null || of.equals(DataTypes.NullType) ? of : new ArrayType(of, true);
-    }
-    return text ? DataTypes.StringType : truth ? DataTypes.BooleanType : number();
-  }
 
-  private DataType number() {
-    if (!fraction && !beyondLong) {
-      return DataTypes.LongType;
+    private void add(byte[] bytes) {
+        try (JsonParser parser = Decoder.JSON.createParser(bytes)) {
+            Record record = new Record(parser, bytes, false, Set.of());
+            record.openObject();
+            Inference one = new Inference();
+            one.read(record, 0);
+            record.refuseMore("object");
+            merge(one);
+            records++;
+        } catch (IOException | RuntimeException | StackOverflowError rejected) {
+            // it will be rejected with its reason when it is decoded
+        }
     }
-    if (fraction && !beyondDouble && !(whole && beyondExact)) {
-      return DataTypes.DoubleType;
-    }
-    int behind = Math.max(scale, 0);
-    return digits + behind <= MOST_DIGITS ? new DecimalType(MOST_DIGITS, behind) : null;
-  }
 
-  /** The kinds that were seen, for a person. */
-  private List<String> mixed() {
-    List<String> kinds = kinds();
-    if (kinds.size() > 1) {
-      return kinds;
+    /** How many records were looked at. */
+    public long records() {
+        return records;
     }
-    Inference inner = this;
-    while (inner.list && !inner.tooDeep && inner.kinds().size() == 1) {
-      inner = inner.element;
-    }
-    if (inner.tooDeep) {
-      return List.of(kinds.get(0) + " nested deeper than " + DEEPEST + " levels");
-    }
-    return list ? List.of("array of " + String.join(", ", element.mixed())) : List.of("number of any size");
-  }
 
-  private static byte[] written(Inference one) throws IOException {
-    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-    try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
-      out.writeObject(one);
+    /** The fields of the objects, by their names, as Spark writes a schema in JSON. A field without a value is void. */
+    public String schema() {
+        return struct().json();
     }
-    return bytes.toByteArray();
-  }
 
-  private static Inference read(byte[] bytes) {
-    try (ObjectInputStream in = new ObjectInputStream(new ByteArrayInputStream(bytes))) {
-      return (Inference) in.readObject();
-    } catch (IOException | ClassNotFoundException error) {
-      throw new IllegalStateException(error);
+    private void read(Record record, int depth) throws IOException {
+        JsonParser parser = record.parser;
+        switch (parser.currentToken()) {
+            case VALUE_NULL -> {}
+            case VALUE_STRING -> text = true;
+            case VALUE_TRUE, VALUE_FALSE -> truth = true;
+            case START_OBJECT, START_ARRAY -> {
+                boolean isObject = parser.currentToken() == JsonToken.START_OBJECT;
+                object |= isObject;
+                list |= !isObject;
+                if (depth > DEEPEST) {
+                    tooDeep |= record.skip();
+                } else if (isObject) {
+                    object(record, depth);
+                } else {
+                    element = element == null ? new Inference() : element;
+                    while (parser.nextToken() != JsonToken.END_ARRAY) {
+                        element.read(record, depth + 1);
+                    }
+                }
+            }
+            default -> number(parser.getText());
+        }
     }
-  }
+
+    private void object(Record record, int depth) throws IOException {
+        JsonParser parser = record.parser;
+        Set<String> names = new HashSet<>();
+        for (String name; (name = parser.nextFieldName()) != null; ) {
+            if (!names.add(name)) {
+                throw new Fault("duplicate_field", name);
+            }
+            parser.nextToken();
+            if (Record.hasHalves(name)) {
+                record.skip();
+            } else {
+                fields.computeIfAbsent(name, missing -> new Inference()).read(record, depth + 1);
+            }
+        }
+        bound();
+    }
+
+    private void number(String written) {
+        boolean isWhole = written.indexOf('.') < 0 && written.indexOf('e') < 0 && written.indexOf('E') < 0;
+        whole |= isWhole;
+        fraction |= !isWhole;
+        beyondDouble |= Numbers.real(written.toCharArray(), 0, written.length()) == Texts.UNFIT;
+        if (written.length() > MOST_EXPONENT || exponent(written) > MOST_EXPONENT) {
+            digits = MOST_DIGITS + 1;
+            beyondLong |= isWhole;
+            beyondExact |= isWhole;
+            return;
+        }
+        BigDecimal value = new BigDecimal(written);
+        digits = Math.max(digits, value.signum() == 0 ? 1 : value.precision() - value.scale());
+        scale = Math.max(scale, value.stripTrailingZeros().scale());
+        if (isWhole) {
+            boolean isLong = value.precision() < 19 || value.toBigInteger().bitLength() < 64;
+            beyondLong |= !isLong;
+            beyondExact |= !isLong || Math.abs(value.longValue()) > EXACT || value.longValue() == Long.MIN_VALUE;
+        }
+    }
+
+    private static long exponent(String written) {
+        int at = Math.max(written.indexOf('e'), written.indexOf('E'));
+        String digits = at < 0 ? "0" : written.substring(at + 1).replaceFirst("^[+-]?0*", "");
+        return digits.isEmpty() ? 0 : digits.length() > 9 ? Long.MAX_VALUE : Long.parseLong(digits);
+    }
+
+    private void merge(Inference other) {
+        text |= other.text;
+        truth |= other.truth;
+        whole |= other.whole;
+        fraction |= other.fraction;
+        object |= other.object;
+        list |= other.list;
+        tooDeep |= other.tooDeep;
+        beyondLong |= other.beyondLong;
+        beyondExact |= other.beyondExact;
+        beyondDouble |= other.beyondDouble;
+        digits = Math.max(digits, other.digits);
+        scale = Math.max(scale, other.scale);
+        records += other.records;
+        for (Map.Entry<String, Inference> field : other.fields.entrySet()) {
+            fields.computeIfAbsent(field.getKey(), missing -> new Inference()).merge(field.getValue());
+        }
+        bound();
+        if (other.element != null) {
+            element = element == null ? new Inference() : element;
+            element.merge(other.element);
+        }
+    }
+
+    /** The names that come first stay, whatever order they came in. */
+    private void bound() {
+        while (fields.size() > MOST_FIELDS) {
+            fields.pollLastEntry();
+        }
+    }
+
+    private List<String> kinds() {
+        List<String> kinds = new ArrayList<>();
+        if (object) {
+            kinds.add("object");
+        }
+        if (list) {
+            kinds.add("array");
+        }
+        if (text) {
+            kinds.add("string");
+        }
+        if (whole || fraction) {
+            kinds.add("number");
+        }
+        if (truth) {
+            kinds.add("boolean");
+        }
+        return kinds;
+    }
+
+    private StructType struct() {
+        StructType made = new StructType();
+        for (Map.Entry<String, Inference> field : fields.entrySet()) {
+            DataType type = field.getValue().type();
+            Metadata mark = type != null ? Metadata.empty()
+                    : new MetadataBuilder().putString(TEXT, String.join(", ", field.getValue().mixed())).build();
+            made = made.add(field.getKey(), type == null ? DataTypes.StringType : type, true, mark);
+        }
+        return made;
+    }
+
+    /** Void if no value was seen, in it neither; null if only its text holds them all. */
+    private DataType type() {
+        if (kinds().size() != 1) {
+            return kinds().isEmpty() ? DataTypes.NullType : null;
+        }
+        if (tooDeep) {
+            return null;
+        }
+        if (object) {
+            StructType made = struct();
+            for (var field : made.fields()) {
+                if (!field.dataType().equals(DataTypes.NullType)) {
+                    return made;
+                }
+            }
+            return DataTypes.NullType;
+        }
+        if (list) {
+            DataType of = element == null ? DataTypes.NullType : element.type();
+            return of == null || of.equals(DataTypes.NullType) ? of : new ArrayType(of, true);
+        }
+        return text ? DataTypes.StringType : truth ? DataTypes.BooleanType : number();
+    }
+
+    private DataType number() {
+        if (!fraction && !beyondLong) {
+            return DataTypes.LongType;
+        }
+        if (fraction && !beyondDouble && !(whole && beyondExact)) {
+            return DataTypes.DoubleType;
+        }
+        int behind = Math.max(scale, 0);
+        return digits + behind <= MOST_DIGITS ? new DecimalType(MOST_DIGITS, behind) : null;
+    }
+
+    /** The kinds that were seen, for a person. */
+    private List<String> mixed() {
+        List<String> kinds = kinds();
+        if (kinds.size() > 1) {
+            return kinds;
+        }
+        Inference inner = this;
+        while (inner.list && !inner.tooDeep && inner.kinds().size() == 1) {
+            inner = inner.element;
+        }
+        if (inner.tooDeep) {
+            return List.of(kinds.get(0) + " nested deeper than " + DEEPEST + " levels");
+        }
+        return list ? List.of("array of " + String.join(", ", element.mixed())) : List.of("number of any size");
+    }
+
+    private static byte[] written(Inference one) throws IOException {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
+            out.writeObject(one);
+        }
+        return bytes.toByteArray();
+    }
+
+    private static Inference read(byte[] bytes) {
+        try (ObjectInputStream in = new ObjectInputStream(new ByteArrayInputStream(bytes))) {
+            return (Inference) in.readObject();
+        } catch (IOException | ClassNotFoundException error) {
+            throw new IllegalStateException(error);
+        }
+    }
 }

@@ -18,62 +18,62 @@ import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The values of a JSON object that hold no others, each as `path = value`, with the paths that rescued fields have: what
- * a record says is then the same whether a field has a column or not. Null, {} and [] say nothing. Equal numbers are
- * written the same.
+ * The values of a JSON object that hold no others, each as `path = value`, with the paths that rescued fields have:
+ * what a record says is then the same whether a field has a column or not. Null, {} and [] say nothing. Equal numbers
+ * are written the same.
  */
 public final class Leaves {
-  private static final int LONGEST_NUMBER = 400;
+    private static final int LONGEST_NUMBER = 400;
 
-  private Leaves() {}
+    private Leaves() {}
 
-  /** NULL where the text is NULL or not JSON. */
-  public static Column column(Column text) {
-    var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(text))).toSeq();
-    var types = CollectionConverters.asScala(List.<AbstractDataType>of(DataTypes.StringType)).toSeq();
-    return ExpressionUtils.column(new StaticInvoke(Leaves.class, new ArrayType(DataTypes.StringType, false), "of",
-        arguments, types, true, true, true, scala.Option.empty()));
-  }
-
-  public static ArrayData of(UTF8String text) {
-    List<Object> found = new ArrayList<>();
-    try (JsonParser parser = Decoder.JSON.createParser(text.getBytes())) {
-      parser.nextToken();
-      add(parser, "", found);
-      return new GenericArrayData(found.toArray());
-    } catch (IOException | RuntimeException | StackOverflowError notJson) {
-      return null;
+    /** NULL where the text is NULL or not JSON. */
+    public static Column column(Column text) {
+        var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(text))).toSeq();
+        var types = CollectionConverters.asScala(List.<AbstractDataType>of(DataTypes.StringType)).toSeq();
+        return ExpressionUtils.column(new StaticInvoke(Leaves.class, new ArrayType(DataTypes.StringType, false), "of",
+                arguments, types, true, true, true, scala.Option.empty()));
     }
-  }
 
-  private static void add(JsonParser parser, String path, List<Object> found) throws IOException {
-    switch (parser.currentToken()) {
-      case VALUE_NULL -> { }
-      case START_OBJECT -> {
-        for (String name; (name = parser.nextFieldName()) != null; ) {
-          parser.nextToken();
-          add(parser, path.isEmpty() ? name : path + "." + name, found);
+    public static ArrayData of(UTF8String text) {
+        List<Object> found = new ArrayList<>();
+        try (JsonParser parser = Decoder.JSON.createParser(text.getBytes())) {
+            parser.nextToken();
+            add(parser, "", found);
+            return new GenericArrayData(found.toArray());
+        } catch (IOException | RuntimeException | StackOverflowError notJson) {
+            return null;
         }
-      }
-      case START_ARRAY -> {
-        for (int place = 0; parser.nextToken() != JsonToken.END_ARRAY; place++) {
-          add(parser, path + "[" + place + "]", found);
-        }
-      }
-      case VALUE_STRING -> found.add(UTF8String.fromString(path + " = \"" + parser.getText() + "\""));
-      case VALUE_TRUE, VALUE_FALSE -> found.add(UTF8String.fromString(path + " = " + parser.getText()));
-      default -> found.add(UTF8String.fromString(path + " = " + plain(parser.getText())));
     }
-  }
 
-  private static String plain(String number) {
-    if (number.length() > LONGEST_NUMBER) {
-      return number;
+    private static void add(JsonParser parser, String path, List<Object> found) throws IOException {
+        switch (parser.currentToken()) {
+            case VALUE_NULL -> {}
+            case START_OBJECT -> {
+                for (String name; (name = parser.nextFieldName()) != null; ) {
+                    parser.nextToken();
+                    add(parser, path.isEmpty() ? name : path + "." + name, found);
+                }
+            }
+            case START_ARRAY -> {
+                for (int place = 0; parser.nextToken() != JsonToken.END_ARRAY; place++) {
+                    add(parser, path + "[" + place + "]", found);
+                }
+            }
+            case VALUE_STRING -> found.add(UTF8String.fromString(path + " = \"" + parser.getText() + "\""));
+            case VALUE_TRUE, VALUE_FALSE -> found.add(UTF8String.fromString(path + " = " + parser.getText()));
+            default -> found.add(UTF8String.fromString(path + " = " + plain(parser.getText())));
+        }
     }
-    try {
-      return new BigDecimal(number).stripTrailingZeros().toString();
-    } catch (ArithmeticException | NumberFormatException tooLarge) {
-      return number;
+
+    private static String plain(String number) {
+        if (number.length() > LONGEST_NUMBER) {
+            return number;
+        }
+        try {
+            return new BigDecimal(number).stripTrailingZeros().toString();
+        } catch (ArithmeticException | NumberFormatException tooLarge) {
+            return number;
+        }
     }
-  }
 }

@@ -7,70 +7,72 @@ import java.util.HashMap;
 import java.util.Map;
 import org.apache.spark.sql.types.DataTypes;
 
-/** What Kafka Connect's schema says of a value: "int64" alone is a number, with a name it is a time, and of which unit. */
+/**
+ * What Kafka Connect's schema says of a value: "int64" alone is a number, with a name it is a time, and of which unit.
+ */
 final class Meaning {
-  private static final Texts WHOLE = Texts.of(DataTypes.IntegerType, null);
+    private static final Texts WHOLE = Texts.of(DataTypes.IntegerType, null);
 
-  String type = "";
-  String name = "";
-  /** Of a decimal; null if it is not said, or is no number. */
-  Integer scale;
-  Meaning element;
-  final Map<String, Meaning> fields = new HashMap<>();
+    String type = "";
+    String name = "";
+    /** Of a decimal; null if it is not said, or is no number. */
+    Integer scale;
+    Meaning element;
+    final Map<String, Meaning> fields = new HashMap<>();
 
-  /** Null if nothing is said of it. */
-  static Meaning of(Meaning object, String field) {
-    return object == null ? null : object.fields.get(field);
-  }
-
-  static Meaning read(byte[] schema) throws IOException {
-    try (JsonParser parser = Decoder.JSON.createParser(schema)) {
-      return parser.nextToken() == JsonToken.START_OBJECT ? object(parser).meaning : null;
+    /** Null if nothing is said of it. */
+    static Meaning of(Meaning object, String field) {
+        return object == null ? null : object.fields.get(field);
     }
-  }
 
-  /** A schema, and the name of the field whose schema it is. */
-  private record Named(Meaning meaning, String field) {}
-
-  private static Named object(JsonParser parser) throws IOException {
-    Meaning found = new Meaning();
-    String field = null;
-    for (String key; (key = parser.nextFieldName()) != null; ) {
-      JsonToken token = parser.nextToken();
-      if (token == JsonToken.VALUE_STRING) {
-        switch (key) {
-          case "type" -> found.type = parser.getText();
-          case "name" -> found.name = parser.getText();
-          case "field" -> field = parser.getText();
-          default -> { }
+    static Meaning read(byte[] schema) throws IOException {
+        try (JsonParser parser = Decoder.JSON.createParser(schema)) {
+            return parser.nextToken() == JsonToken.START_OBJECT ? object(parser).meaning : null;
         }
-      } else if (token == JsonToken.START_ARRAY && key.equals("fields")) {
-        while (parser.nextToken() == JsonToken.START_OBJECT) {
-          Named one = object(parser);
-          found.fields.put(one.field, one.meaning);
-        }
-      } else if (token == JsonToken.START_OBJECT && (key.equals("items") || key.equals("values"))) {
-        found.element = object(parser).meaning;
-      } else if (token == JsonToken.START_OBJECT && key.equals("parameters")) {
-        found.scale = scale(parser);
-      } else {
-        parser.skipChildren();
-      }
     }
-    return new Named(found, field);
-  }
 
-  private static Integer scale(JsonParser parser) throws IOException {
-    Integer scale = null;
-    for (String key; (key = parser.nextFieldName()) != null; ) {
-      JsonToken token = parser.nextToken();
-      if (key.equals("scale") && token.isScalarValue()) {
-        char[] text = parser.getTextCharacters();
-        int from = parser.getTextOffset();
-        scale = WHOLE.read(text, from, from + parser.getTextLength()) instanceof Integer found ? found : null;
-      }
-      parser.skipChildren();
+    /** A schema, and the name of the field whose schema it is. */
+    private record Named(Meaning meaning, String field) {}
+
+    private static Named object(JsonParser parser) throws IOException {
+        Meaning found = new Meaning();
+        String field = null;
+        for (String key; (key = parser.nextFieldName()) != null; ) {
+            JsonToken token = parser.nextToken();
+            if (token == JsonToken.VALUE_STRING) {
+                switch (key) {
+                    case "type" -> found.type = parser.getText();
+                    case "name" -> found.name = parser.getText();
+                    case "field" -> field = parser.getText();
+                    default -> {}
+                }
+            } else if (token == JsonToken.START_ARRAY && key.equals("fields")) {
+                while (parser.nextToken() == JsonToken.START_OBJECT) {
+                    Named one = object(parser);
+                    found.fields.put(one.field, one.meaning);
+                }
+            } else if (token == JsonToken.START_OBJECT && (key.equals("items") || key.equals("values"))) {
+                found.element = object(parser).meaning;
+            } else if (token == JsonToken.START_OBJECT && key.equals("parameters")) {
+                found.scale = scale(parser);
+            } else {
+                parser.skipChildren();
+            }
+        }
+        return new Named(found, field);
     }
-    return scale;
-  }
+
+    private static Integer scale(JsonParser parser) throws IOException {
+        Integer scale = null;
+        for (String key; (key = parser.nextFieldName()) != null; ) {
+            JsonToken token = parser.nextToken();
+            if (key.equals("scale") && token.isScalarValue()) {
+                char[] text = parser.getTextCharacters();
+                int from = parser.getTextOffset();
+                scale = WHOLE.read(text, from, from + parser.getTextLength()) instanceof Integer found ? found : null;
+            }
+            parser.skipChildren();
+        }
+        return scale;
+    }
 }

@@ -23,76 +23,78 @@ import java.util.regex.Pattern;
  * An event that the connector sends again is the same place again.
  */
 final class Position {
-  static final Set<String> NEEDED = Set.of("connector", "ts_ms", "ts_us", "lsn", "sequence", "file", "pos", "row",
-      "commit_lsn", "change_lsn", "event_serial_no", "scn", "commit_scn", "rs_id", "ssn", "ord");
-  private static final Pattern FIRST_OF_TWO = Pattern.compile("\\s*\\[\\s*\"([0-9]+)\"\\s*,.*", Pattern.DOTALL);
-  private static final Pattern NUMBERED = Pattern.compile(".*?([0-9]{1,18})");
+    static final Set<String> NEEDED = Set.of("connector", "ts_ms", "ts_us", "lsn", "sequence", "file", "pos", "row",
+            "commit_lsn", "change_lsn", "event_serial_no", "scn", "commit_scn", "rs_id", "ssn", "ord");
+    private static final Pattern FIRST_OF_TWO = Pattern.compile("\\s*\\[\\s*\"([0-9]+)\"\\s*,.*", Pattern.DOTALL);
+    private static final Pattern NUMBERED = Pattern.compile(".*?([0-9]{1,18})");
 
-  private Position() {}
+    private Position() {}
 
-  /** `source` has the fields of NEEDED that are there. A Fault if what the connector's kind needs is missing. */
-  static String of(Map<String, String> source, String op, long micros) {
-    String kind = op.equals("r") ? ".0" : ".1";
-    return switch (source.getOrDefault("connector", "")) {
-      case "postgresql" -> {
-        String lsn = number(source, "lsn");
-        Matcher commit = FIRST_OF_TWO.matcher(source.getOrDefault("sequence", ""));
-        yield (commit.matches() ? number("sequence", commit.group(1)) : lsn) + kind + "." + lsn;
-      }
-      case "mysql", "mariadb" -> {
-        Matcher file = NUMBERED.matcher(needed(source, "file"));
-        if (!file.matches()) {
-          throw missing("file");
+    /** `source` has the fields of NEEDED that are there. A Fault if what the connector's kind needs is missing. */
+    static String of(Map<String, String> source, String op, long micros) {
+        String kind = op.equals("r") ? ".0" : ".1";
+        return switch (source.getOrDefault("connector", "")) {
+            case "postgresql" -> {
+                String lsn = number(source, "lsn");
+                Matcher commit = FIRST_OF_TWO.matcher(source.getOrDefault("sequence", ""));
+                yield (commit.matches() ? number("sequence", commit.group(1)) : lsn) + kind + "." + lsn;
+            }
+            case "mysql", "mariadb" -> {
+                Matcher file = NUMBERED.matcher(needed(source, "file"));
+                if (!file.matches()) {
+                    throw missing("file");
+                }
+                yield number("file", file.group(1)) + "." + number(source, "pos") + kind + "."
+                        + optional(source, "row");
+            }
+            case "sqlserver", "db2", "informix" -> text(needed(source, "commit_lsn")) + kind + "."
+                    + text(source.getOrDefault("change_lsn", "")) + "." + optional(source, "event_serial_no");
+            case "oracle" -> text(source.containsKey("commit_scn") ? source.get("commit_scn") : needed(source, "scn"))
+                    + kind + "." + text(source.getOrDefault("scn", "")) + "."
+                    + source.getOrDefault("rs_id", "").trim() + "." + optional(source, "ssn");
+            case "mongodb" -> number(source, "ts_ms") + kind + "." + optional(source, "ord");
+            default -> hex(micros) + kind;
+        };
+    }
+
+    private static String needed(Map<String, String> source, String name) {
+        String found = source.get(name);
+        if (found == null) {
+            throw missing(name);
         }
-        yield number("file", file.group(1)) + "." + number(source, "pos") + kind + "." + optional(source, "row");
-      }
-      case "sqlserver", "db2", "informix" -> text(needed(source, "commit_lsn")) + kind + "."
-          + text(source.getOrDefault("change_lsn", "")) + "." + optional(source, "event_serial_no");
-      case "oracle" -> text(source.containsKey("commit_scn") ? source.get("commit_scn") : needed(source, "scn")) + kind
-          + "." + text(source.getOrDefault("scn", "")) + "." + source.getOrDefault("rs_id", "").trim() + "."
-          + optional(source, "ssn");
-      case "mongodb" -> number(source, "ts_ms") + kind + "." + optional(source, "ord");
-      default -> hex(micros) + kind;
-    };
-  }
-
-  private static String needed(Map<String, String> source, String name) {
-    String found = source.get(name);
-    if (found == null) {
-      throw missing(name);
+        return found;
     }
-    return found;
-  }
 
-  private static String number(Map<String, String> source, String name) {
-    return number(name, needed(source, name));
-  }
-
-  private static String optional(Map<String, String> source, String name) {
-    return source.containsKey(name) ? number(source, name) : hex(0);
-  }
-
-  private static String number(String name, String text) {
-    try {
-      return hex(Long.parseLong(text));
-    } catch (NumberFormatException other) {
-      throw new Fault("no_position", "source." + name + ": " + text + " is not a whole number");
+    private static String number(Map<String, String> source, String name) {
+        return number(name, needed(source, name));
     }
-  }
 
-  /** Digits in the length that all have; other texts have it already. */
-  private static String text(String found) {
-    boolean digits = !found.isEmpty() && found.chars().allMatch(one -> one >= '0' && one <= '9');
-    return digits ? "0".repeat(Math.max(0, 20 - found.length())) + found : found.toLowerCase(Locale.ROOT);
-  }
+    private static String optional(Map<String, String> source, String name) {
+        return source.containsKey(name) ? number(source, name) : hex(0);
+    }
 
-  /** A minus sign stands before all digits, and the digits of negative numbers are in their order. */
-  private static String hex(long value) {
-    String found = Long.toHexString(value);
-    return value < 0 ? "-" + found : "0".repeat(16 - found.length()) + found;
-  }
+    private static String number(String name, String text) {
+        try {
+            return hex(Long.parseLong(text));
+        } catch (NumberFormatException other) {
+            throw new Fault("no_position", "source." + name + ": " + text + " is not a whole number");
+        }
+    }
 
-  private static Fault missing(String name) {
-    return new Fault("no_position", "source." + name + " is missing: it says where in the database's log a change is");
-  }
+    /** Digits in the length that all have; other texts have it already. */
+    private static String text(String found) {
+        boolean digits = !found.isEmpty() && found.chars().allMatch(one -> one >= '0' && one <= '9');
+        return digits ? "0".repeat(Math.max(0, 20 - found.length())) + found : found.toLowerCase(Locale.ROOT);
+    }
+
+    /** A minus sign stands before all digits, and the digits of negative numbers are in their order. */
+    private static String hex(long value) {
+        String found = Long.toHexString(value);
+        return value < 0 ? "-" + found : "0".repeat(16 - found.length()) + found;
+    }
+
+    private static Fault missing(String name) {
+        return new Fault(
+                "no_position", "source." + name + " is missing: it says where in the database's log a change is");
+    }
 }

@@ -9,54 +9,55 @@ import org.apache.spark.sql.types.DecimalType;
 
 /** Values of JSON that hold no others. */
 final class Scalars {
-  private Scalars() {}
+    private Scalars() {}
 
-  static Values of(DataType type, ZoneId zone) {
-    return switch (type.typeName()) {
-      case "boolean" -> record -> bool(record, type);
-      case "string" -> record -> record.parser.currentToken().isStructStart() ? record.wrong(type) : record.text();
-      case "byte", "short", "integer", "long", "float", "double" -> numbers(type, Texts.of(type, zone));
-      case "binary", "date", "timestamp", "timestamp_ntz" -> texts(type, Texts.of(type, zone));
-      default -> {
-        if (!(type instanceof DecimalType)) {
-          throw new IllegalArgumentException("no JSON value is of type " + type.sql());
-        }
-        yield decimals(type, Texts.of(type, zone));
-      }
-    };
-  }
+    static Values of(DataType type, ZoneId zone) {
+        return switch (type.typeName()) {
+            case "boolean" -> record -> bool(record, type);
+            case "string" -> record -> record.parser.currentToken().isStructStart() ? record.wrong(type)
+                    : record.text();
+            case "byte", "short", "integer", "long", "float", "double" -> numbers(type, Texts.of(type, zone));
+            case "binary", "date", "timestamp", "timestamp_ntz" -> texts(type, Texts.of(type, zone));
+            default -> {
+                if (!(type instanceof DecimalType)) {
+                    throw new IllegalArgumentException("no JSON value is of type " + type.sql());
+                }
+                yield decimals(type, Texts.of(type, zone));
+            }
+        };
+    }
 
-  private static Object bool(Record record, DataType type) throws IOException {
-    JsonToken token = record.parser.currentToken();
-    return token.isBoolean() ? (Object) (token == JsonToken.VALUE_TRUE) : record.wrong(type);
-  }
+    private static Object bool(Record record, DataType type) throws IOException {
+        JsonToken token = record.parser.currentToken();
+        return token.isBoolean() ? (Object) (token == JsonToken.VALUE_TRUE) : record.wrong(type);
+    }
 
-  private static Values numbers(DataType type, Texts rule) {
-    return record -> record.parser.currentToken().isNumeric() ? read(record, type, rule) : record.wrong(type);
-  }
+    private static Values numbers(DataType type, Texts rule) {
+        return record -> record.parser.currentToken().isNumeric() ? read(record, type, rule) : record.wrong(type);
+    }
 
-  private static Values texts(DataType type, Texts rule) {
-    return record ->
-        record.parser.currentToken() == JsonToken.VALUE_STRING ? read(record, type, rule) : record.wrong(type);
-  }
+    private static Values texts(DataType type, Texts rule) {
+        return record ->
+                record.parser.currentToken() == JsonToken.VALUE_STRING ? read(record, type, rule) : record.wrong(type);
+    }
 
-  /** From numbers, and from texts, as which many systems send them. */
-  private static Values decimals(DataType type, Texts rule) {
-    return record -> {
-      JsonToken token = record.parser.currentToken();
-      return token.isNumeric() || token == JsonToken.VALUE_STRING ? read(record, type, rule) : record.wrong(type);
-    };
-  }
+    /** From numbers, and from texts, as which many systems send them. */
+    private static Values decimals(DataType type, Texts rule) {
+        return record -> {
+            JsonToken token = record.parser.currentToken();
+            return token.isNumeric() || token == JsonToken.VALUE_STRING ? read(record, type, rule) : record.wrong(type);
+        };
+    }
 
-  private static Object read(Record record, DataType type, Texts rule) throws IOException {
-    JsonParser parser = record.parser;
-    char[] text = parser.getTextCharacters();
-    int from = parser.getTextOffset();
-    return settled(record, type, rule.read(text, from, from + parser.getTextLength()));
-  }
+    private static Object read(Record record, DataType type, Texts rule) throws IOException {
+        JsonParser parser = record.parser;
+        char[] text = parser.getTextCharacters();
+        int from = parser.getTextOffset();
+        return settled(record, type, rule.read(text, from, from + parser.getTextLength()));
+    }
 
-  /** What a rule gave; null if that is no value, which the record then knows. */
-  static Object settled(Record record, DataType type, Object found) throws IOException {
-    return found == Texts.WRONG ? record.wrong(type) : found == Texts.UNFIT ? record.unfit(type) : found;
-  }
+    /** What a rule gave; null if that is no value, which the record then knows. */
+    static Object settled(Record record, DataType type, Object found) throws IOException {
+        return found == Texts.WRONG ? record.wrong(type) : found == Texts.UNFIT ? record.unfit(type) : found;
+    }
 }

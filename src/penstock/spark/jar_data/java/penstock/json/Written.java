@@ -7,101 +7,103 @@ import java.math.BigInteger;
  * exponent and however many digits it has; nothing is computed before it is known to be small.
  */
 final class Written {
-  private static final long ENDLESS = 1L << 40; // more than a text has digits
+    private static final long ENDLESS = 1L << 40; // more than a text has digits
 
-  private final char[] text;
-  private final int first;
-  private final int last;
-  final boolean negative;
-  /** Significant ones: neither zeros before the first other digit nor behind the last. None if the number is zero. */
-  final int digits;
-  /** Of the last significant digit. Beyond +-ENDLESS it is no longer exact. */
-  final long exponent;
+    private final char[] text;
+    private final int first;
+    private final int last;
+    final boolean negative;
+    /** Significant ones: neither zeros before the first other digit nor behind the last. None if the number is zero. */
+    final int digits;
+    /** Of the last significant digit. Beyond +-ENDLESS it is no longer exact. */
+    final long exponent;
 
-  private Written(char[] text, int first, int last, boolean negative, int digits, long exponent) {
-    this.text = text;
-    this.first = first;
-    this.last = last;
-    this.negative = negative;
-    this.digits = digits;
-    this.exponent = exponent;
-  }
-
-  /** By the grammar of JSON, also with a plus sign, with zeros before it, or with digits on one side of the point only.
-   * Null if it is no number. */
-  static Written of(char[] text, int from, int to) {
-    int at = from;
-    boolean negative = at < to && text[at] == '-';
-    if (at < to && (text[at] == '-' || text[at] == '+')) {
-      at++;
+    private Written(char[] text, int first, int last, boolean negative, int digits, long exponent) {
+        this.text = text;
+        this.first = first;
+        this.last = last;
+        this.negative = negative;
+        this.digits = digits;
+        this.exponent = exponent;
     }
-    int count = 0, point = -1, first = -1, last = -1, firstCount = 0, lastCount = 0;
-    for (; at < to; at++) {
-      char one = text[at];
-      if (one >= '0' && one <= '9') {
-        if (one != '0') {
-          if (first < 0) {
-            first = at;
-            firstCount = count;
-          }
-          last = at;
-          lastCount = count;
+
+    /**
+     * By the grammar of JSON, also with a plus sign, with zeros before it, or with digits on one side of the point
+     * only. Null if it is no number.
+     */
+    static Written of(char[] text, int from, int to) {
+        int at = from;
+        boolean negative = at < to && text[at] == '-';
+        if (at < to && (text[at] == '-' || text[at] == '+')) {
+            at++;
         }
-        count++;
-      } else if (one == '.' && point < 0) {
-        point = count;
-      } else {
-        break;
-      }
+        int count = 0, point = -1, first = -1, last = -1, firstCount = 0, lastCount = 0;
+        for (; at < to; at++) {
+            char one = text[at];
+            if (one >= '0' && one <= '9') {
+                if (one != '0') {
+                    if (first < 0) {
+                        first = at;
+                        firstCount = count;
+                    }
+                    last = at;
+                    lastCount = count;
+                }
+                count++;
+            } else if (one == '.' && point < 0) {
+                point = count;
+            } else {
+                break;
+            }
+        }
+        if (count == 0) {
+            return null;
+        }
+        long power = 0;
+        if (at < to && (text[at] == 'e' || text[at] == 'E')) {
+            at++;
+            boolean small = at < to && text[at] == '-';
+            if (at < to && (text[at] == '-' || text[at] == '+')) {
+                at++;
+            }
+            int start = at;
+            for (; at < to && text[at] >= '0' && text[at] <= '9'; at++) {
+                power = Math.min(power * 10 + (text[at] - '0'), ENDLESS);
+            }
+            if (at == start) {
+                return null;
+            }
+            power = small ? -power : power;
+        }
+        if (at < to) {
+            return null;
+        }
+        if (first < 0) {
+            return new Written(text, 0, 0, negative, 0, 0);
+        }
+        long exponent = (point < 0 ? count : point) - 1L - lastCount + power;
+        return new Written(text, first, last, negative, lastCount - firstCount + 1, exponent);
     }
-    if (count == 0) {
-      return null;
-    }
-    long power = 0;
-    if (at < to && (text[at] == 'e' || text[at] == 'E')) {
-      at++;
-      boolean small = at < to && text[at] == '-';
-      if (at < to && (text[at] == '-' || text[at] == '+')) {
-        at++;
-      }
-      int start = at;
-      for (; at < to && text[at] >= '0' && text[at] <= '9'; at++) {
-        power = Math.min(power * 10 + (text[at] - '0'), ENDLESS);
-      }
-      if (at == start) {
-        return null;
-      }
-      power = small ? -power : power;
-    }
-    if (at < to) {
-      return null;
-    }
-    if (first < 0) {
-      return new Written(text, 0, 0, negative, 0, 0);
-    }
-    long exponent = (point < 0 ? count : point) - 1L - lastCount + power;
-    return new Written(text, first, last, negative, lastCount - firstCount + 1, exponent);
-  }
 
-  /** Its digits as a whole number, without its sign: only for as many as a long holds. */
-  long smallDigits() {
-    long value = 0;
-    for (int i = first; digits > 0 && i <= last; i++) {
-      if (text[i] != '.') {
-        value = value * 10 + (text[i] - '0');
-      }
+    /** Its digits as a whole number, without its sign: only for as many as a long holds. */
+    long smallDigits() {
+        long value = 0;
+        for (int i = first; digits > 0 && i <= last; i++) {
+            if (text[i] != '.') {
+                value = value * 10 + (text[i] - '0');
+            }
+        }
+        return value;
     }
-    return value;
-  }
 
-  /** Its digits as a whole number, with its sign. The caller knows that they are few. */
-  BigInteger allDigits() {
-    StringBuilder found = new StringBuilder(digits + 1).append(negative ? '-' : '+');
-    for (int i = first; i <= last; i++) {
-      if (text[i] != '.') {
-        found.append(text[i]);
-      }
+    /** Its digits as a whole number, with its sign. The caller knows that they are few. */
+    BigInteger allDigits() {
+        StringBuilder found = new StringBuilder(digits + 1).append(negative ? '-' : '+');
+        for (int i = first; i <= last; i++) {
+            if (text[i] != '.') {
+                found.append(text[i]);
+            }
+        }
+        return new BigInteger(found.toString());
     }
-    return new BigInteger(found.toString());
-  }
 }

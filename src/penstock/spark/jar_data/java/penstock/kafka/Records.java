@@ -27,7 +27,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * Spark's Kafka source with another way from a record to a row, {@link RecordReader}: one record with a timestamp that
- * Spark cannot hold would stop the stream for ever. Offsets, options, limits and checkpoints are those of Spark's source.
+ * Spark cannot hold would stop the stream for ever. Offsets, options, limits and checkpoints are those of Spark's
+ * source.
  */
 public final class Records implements TableProvider {
     private final KafkaSourceProvider inner = new KafkaSourceProvider();
