@@ -99,7 +99,7 @@ def forget(
     """As the command does it; without `runs` it cannot bring readers on."""
     from penstock.erasure.forget import Erasure
     from penstock.erasure.request import Name
-    from penstock.runtime.causes import explain
+    from penstock.operations.causes import explain
     from penstock.tables.subject_columns import SubjectMatch
     from penstock.tables.suppression_list import SuppressionList
 

@@ -178,8 +178,9 @@ def test_a_runner_looks_after_its_tables_between_their_batches(
         return maintain_table(work, *given)
 
     heard, stop = Heard(), threading.Event()
+    monkeypatch.setattr(maintenance, "maintain_table", care)
     thread = threading.Thread(
-        target=run_in, args=(spark, plan, plan.tables, heard), kwargs={"once": False, "stop": stop, "care": care}
+        target=run_in, args=(spark, plan, plan.tables, heard), kwargs={"once": False, "stop": stop}
     )
     thread.start()
     try:

@@ -177,8 +177,8 @@ def _time(at: Time | None) -> str:
 def redrive_in_steps(
     plan: Plan, name: str, reason: str | None, where: str | None, *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
+    from penstock.operations.causes import explain
     from penstock.operations.redrive import asked_for, chosen_rows, redrive_rows, refuse_without
-    from penstock.runtime.causes import explain
     from penstock.spark.session import logs_folder, spark_session
 
     store = open_store(plan)

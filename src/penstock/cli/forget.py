@@ -199,7 +199,7 @@ def _forget(
 ) -> tuple[ErasureResult | None, dict[str, Any]]:
     from penstock.erasure.forget import Erasure, document, look, provisional
     from penstock.maintenance.tables import beside_a_runner
-    from penstock.runtime.causes import explain
+    from penstock.operations.causes import explain
     from penstock.spark.session import logs_folder, spark_session
     from penstock.tables.subject_columns import SubjectMatch
 
@@ -251,7 +251,7 @@ def _runs(
     from penstock.runtime.runner import run_in
 
     def run(table: TablePlan) -> PenstockError | None:
-        return run_in(spark, plan, [table], SilentListener(told), once=True).errors.get(table.name)
+        return run_in(spark, plan, [table], SilentListener(told), once=True, maintain=False).errors.get(table.name)
 
     return run
 

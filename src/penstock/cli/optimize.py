@@ -142,7 +142,7 @@ def _carry_out(
     from penstock.cli.console import Bar
     from penstock.maintenance.optimize import optimize
     from penstock.maintenance.tables import beside_a_runner, exclusive_maintenance, paused_batches
-    from penstock.runtime.causes import JvmDied, explain
+    from penstock.operations.causes import JvmDied, explain
     from penstock.spark.session import logs_folder, spark_session
 
     done: dict[str, Optimized] = {}

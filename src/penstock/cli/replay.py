@@ -74,7 +74,7 @@ def _lines(planned: ReplayPlan) -> Iterator[Text]:
 
 
 def replay_in_steps(plan: Plan, planned: ReplayPlan, console: Console, *, dry_run: bool) -> dict[str, Any]:
-    from penstock.runtime.causes import explain
+    from penstock.operations.causes import explain
     from penstock.spark.session import logs_folder, spark_session
 
     try:

@@ -65,8 +65,8 @@ def _said(one: Behind) -> str:
 
 
 def rewind_in_steps(plan: Plan, planned: RewindPlan, console: Console, *, dry_run: bool) -> dict[str, Any]:
+    from penstock.operations.causes import explain
     from penstock.operations.rewind_plan import carry_out, look
-    from penstock.runtime.causes import explain
     from penstock.spark.session import logs_folder, spark_session
 
     done: list[dict[str, Any]] = []

@@ -274,13 +274,12 @@ def _run(
 ) -> None:
     from penstock.cli.console import people, print_json
     from penstock.plan.build import choose
-    from penstock.runtime.maintenance import maintain_table
     from penstock.runtime.runner import run
 
     plan = load_plan(directory)
     chosen = choose(plan, tables)
     with RunView(people(as_json), [table.name for table in chosen]) as view:
-        result = run(plan, tables, view, once=once, show_logs=spark_logs, care=maintain_table, signals=signals)
+        result = run(plan, tables, view, once=once, show_logs=spark_logs, signals=signals)
     if as_json:
         print_json(view.document(result))
     else:

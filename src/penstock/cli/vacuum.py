@@ -189,7 +189,7 @@ def _counted(
     spark: SparkSession, plan: Plan, found: list[VacuumPlan], store: Store, errors: dict[str, PenstockError], bar: Bar
 ) -> list[VacuumPlan]:
     from penstock.maintenance.vacuum import with_files
-    from penstock.runtime.causes import explain
+    from penstock.operations.causes import explain
     from penstock.spark.session import logs_folder
 
     counted = []
@@ -217,7 +217,7 @@ def _carry_out(
     """Each table alone: one that fails leaves the others."""
     from penstock.maintenance.tables import exclusive_maintenance, paused_batches
     from penstock.maintenance.vacuum import tidy, vacuum
-    from penstock.runtime.causes import JvmDied, explain
+    from penstock.operations.causes import JvmDied, explain
     from penstock.spark.session import logs_folder
 
     done: dict[str, Vacuumed] = {}

@@ -14,8 +14,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from penstock.errors import StopRequested
+from penstock.operations.causes import JvmDied, explain, jvm_died
 from penstock.plan.build import choose
-from penstock.runtime.causes import JvmDied, explain, jvm_died
 from penstock.runtime.context import Result, RunContext
 from penstock.runtime.maintenance import MaintenanceRounds
 from penstock.runtime.table_runner import SIGNAL_PATIENCE, TableRun
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.plan.model import Plan, TablePlan
     from penstock.runtime.context import Listener
-    from penstock.runtime.maintenance import MaintainTable
     from penstock.runtime.signals import StopSignals
     from penstock.storage.stores import Store
 
@@ -141,12 +140,11 @@ def run(
     once: bool,
     show_logs: bool = False,
     keep_classes: bool = False,
-    care: MaintainTable | None = None,
     signals: StopSignals | None = None,
 ) -> Result:
-    """Runs the named tables (all if none is named) until they end or a signal asks to stop. `care` looks after their
-    files as often as the project says. `signals` are those that the caller listens to: the run ends within their
-    bound; StopRequested is raised by a signal during the start, and by a second one."""
+    """Runs the named tables (all if none is named) until they end or a signal asks to stop, and maintains them as often
+    as the project says. `signals` are those that the caller listens to: the run ends within their bound;
+    StopRequested is raised by a signal during the start, and by a second one."""
     tables = choose(plan, names)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it reports reaches the user as an error of a table
 
@@ -158,7 +156,7 @@ def run(
         with spark_session(plan, show_logs=show_logs, keep_classes=keep_classes, say=say, patience=patience) as spark:
             if signals is not None:
                 signals.begin()
-            return run_in(spark, plan, tables, listener, once=once, care=care, signals=signals)
+            return run_in(spark, plan, tables, listener, once=once, signals=signals)
     except Exception as error:  # the JVM can die between any two calls, also before a table is there to report it
         raise explain(error, plan.name, current_log(plan)) from error
 
@@ -171,11 +169,11 @@ def run_in(
     *,
     once: bool,
     stop: threading.Event | None = None,
-    care: MaintainTable | None = None,
+    maintain: bool = True,
     signals: StopSignals | None = None,
 ) -> Result:
     """The same in a session that is there already. Setting `stop` asks for a clean end, after the batches in flight;
-    without `signals` a signal sets it."""
+    without `signals` a signal sets it. `maintain=False` leaves scheduled maintenance to another run."""
     stopping = signals.event if signals is not None else threading.Event() if stop is None else stop
     around = RunContext(
         spark=spark,
@@ -195,7 +193,7 @@ def run_in(
     by_name = {one.thread.name: one for one in runs}
     for one, table in zip(runs, tables, strict=True):
         one.upstream = tuple(by_name[name] for name in table.waits_for if name in by_name)
-    rounds = MaintenanceRounds(around, care, by_name) if care is not None and plan.maintenance.scheduled else None
+    rounds = MaintenanceRounds(around, by_name) if maintain and plan.maintenance.scheduled else None
     with _signals(stopping) if signals is None else nullcontext():
         try:
             for one in runs:
