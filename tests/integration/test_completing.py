@@ -133,9 +133,8 @@ def _dies(self: Quarantine, *given: Any, **more: Any) -> int:
 
 
 def _reset(spark: SparkSession, plan: Plan, to: str) -> Any:
-    from penstock.operations.reset import carry_out, plan_reset
-    from penstock.tables.sources import Sources
+    from penstock.operations.reset import plan_reset, run_reset
 
     (table,) = plan.tables
     planned = plan_reset(table, LocalStore(), to, ())
-    return carry_out(spark, plan, table, planned, Sources(lambda _: LocalStore(), spark).open(table))
+    return run_reset(spark, plan, planned)

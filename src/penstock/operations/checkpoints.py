@@ -487,7 +487,7 @@ def plan_heal(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
     return _judge(look(table, store))
 
 
-def carry_out(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
+def run_heal(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
     """The same, done; what was found wrong is in the answer. Killed anywhere, it can be run again: a folder that is
     half made is no checkpoint, and one that is missing is made."""
     with ExitStack() as held:
