@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.errors import PenstockError
+    from penstock.ledger.writer import Written
+    from penstock.operations.steps import Tell
     from penstock.plan.model import Plan, TablePlan
-    from penstock.runtime.context import Listener
+    from penstock.runtime.context import Listener, Outcome
     from penstock.runtime.signals import StopSignals
     from penstock.storage.stores import Store
 
@@ -213,6 +215,31 @@ def run_in(
         listener.failed("", jvm_died)
     unfinished = any(one.thread.is_alive() for one in runs)
     return Result({one.thread.name: one.outcome for one in runs}, errors, unfinished)
+
+
+def catch_up(spark: SparkSession, plan: Plan, tell: Tell, table: TablePlan) -> PenstockError | None:
+    """Runs one table up to what is there, for a verb that needs it; what it failed with, if it did."""
+    return run_in(spark, plan, [table], _Progress(tell), once=True, maintain=False).errors.get(table.name)
+
+
+class _Progress:
+    """A listener for which everything that a table does is progress."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+
+    def said(self, table: str, message: str) -> None:
+        if table:
+            self._tell(table, message)
+
+    def batch(self, table: str, written: Written, seconds: float) -> None:
+        self._tell(table, f"batch {written.batch}")
+
+    def failed(self, table: str, error: PenstockError) -> None:
+        pass
+
+    def ended(self, table: str, outcome: Outcome) -> None:
+        pass
 
 
 def open_store(spark: SparkSession, uri: str) -> Store:
