@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.errors import LockHeld, Terminal
-from penstock.operations.checkpoints import look, plan_heal, run_heal, show, show_document
+from penstock.operations.checkpoints import inspect_checkpoint, plan_heal, run_heal, show, show_document
 from penstock.operations.quarantine_rows import Filter, count, count_kinds, open_quarantine, read_rows
 from penstock.storage.stores import LocalStore
 from tests.integration.run_plan import (
@@ -98,7 +98,7 @@ def test_a_run_is_counted_shown_and_healed_in_every_layer(
 
     for one in (TABLE, SILVER, GOLD):
         shutil.rmtree(checkpoint(plan, name=one))
-    assert [look(table, STORE).in_step for table in plan.tables] == [False, False, False]
+    assert [inspect_checkpoint(table, STORE).in_step for table in plan.tables] == [False, False, False]
     for one in (TABLE, SILVER):
         done = run_heal(plan, chosen(plan, one), STORE)
         assert done is not None and done.why == "it is missing or empty"
@@ -123,7 +123,7 @@ def test_a_running_table_is_in_step_whenever_it_is_looked_at_and_not_healed(
     with running(spark, plan) as heard:
         wait_for(lambda: bool(heard.batches))
         while len(heard.batches) < 20:
-            seen = look(table, STORE)
+            seen = inspect_checkpoint(table, STORE)
             assert seen.in_step, (seen.why, seen.refusal)
         with pytest.raises(LockHeld, match="works on this table"):
             plan_heal(plan, table, STORE)

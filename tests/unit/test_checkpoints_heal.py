@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from penstock.cli.checkpoints import group
 from penstock.errors import Conflict, LockHeld, TableChanged, Terminal
 from penstock.operations import checkpoints as heal_module
-from penstock.operations.checkpoints import look, plan_heal, run_heal
+from penstock.operations.checkpoints import inspect_checkpoint, plan_heal, run_heal
 from penstock.operations.status import State, write_state
 from penstock.plan.model import Plan
 from penstock.storage.locks import Name, lock_path, owner
@@ -60,7 +60,7 @@ def test_a_lost_checkpoint_is_made_again_at_the_ledgers_end(plan: Plan, silver: 
     shutil.rmtree(silver.folder)
     found = run_heal(plan, silver.table, STORE)
     assert found is not None and found.why == "it is missing or empty"
-    seen = look(silver.table, STORE)
+    seen = inspect_checkpoint(silver.table, STORE)
     assert (seen.in_step, seen.planned, seen.committed) == (True, 3, 2)  # the last batch is left to Spark to run again
 
 
@@ -114,7 +114,7 @@ def test_killed_at_any_moment_it_can_be_run_again(plan: Plan, silver: Held) -> N
         except KeyboardInterrupt:
             found = run_heal(plan, silver.table, STORE)
             assert found is not None and found.why is not None
-            assert look(silver.table, STORE).in_step
+            assert inspect_checkpoint(silver.table, STORE).in_step
             assert [path.name for path in silver.folder.parent.iterdir()] == ["1"]
             changes += 1
             continue
@@ -197,7 +197,7 @@ def test_without_locks_a_runner_is_known_by_what_it_said(plan: Plan, silver: Hel
         run_heal(remote, silver.table, Here())
     write_state(store, plan.system, SILVER, State("running", process=gone.pid))
     assert run_heal(remote, silver.table, Here()) is not None
-    assert look(silver.table, STORE).in_step
+    assert inspect_checkpoint(silver.table, STORE).in_step
     assert not Path(lock_path(plan.system, SILVER, "run")).exists()
 
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.console import size_text
-from penstock.cli.options import AsJson, Directory, DryRun, Yes, load_plan
+from penstock.cli.options import AsJson, Directory, DryRun, Yes, duration, load_plan
 from penstock.cli.session import running, steps_view
 from penstock.erasure.forget import PlaceDone
 from penstock.maintenance.retention import time_text
@@ -165,7 +165,7 @@ def command(
     if list_:
         _list(plan, store, as_json)
         return
-    patience = _seconds(wait)
+    patience = duration("--wait", wait)
     asked = names(plan, subject or [], _read(subjects), "standard input" if subjects == "-" else subjects or "")
     not_names = known_places(plan, not_a_name or [])
     if subjects == "-" and not yes and not dry_run:
@@ -248,14 +248,3 @@ def _read(path: str | None) -> str | None:
         raise UsageError(f"--subjects {path}: {error.strerror}", hint="name a file with one KEY=VALUE a line") from None
     except UnicodeDecodeError:
         raise UsageError(f"--subjects {path} is not UTF-8 text", hint="save it as UTF-8") from None
-
-
-def _seconds(text: str) -> float:
-    from penstock.errors import UsageError
-    from penstock.spec.base_model import Wrong
-    from penstock.spec.quantity import seconds
-
-    try:
-        return float(seconds(text))
-    except Wrong as error:
-        raise UsageError(f"--wait: {error.findings[0].message}", hint=error.findings[0].hint) from None

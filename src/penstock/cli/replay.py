@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -146,7 +146,9 @@ def command(
     as_of: Annotated[
         str | None,
         typer.Option(
-            "--as-of", metavar="TIME", help="Read it as it was then: 2026-05-14T09:00, with a zone or UTC; or now."
+            "--as-of",
+            metavar="TIME",
+            help="Read it as it was then: 2026-05-14T09:00, with a zone or UTC; 2h: two hours ago; or now.",
         ),
     ] = None,
     cascade: Annotated[
@@ -167,6 +169,7 @@ def command(
     continues exactly where it was; tables upstream keep running. --dry-run lists the steps and shows what would differ.
     """
     from penstock.cli.console import people, print_json
+    from penstock.operations.quarantine_rows import read_time
     from penstock.operations.replay_plan import document, plan_replay, run_replay
     from penstock.operations.replay_preview import preview_document, preview_replay
     from penstock.plan.build import choose
@@ -178,7 +181,7 @@ def command(
         abort_verb("replay", plan, chosen, dry_run=dry_run, yes=yes, as_json=as_json)
         return
     console = people(as_json)
-    as_of_time = _time(as_of) if as_of else None
+    as_of_time = datetime.now(UTC) if as_of == "now" else read_time("--as-of", as_of)
     planned = plan_replay(plan, chosen, open_store(plan), version=version, as_of=as_of_time, cascade=cascade)
     console.print(render_plan(planned), soft_wrap=True)
     if not dry_run and not yes:
@@ -197,19 +200,3 @@ def command(
                 answer["tables"].append(_filled_document(rebuilt, filled))
     if as_json:
         print_json(answer)
-
-
-def _time(text: str) -> datetime:
-    from datetime import UTC
-
-    from penstock.errors import UsageError
-
-    if text == "now":
-        return datetime.now(UTC)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(
-            f"--as-of {text} is no time", hint="write 2026-05-14T09:00 or 2026-05-14T09:00+02:00"
-        ) from None
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.console import size_text
-from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, load_plan
+from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, duration, load_plan
 from penstock.cli.session import running, steps_view
 from penstock.maintenance.retention import Need, span_text, time_text
 from penstock.spec.quantity import counted
@@ -153,14 +153,9 @@ def command(
 
 def _span_ms(text: str) -> int:
     from penstock.errors import UsageError
-    from penstock.spec.base_model import Wrong
     from penstock.spec.maintenance import LONGEST
-    from penstock.spec.quantity import seconds
 
-    try:
-        span = seconds(text)
-    except Wrong as error:
-        raise UsageError(f"--retain: {error.findings[0].message}", hint=error.findings[0].hint) from None
+    span = duration("--retain", text)
     if span > LONGEST:
         raise UsageError(f"--retain: '{text}' is longer than anything can be kept", hint="write 10 years or less")
     return round(span * 1000)
