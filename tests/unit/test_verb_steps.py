@@ -115,6 +115,8 @@ def test_a_redrive_lists_its_rows_by_reason(plan: Plan) -> None:
         "silver.orders: run 2,000 rejected rows again: decode",
         "silver.orders: run 1 rejected row again: expectation",
     ]
+    assert "finish the redrive" in texts(replace(planned, cut_off=True).steps)[0]
+    assert replace(planned, rows={}, cut_off=True).steps == ()
 
 
 def test_a_vacuum_lists_files_before_checkpoints_table_by_table(plan: Plan) -> None:

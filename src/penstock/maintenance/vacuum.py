@@ -195,9 +195,9 @@ class VacuumPlan:
     @property
     def steps(self) -> tuple[VacuumStep, ...]:
         """Per table of the project, in the order in which they are carried out. Files only after `list_files`."""
-        return tuple(step for table in self.project_tables for step in self._steps_of(table))
+        return tuple(step for table in self.project_tables for step in self.steps_of(table))
 
-    def _steps_of(self, table: TablePlan) -> Iterator[VacuumStep]:
+    def steps_of(self, table: TablePlan) -> Iterator[VacuumStep]:
         for task in self.tables_of(table):
             if task.remember_ms:
                 yield RememberRemovedFiles(task.place, task.remember_ms)
@@ -390,6 +390,9 @@ def run_vacuum(
     """Each table alone: one that fails leaves the others. In a session of `beside_a_runner`."""
     result = VacuumResult(errors=planned.problems)
     for table in planned.project_tables:
+        steps = list(planned.steps_of(table))
+        if not steps:
+            continue
         tell(table.name, "deleting files")
         try:
             with exclusive_maintenance(spark, plan, table.name):
@@ -406,7 +409,8 @@ def run_vacuum(
                         retain_ms=planned.retain_ms,
                         planned=task,
                     )
-                tidy(plan, table, store, hold)
+                if any(isinstance(step, DropOldCheckpoints) for step in steps):
+                    tidy(plan, table, store, hold)
         except Exception as error:
             result.errors[table.name] = explain(error, table.name, str(logs_folder(plan)))
             if isinstance(result.errors[table.name], JvmDied):

@@ -33,7 +33,7 @@ from penstock.ledger.row_counts import (
 from penstock.ledger.write_target import DeltaTableTarget
 from penstock.operations.quarantine_rows import tables_with_one
 from penstock.operations.replay_plan import working_on
-from penstock.operations.steps import RunAgain
+from penstock.operations.steps import FinishRedrive, RunAgain
 from penstock.plan.quarantine import quarantine_of
 from penstock.sources.columns import FILE, ROW, SOURCE, with_own_source
 from penstock.sources.files.format import Survey
@@ -528,10 +528,14 @@ class RedrivePlan:
     """Upon rows of the quarantine; None: all."""
     rows: Mapping[str, int]
     """By reason."""
+    cut_off: bool = False
+    """A redrive of the table was, and is finished first."""
 
     @property
-    def steps(self) -> tuple[RunAgain, ...]:
-        return tuple(RunAgain(self.table, reason, rows) for reason, rows in sorted(self.rows.items()))
+    def steps(self) -> tuple[FinishRedrive | RunAgain, ...]:
+        """None if no row was chosen: then nothing is run."""
+        first = (FinishRedrive(self.table),) if self.cut_off and self.rows else ()
+        return *first, *(RunAgain(self.table, reason, rows) for reason, rows in sorted(self.rows.items()))
 
 
 def redrivable(plan: Plan, store: Store, name: str) -> TablePlan:
@@ -557,7 +561,8 @@ def plan_redrive(spark: SparkSession, table: TablePlan, reason: str | None, wher
         raise UsageError(
             f"--where is not a condition on these rows: {why}", hint=f"columns: {', '.join(rows.columns)}"
         ) from None
-    return RedrivePlan(table, condition, {str(row[0]): int(row[1]) for row in counts})
+    cut_off = MARK in rows.columns and not rows.where(f"{MARK} IS NOT NULL").isEmpty()
+    return RedrivePlan(table, condition, {str(row[0]): int(row[1]) for row in counts}, cut_off)
 
 
 def run_redrive(spark: SparkSession, plan: Plan, planned: RedrivePlan) -> list[Redriven]:

@@ -75,6 +75,14 @@ class MakeCheckpoint:
 
 
 @dataclass(frozen=True)
+class FinishRedrive:
+    table: TablePlan
+
+    def describe(self) -> str:
+        return f"{self.table.name}: finish the redrive that was cut off"
+
+
+@dataclass(frozen=True)
 class RunAgain:
     table: TablePlan
     reason: str
