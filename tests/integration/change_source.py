@@ -93,10 +93,9 @@ def dies(monkeypatch: pytest.MonkeyPatch, what: str, *, after: bool = True) -> N
 
 
 def reset(spark: SparkSession, plan: Plan, to: str) -> None:
-    from penstock.operations.reset import carry_out, plan_reset
+    from penstock.operations.reset import plan_reset, run_reset
     from penstock.storage.stores import LocalStore
-    from penstock.tables.sources import Sources
 
     table = sink_of(plan)
     made = plan_reset(table, LocalStore(), to)
-    carry_out(spark, plan, table, made, Sources(lambda _: LocalStore()).open(table))
+    run_reset(spark, plan, made)

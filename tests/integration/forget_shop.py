@@ -97,25 +97,17 @@ def forget(
     spark: SparkSession, plan: Plan, *values: str, runs: bool = True, not_names: tuple[str, ...] = ()
 ) -> ErasureResult:
     """As the command does it; without `runs` it cannot bring readers on."""
-    from penstock.erasure.forget import Erasure
+    from penstock.erasure.forget import run_forget
+    from penstock.erasure.forget_plan import plan_forget
     from penstock.erasure.request import Name
-    from penstock.runtime.causes import explain
-    from penstock.tables.subject_columns import SubjectMatch
-    from penstock.tables.suppression_list import SuppressionList
 
-    assert plan.forget is not None
     store = LocalStore()
-    listed = SuppressionList(plan.forget, store)
-    orders = tuple(listed.add("customer", value) for value in values)
-    return Erasure(
+    return run_forget(
         spark,
         plan,
         store,
-        SubjectMatch(listed.key, orders),
-        [Name("customer", value) for value in values],
+        plan_forget(plan, store, [Name("customer", value) for value in values], not_names),
         run=lambda table: run(spark, plan, table.name).errors.get(table.name) if runs else Terminal("not now"),
-        told=lambda table, what: print(f"{time.monotonic():.1f} {table}: {what}"),
-        explain=lambda error, table: explain(error, table, ""),
+        tell=lambda table, what: print(f"{time.monotonic():.1f} {table}: {what}"),
         patience=20.0,
-        not_names=not_names,
-    ).carry_out()
+    )

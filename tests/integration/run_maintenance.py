@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.maintenance.optimize import optimize as carry_out_optimize
+from penstock.maintenance.optimize import optimize as optimize_table
 from penstock.maintenance.retention import needs, still_needed
 from penstock.maintenance.tables import exclusive_maintenance, paused_batches, places
-from penstock.maintenance.vacuum import vacuum as carry_out_vacuum
+from penstock.maintenance.vacuum import vacuum as vacuum_table
 from penstock.maintenance.vacuum import would_go
 from penstock.storage.stores import LocalStore
 
@@ -29,7 +29,7 @@ def optimize(spark: SparkSession, plan: Plan, name: str, *, full: bool = False) 
     table = table_of(plan, name)
     hold = paused_batches(spark, plan, name)
     with exclusive_maintenance(spark, plan, name):
-        return carry_out_optimize(
+        return optimize_table(
             spark, plan, table, places(table)[0], LocalStore(), by="a test", hold=hold, full=full, beside=True
         )
 
@@ -40,7 +40,7 @@ def vacuum(spark: SparkSession, plan: Plan, name: str, *, hours: float = 0) -> V
     hold = paused_batches(spark, plan, name)
     retain = round(hours * 3_600_000)
     with exclusive_maintenance(spark, plan, name):
-        return carry_out_vacuum(
+        return vacuum_table(
             spark, plan, table, places(table)[0], LocalStore(), by="a test", hold=hold, retain_ms=retain
         )
 

@@ -62,7 +62,7 @@ def run(spark: SparkSession, plan: Plan, *names: str) -> Heard:
     from penstock.runtime.runner import run_in
 
     heard = Heard()
-    run_in(spark, plan, choose(plan, names), heard, once=True)
+    run_in(spark, plan, choose(plan, names), heard, once=True, maintain=False)
     return heard
 
 

@@ -100,13 +100,13 @@ def test_a_replay_that_is_aborted_has_completed_it(
     spark: SparkSession, broker: Any, cut_off: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from penstock.ledger.write_target import StagedOverwrite
-    from penstock.operations.replay_plan import give_up
+    from penstock.operations.abort import plan_abort, run_abort
 
     folder, name = cut_off
     plan = make_plan(folder, broker.bootstrap, {NAME: {"from": {"kafka": name}, "decode": DECODE}})
     with killed_at(monkeypatch, StagedOverwrite, "append"):
         replayed(spark, plan, NAME)
-    give_up(spark, plan, plan.tables[0])
+    run_abort(spark, plan, plan_abort("replay", plan.tables[0], LocalStore()))
     assert_whole(plan, name)
     run_well(spark, plan)
     assert_whole(plan, name)
@@ -133,9 +133,8 @@ def _dies(self: Quarantine, *given: Any, **more: Any) -> int:
 
 
 def _reset(spark: SparkSession, plan: Plan, to: str) -> Any:
-    from penstock.operations.reset import carry_out, plan_reset
-    from penstock.tables.sources import Sources
+    from penstock.operations.reset import plan_reset, run_reset
 
     (table,) = plan.tables
     planned = plan_reset(table, LocalStore(), to, ())
-    return carry_out(spark, plan, table, planned, Sources(lambda _: LocalStore(), spark).open(table))
+    return run_reset(spark, plan, planned)

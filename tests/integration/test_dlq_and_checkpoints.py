@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.errors import LockHeld, Terminal
-from penstock.operations.checkpoints import carry_out, look, plan_heal, show, show_document
+from penstock.operations.checkpoints import inspect_checkpoint, plan_heal, run_heal, show, show_document
 from penstock.operations.quarantine_rows import Filter, count, count_kinds, open_quarantine, read_rows
 from penstock.storage.stores import LocalStore
 from tests.integration.run_plan import (
@@ -98,12 +98,12 @@ def test_a_run_is_counted_shown_and_healed_in_every_layer(
 
     for one in (TABLE, SILVER, GOLD):
         shutil.rmtree(checkpoint(plan, name=one))
-    assert [look(table, STORE).in_step for table in plan.tables] == [False, False, False]
+    assert [inspect_checkpoint(table, STORE).in_step for table in plan.tables] == [False, False, False]
     for one in (TABLE, SILVER):
-        done = carry_out(plan, chosen(plan, one), STORE)
+        done = run_heal(plan, chosen(plan, one), STORE)
         assert done is not None and done.why == "it is missing or empty"
     with pytest.raises(Terminal, match="cannot be made again"):
-        carry_out(plan, chosen(plan, GOLD), STORE)
+        run_heal(plan, chosen(plan, GOLD), STORE)
     produce(broker.bootstrap, name, 4, value=b'{"id": 8}')
     heard = run_well(spark, plan, TABLE, SILVER)
     assert not heard.heard("rebuilt") and heard.heard("was in the table already: skipped")
@@ -123,13 +123,13 @@ def test_a_running_table_is_in_step_whenever_it_is_looked_at_and_not_healed(
     with running(spark, plan) as heard:
         wait_for(lambda: bool(heard.batches))
         while len(heard.batches) < 20:
-            seen = look(table, STORE)
+            seen = inspect_checkpoint(table, STORE)
             assert seen.in_step, (seen.why, seen.refusal)
         with pytest.raises(LockHeld, match="works on this table"):
             plan_heal(plan, table, STORE)
         with pytest.raises(LockHeld):
-            carry_out(plan, table, STORE)
+            run_heal(plan, table, STORE)
         assert show(plan, table, STORE, 1).process
         wait_for(lambda: coordinates(plan) == produced)
-    found = carry_out(plan, table, STORE)
+    found = run_heal(plan, table, STORE)
     assert found is not None and found.why is None

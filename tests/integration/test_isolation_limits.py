@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from penstock.errors import Terminal
-from penstock.runtime.causes import explain
+from penstock.operations.causes import explain
 from penstock.testing import table_under_test
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.errors import LockHeld, Terminal
 from penstock.maintenance import optimize as optimize_steps
-from penstock.maintenance.optimize import look
+from penstock.maintenance.optimize import plan_optimize
 from penstock.maintenance.tables import exclusive_maintenance, paused_batches, read_memory, shared_log, write_memory
 from penstock.plan.model import MaintenancePlan
 from penstock.plan.quarantine import COMPANIONS
@@ -37,7 +37,7 @@ HOSTILE = ('it\'s a "quote"', "back\\slash `tick` %20 ü", None)
 
 def _looked(plan: Any, name: str) -> Any:
     """Without Spark."""
-    return look(plan, [table_of(plan, name)], LocalStore(), full=False)[0]
+    return plan_optimize(plan, [table_of(plan, name)], LocalStore(), full=False).tables[0]
 
 
 def test_only_partitions_with_many_new_files_are_put_in_order_whatever_they_are_called(
@@ -178,8 +178,9 @@ def test_a_runner_looks_after_its_tables_between_their_batches(
         return maintain_table(work, *given)
 
     heard, stop = Heard(), threading.Event()
+    monkeypatch.setattr(maintenance, "maintain_table", care)
     thread = threading.Thread(
-        target=run_in, args=(spark, plan, plan.tables, heard), kwargs={"once": False, "stop": stop, "care": care}
+        target=run_in, args=(spark, plan, plan.tables, heard), kwargs={"once": False, "stop": stop}
     )
     thread.start()
     try:

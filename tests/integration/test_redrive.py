@@ -113,8 +113,7 @@ def test_records_of_a_topic_that_was_made_again_are_not_taken_for_those_with_the
     spark: SparkSession, broker: Broker, topic: Callable[..., str], project: Callable[..., Plan]
 ) -> None:
     """Offset 0 was rejected and is another, good record now; offset 1 was rejected twice; offset 2 is there once."""
-    from penstock.operations.reset import carry_out, plan_reset
-    from penstock.tables.sources import Sources
+    from penstock.operations.reset import plan_reset, run_reset
 
     name = topic(1)
 
@@ -130,7 +129,7 @@ def test_records_of_a_topic_that_was_made_again_are_not_taken_for_those_with_the
     make_again(broker, name, partitions=1)
     (table,) = plan(40).tables
     made = plan_reset(table, LocalStore(), "ledger")
-    carry_out(spark, plan(40), table, made, Sources(lambda _: LocalStore()).open(table))
+    run_reset(spark, plan(40), made)
     send(50, 4)
     run_well(spark, plan(40))
     (done,) = again(spark, plan(0), "silver.k")

@@ -35,8 +35,8 @@ def shop(spark: SparkSession, broker: Broker, topic: Callable[..., str], tmp_pat
 def test_three_layers_replayed_under_another_rule_equal_a_rebuild_and_go_on(
     spark: SparkSession, shop: Shop, names: tuple[str, ...]
 ) -> None:
-    from penstock.operations.replay_plan import carry_out, plan_replay
-    from penstock.operations.replay_preview import dry_run
+    from penstock.operations.replay_plan import plan_replay, run_replay
+    from penstock.operations.replay_preview import preview_replay
 
     shop.names = names
     shop.send(150)
@@ -51,9 +51,9 @@ def test_three_layers_replayed_under_another_rule_equal_a_rebuild_and_go_on(
     assert [one.table.name for one in planned.cascade] == ["gold.t"] and not planned.moves
 
     before = content(new, "silver.t")
-    outlook = dry_run(spark, new, planned)
+    outlook = preview_replay(spark, new, planned)
     assert content(new, "silver.t") == before and len(commits(new, "silver.t")) == len(commits(old, "silver.t"))
-    done = {table.name: filled for table, filled in carry_out(spark, new, planned, lambda *_: None)}
+    done = {table.name: filled for table, filled in run_replay(spark, new, planned, lambda *_: None)}
     now = content(new, "silver.t")
     assert outlook.rows.rows == now.total() and outlook.rows.removed == before.total() - now.total() > 0
     assert outlook.rows.changed == now.total() and outlook.rows.added == 0

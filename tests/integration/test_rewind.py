@@ -40,9 +40,9 @@ def planned(plan: Plan, name: str, version: int, *, cascade: bool = False) -> Re
 
 
 def rewound(spark: SparkSession, plan: Plan, name: str, version: int, *, cascade: bool = False) -> None:
-    from penstock.operations.rewind_plan import carry_out
+    from penstock.operations.rewind_plan import run_rewind
 
-    for _ in carry_out(spark, plan, planned(plan, name, version, cascade=cascade), lambda *_: None):
+    for _ in run_rewind(spark, plan, planned(plan, name, version, cascade=cascade), lambda *_: None):
         pass
 
 
@@ -139,7 +139,7 @@ def test_a_reader_that_is_not_past_the_version_steps_over_what_is_undone(spark: 
 
 @pytest.mark.deep
 def test_a_reader_that_reads_on_while_spark_starts_is_taken_along(spark: SparkSession, shop: Shop) -> None:
-    from penstock.operations.rewind_plan import carry_out
+    from penstock.operations.rewind_plan import run_rewind
 
     plan = shop.plan()
     shop.send(50)
@@ -151,8 +151,8 @@ def test_a_reader_that_reads_on_while_spark_starts_is_taken_along(spark: SparkSe
     assert not with_others.cascade
     run_well(spark, plan, "silver.t")
     with pytest.raises(UsageError, match=r"silver\.t has read up to version"):
-        list(carry_out(spark, plan, alone, lambda *_: None))
-    assert [one.table.name for one in carry_out(spark, plan, with_others, lambda *_: None)] == ["bronze.t", "silver.t"]
+        list(run_rewind(spark, plan, alone, lambda *_: None))
+    assert [one.table.name for one in run_rewind(spark, plan, with_others, lambda *_: None)] == ["bronze.t", "silver.t"]
     run_well(spark, plan, *TWO)
     assert_silver(plan, shop)
     assert_verified(plan)

@@ -142,9 +142,8 @@ def test_rows_of_a_table_that_is_not_ours_are_told_apart_by_their_files(shop: Sh
 
 @pytest.mark.deep
 def test_a_reset_sends_again_from_where_a_person_says(shop: Shop) -> None:
-    from penstock.operations.reset import carry_out, plan_reset
+    from penstock.operations.reset import plan_reset, run_reset
     from penstock.storage.stores import LocalStore
-    from penstock.tables.sources import Sources
 
     plan = shop.plan()
     shop.send(10)
@@ -152,7 +151,7 @@ def test_a_reset_sends_again_from_where_a_person_says(shop: Shop) -> None:
     table = plan.table(SINK)
     assert table is not None
     reset = plan_reset(table, LocalStore(), "earliest")
-    carry_out(shop.spark, plan, table, reset, Sources(lambda _: LocalStore()).open(table))
+    run_reset(shop.spark, plan, reset)
     run_well(shop.spark, plan)
     assert set(ids(shop.records).values()) == {2}, "the same ids, whatever the reason"
 

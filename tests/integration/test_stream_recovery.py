@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.errors import PenstockError, Terminal, UsageError
-from penstock.operations.reset import carry_out, plan_reset
+from penstock.operations.reset import plan_reset, run_reset
 from penstock.storage.stores import LocalStore
-from penstock.tables.sources import Sources
 from tests.integration.run_plan import checkpoint, commits, commits_die, newest, rows, run, run_well, whole_chain
 from tests.integration.stream_tables import GOLD, Site
 
@@ -44,9 +43,8 @@ def refused(site: Site, plan: Plan) -> PenstockError:
 
 def reset(site: Site, plan: Plan) -> None:
     planned = plan_reset(plan.tables[0], LocalStore(), "starting")
-    assert planned.anew
-    sources = Sources(lambda _: LocalStore(), site.spark)
-    carry_out(site.spark, plan, plan.tables[0], planned, sources.open(plan.tables[0]))
+    assert planned.starts_over
+    run_reset(site.spark, plan, planned)
 
 
 @pytest.mark.parametrize(

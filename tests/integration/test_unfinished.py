@@ -217,7 +217,6 @@ def test_a_reset_of_a_table_that_was_put_back_needs_no_second_one_if_it_is_kille
     from penstock.operations import reset as module
     from penstock.operations.reset import plan_reset
     from penstock.storage.stores import LocalStore
-    from penstock.tables.sources import Sources
 
     name = topic(2)
     sent = produce(broker.bootstrap, name, 6)
@@ -231,10 +230,10 @@ def test_a_reset_of_a_table_that_was_put_back_needs_no_second_one_if_it_is_kille
     def killed(*given: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "_forget_later_checkpoints", killed)
+    monkeypatch.setattr(module, "_make_checkpoint", killed)
     asked = plan_reset(table, LocalStore(), "ledger")
     with pytest.raises(KeyboardInterrupt):
-        module.carry_out(spark, plan, table, asked, Sources(lambda _: LocalStore()).open(table))
+        module.run_reset(spark, plan, asked)
     sent += produce(broker.bootstrap, name, 4)
     run_well(spark, plan)
     assert coordinates(plan, "bronze.k") == sent

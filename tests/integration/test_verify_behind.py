@@ -125,8 +125,7 @@ def test_a_table_that_starts_late_says_from_where_and_what_is_not_part_of_it(
 def test_rows_from_before_the_ledger_make_a_table_partial(
     spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:
-    from penstock.operations.reset import carry_out, plan_reset
-    from penstock.tables.sources import Sources
+    from penstock.operations.reset import plan_reset, run_reset
 
     name = topic(partitions=1)
     produce(broker.bootstrap, name, 5, partitions=[0])
@@ -139,7 +138,7 @@ def test_rows_from_before_the_ledger_make_a_table_partial(
     shutil.rmtree(table.checkpoints)
     spark.createDataFrame(rows, schema).coalesce(1).write.format("delta").save(table.uri)
     made = plan_reset(table, LocalStore(), json.dumps({name: {"0": 5}}))
-    carry_out(spark, plan, table, made, Sources(lambda _: LocalStore()).open(table))
+    run_reset(spark, plan, made)
     produce(broker.bootstrap, name, 2, partitions=[0])
     run_well(spark, plan)
     (report,) = verify(plan.tables, LocalStore())

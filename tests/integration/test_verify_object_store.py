@@ -18,7 +18,7 @@ from penstock.dev.process import free_port, is_taken
 from penstock.errors import PenstockError, UsageError
 from penstock.ledger.checkpoint import heal
 from penstock.operations import status as status_ops
-from penstock.operations.checkpoints import carry_out, look, standings
+from penstock.operations.checkpoints import inspect_checkpoint, run_heal, standings
 from penstock.operations.history import history
 from penstock.operations.quarantine_rows import count_kinds
 from penstock.operations.staleness import definition_drifts
@@ -117,9 +117,9 @@ def test_rejected_rows_and_checkpoints_on_s3_are_shown_and_healed(store: Store, 
     assert standing.seen.why == "its metadata file is missing or empty"
     assert standing.weight.size == size_of(store, f"{there.checkpoints}/1")
     assert (standing.weight.size.files, standing.weight.batches) == (4, 2)
-    done = carry_out(plan, there, store)
+    done = run_heal(plan, there, store)
     assert done is not None and done.why is not None
-    assert look(there, store).in_step
+    assert inspect_checkpoint(there, store).in_step
     assert definition_drifts(plan, plan.tables)["bronze.orders"].kind == "unchanged"
 
 

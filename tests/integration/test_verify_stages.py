@@ -70,8 +70,7 @@ def test_what_is_read_twice_and_left_out_as_a_duplicate_is_not_missing(
     spark: SparkSession, broker: Any, topic: Any, project: Any
 ) -> None:
     """Read again by decision; a topic that was made again has offsets twice in the same way."""
-    from penstock.operations.reset import carry_out, plan_reset
-    from penstock.tables.sources import Sources
+    from penstock.operations.reset import plan_reset, run_reset
 
     name = topic(partitions=2)
     stages = {"decode": DECODE, "expect": EXPECT, "dedupe": {"keys": ["id"]}}
@@ -82,7 +81,7 @@ def test_what_is_read_twice_and_left_out_as_a_duplicate_is_not_missing(
 
     def reset(table: TablePlan, to: str) -> None:
         made = plan_reset(table, LocalStore(), to)
-        carry_out(spark, plan, table, made, Sources(lambda _: LocalStore()).open(table))
+        run_reset(spark, plan, made)
 
     reset(bronze, "earliest")
     run_well(spark, plan)

@@ -6,7 +6,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from penstock.errors import BrokerAway, Conflict, DataLoss, PenstockError, SetupError, Terminal, Transient
-from penstock.runtime.causes import JvmDied, Unexplained, UpstreamChanged, explain, first_line
+from penstock.operations.causes import JvmDied, Unexplained, UpstreamChanged, explain, first_line
 
 STACK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted
 === Streaming Query ===

@@ -15,9 +15,9 @@ from penstock.operations import checkpoints as look_module
 from penstock.operations.checkpoints import (
     CheckpointDetails,
     between,
+    inspect_checkpoint,
     last_batches,
     leftovers,
-    look,
     operators,
     show,
     show_document,
@@ -151,7 +151,7 @@ def test_a_query_that_writes_while_it_is_looked_at_is_looked_at_again(
         return whole(store, folder)
 
     monkeypatch.setattr(look_module, "read_checkpoint", meanwhile)
-    found = look(silver.table, STORE)
+    found = inspect_checkpoint(silver.table, STORE)
     assert (found.in_step, found.entry and found.entry.batch, len(times)) == (True, 5, 2)
 
 
@@ -159,7 +159,7 @@ def test_size_and_growth_are_those_of_the_folder(plan: Plan) -> None:
     silver = Held(plan, SILVER, batches=4)
     (silver.folder / "state" / "0").mkdir(parents=True)
     (silver.folder / "state" / "0" / "1.delta").write_text("x" * 5000)
-    weight = weigh(look(silver.table, STORE), STORE)
+    weight = weigh(inspect_checkpoint(silver.table, STORE), STORE)
     files = [path for path in silver.folder.rglob("*") if path.is_file()]
     assert (weight.size.files, weight.size.bytes) == (len(files), sum(path.stat().st_size for path in files))
     assert (weight.state.bytes, weight.batches) == (5000, 5)
@@ -174,19 +174,21 @@ def test_folders_of_earlier_generations_are_left_over_and_those_of_later_ones_re
     silver.checkpoint()
     (old.parent / "2.0f0f.new").mkdir()
     Path(plan.system, "checkpoints", "gone.table", "1").mkdir(parents=True)
-    found = look(silver.table, STORE)
+    found = inspect_checkpoint(silver.table, STORE)
     assert [(one.what, Path(one.folder).name) for one in leftovers(found, STORE)] == [
         ("generation 1", "1"),
         ("a heal that was cut off", "2.0f0f.new"),
     ]
     assert [(one.table, one.what) for one in strangers(plan, STORE)] == [("gone.table", "no table of the project")]
     shutil.copytree(silver.folder, old.parent / "7")
-    later = look(silver.table, STORE)
+    later = inspect_checkpoint(silver.table, STORE)
     assert later.refusal is not None and "generation 7" in later.refusal.message
     assert list(leftovers(later, STORE)) == []
     marker = {"table": SILVER, "ledger": "another", "generation": 7}
     (old.parent / "7" / MARKER).write_text(json.dumps(marker))
-    assert "another table of that name" in [one.what for one in leftovers(look(silver.table, STORE), STORE)]
+    assert "another table of that name" in [
+        one.what for one in leftovers(inspect_checkpoint(silver.table, STORE), STORE)
+    ]
 
 
 def test_the_last_batches_say_what_they_read_pinned_and_made_of_it(plan: Plan) -> None:

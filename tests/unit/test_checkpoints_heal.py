@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from penstock.cli.checkpoints import group
 from penstock.errors import Conflict, LockHeld, TableChanged, Terminal
 from penstock.operations import checkpoints as heal_module
-from penstock.operations.checkpoints import carry_out, look, plan_heal
+from penstock.operations.checkpoints import inspect_checkpoint, plan_heal, run_heal
 from penstock.operations.status import State, write_state
 from penstock.plan.model import Plan
 from penstock.storage.locks import Name, lock_path, owner
@@ -58,24 +58,24 @@ def held(plan: Plan, name: Name) -> Iterator[int]:
 
 def test_a_lost_checkpoint_is_made_again_at_the_ledgers_end(plan: Plan, silver: Held) -> None:
     shutil.rmtree(silver.folder)
-    found = carry_out(plan, silver.table, STORE)
+    found = run_heal(plan, silver.table, STORE)
     assert found is not None and found.why == "it is missing or empty"
-    seen = look(silver.table, STORE)
+    seen = inspect_checkpoint(silver.table, STORE)
     assert (seen.in_step, seen.planned, seen.committed) == (True, 3, 2)  # the last batch is left to Spark to run again
 
 
 def test_one_in_step_is_left_as_it_is(plan: Plan, silver: Held) -> None:
     before = (silver.folder / "metadata").read_text()
-    found = carry_out(plan, silver.table, STORE)
+    found = run_heal(plan, silver.table, STORE)
     assert found is not None and found.why is None
     assert (silver.folder / "metadata").read_text() == before
 
 
 def test_healing_twice_is_healing_once(plan: Plan, silver: Held) -> None:
     (silver.folder / "commits" / "3").write_text("")
-    assert carry_out(plan, silver.table, STORE) is not None
+    assert run_heal(plan, silver.table, STORE) is not None
     healed = (silver.folder / "metadata").read_text()
-    found = carry_out(plan, silver.table, STORE)
+    found = run_heal(plan, silver.table, STORE)
     assert found is not None and found.why is None
     assert (silver.folder / "metadata").read_text() == healed
 
@@ -110,11 +110,11 @@ def test_killed_at_any_moment_it_can_be_run_again(plan: Plan, silver: Held) -> N
         silver.checkpoint()
         (silver.folder / "metadata").unlink()
         try:
-            carry_out(plan, silver.table, Dying(changes))
+            run_heal(plan, silver.table, Dying(changes))
         except KeyboardInterrupt:
-            found = carry_out(plan, silver.table, STORE)
+            found = run_heal(plan, silver.table, STORE)
             assert found is not None and found.why is not None
-            assert look(silver.table, STORE).in_step
+            assert inspect_checkpoint(silver.table, STORE).in_step
             assert [path.name for path in silver.folder.parent.iterdir()] == ["1"]
             changes += 1
             continue
@@ -125,11 +125,11 @@ def test_killed_at_any_moment_it_can_be_run_again(plan: Plan, silver: Held) -> N
 def test_it_is_refused_while_a_runner_works_on_the_table(plan: Plan, silver: Held) -> None:
     shutil.rmtree(silver.folder)
     with held(plan, "run") as process:
-        for attempt in (plan_heal, carry_out):
+        for attempt in (plan_heal, run_heal):
             with pytest.raises(LockHeld, match=f"process {process}"):
                 attempt(plan, silver.table, STORE)
     assert not silver.folder.exists()
-    assert carry_out(plan, silver.table, STORE) is not None
+    assert run_heal(plan, silver.table, STORE) is not None
 
 
 def test_it_waits_for_a_command_that_commits(plan: Plan, silver: Held, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +137,8 @@ def test_it_waits_for_a_command_that_commits(plan: Plan, silver: Held, monkeypat
     whole = heal_module.acquire_commit
     monkeypatch.setattr(heal_module, "acquire_commit", lambda lock, table: whole(lock, table, patience=0.2))
     with held(plan, "commit"), pytest.raises(Conflict, match="has held the commit lock"):
-        carry_out(plan, silver.table, STORE)
-    assert carry_out(plan, silver.table, STORE) is not None
+        run_heal(plan, silver.table, STORE)
+    assert run_heal(plan, silver.table, STORE) is not None
 
 
 def test_others_are_told_who_heals(plan: Plan, silver: Held, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_others_are_told_who_heals(plan: Plan, silver: Held, monkeypatch: pytest
         whole(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(heal_module, "heal", beside)
-    carry_out(plan, silver.table, STORE)
+    run_heal(plan, silver.table, STORE)
     assert seen[0]["python"] == os.getpid()
 
 
@@ -159,7 +159,7 @@ def test_a_table_that_a_person_has_to_decide_about_is_not_healed(plan: Plan, sil
     silver.log.commit("DELETE", adds=1, removes=1)
     shutil.rmtree(silver.folder)
     with pytest.raises(TableChanged):
-        carry_out(plan, silver.table, STORE)
+        run_heal(plan, silver.table, STORE)
     assert not silver.folder.exists()
 
 
@@ -167,7 +167,7 @@ def test_sparks_state_cannot_be_healed_and_the_way_on_is_said(plan: Plan) -> Non
     gold = Held(plan, GOLD)
     shutil.rmtree(gold.folder)
     with pytest.raises(Terminal, match="cannot be made again") as refused:
-        carry_out(plan, gold.table, STORE)
+        run_heal(plan, gold.table, STORE)
     assert "--to starting" in (refused.value.hint or "")
 
 
@@ -175,7 +175,7 @@ def test_a_state_that_was_never_begun_is_begun_by_a_run(plan: Plan) -> None:
     gold = Held(plan, GOLD, batches=0)
     shutil.rmtree(gold.folder)
     with pytest.raises(Terminal, match="which Spark alone makes") as refused:
-        carry_out(plan, gold.table, STORE)
+        run_heal(plan, gold.table, STORE)
     assert refused.value.hint == "no row was written yet: `penstock run gold.sessions` begins it"
 
 
@@ -194,10 +194,10 @@ def test_without_locks_a_runner_is_known_by_what_it_said(plan: Plan, silver: Hel
 
     write_state(store, plan.system, SILVER, State("running", process=1, host="another-machine"))
     with pytest.raises(LockHeld, match="another-machine"):
-        carry_out(remote, silver.table, Here())
+        run_heal(remote, silver.table, Here())
     write_state(store, plan.system, SILVER, State("running", process=gone.pid))
-    assert carry_out(remote, silver.table, Here()) is not None
-    assert look(silver.table, STORE).in_step
+    assert run_heal(remote, silver.table, Here()) is not None
+    assert inspect_checkpoint(silver.table, STORE).in_step
     assert not Path(lock_path(plan.system, SILVER, "run")).exists()
 
 

@@ -132,3 +132,15 @@ def test_a_certificate_is_written_whatever_a_folder_is_called(plan: Plan, tmp_pa
         assert json.loads(text) == written and "\x1b" not in text and "\u202e" not in text
         page = folder.with_suffix(".html").read_text(encoding="utf-8")
         assert "lake/\\udcff\\u202e" in page and "topic \\x1b[31m" in page
+
+
+def test_the_steps_of_a_forget_name_tables_and_no_person(folder: Path) -> None:
+    from penstock.erasure.forget_plan import plan_forget
+    from penstock.erasure.request import Name
+    from penstock.storage.stores import LocalStore
+
+    planned = plan_forget(build_plan(load_project(folder)), LocalStore(), [Name("customer", NAME)])
+    texts = [step.describe() for step in planned.steps]
+    assert texts[0] == "add 1 name to the suppression list, by hash"
+    assert "erase rows, in one commit per table: bronze.orders" in texts
+    assert texts[-1].startswith("prove it") and NAME not in repr(planned) + "".join(texts)

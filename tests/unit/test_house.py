@@ -27,6 +27,12 @@ def test_one_module_is_the_bridge_to_the_jvm() -> None:
     assert found == bridge
 
 
+def test_one_module_of_the_command_line_opens_sessions() -> None:
+    """Views print, and start nothing. In `demo` the session is the verb."""
+    found = {file.name for file in (SOURCE / "cli").glob("*.py") if "spark_session" in file.read_text()}
+    assert found == {"session.py", "demo.py"}
+
+
 def test_every_module_says_what_it_is() -> None:
     modules = [file for file in SOURCE.rglob("*.py") if file.name not in ("__init__.py", "__main__.py")]
     assert [str(file) for file in modules if ast.get_docstring(ast.parse(file.read_text())) is None] == []

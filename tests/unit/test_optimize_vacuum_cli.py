@@ -69,7 +69,7 @@ def test_optimize_says_in_numbers_what_it_would_do(plan: Plan, orders: BronzeTab
     assert done.exit_code == 0
     assert "6 files as larger ones: " in done.stdout and "about 1 left" in done.stdout
     assert done.stdout.count("not created yet") == 3, "also the quarantine of silver.orders"
-    assert "6 files, " in done.stdout.splitlines()[-1] and "to write anew" in done.stdout
+    assert "6 files, " in done.stdout.splitlines()[-1] and "to rewrite" in done.stdout
     document = json.loads(call(optimize, plan, "bronze.orders", "--dry-run", "--json").stdout)
     (table,) = document["tables"]
     (step,) = table["steps"]

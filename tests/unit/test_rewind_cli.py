@@ -78,7 +78,9 @@ def test_what_cannot_be_done_is_refused_with_what_to_write(
 def test_what_it_will_do_is_said_before_it_asks(told: Callable[..., tuple[int, str]]) -> None:
     code, said = told("bronze.orders", "--version", "3")
     assert "back to version 3" in said and "40 now, 30 then" in said and "orders-0 [30, 40)" in said
-    assert "silver.orders has read up to version 3: it steps over what is undone" in said
-    assert "Go on?" in said and code == 1
+    assert "silver.orders has read up to version 3: it skips what is undone" in said
+    assert "1. stop silver.orders" in said and "2. restore bronze.orders to version 3" in said
+    assert "Continue?" in said and code == 1
     code, said = told("bronze.orders", "--version", "2", "--cascade")
-    assert "with it silver.orders" in said and "silver.orders has read up to version 3: is made anew" in said
+    assert "silver.orders has read up to version 3: it is rebuilt" in said
+    assert "1. restore bronze.orders to version 2" in said and "2. rebuild silver.orders from bronze.orders" in said

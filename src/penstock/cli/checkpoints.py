@@ -14,7 +14,9 @@ from rich.text import Text
 
 from penstock.cli.console import visible
 from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, load_plan
+from penstock.cli.session import confirm, running, steps_view
 from penstock.ledger.checkpoint import KEPT
+from penstock.ledger.position import VERSIONS, describe_position
 from penstock.ledger.row_counts import BATCHES, UNMET
 from penstock.operations.checkpoints import at
 from penstock.storage.stores import Size
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         Leftover,
         StartForecast,
     )
+    from penstock.operations.reset import ResetPlan
 
 # What `checkpoints list` and `checkpoints heal` show. What a stranger may have written passes `visible` first.
 
@@ -293,10 +296,33 @@ def _time(timestamp_ms: int) -> str:
         return str(timestamp_ms)
 
 
-# `penstock checkpoints`: what tables go on from, and what a refused one needs from a person.
+# What `checkpoints reset` would do.
 
 
-group = typer.Typer(help="What tables go on from: look at it, heal it, choose it.", no_args_is_help=True)
+def render_reset(planned: ResetPlan, readers: Sequence[str]) -> RenderableType:
+    return Group(*_reset_lines(planned, readers), steps_view(planned.steps))
+
+
+def _reset_lines(planned: ResetPlan, readers: Sequence[str]) -> Iterator[Text]:
+    before = describe_position(planned.before) if planned.before else "no position"
+    yield Text.assemble((planned.table.name, "bold"), f": {before} -> {describe_position(planned.after)}")
+    for label, ranges in (("never read", planned.skipped), ("read again", planned.again)):
+        if ranges:
+            unit = "versions" if ranges[0].topic == VERSIONS else "offsets"
+            count = sum(part.end - part.start for part in ranges)
+            yield Text(f"  {label}: {count:,} {unit}: {', '.join(map(str, ranges))}")
+    for topic in planned.dropped:
+        yield Text(f"  no longer read: topic {topic}, which does not exist any more")
+    if planned.starts_over:
+        yield Text(f"  emptied: all rows of {planned.table.name}; made again from {', '.join(planned.starts_over)}")
+        if readers:
+            yield Text(f"  its rows reach {', '.join(readers)} once more: they keep those that they have read")
+
+
+# `penstock checkpoints`.
+
+
+group = typer.Typer(help="Inspect, repair or reset checkpoints.", no_args_is_help=True)
 
 
 @group.callback()
@@ -373,7 +399,7 @@ def heal(
     recognised as written. Refused while a runner works on the table.
     """
     from penstock.cli.console import people, print_json
-    from penstock.operations.checkpoints import carry_out, healing_document, plan_heal
+    from penstock.operations.checkpoints import healing_document, plan_heal, run_heal
     from penstock.plan.build import choose
     from penstock.storage.stores import open_store
 
@@ -386,10 +412,10 @@ def heal(
         console.print(line, soft_wrap=True)
     if planned is not None and planned.why is not None and not dry_run:
         if not yes:
-            typer.confirm("Go on?", abort=True, err=True)
-        planned = carry_out(plan, chosen, store)
+            confirm()
+        planned = run_heal(plan, chosen, store)
         done = planned is not None and planned.why is not None
-        console.print("  done: `penstock run` goes on from there" if done else "  somebody else has done it")
+        console.print("  done: `penstock run` continues from there" if done else "  another process has done it")
     if as_json:
         print_json({**(healing_document(planned) if planned is not None else {"table": table}), "done": done})
 
@@ -420,39 +446,22 @@ def reset(
     The way on after a refusal: records gone from Kafka, a topic made again, a table restored by hand.
     """
     from penstock.cli.console import people, print_json
-    from penstock.ledger.position import VERSIONS, describe_position
-    from penstock.operations.reset import carry_out, document, plan_reset
+    from penstock.operations.reset import document, plan_reset, run_reset
     from penstock.plan.build import choose
-    from penstock.spark.session import spark_session
     from penstock.storage.stores import open_store
-    from penstock.tables.sources import Sources
 
-    plan = load_plan(directory)
-    chosen = choose(plan, [table])[0]
-    store = open_store(plan)
-    planned = plan_reset(chosen, store, to, tuple(topic or ()))
-    console = people(as_json)
-    before = describe_position(planned.before) if planned.before else "no position"
-    console.print(f"[bold]{table}[/bold]: {before} -> {describe_position(planned.after)}", soft_wrap=True)
-    for label, found in (("never read", planned.skipped), ("read again", planned.again)):
-        count = sum(r.end - r.start for r in found)
-        if found:
-            unit = "versions" if found[0].topic == VERSIONS else "offsets"
-            console.print(f"  {label}: {count:,} {unit}: {', '.join(map(str, found))}", soft_wrap=True)
-    for gone in planned.dropped:
-        console.print(f"  no longer read: topic {gone}, which does not exist any more")
-    if planned.anew:
-        console.print(f"  emptied: all rows of {table}; made again from {', '.join(planned.anew)}", soft_wrap=True)
-        readers = [one.name for one in plan.tables if table in one.upstream]
-        if readers:
-            console.print(f"  its rows reach {', '.join(readers)} once more: they keep those that they have read")
+    plan, console = load_plan(directory), people(as_json)
+    (chosen,) = choose(plan, [table])
+    planned = plan_reset(chosen, open_store(plan), to, tuple(topic or ()))
+    readers = [reader.name for reader in plan.tables if table in reader.upstream]
+    console.print(render_reset(planned, readers), soft_wrap=True)
     if not dry_run:
         if not yes:
-            typer.confirm("Go on?", abort=True, err=True)
-        with console.status("starting Spark …"), spark_session(plan) as spark:
-            tail = carry_out(spark, plan, chosen, planned, Sources(lambda _: store, spark).open(chosen))
-        if missing := (tail.entry.note or "").removeprefix(planned.note).lstrip("; "):
+            confirm()
+        with running(plan, console, table) as session:
+            entry = run_reset(session.spark, plan, planned).entry
+        if missing := (entry.note or "").removeprefix(planned.note).lstrip("; "):
             console.print(f"  {missing}", style="yellow", soft_wrap=True, markup=False)
-        console.print(f"  done: generation {tail.entry.generation}. `penstock run` goes on from there")
+        console.print(f"  done: generation {entry.generation}. `penstock run` continues from there")
     if as_json:
         print_json({**document(planned), "done": not dry_run})

@@ -7,7 +7,6 @@ import json
 import sys
 import threading
 import unicodedata
-from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from penstock.errors import PenstockError
-    from penstock.ledger.writer import Written
-    from penstock.runtime.context import Outcome
 
 
 # What strangers wrote, for a terminal. A record of Kafka may hold anything: what could move the cursor, colour the
@@ -147,28 +144,6 @@ class Bar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.hide()
-
-
-# A listener of tables that a command runs by the way: what they say is progress, what fails is kept.
-
-
-class SilentListener:
-    def __init__(self, told: Callable[[str, str], None]) -> None:
-        self._told = told
-        self.errors: dict[str, PenstockError] = {}
-
-    def said(self, table: str, message: str) -> None:
-        if table:
-            self._told(table, message)
-
-    def batch(self, table: str, written: Written, seconds: float) -> None:
-        self._told(table, f"batch {written.batch}")
-
-    def failed(self, table: str, error: PenstockError) -> None:
-        self.errors[table] = error
-
-    def ended(self, table: str, outcome: Outcome) -> None:
-        pass
 
 
 # Bytes as people read them.

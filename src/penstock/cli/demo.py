@@ -30,9 +30,9 @@ from penstock.dev.connect import Connect
 from penstock.dev.generate import Faults, ensure_topic, events, produce
 from penstock.dev.postgres import Postgres
 from penstock.errors import PenstockError, SetupError
+from penstock.operations.causes import explain
 from penstock.operations.status import status
 from penstock.plan.quarantine import quarantine_of
-from penstock.runtime.causes import explain
 from penstock.runtime.runner import run_in
 from penstock.spark.session import logs_folder, spark_session
 from penstock.spec.table_kinds import OWN

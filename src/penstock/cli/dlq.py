@@ -14,6 +14,7 @@ from rich.text import Text
 
 from penstock.cli.console import people, print_json, shortened, visible
 from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, load_plan
+from penstock.cli.session import running, steps_view
 from penstock.cli.status import ago
 from penstock.operations.quarantine_rows import Payload, tables_with_one
 from penstock.storage.delta_rows import FarTime, micros_of
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from penstock.operations.quarantine_rows import Counted, Row
-    from penstock.plan.model import Plan
+    from penstock.operations.redrive import Redriven, RedrivePlan
     from penstock.storage.delta_rows import Time
 
 # What `dlq` shows. Everything that came from a record passes `visible` first.
@@ -171,61 +172,23 @@ def _time(at: Time | None) -> str:
     return utc.partition(".")[0].replace("T", " ")
 
 
-# `penstock dlq redrive`: what it would do, asked and done.
+def render_redrive_plan(planned: RedrivePlan) -> RenderableType:
+    rows = f": {sum(planned.rows.values()):,} rejected rows are run again"
+    return Group(Text.assemble((planned.table.name, "bold"), rows), steps_view(planned.steps))
 
 
-def redrive_in_steps(
-    plan: Plan, name: str, reason: str | None, where: str | None, *, dry_run: bool, yes: bool, as_json: bool
-) -> None:
-    from penstock.operations.redrive import asked_for, chosen_rows, redrive_rows, refuse_without
-    from penstock.runtime.causes import explain
-    from penstock.spark.session import logs_folder, spark_session
-
-    store = open_store(plan)
-    (table,) = tables_with_one(plan, store, [name])
-    refuse_without(table, store)
-    console, condition = people(as_json), asked_for(reason, where)
-    answer: dict[str, Any] = {"table": table.name, "done": False}
-    try:
-        with console.status("starting Spark …") as status, spark_session(plan) as spark:
-            status.update(f"{table.name}: looking at its quarantine …")
-            found = chosen_rows(spark, plan, table, condition)
-            answer["rows"] = found
-            status.stop()
-            console.print(f"[bold]{table.name}[/bold]: {sum(found.values()):,} rejected rows are run again")
-            for kind, count in sorted(found.items()):
-                console.print(f"  {kind}: {count:,}", markup=False)
-            if found and not dry_run:
-                if not yes:
-                    typer.confirm("Go on?", abort=True, err=True)
-                status.start()
-                status.update(f"{table.name}: rejected rows are run again …")
-                done = redrive_rows(spark, plan, table, condition)
-                status.stop()
-                for one in done:
-                    console.print(
-                        f"  {one.rows:,} rows: {one.landed:,} landed, {one.left:,} left the quarantine, "
-                        f"{one.rows - one.left:,} stay" + _reasons(one.reasons),
-                        markup=False,
-                        soft_wrap=True,
-                    )
-                answer |= {"done": True, "redrives": [asdict(one) for one in done]}
-    except typer.Abort:
-        raise
-    except Exception as error:
-        raise explain(error, table.name, str(logs_folder(plan))) from error
-    if as_json:
-        print_json(answer)
-
-
-def _reasons(found: Any) -> str:
-    return f" ({', '.join(f'{reason} {count:,}' for reason, count in sorted(found.items()))})" if found else ""
+def render_redriven(done: Redriven) -> Text:
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(done.reasons.items()))
+    return Text(
+        f"  {done.rows:,} rows: {done.landed:,} landed, {done.left:,} left the quarantine, "
+        f"{done.rows - done.left:,} stay" + (f" ({visible(reasons)})" if reasons else "")
+    )
 
 
 # `penstock dlq`: the rows that tables rejected.
 
 
-group = typer.Typer(help="What was rejected, and why: the quarantines of the tables.", no_args_is_help=True)
+group = typer.Typer(help="List, show and rerun rejected rows.", no_args_is_help=True)
 MOST = 10_000
 """Rows that are shown at once; of more, the quarantine is a Delta table like any other."""
 
@@ -243,13 +206,31 @@ def redrive_command(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run rejected rows once more, by the table's definition of now.
+    """Run rejected rows again with the table's current definition.
 
     Those that pass land in the table, once, and leave the quarantine; what reads the table sees them as new rows. The
     others stay, with their new reason. Works beside a running table; killed anywhere, the next redrive finishes it.
     """
+    from penstock.operations.redrive import plan_redrive, redrivable, run_redrive
 
-    redrive_in_steps(load_plan(directory), table, reason, where, dry_run=dry_run, yes=yes, as_json=as_json)
+    plan = load_plan(directory)
+    chosen, console = redrivable(plan, open_store(plan), table), people(as_json)
+    answer: dict[str, Any] = {"table": table, "done": False}
+    with running(plan, console, table) as session:
+        session.tell(table, "reading its quarantine")
+        planned = plan_redrive(session.spark, chosen, reason, where)
+        console.print(render_redrive_plan(planned), soft_wrap=True)
+        answer |= {"rows": dict(planned.rows), "steps": [step.describe() for step in planned.steps]}
+        if planned.steps and not dry_run:
+            if not yes:
+                session.ask()
+            session.tell(table, "running rejected rows again")
+            done = run_redrive(session.spark, plan, planned)
+            for redriven in done:
+                console.print(render_redriven(redriven), soft_wrap=True)
+            answer |= {"done": True, "redrives": [asdict(redriven) for redriven in done]}
+    if as_json:
+        print_json(answer)
 
 
 @group.callback()
@@ -263,15 +244,12 @@ def list_(tables: Tables = None, directory: Directory = None, as_json: AsJson = 
 
     No Spark is started and nothing is changed. Exit code 3 if a quarantine cannot be read.
     """
-    from penstock.operations.quarantine_rows import count_all, count_document, tables_with_one
-    from penstock.storage.stores import open_store
+    from penstock.operations.quarantine_rows import count_all, count_document
 
     plan = load_plan(directory)
     store = open_store(plan)
     found = count_all(tables_with_one(plan, store, tables or []), store)
     if as_json:
-        from penstock.cli.console import print_json
-
         print_json({"project": plan.name, "tables": [count_document(one) for one in found]})
     else:
         from penstock.cli.console import print_view
@@ -321,9 +299,7 @@ def show(
         read_rows,
         read_time,
         row_document,
-        tables_with_one,
     )
-    from penstock.storage.stores import open_store
 
     generation, number = read_batch(batch)
     wanted = Filter(
@@ -345,8 +321,6 @@ def show(
     total = count(quarantine, wanted) if quarantine is not None else 0
     rows = list(read_rows(quarantine, wanted, limit, whole=full or as_json)) if quarantine is not None else []
     if as_json:
-        from penstock.cli.console import print_json
-
         name = quarantine.name if quarantine is not None else None
         print_json(
             {"table": chosen.name, "quarantine": name, "rows": total, "shown": [row_document(row) for row in rows]}

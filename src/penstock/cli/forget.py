@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,23 +15,20 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.console import size_text
-from penstock.cli.options import AsJson, Directory, DryRun, Yes, load_plan
+from penstock.cli.options import AsJson, Directory, DryRun, Yes, duration, load_plan
+from penstock.cli.session import running, steps_view
 from penstock.erasure.forget import PlaceDone
 from penstock.maintenance.retention import time_text
 from penstock.spec.quantity import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
     from rich.console import Console, RenderableType
 
-    from penstock.erasure.forget import ErasureResult, ForgetPreview
-    from penstock.erasure.request import Name
-    from penstock.errors import PenstockError
-    from penstock.plan.model import Plan, TablePlan
+    from penstock.erasure.forget import ErasureResult
+    from penstock.erasure.forget_plan import ForgetPreview
+    from penstock.plan.model import Plan
     from penstock.storage.stores import Store
-    from penstock.tables.suppression_list import Order, SuppressionList
+    from penstock.tables.suppression_list import Order
 
 
 # What `forget` shows: what it would do, what it has done, who was ordered to be forgotten.
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-def outlook_view(outlook: ForgetPreview) -> RenderableType:
+def render_preview(outlook: ForgetPreview) -> RenderableType:
     made = Table("table", *_right("files", "rows of theirs", "files to rewrite", "older files to delete"), box=None)
     for one in outlook.places:
         rows = f"{one.rows:,}" + (f" and {one.marked:,} marked" if one.marked else "")
@@ -60,11 +58,11 @@ def _afterwards(outlook: ForgetPreview) -> Iterator[str]:
     if outlook.waits:
         yield f"  waits for, in another process: {', '.join(outlook.waits)}"
     if outlook.anew:
-        yield f"  made anew: {', '.join(outlook.anew)}"
+        yield f"  starts over: {', '.join(outlook.anew)}"
     yield "  versions from before it can no longer be read or gone back to"
 
 
-def done_view(done: ErasureResult) -> RenderableType:
+def render_result(done: ErasureResult) -> RenderableType:
     made = Table("table", *_right("rows", "files rewritten", "files deleted", "log files", "files decoded", "left"))
     for one in done.places.values():
         rows = one.rows + one.marked
@@ -100,7 +98,7 @@ def _commits(places: Any) -> Iterator[str]:
             yield f"{one.name} {', '.join(f'v{commit.version}' for commit in one.commits)}"
 
 
-def orders_view(orders: Sequence[Order], proven: dict[str, bool]) -> RenderableType:
+def render_orders(orders: Sequence[Order], proven: dict[str, bool]) -> RenderableType:
     if not orders:
         return Text("nobody was forgotten yet")
     made = Table("order", "subject", "ordered (UTC)", "state", box=None)
@@ -146,114 +144,59 @@ def command(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Erase somebody from every table, every file and every log, and prove it.
+    """Erase a person from every table, every file and every log, and prove it.
 
-    Tables say under `subjects` where they hold names. Rows go, in one commit per table; what is made of them is
-    computed again; files and log entries that hold them are deleted or written anew; and whatever comes again, from
-    Kafka or by a replay, is left out. Streams run on. Killed anywhere, give the command again. The name itself is kept
-    nowhere.
+    Tables say under `subjects` where they hold names. Rows are erased, in one commit per table; what is made of them is
+    computed again; files and log entries that hold them are deleted or rewritten; and whatever comes again, from Kafka
+    or by a replay, is left out. Streams keep running. Killed anywhere, give the command again. The name itself is kept
+    nowhere. --dry-run lists the steps, and counts rows and files.
     """
     from penstock.cli.console import people, print_json
+    from penstock.erasure.forget import run_forget
+    from penstock.erasure.forget_plan import document, plan_forget, preview_forget
     from penstock.erasure.request import known_places, names
     from penstock.errors import UsageError
+    from penstock.maintenance.tables import beside_a_runner
+    from penstock.runtime.runner import catch_up
     from penstock.storage.stores import open_store
-    from penstock.tables.suppression_list import SuppressionList
 
     plan = load_plan(directory)
     store = open_store(plan)
     if list_:
         _list(plan, store, as_json)
         return
-    patience = _seconds(wait)
+    patience = duration("--wait", wait)
     asked = names(plan, subject or [], _read(subjects), "standard input" if subjects == "-" else subjects or "")
     not_names = known_places(plan, not_a_name or [])
     if subjects == "-" and not yes and not dry_run:
-        raise UsageError("standard input is read, so nobody can be asked", hint="add --yes, after a --dry-run")
-    assert plan.forget is not None
-    listed = SuppressionList(plan.forget, store)
+        raise UsageError("standard input is read, so no question can be asked", hint="add --yes, after a --dry-run")
     console = people(as_json)
     if not console.is_terminal:
         console.width = 160
-    done, outlook = _forget(plan, store, listed, asked, not_names, console, patience, dry_run=dry_run, yes=yes)
+    planned = plan_forget(plan, store, asked, not_names)
+    console.print(steps_view(planned.steps))
+    answer: dict[str, Any] = {"steps": [step.describe() for step in planned.steps]}
+    done: ErasureResult | None = None
+    with running(beside_a_runner(plan), console, plan.name, log="forget") as session:
+        if dry_run or not yes:
+            session.tell("", "reading every table that can hold them")
+            preview = preview_forget(session.spark, plan, store, planned)
+            console.print(render_preview(preview))
+            answer |= document(preview)
+        if not dry_run:
+            if not yes:
+                session.ask()
+            run = partial(catch_up, session.spark, plan, session.tell)
+            done = run_forget(session.spark, plan, store, planned, run=run, tell=session.tell, patience=patience)
     if done is None:
         if as_json:
-            print_json({**outlook, "done": False})
+            print_json({**answer, "done": False})
         return
-    document = certify(plan, done, certificate, console)
+    console.print(render_result(done))
+    certified = certify(plan, done, certificate, console)
     if as_json:
-        print_json({**document, "done": True})
+        print_json({**certified, "done": True})
     raise typer.Exit(0 if done.proven else 1)
-
-
-def _forget(
-    plan: Plan,
-    store: Store,
-    listed: SuppressionList,
-    asked: list[Name],
-    not_names: list[str],
-    console: Console,
-    patience: float,
-    *,
-    dry_run: bool,
-    yes: bool,
-) -> tuple[ErasureResult | None, dict[str, Any]]:
-    from penstock.erasure.forget import Erasure, document, look, provisional
-    from penstock.maintenance.tables import beside_a_runner
-    from penstock.runtime.causes import explain
-    from penstock.spark.session import logs_folder, spark_session
-    from penstock.tables.subject_columns import SubjectMatch
-
-    log = str(logs_folder(plan))
-    outlook: dict[str, Any] = {}
-    try:
-        with console.status("starting Spark …") as status, spark_session(beside_a_runner(plan), log="forget") as spark:
-
-            def told(table: str, what: str) -> None:
-                status.update(f"{table}: {what} …" if table else f"{what} …")
-
-            if dry_run or not yes:
-                status.update("reading every table that can hold them …")
-                found = look(spark, plan, store, provisional(listed, asked))
-                outlook = document(found)
-                status.stop()
-                console.print(outlook_view(found))
-                if dry_run:
-                    return None, outlook
-                typer.confirm("Go on?", abort=True, err=True)
-                status.start()
-            orders = tuple(listed.add(name.subject, name.value) for name in asked)
-            forgetting = Erasure(
-                spark,
-                plan,
-                store,
-                SubjectMatch(listed.key, orders),
-                asked,
-                run=_runs(spark, plan, told),
-                told=told,
-                explain=lambda error, table: explain(error, table, log),
-                patience=patience,
-                not_names=not_names,
-            )
-            done = forgetting.carry_out()
-            status.stop()
-            console.print(done_view(done))
-            return done, outlook
-    except typer.Abort:
-        raise
-    except Exception as error:
-        raise explain(error, plan.name, log) from error
-
-
-def _runs(
-    spark: SparkSession, plan: Plan, told: Callable[[str, str], None]
-) -> Callable[[TablePlan], PenstockError | None]:
-    from penstock.cli.console import SilentListener
-    from penstock.runtime.runner import run_in
-
-    def run(table: TablePlan) -> PenstockError | None:
-        return run_in(spark, plan, [table], SilentListener(told), once=True).errors.get(table.name)
-
-    return run
 
 
 def certify(plan: Plan, done: ErasureResult, path: Path | None, console: Console) -> dict[str, Any]:
@@ -287,7 +230,7 @@ def _list(plan: Plan, store: Store, as_json: bool) -> None:
 
     orders = SuppressionList(plan.forget, store).orders() if plan.forget is not None else ()
     proven = states(plan, store)
-    people(as_json).print(orders_view(orders, proven))
+    people(as_json).print(render_orders(orders, proven))
     if as_json:
         print_json({"orders": [{**order_document(one), "proven": proven.get(one.id)} for one in orders]})
 
@@ -305,14 +248,3 @@ def _read(path: str | None) -> str | None:
         raise UsageError(f"--subjects {path}: {error.strerror}", hint="name a file with one KEY=VALUE a line") from None
     except UnicodeDecodeError:
         raise UsageError(f"--subjects {path} is not UTF-8 text", hint="save it as UTF-8") from None
-
-
-def _seconds(text: str) -> float:
-    from penstock.errors import UsageError
-    from penstock.spec.base_model import Wrong
-    from penstock.spec.quantity import seconds
-
-    try:
-        return float(seconds(text))
-    except Wrong as error:
-        raise UsageError(f"--wait: {error.findings[0].message}", hint=error.findings[0].hint) from None

@@ -18,7 +18,7 @@ Directory = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the steps, and do nothing.")]
 Tables = Annotated[
     list[str] | None, typer.Argument(metavar="[TABLE]...", help="Only these tables.", show_default="all")
 ]
@@ -38,3 +38,15 @@ def load_plan(chosen: Path | None) -> Plan:
     from penstock.spec.load import load_project
 
     return build_plan(load_project(project_folder(chosen)))
+
+
+def duration(option: str, text: str) -> float:
+    """Seconds of `10 minutes`, `12h`; UsageError names the option."""
+    from penstock.errors import UsageError
+    from penstock.spec.base_model import Wrong
+    from penstock.spec.quantity import seconds
+
+    try:
+        return float(seconds(text))
+    except Wrong as error:
+        raise UsageError(f"{option}: {error.findings[0].message}", hint=error.findings[0].hint) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,112 +13,77 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.options import AsJson, Directory, DryRun, Yes, load_plan
+from penstock.cli.session import abort_verb, confirm, running, steps_view
 from penstock.ledger.position import describe_position
-from penstock.operations.replay_plan import document
-from penstock.operations.replay_preview import dry_run
-from penstock.operations.replay_preview import preview_document as outlook_document
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
+    from penstock.operations.replay import Filled
     from penstock.operations.replay_plan import ReplayPlan
     from penstock.operations.replay_preview import ReplayPreview, RowDifference, RowSample
-    from penstock.plan.model import Plan
-
-# What `replay` shows: what it would do, how far it is, what has become of the table.
-
+    from penstock.plan.model import TablePlan
 
 _HOW = {
-    "rebuilt": "holds rows made of the old ones: stale until it is made anew (--cascade)",
+    "rebuilt": "keeps rows that were made of the old ones: stale until it is rebuilt too (--cascade)",
     "recomputed": "computes every group again with its next batch",
-    "state": "rests on Spark's state: stale until `penstock checkpoints reset` makes it anew",
+    "state": "depends on Spark's state: stale until `penstock checkpoints reset` starts it over",
     "sent": "has sent the old rows: they cannot be taken back",
 }
 _SHOWN = 160
 
 
-def planned_view(planned: ReplayPlan) -> RenderableType:
-    return Group(*_lines(planned))
+def render_plan(planned: ReplayPlan) -> RenderableType:
+    return Group(*_lines(planned), steps_view(planned.steps))
 
 
 def _lines(planned: ReplayPlan) -> Iterator[Text]:
-    yield Text.assemble((planned.table.name, "bold"), f": made anew from {planned.source}")
+    yield Text.assemble((planned.table.name, "bold"), f": rebuilt from {planned.source}")
     yield Text(f"  now          {planned.rows:,} rows landed")
-    if planned.moves:
-        yield Text(
-            f"  goes on at   {describe_position(planned.after)}, no longer {describe_position(planned.position)}"
-        )
-    else:
-        yield Text("  goes on at   where it is")
+    where = f"{describe_position(planned.after)}, no longer {describe_position(planned.position)}"
+    yield Text(f"  continues at {where if planned.moves else 'where it is'}")
+    for note in _notes(planned):
+        yield Text(f"  note         {note}")
+    for reader in planned.stale:
+        yield Text(f"  {reader.table.name} {_HOW[reader.how]}")
+    for reader in planned.readers:
+        if reader.how == "follows":
+            yield Text(f"  {reader.table.name} follows its changes: it gets the removed rows and the new ones")
+
+
+def _notes(planned: ReplayPlan) -> Iterator[str]:
     if planned.owed:
-        yield Text("  note         a replay of it was cut off: this one takes its place")
+        yield "a replay of it was cut off: this one takes its place"
     if planned.running is not None:
-        yield Text(f"  note         process {planned.running} runs it: its stream waits until the replay is done")
+        yield f"process {planned.running} runs it: its stream waits until the replay is done"
     if planned.outdated:
-        yield Text("  note         that process has another definition of it: start it again after the replay")
+        yield "that process has another definition of it: restart it after the replay"
     for topic, count in planned.lost.items():
-        yield Text(
-            f"  note         Kafka no longer has {count:,} offsets of {topic}: rows made of those stay as they are"
-        )
+        yield f"Kafka no longer has {count:,} offsets of {topic}: rows made of those stay as they are"
     if planned.passed_over:
-        yield Text(
-            f"  note         {planned.passed_over}. A replay reads the table as it is after them: it has what they did"
-        )
-    if planned.cascade:
-        yield Text(f"  with it      {', '.join(one.table.name for one in planned.cascade)}")
-    for one in planned.stale:
-        yield Text(f"  {one.table.name} {_HOW[one.how]}")
-    for one in planned.readers:
-        if one.how == "follows":
-            yield Text(f"  {one.table.name} follows its changes: it gets the rows that go and those that come")
+        yield f"{planned.passed_over}. A replay reads the table as it is after them: it has what they did"
 
 
-def replay_in_steps(plan: Plan, planned: ReplayPlan, console: Console, *, dry_run: bool) -> dict[str, Any]:
-    from penstock.runtime.causes import explain
-    from penstock.spark.session import logs_folder, spark_session
-
-    try:
-        with console.status("starting Spark …") as status, spark_session(plan) as spark:
-            if dry_run:
-                status.update(f"{planned.table.name}: comparing what is there with what would be …")
-                return {**document(planned), "done": False, "difference": _compared(spark, plan, planned, console)}
-            return {**document(planned), "done": True, "tables": _carried_out(spark, plan, planned, console, status)}
-    except Exception as error:
-        raise explain(error, planned.table.name, str(logs_folder(plan))) from error
+def render_filled(table: TablePlan, filled: Filled) -> Text:
+    rejected = filled.fates.get("rejected", 0)
+    parts = [f"{filled.rows:,} rows", *([f"{rejected:,} in quarantine"] if rejected else [])]
+    parts += [f"{filled.kept:,} kept as they were"] if filled.kept else []
+    at, generation = filled.tail.commit.version, filled.tail.entry.generation
+    return Text.assemble((table.name, "bold"), f": {', '.join(parts)}; version {at}, generation {generation}")
 
 
-def _compared(spark: Any, plan: Plan, planned: ReplayPlan, console: Console) -> dict[str, Any]:
-    outlook = dry_run(spark, plan, planned)
-    console.print(outlook_view(outlook))
-    return outlook_document(outlook)
+def _filled_document(table: TablePlan, filled: Filled) -> dict[str, Any]:
+    return {
+        "table": table.name,
+        "rows": filled.rows,
+        "kept": filled.kept,
+        "version": filled.tail.commit.version,
+        "generation": filled.tail.entry.generation,
+        "fates": dict(filled.fates),
+    }
 
 
-def _carried_out(spark: Any, plan: Plan, planned: ReplayPlan, console: Console, status: Any) -> list[dict[str, Any]]:
-    from penstock.operations.replay_plan import carry_out
-
-    done: list[dict[str, Any]] = []
-    for table, filled in carry_out(spark, plan, planned, lambda name, what: status.update(f"{name}: {what} …")):
-        rejected, kept = filled.fates.get("rejected", 0), filled.kept
-        said = [f"{filled.rows:,} rows", *([f"{rejected:,} in quarantine"] if rejected else [])]
-        said += [f"{kept:,} kept as they were"] if kept else []
-        at = filled.tail.commit.version
-        console.print(
-            f"[bold]{table.name}[/bold]: {', '.join(said)}; version {at}, generation {filled.tail.entry.generation}"
-        )
-        done.append(
-            {
-                "table": table.name,
-                "rows": filled.rows,
-                "kept": kept,
-                "version": at,
-                "generation": filled.tail.entry.generation,
-                "fates": dict(filled.fates),
-            }
-        )
-    return done
-
-
-def outlook_view(outlook: ReplayPreview) -> RenderableType:
+def render_preview(outlook: ReplayPreview) -> RenderableType:
     rows = outlook.rows
     parts: list[RenderableType] = [Text(_summary(rows))]
     for label, names in rows.columns.items():
@@ -174,97 +139,64 @@ def _short(row: dict[str, Any]) -> str:
 
 
 def command(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table to make anew.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table to rebuild.")],
     version: Annotated[
         int | None, typer.Option("--version", metavar="N", help="Read the table upstream as of this version.")
     ] = None,
     as_of: Annotated[
         str | None,
         typer.Option(
-            "--as-of", metavar="TIME", help="Read it as it was then: 2026-05-14T09:00, with a zone or UTC; or now."
+            "--as-of",
+            metavar="TIME",
+            help="Read it as it was then: 2026-05-14T09:00, with a zone or UTC; 2h: two hours ago; or now.",
         ),
     ] = None,
     cascade: Annotated[
-        bool, typer.Option("--cascade", help="Make anew what is made of it too, upstream before downstream.")
+        bool, typer.Option("--cascade", help="Rebuild the tables made of it too, upstream before downstream.")
     ] = False,
     abort: Annotated[
-        bool, typer.Option("--abort", help="Give up a replay that was cut off: the table goes on as it is.")
+        bool, typer.Option("--abort", help="Give up a replay that was cut off: the table continues as it is.")
     ] = False,
     directory: Directory = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a table anew from its source, by its definition of now.
+    """Rebuild a table from its source with its current definition.
 
     For the day on which a rule was wrong. The source is read as far as the table has read it, the table's function runs
-    over all of that, and one commit puts the rows, and its quarantine, in the place of the old ones. The table's stream
-    waits meanwhile and goes on from exactly where it was; what is upstream runs on. --dry-run shows what would differ.
+    over all of that, and one commit replaces the rows and the quarantine. The table's stream waits meanwhile and
+    continues exactly where it was; tables upstream keep running. --dry-run lists the steps and shows what would differ.
     """
-    from penstock.operations.replay_plan import plan_replay
+    from penstock.cli.console import people, print_json
+    from penstock.operations.quarantine_rows import read_time
+    from penstock.operations.replay_plan import document, plan_replay, run_replay
+    from penstock.operations.replay_preview import preview_document, preview_replay
     from penstock.plan.build import choose
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    chosen = choose(plan, [table])[0]
+    (chosen,) = choose(plan, [table])
     if abort:
-        _abort(plan, chosen, dry_run=dry_run, yes=yes, as_json=as_json)
+        abort_verb("replay", plan, chosen, dry_run=dry_run, yes=yes, as_json=as_json)
         return
-    planned = plan_replay(
-        plan, chosen, open_store(plan), version=version, as_of=_time(as_of) if as_of else None, cascade=cascade
-    )
-    from penstock.cli.console import people, print_json
-
     console = people(as_json)
-    console.print(planned_view(planned), soft_wrap=True)
+    as_of_time = datetime.now(UTC) if as_of == "now" else read_time("--as-of", as_of)
+    planned = plan_replay(plan, chosen, open_store(plan), version=version, as_of=as_of_time, cascade=cascade)
+    console.print(render_plan(planned), soft_wrap=True)
     if not dry_run and not yes:
-        typer.confirm("Go on?", abort=True, err=True)
-    document = replay_in_steps(plan, planned, console, dry_run=dry_run)
+        confirm()
+    answer: dict[str, Any] = {**document(planned), "done": not dry_run}
+    with running(plan, console, table) as session:
+        if dry_run:
+            session.tell(table, "comparing what is there with what would be")
+            preview = preview_replay(session.spark, plan, planned)
+            console.print(render_preview(preview))
+            answer["difference"] = preview_document(preview)
+        else:
+            answer["tables"] = []
+            for rebuilt, filled in run_replay(session.spark, plan, planned, session.tell):
+                console.print(render_filled(rebuilt, filled))
+                answer["tables"].append(_filled_document(rebuilt, filled))
     if as_json:
-        print_json(document)
-
-
-def _abort(plan: object, table: object, *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    from penstock.cli.console import people, print_json
-    from penstock.errors import UsageError
-    from penstock.ledger.delta_log import DeltaLog
-    from penstock.ledger.head import read_head
-    from penstock.ledger.pending import pending_replay
-    from penstock.ledger.position import describe_position
-    from penstock.operations.replay_plan import give_up
-    from penstock.plan.model import Plan, TablePlan
-    from penstock.spark.session import spark_session
-    from penstock.storage.stores import open_store
-
-    assert isinstance(plan, Plan) and isinstance(table, TablePlan)
-    tail = read_head(DeltaLog(open_store(plan), table.uri, table.name))
-    owed = pending_replay(tail.entry) if tail is not None else None
-    if owed is None:
-        raise UsageError(f"no replay of {table.name} is open", hint="there is nothing to abort")
-    console = people(as_json)
-    position = ", ".join(map(describe_position, owed.position))
-    console.print(f"[bold]{table.name}[/bold] stays as it is, and goes on from {position}", soft_wrap=True)
-    if not dry_run:
-        if not yes:
-            typer.confirm("Go on?", abort=True, err=True)
-        with console.status("starting Spark …"), spark_session(plan) as spark:
-            generation = give_up(spark, plan, table)
-        console.print(f"  done: generation {generation}. `penstock run` goes on from there")
-    if as_json:
-        print_json({"table": table.name, "aborted": not dry_run, "position": list(owed.position)})
-
-
-def _time(text: str) -> datetime:
-    from datetime import UTC
-
-    from penstock.errors import UsageError
-
-    if text == "now":
-        return datetime.now(UTC)
-    try:
-        made = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(
-            f"--as-of {text} is no time", hint="write 2026-05-14T09:00 or 2026-05-14T09:00+02:00"
-        ) from None
-    return made if made.tzinfo is not None else made.replace(tzinfo=UTC)
+        print_json(answer)

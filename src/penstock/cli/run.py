@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.console import shown_error
-from penstock.cli.options import AsJson, Directory, Tables, load_plan
+from penstock.cli.options import AsJson, Directory, Tables, duration, load_plan
 from penstock.cli.status import per_second
 from penstock.ledger.row_counts import (
     CONFLICTS,
@@ -261,7 +261,7 @@ def command(
 
     try:
         with StopSignals() as signals:
-            signals.timeout = _seconds(stop_timeout)
+            signals.timeout = duration("--stop-timeout", stop_timeout)
             _run(tables or [], once, directory, as_json, spark_logs, signals)
     except (StoppedAtStart, KeyboardInterrupt):
         _stopped_at_start(tables or [], directory, as_json)
@@ -274,13 +274,12 @@ def _run(
 ) -> None:
     from penstock.cli.console import people, print_json
     from penstock.plan.build import choose
-    from penstock.runtime.maintenance import maintain_table
     from penstock.runtime.runner import run
 
     plan = load_plan(directory)
     chosen = choose(plan, tables)
     with RunView(people(as_json), [table.name for table in chosen]) as view:
-        result = run(plan, tables, view, once=once, show_logs=spark_logs, care=maintain_table, signals=signals)
+        result = run(plan, tables, view, once=once, show_logs=spark_logs, signals=signals)
     if as_json:
         print_json(view.document(result))
     else:
@@ -312,15 +311,3 @@ def _exit(code: int) -> None:
         except (OSError, ValueError):
             continue
     os._exit(code)
-
-
-def _seconds(text: str) -> float:
-    from penstock.errors import UsageError
-    from penstock.spec.base_model import Wrong
-    from penstock.spec.quantity import seconds
-
-    try:
-        return seconds(text)
-    except Wrong as error:
-        finding = error.findings[0]
-        raise UsageError(f"--stop-timeout: {finding.message}", hint=finding.hint) from None

@@ -10,33 +10,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.erasure.files import PATIENCE, Searched, current, remove_files, remove_named, search
+from penstock.erasure.forget_plan import CatchUpReaders, CleanLogs, EraseRows, ProveErasure, RemoveOldFiles
 from penstock.erasure.log_files import look_into_log, remove_attempts, scrub_log, sought_in
-from penstock.erasure.readers import bring_on, exclusive_table, running, sources_of, step_over
+from penstock.erasure.readers import bring_on, exclusive_table, step_over
 from penstock.erasure.request import in_definition, outdated, outside, undeclared
 from penstock.erasure.rewrite import DELETED, REDACTED, erase, sought
 from penstock.erasure.search import OWN, LakeSearch, Left
 from penstock.erasure.text_search import NameSearch
-from penstock.errors import PenstockError, Terminal, Transient
+from penstock.errors import Transient
 from penstock.ledger.delta_log import DeltaLog, RecentLog
 from penstock.maintenance.retention import time_text
 from penstock.maintenance.tables import all_places
+from penstock.operations.causes import explain
 from penstock.plan.quarantine import MOVED_ASIDE
+from penstock.spark.session import logs_folder
 from penstock.spec.quantity import counted
 from penstock.storage.locks import acquire_commit
 from penstock.tables.subject_columns import SubjectMatch
-from penstock.tables.suppression_list import order_of
+from penstock.tables.suppression_list import SuppressionList
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.erasure.forget_plan import ErasurePlan, ErasureStep
     from penstock.erasure.readers import Run, Waited
-    from penstock.erasure.request import Name
     from penstock.erasure.search import KnownTable
+    from penstock.errors import PenstockError
+    from penstock.operations.steps import Tell
     from penstock.plan.model import Plan, TablePlan
     from penstock.plan.subjects import SubjectColumnPlan
     from penstock.storage.stores import Store
     from penstock.tables.session import TableSession
-    from penstock.tables.suppression_list import Order, SuppressionList
+    from penstock.tables.suppression_list import Order
 
 # What a forget has found and done: the content of its certificate. Numbers, hashes and places; no names.
 
@@ -151,112 +156,6 @@ def _files(files: list[str]) -> str:
     return files[0] if len(files) == 1 else f"{counted(len(files), 'file')}, {files[0]} among them"
 
 
-# What a forget would do, in numbers: every file of every table that could hold somebody is read, none is changed.
-
-
-@dataclass(frozen=True)
-class PlaceLooked:
-    name: str
-    files: int
-    """Of the newest version."""
-    rows: int
-    marked: int
-    held: int
-    """Files that would be written anew."""
-    beside: int
-    """Files of older versions, change feeds and of nobody that would be deleted."""
-    bytes: int
-
-
-@dataclass(frozen=True)
-class ForgetPreview:
-    places: tuple[PlaceLooked, ...]
-    readers: tuple[str, ...]
-    """Tables that this command would run itself, up to what is there."""
-    waits: tuple[str, ...]
-    """Tables that another process runs: it would be waited for them."""
-    anew: tuple[str, ...]
-    """Tables that would be made anew."""
-
-
-def known_key(listed: SuppressionList) -> bytes:
-    """To look only: before the first order there is none, and any will do."""
-    try:
-        return listed.key
-    except Terminal:
-        return b"nobody was forgotten yet"
-
-
-def provisional(listed: SuppressionList, names: list[Name]) -> SubjectMatch:
-    """Orders that are written nowhere."""
-    key = known_key(listed)
-    return SubjectMatch(key, tuple(order_of(key, name.subject, name.value, 0) for name in names))
-
-
-def look(spark: SparkSession, plan: Plan, store: Store, wanted: SubjectMatch) -> ForgetPreview:
-    found = []
-    for table in plan.tables:
-        if not sought(table, store, wanted):
-            continue
-        with exclusive_table(spark, plan, table) as work:
-            beside = {one.place: one for one in remove_files(plan, work, wanted, delete=False)}
-            for name, (files, held) in current(spark, work, wanted).items():
-                other = beside[name]
-                found.append(
-                    PlaceLooked(
-                        name,
-                        files,
-                        held.rows,
-                        held.marked,
-                        len(held.files),
-                        len(other.removed) + max(other.needed.values(), default=0),
-                        other.bytes,
-                    )
-                )
-    changed = {one.name for one in found if one.held}
-    below = _below(plan, changed)
-    return ForgetPreview(
-        tuple(found),
-        tuple(table.name for table in below if not running(plan, table)),
-        tuple(table.name for table in below if running(plan, table)),
-        tuple(table.name for table in below if _made_anew(table)),
-    )
-
-
-def _below(plan: Plan, changed: set[str]) -> list[TablePlan]:
-    found: dict[str, TablePlan] = {}
-    for table in plan.tables:
-        if any(source.table in changed or source.table in found for source in sources_of(table)):
-            found[table.name] = table
-    return list(found.values())
-
-
-def _made_anew(table: TablePlan) -> bool:
-    if table.stream is not None:
-        return True
-    return table.aggregate is not None and table.aggregate.emit == "final"
-
-
-def document(outlook: ForgetPreview) -> dict[str, Any]:
-    return {
-        "tables": [
-            {
-                "table": one.name,
-                "files": one.files,
-                "rows": one.rows,
-                "marked_rows": one.marked,
-                "files_to_rewrite": one.held,
-                "files_to_delete": one.beside,
-                "bytes_to_delete": one.bytes,
-            }
-            for one in outlook.places
-        ],
-        "runs": list(outlook.readers),
-        "waits_for": list(outlook.waits),
-        "made_anew": list(outlook.anew),
-    }
-
-
 def order_document(order: Order) -> dict[str, Any]:
     return {
         "id": order.id,
@@ -266,19 +165,28 @@ def order_document(order: Order) -> dict[str, Any]:
     }
 
 
-# Somebody forgotten, step by step. Nothing is remembered between the steps: each finds what is left to do, so that
-# one that was killed is simply given again, and one that was done finds nothing.
+# Nothing is remembered between the steps: each finds what is left to do, so that one that was killed is simply given
+# again, and one that was done finds nothing.
 #
-# The order is on the suppression list before this begins: whatever is read from then on leaves him out. So rows go
-# from the top down; readers go on, past that; then the files; then the log; and the last look at everything is the
-# proof.
+# The order is on the suppression list first: whatever is read from then on leaves the subject out. So rows are erased
+# from the top down; readers move past that; then the files; then the logs; the last look at everything is the proof.
 
 
-Told = Callable[[str, str], None]
-Explain = Callable[[Exception, str], PenstockError]
 ROUNDS = 3
 """Looks at everything, if rows or files turn up that were not there before."""
 TRIES = 3
+
+
+def run_forget(
+    spark: SparkSession, plan: Plan, store: Store, planned: ErasurePlan, *, run: Run, tell: Tell, patience: float
+) -> ErasureResult:
+    """In a session of `beside_a_runner`. `run` runs a table up to what is there; `patience` is how many seconds to wait
+    for tables of other processes."""
+    assert plan.forget is not None
+    tell("", "names are added to the suppression list")
+    listed = SuppressionList(plan.forget, store)
+    orders = tuple(listed.add(name.subject, name.value) for name in planned.names)
+    return Erasure(spark, plan, store, planned, SubjectMatch(listed.key, orders), run, tell, patience).run_steps()
 
 
 class Erasure:
@@ -287,72 +195,80 @@ class Erasure:
         spark: SparkSession,
         plan: Plan,
         store: Store,
+        planned: ErasurePlan,
         wanted: SubjectMatch,
-        asked: Sequence[Name],
-        *,
         run: Run,
-        told: Told,
-        explain: Explain,
+        tell: Tell,
         patience: float,
-        not_names: Sequence[str] = (),
     ) -> None:
         self._spark, self._plan, self._store = spark, plan, store
-        self._wanted, self._asked, self._run, self._told, self._explain = wanted, asked, run, told, explain
-        self._patience = patience
-        self._tables = [table for table in plan.tables if sought(table, store, wanted)]
-        self._there = [table for table in plan.tables if DeltaLog(store, table.uri, table.name).versions()]
-        needles = [NameSearch(one.subject, one.value) for one in asked]
-        self._search = LakeSearch(spark, plan, store, needles, not_names)
-        self.done = ErasureResult(uuid.uuid4().hex[:12], wanted.orders, _now(), not_names=tuple(not_names))
-        for table in self._tables:
+        self._planned, self._wanted, self._run, self._tell, self._patience = planned, wanted, run, tell, patience
+        needles = [NameSearch(name.subject, name.value) for name in planned.names]
+        self._search = LakeSearch(spark, plan, store, needles, planned.not_names)
+        self.done = ErasureResult(uuid.uuid4().hex[:12], wanted.orders, _now(), not_names=planned.not_names)
+        for table in planned.tables:
             for place, subjects in sought(table, store, wanted).items():
                 where = tuple(_said(one) for subject in subjects for one in subjects[subject])
                 self.done.places[place.name] = PlaceDone(place.name, tuple(dict.fromkeys(where)))
         for known in self._search.known:
             self.done.places.setdefault(known.name, PlaceDone(known.name))
 
-    def carry_out(self) -> ErasureResult:
+    def run_steps(self) -> ErasureResult:
+        """All but the first, which is done before."""
         for turn in range(ROUNDS):
             for place in self.done.places.values():
                 place.problem = None
-            self._each("rows are taken out", self._erase)
-            self._readers()
-            self._each("files are looked through", self._files)
-            self._each("files are searched", self._named_files, self._there)
-            if any(one.needed for one in self.done.places.values()):
-                self._step_over()
-                self._each("files are looked through", self._files_left)
-                self._each("files are searched", self._named_files, self._there)
-            self._each("the log is looked through", self._log, self._there)
-            self._elsewhere()
-            self._each("the proof: every file is read again", self._prove)
-            self._each("the proof: the log is read again", self._prove_log, self._there)
-            self._prove_everything()
+            for step in self._planned.steps[1:]:
+                self._run_step(step)
             if self.done.proven or turn == ROUNDS - 1 or not self._came_back():
                 break
         self.done.outside = outside(self._plan, self._wanted.orders)
         self.done.outside += in_definition(self._plan, self._search.needles)
-        self.done.outdated = outdated(self._plan, self._tables)
+        self.done.outdated = outdated(self._plan, self._planned.tables)
         self.done.undeclared = undeclared(self._plan, self._wanted.orders)
-        self._each("", self._commits, self._there)
+        self._each("", self._commits, self._planned.created)
         self.done.ended_ms = _now()
         return self.done
 
-    def _each(self, what: str, step: Callable[[TablePlan], None], tables: Sequence[TablePlan] | None = None) -> None:
-        """Each table alone: what fails for one leaves the others. Those that declare such a subject, if not told."""
-        for table in self._tables if tables is None else tables:
+    def _run_step(self, step: ErasureStep) -> None:
+        match step:
+            case EraseRows(tables):
+                self._each("rows are erased", self._erase, tables)
+            case CatchUpReaders():
+                self._readers()
+            case RemoveOldFiles(declared, tables):
+                self._each("files are read", self._files, declared)
+                self._each("files are searched", self._named_files, tables)
+                if any(one.needed for one in self.done.places.values()):
+                    self._step_over()
+                    self._each("files are read", self._files_left, declared)
+                    self._each("files are searched", self._named_files, tables)
+            case CleanLogs(tables):
+                self._each("the log is searched", self._log, tables)
+                self._elsewhere()
+            case ProveErasure(declared, tables):
+                self._each("the proof: every file is read again", self._prove, declared)
+                self._each("the proof: the log is read again", self._prove_log, tables)
+                self._prove_everything()
+
+    def _each(self, what: str, work: Callable[[TablePlan], None], tables: Sequence[TablePlan]) -> None:
+        """Each table alone: what fails for one leaves the others."""
+        for table in tables:
             if what:
-                self._told(table.name, what)
+                self._tell(table.name, what)
             for tries in range(1, TRIES + 1):
                 try:
-                    step(table)
+                    work(table)
                     break
                 except Exception as error:
-                    cause = self._explain(error, table.name)
+                    cause = self._explain(error, table)
                     if isinstance(cause, Transient) and tries < TRIES:  # on an object store a batch came in between
                         continue
                     self.done.places[table.name].problem = cause.message
                     break
+
+    def _explain(self, error: Exception, table: TablePlan) -> PenstockError:
+        return explain(error, table.name, str(logs_folder(self._plan)))
 
     def _erase(self, table: TablePlan) -> None:
         note = f"forget {', '.join(order.id for order in self._wanted.orders[:3])}"
@@ -366,7 +282,7 @@ class Erasure:
                 done.redacted = one.redacted
 
     def _readers(self) -> None:
-        self.done.readers = bring_on(self._spark, self._plan, self._store, self._run, self._told, self._patience)
+        self.done.readers = bring_on(self._spark, self._plan, self._store, self._run, self._tell, self._patience)
 
     def _files(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
@@ -385,12 +301,12 @@ class Erasure:
         names = {reader for one in self.done.places.values() for reader in one.needed}
         for table in self._plan.tables:
             if table.name in names:
-                self._told(table.name, "goes on without its last batch")
+                self._tell(table.name, "goes on without its last batch")
                 try:
                     step_over(self._spark, self._plan, table, self._store)
                 except Exception as error:
-                    problem = self._explain(error, table.name).message
-                    self._told(table.name, problem)
+                    problem = self._explain(error, table).message
+                    self._tell(table.name, problem)
 
     def _named_files(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
@@ -431,7 +347,7 @@ class Erasure:
             work.lock.release()
 
     def _elsewhere(self) -> None:
-        self._told("", "logs and states are searched")
+        self._tell("", "logs and states are searched")
         folders = [place.uri for table in self._plan.tables for place in all_places(table, self._store)]
         self.done.elsewhere = search(self._plan, self._store, self._search.needles, folders, mask=True)
 
@@ -452,7 +368,7 @@ class Erasure:
                 self.done.places[known.name].log_left = looked.held
 
     def _prove_everything(self) -> None:
-        self._told("", "the proof: every file of the lake is searched")
+        self._tell("", "the proof: every file of the lake is searched")
         lake = self._plan.lake
         own = [str(Path(self._plan.root) / OWN)]
         roots = [lake, *(one.uri for one in self._search.known if not one.uri.startswith(f"{lake}/"))]

@@ -20,11 +20,10 @@ from penstock.ledger.row_counts import read_row_counts
 from penstock.maintenance.tables import exclusive_maintenance
 from penstock.operations.replay import replay
 from penstock.operations.replay_plan import working_on
-from penstock.operations.reset import carry_out, plan_stream_reset
+from penstock.operations.reset import plan_stream_reset, run_reset
 from penstock.plan.model import TablePlan
 from penstock.plan.sources import DeltaSource
 from penstock.storage.locks import acquire_commit, holder, lock_path
-from penstock.tables.sources import Sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,8 +68,7 @@ def begin_anew(
             hint=f"`penstock checkpoints reset {table.name} --to starting` when that may be",
         )
     told(table.name, "rests on Spark's state, which is made anew")
-    opened = Sources(lambda _: store, spark).open(table)
-    tail = carry_out(spark, plan, table, plan_stream_reset(table, store, "starting"), opened)
+    tail = run_reset(spark, plan, plan_stream_reset(table, store, "starting"))
     for name in store.names(table.checkpoints):
         generation = name.partition(".")[0]
         if generation.isdigit() and int(generation) < tail.entry.generation:

@@ -204,14 +204,6 @@ def sought(table: TablePlan, store: Store, wanted: SubjectMatch) -> dict[Maintai
     return {place: subjects for place, subjects in known.items() if asked & set(subjects)}
 
 
-def look(work: TableSession, wanted: SubjectMatch) -> list[Erased]:
-    """What would be erased; nothing is changed."""
-    return [
-        Erased(one.place, one.uri, one.rewrite.look(one.find).held, redacted=one.redact is not None)
-        for one in _begun(work, wanted)
-    ]
-
-
 def erase(work: TableSession, wanted: SubjectMatch, note: str) -> list[Erased]:
     """The table is read before its batches have to wait; then only what is new since."""
     before = {one.place: one.rewrite.look(one.find) for one in _begun(work, wanted)}

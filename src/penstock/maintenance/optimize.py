@@ -14,7 +14,17 @@ from pyspark.errors import PySparkException
 from penstock.errors import Conflict, Terminal
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import MaintenanceNote
-from penstock.maintenance.tables import places, read_memory, session_with, write_memory
+from penstock.maintenance.tables import (
+    exclusive_maintenance,
+    paused_batches,
+    places,
+    read_memory,
+    session_with,
+    unreadable_log,
+    write_memory,
+)
+from penstock.operations.causes import JvmDied, explain
+from penstock.spark.session import logs_folder
 from penstock.spark.sql_text import literal, quote
 from penstock.spec.base_model import Wrong
 from penstock.spec.quantity import counted, size
@@ -25,6 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.errors import PenstockError
     from penstock.maintenance.tables import Hold, MaintainedTable, MaintenanceHistory
+    from penstock.operations.steps import Tell
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.layout import DataFile, Layout, Partition
     from penstock.storage.stores import Store
@@ -59,8 +70,7 @@ class OptimizeStep:
     partitions: tuple[Partition, ...] = ()
     """Of zorder: only these; empty: the whole table."""
 
-    @property
-    def said(self) -> str:
+    def describe(self) -> str:
         what = {
             "purge": "without their deleted rows",
             "compact": "as larger ones",
@@ -213,7 +223,7 @@ def rewrite(
     spark: SparkSession, place: MaintainedTable, layout: Layout, step: OptimizeStep, wanted: LayoutGoal, by: str
 ) -> None:
     """One commit, or none if Delta finds nothing to do. Raises what Delta raises."""
-    note = f"{step.said}, {len(layout.files):,} before"
+    note = f"{step.describe()}, {len(layout.files):,} before"
     upkeep = MaintenanceNote("purge" if step.kind == "purge" else "optimize", place.name, by, note)
     threads = str(max(1, spark.sparkContext.defaultParallelism))
     session = session_with(
@@ -284,7 +294,9 @@ Progress = Callable[[str, str, float], None]
 
 
 @dataclass(frozen=True)
-class OptimizePlan:
+class TableOptimize:
+    """What is to be done with the files of a table, or of its quarantine."""
+
     place: MaintainedTable
     table: TablePlan
     """Whose files they are: its own, or those of its quarantine."""
@@ -295,30 +307,42 @@ class OptimizePlan:
     problem: PenstockError | None = None
 
 
-def look(
+@dataclass(frozen=True)
+class OptimizePlan:
+    tables: tuple[TableOptimize, ...]
+    full: bool
+
+    @property
+    def todo(self) -> list[TableOptimize]:
+        return [table for table in self.tables if table.steps]
+
+    @property
+    def problems(self) -> dict[str, PenstockError]:
+        return {table.place.name: table.problem for table in self.tables if table.problem is not None}
+
+
+def plan_optimize(
     plan: Plan, tables: Sequence[TablePlan], store: Store, *, full: bool, progress: Progress = lambda *_: None
-) -> list[OptimizePlan]:
+) -> OptimizePlan:
     """In their order. Nothing is raised because of a table: it is in the answer."""
-    found: list[OptimizePlan] = []
     every = ((table, place) for table in tables for place in places(table) if place.kind != "files")
     chosen = [(t, place) for t, place in every if place.expected or DeltaLog(store, place.uri, place.name).versions()]
+    planned = []
     for index, (table, place) in enumerate(chosen):
         progress(place.name, "counting its files", index / len(chosen))
-        found.append(_look(plan, table, place, store, full=full))
-    return found
+        planned.append(_plan_table(plan, table, place, store, full=full))
+    return OptimizePlan(tuple(planned), full)
 
 
-def _look(plan: Plan, table: TablePlan, place: MaintainedTable, store: Store, *, full: bool) -> OptimizePlan:
+def _plan_table(plan: Plan, table: TablePlan, place: MaintainedTable, store: Store, *, full: bool) -> TableOptimize:
     if not DeltaLog(store, place.uri, place.name).versions():
-        return OptimizePlan(place, table, created=False)
+        return TableOptimize(place, table, created=False)
     try:
         layout = read_layout(place.uri)
     except Exception as error:  # deltalake raises plain Exception
-        text = " ".join(str(error).split())[:300]
-        problem = Terminal(f"its log cannot be read: {text}", where=place.name)
-        return OptimizePlan(place, table, problem=problem)
+        return TableOptimize(place, table, problem=unreadable_log(error, place.name))
     wanted = wanted_of(plan, table, place, layout, read_memory(store, plan.system, place.name), full=full)
-    return OptimizePlan(place, table, len(layout.files), layout.bytes, tuple(steps(layout, wanted)))
+    return TableOptimize(place, table, len(layout.files), layout.bytes, tuple(steps(layout, wanted)))
 
 
 def wanted_of(
@@ -334,21 +358,14 @@ def wanted_of(
     )
 
 
-def document(looked: OptimizePlan) -> dict[str, Any]:
+def document(planned: TableOptimize) -> dict[str, Any]:
     return {
-        "table": looked.place.name,
-        "created": looked.created,
-        "files": looked.files,
-        "bytes": looked.bytes,
-        "steps": [{**asdict(step), "partitions": [list(one) for one in step.partitions]} for step in looked.steps],
-        "error": _error(looked.problem),
+        "table": planned.place.name,
+        "created": planned.created,
+        "files": planned.files,
+        "bytes": planned.bytes,
+        "steps": [{**asdict(step), "partitions": [list(one) for one in step.partitions]} for step in planned.steps],
     }
-
-
-def _error(problem: PenstockError | None) -> dict[str, Any] | None:
-    if problem is None:
-        return None
-    return {"kind": type(problem).__name__, "message": problem.message, "hint": problem.hint}
 
 
 def now_ms() -> int:
@@ -374,7 +391,34 @@ class Optimized:
     @property
     def said(self) -> str:
         became = f"{counted(self.files_before, 'file')} became {self.files:,}"
-        return f"{'; '.join(step.said for step in self.done)}: {became}"
+        return f"{'; '.join(step.describe() for step in self.done)}: {became}"
+
+
+@dataclass
+class OptimizeResult:
+    done: dict[str, Optimized] = field(default_factory=dict)
+    errors: dict[str, PenstockError] = field(default_factory=dict)
+
+
+def run_optimize(
+    spark: SparkSession, plan: Plan, planned: OptimizePlan, store: Store, tell: Tell, *, by: str = "penstock optimize"
+) -> OptimizeResult:
+    """Each table alone: one that fails leaves the others. In a session of `beside_a_runner`."""
+    result = OptimizeResult(errors=planned.problems)
+    for task in planned.todo:
+        name, table = task.place.name, task.table
+        tell(name, task.steps[0].describe())
+        try:
+            with exclusive_maintenance(spark, plan, table.name):
+                hold = paused_batches(spark, plan, table.name)
+                result.done[name] = optimize(
+                    spark, plan, table, task.place, store, by=by, hold=hold, full=planned.full, beside=True
+                )
+        except Exception as error:
+            result.errors[name] = explain(error, name, str(logs_folder(plan)))
+            if isinstance(result.errors[name], JvmDied):
+                break
+    return result
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.errors import LockHeld
+from penstock.errors import LockHeld, PenstockError, Terminal
 from penstock.ledger.entry import dump_maintenance
 from penstock.plan.quarantine import COMPANIONS, MOVED_ASIDE, SUFFIX, TOMBSTONES, quarantine_of, tombstones_of
 from penstock.storage.locks import JvmLock, acquire_commit, lock_path, owner
@@ -52,6 +52,18 @@ def places(table: TablePlan) -> list[MaintainedTable]:
     if table.files is not None:
         found.append(MaintainedTable(f"{table.name}.files", table.files.uri, "files"))  # no table can be called so
     return found
+
+
+def unreadable_log(error: Exception, name: str) -> PenstockError:
+    if isinstance(error, PenstockError):
+        return error
+    return Terminal(f"its log cannot be read: {' '.join(str(error).split())[:300]}", where=name)
+
+
+def error_document(error: PenstockError | None) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    return {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
 
 
 def all_places(table: TablePlan, store: Store) -> list[MaintainedTable]:

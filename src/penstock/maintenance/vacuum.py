@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError, Terminal
 from penstock.ledger.delta_log import DeltaLog, RecentLog
 from penstock.ledger.entry import MaintenanceNote
 from penstock.ledger.head import LedgerHead
@@ -26,14 +25,19 @@ from penstock.maintenance.tables import (
     LOG,
     REMOVED,
     SINCE,
+    exclusive_maintenance,
     known_since_ms,
+    paused_batches,
     places,
     read_memory,
     retention_ms,
     session_with,
+    unreadable_log,
     write_memory,
 )
+from penstock.operations.causes import JvmDied, explain
 from penstock.spark.jvm import java_session, jvm_of
+from penstock.spark.session import logs_folder
 from penstock.spark.sql_text import quote
 from penstock.spec.quantity import counted
 from penstock.storage.layout import read_layout, snapshot_layout
@@ -41,6 +45,7 @@ from penstock.storage.layout import read_layout, snapshot_layout
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.errors import PenstockError
     from penstock.ledger.entry import Entry
     from penstock.maintenance.retention import (
         Horizon,
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
         Hold,
         MaintainedTable,
     )
+    from penstock.operations.steps import Tell
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.layout import Layout
     from penstock.storage.stores import Store, StoredFile
@@ -124,7 +130,7 @@ def remember(
 
 
 @dataclass(frozen=True)
-class VacuumPlan:
+class TableVacuum:
     place: MaintainedTable
     table: TablePlan
     horizon: Horizon | None = None
@@ -143,28 +149,112 @@ class VacuumPlan:
         return self.horizon is not None or self.problem is not None
 
 
-def look_all(plan: Plan, tables: Sequence[TablePlan], store: Store, retain_ms: int | None) -> list[VacuumPlan]:
-    """Each table and what lies beside it. Nothing is raised because of a table: it is in the answer."""
-    found = []
+@dataclass(frozen=True)
+class RememberRemovedFiles:
+    place: MaintainedTable
+    span_ms: int
+
+    def describe(self) -> str:
+        return f"{self.place.name}: remember removed files for {span_text(self.span_ms)} from now on"
+
+
+@dataclass(frozen=True)
+class DeleteFiles:
+    place: MaintainedTable
+    files: int
+    bytes: int
+
+    def describe(self) -> str:
+        return f"{self.place.name}: delete {counted(self.files, 'file')}"
+
+
+@dataclass(frozen=True)
+class DropOldCheckpoints:
+    table: TablePlan
+    folders: tuple[str, ...]
+
+    def describe(self) -> str:
+        return f"{self.table.name}: delete {counted(len(self.folders), 'checkpoint')} of old generations"
+
+
+VacuumStep = RememberRemovedFiles | DeleteFiles | DropOldCheckpoints
+
+
+@dataclass(frozen=True)
+class VacuumPlan:
+    tables: tuple[TableVacuum, ...]
+    old: tuple[DropOldCheckpoints, ...]
+    retain_ms: int | None
+    """What was asked for just now; else the project's setting counts."""
+
+    @property
+    def needs_listing(self) -> bool:
+        """Whether there is a file that may go: only Delta knows which, in Spark."""
+        return any(table.candidates for table in self.tables)
+
+    @property
+    def steps(self) -> tuple[VacuumStep, ...]:
+        """Per table of the project, in the order in which they are carried out. Files only after `list_files`."""
+        return tuple(step for table in self.project_tables for step in self.steps_of(table))
+
+    def steps_of(self, table: TablePlan) -> Iterator[VacuumStep]:
+        for task in self.tables_of(table):
+            if task.remember_ms:
+                yield RememberRemovedFiles(task.place, task.remember_ms)
+            if task.files:
+                yield DeleteFiles(task.place, len(task.files), task.bytes)
+        yield from (old for old in self.old if old.table is table)
+
+    @property
+    def project_tables(self) -> list[TablePlan]:
+        return list({task.table.name: task.table for task in self.tables}.values())
+
+    @property
+    def checkpoints(self) -> list[str]:
+        return [folder for old in self.old for folder in old.folders]
+
+    @property
+    def problems(self) -> dict[str, PenstockError]:
+        return {table.place.name: table.problem for table in self.tables if table.problem is not None}
+
+    def tables_of(self, table: TablePlan) -> list[TableVacuum]:
+        """Those of its Delta tables with something to do."""
+        return [task for task in self.tables if task.table is table and (task.files or task.remember_ms)]
+
+
+def plan_vacuum(plan: Plan, tables: Sequence[TablePlan], store: Store, retain_ms: int | None) -> VacuumPlan:
+    """Each table and what lies beside it, without a JVM. Nothing is raised because of a table: it is in the answer."""
+    planned, old = [], []
     for table in tables:
         for place in places(table):
             if not DeltaLog(store, place.uri, place.name).versions():
-                found += [VacuumPlan(place, table)] if place.expected else []
+                planned += [TableVacuum(place, table)] if place.expected else []
                 continue
             try:
-                found.append(look(plan, table, place, store, read_layout(place.uri), retain_ms))
-            except PenstockError as error:
-                found.append(VacuumPlan(place, table, problem=error))
+                planned.append(plan_table_vacuum(plan, table, place, store, read_layout(place.uri), retain_ms))
             except Exception as error:  # deltalake raises plain Exception
-                text = " ".join(str(error).split())[:300]
-                problem = Terminal(f"its log cannot be read: {text}", where=place.name)
-                found.append(VacuumPlan(place, table, problem=problem))
-    return found
+                planned.append(TableVacuum(place, table, problem=unreadable_log(error, place.name)))
+        if folders := leftovers_of(plan, table, store):
+            old.append(DropOldCheckpoints(table, tuple(folders)))
+    return VacuumPlan(tuple(planned), tuple(old), retain_ms)
 
 
-def look(
+def list_files(spark: SparkSession, plan: Plan, planned: VacuumPlan, store: Store, tell: Tell) -> VacuumPlan:
+    """The same with the files that would go, as Delta lists them. A table that fails has its problem in the answer."""
+
+    def listed(table: TableVacuum) -> TableVacuum:
+        tell(table.place.name, "listing its files")
+        try:
+            return with_files(spark, table, store)
+        except Exception as error:
+            return replace(table, problem=explain(error, table.place.name, str(logs_folder(plan))))
+
+    return replace(planned, tables=tuple(map(listed, planned.tables)))
+
+
+def plan_table_vacuum(
     plan: Plan, table: TablePlan, place: MaintainedTable, store: Store, layout: Layout, retain_ms: int | None
-) -> VacuumPlan:
+) -> TableVacuum:
     """Without a JVM: how far it may go. `retain_ms` is what was asked for just now; else the project's wish counts."""
     now, still = now_ms(), at_once(plan, retain_ms)
     windows = max(plan.maintenance.retain_ms or 0, plan.maintenance.replay_ms, plan.maintenance.lag_ms(table.name))
@@ -173,7 +263,7 @@ def look(
     found = needs(plan, table, place, store, now, still=still)
     asked_ms = now - (remembered if asked is None else asked)
     made = horizon(place.name, asked_ms, found, known_since_ms(layout.configuration, now), still=still)
-    return VacuumPlan(
+    return TableVacuum(
         place,
         table,
         made,
@@ -200,7 +290,7 @@ def _hidden(name: str) -> bool:
     return name.startswith("_delta_log/") or name.rpartition("/")[2].startswith(".")
 
 
-def with_files(spark: SparkSession, looked: VacuumPlan, store: Store) -> VacuumPlan:
+def with_files(spark: SparkSession, looked: TableVacuum, store: Store) -> TableVacuum:
     """The files that would go, listed by Delta; and none of them if a reader still needs one."""
     made = looked.horizon
     if made is None or made.at_ms is None or not looked.candidates:
@@ -220,8 +310,8 @@ def with_files(spark: SparkSession, looked: VacuumPlan, store: Store) -> VacuumP
     return replace(looked, files=files, bytes=sum(listed[name].size for name in files))
 
 
-def document(looked: VacuumPlan) -> dict[str, Any]:
-    made, problem = looked.horizon, looked.problem
+def document(looked: TableVacuum) -> dict[str, Any]:
+    made = looked.horizon
     return {
         "table": looked.place.name,
         "created": looked.created,
@@ -231,9 +321,6 @@ def document(looked: VacuumPlan) -> dict[str, Any]:
         "files": len(looked.files),
         "bytes": looked.bytes,
         "remember_hours": None if looked.remember_ms is None else -(-looked.remember_ms // 3_600_000),
-        "error": {"kind": type(problem).__name__, "message": problem.message, "hint": problem.hint}
-        if problem
-        else None,
     }
 
 
@@ -291,6 +378,46 @@ class Vacuumed:
     """Set if the table was made to remember for longer."""
 
 
+@dataclass
+class VacuumResult:
+    done: dict[str, Vacuumed] = field(default_factory=dict)
+    errors: dict[str, PenstockError] = field(default_factory=dict)
+
+
+def run_vacuum(
+    spark: SparkSession, plan: Plan, planned: VacuumPlan, store: Store, tell: Tell, *, by: str = "penstock vacuum"
+) -> VacuumResult:
+    """Each table alone: one that fails leaves the others. In a session of `beside_a_runner`."""
+    result = VacuumResult(errors=planned.problems)
+    for table in planned.project_tables:
+        steps = list(planned.steps_of(table))
+        if not steps:
+            continue
+        tell(table.name, "deleting files")
+        try:
+            with exclusive_maintenance(spark, plan, table.name):
+                hold = paused_batches(spark, plan, table.name)
+                for task in planned.tables_of(table):
+                    result.done[task.place.name] = vacuum(
+                        spark,
+                        plan,
+                        table,
+                        task.place,
+                        store,
+                        by=by,
+                        hold=hold,
+                        retain_ms=planned.retain_ms,
+                        planned=task,
+                    )
+                if any(isinstance(step, DropOldCheckpoints) for step in steps):
+                    tidy(plan, table, store, hold)
+        except Exception as error:
+            result.errors[table.name] = explain(error, table.name, str(logs_folder(plan)))
+            if isinstance(result.errors[table.name], JvmDied):
+                break
+    return result
+
+
 def vacuum(
     spark: SparkSession,
     plan: Plan,
@@ -301,14 +428,14 @@ def vacuum(
     by: str,
     hold: Hold,
     retain_ms: int | None = None,
-    planned: VacuumPlan | None = None,
+    planned: TableVacuum | None = None,
 ) -> Vacuumed:
     """Under the table's upkeep lock. It goes no further than `planned`, which a person has seen; and looks again at
     what everybody needs, who may have moved since."""
     still = at_once(plan, retain_ms)
     turn: Hold = nullcontext if still else hold
     with hold() if still else nullcontext():
-        look_at = partial(look, plan, table, place, store, retain_ms=retain_ms)
+        look_at = partial(plan_table_vacuum, plan, table, place, store, retain_ms=retain_ms)
         looked = _remembering(spark, place, by, turn, look_at)
         looked = with_files(spark, _not_beyond(looked, planned), store)
         made = looked.horizon
@@ -330,8 +457,8 @@ def vacuum(
 
 
 def _remembering(
-    spark: SparkSession, place: MaintainedTable, by: str, turn: Hold, look_at: Callable[[Layout], VacuumPlan]
-) -> VacuumPlan:
+    spark: SparkSession, place: MaintainedTable, by: str, turn: Hold, look_at: Callable[[Layout], TableVacuum]
+) -> TableVacuum:
     """The table is made to remember removed files for as long as somebody needs them, and looked at then."""
     layout = snapshot_layout(spark, place.uri)
     looked = look_at(layout)
@@ -358,7 +485,7 @@ def leftovers_of(plan: Plan, table: TablePlan, store: Store) -> list[str]:
     return leftovers(plan, table, store, tail.entry) if isinstance(tail, LedgerHead) else []
 
 
-def _not_beyond(looked: VacuumPlan, planned: VacuumPlan | None) -> VacuumPlan:
+def _not_beyond(looked: TableVacuum, planned: TableVacuum | None) -> TableVacuum:
     made, seen = looked.horizon, planned.horizon if planned is not None else None
     if made is None or seen is None or made.at_ms is None or seen.at_ms is None or seen.all_may_go:
         return looked

@@ -128,20 +128,20 @@ class CheckpointLook:
         return self.tail is not None and self.refusal is None and self.why is None
 
 
-def look(table: TablePlan, store: Store) -> CheckpointLook:
+def inspect_checkpoint(table: TablePlan, store: Store) -> CheckpointLook:
     """Nothing is raised because of the table: it is in the answer."""
-    seen = _look(table, store)
+    seen = _inspect(table, store)
     for _ in range(_TRIES):
         if seen.in_step or seen.tail is None:
             return seen
-        again = _look(table, store)
+        again = _inspect(table, store)
         if _same(seen, again):
             return again
         seen = again
     return seen
 
 
-def _look(table: TablePlan, store: Store) -> CheckpointLook:
+def _inspect(table: TablePlan, store: Store) -> CheckpointLook:
     log = RecentLog(store, table.uri, table.name)
     try:
         tail = read_ledger(log, store, table)
@@ -484,10 +484,10 @@ def plan_heal(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
     """What a heal would do; None if there is no table. Raises what a start would raise, and LockHeld while a runner
     works on the table."""
     _refuse_runner(plan, table, store)
-    return _judge(look(table, store))
+    return _judge(inspect_checkpoint(table, store))
 
 
-def carry_out(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
+def run_heal(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
     """The same, done; what was found wrong is in the answer. Killed anywhere, it can be run again: a folder that is
     half made is no checkpoint, and one that is missing is made."""
     with ExitStack() as held:
@@ -498,11 +498,11 @@ def carry_out(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
             acquire_commit(held.enter_context(closing(ProcessLock(path))), table.name)
         else:
             _refuse_runner(plan, table, store)
-        found = _judge(look(table, store))
+        found = _judge(inspect_checkpoint(table, store))
         if found is None or found.why is None:
             return found
         heal(store, found.folder, found.entry)
-        after = look(table, store)
+        after = inspect_checkpoint(table, store)
         if not after.in_step:
             raise Terminal(
                 f"the checkpoint was rebuilt, and is still not in step with the ledger: {after.why or after.refusal}",
@@ -649,7 +649,7 @@ def standings(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Che
 
 
 def _standing(table: TablePlan, store: Store) -> CheckpointSummary:
-    seen = look(table, store)
+    seen = inspect_checkpoint(table, store)
     return CheckpointSummary(seen, weigh(seen, store), tuple(leftovers(seen, store)))
 
 
@@ -681,7 +681,7 @@ class CheckpointDetails:
 
 def show(plan: Plan, table: TablePlan, store: Store, most: int) -> CheckpointDetails:
     """With its last batches, at most so many. Asks the table's source; a broker that is away is waited for briefly."""
-    seen = look(table, store)
+    seen = inspect_checkpoint(table, store)
     folder = seen.folder
     fits = definition_drift(table, seen.entry)
     return CheckpointDetails(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from penstock.errors import TableChanged, Transient
 from penstock.ledger.checkpoint import folder_of, read_checkpoint, rebuild
 from penstock.ledger.create import genesis
-from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import WHOLE
 from penstock.ledger.generations import carry_forward, open_generation
 from penstock.ledger.head import advance, last_rows
@@ -65,186 +64,270 @@ def prepare(
     own: int | None = None,
 ) -> Ready:
     """Raises where a person has to decide; heals by itself whatever cannot lose or double a row, and says so.
-    `distrust` rebuilds the checkpoint though it looks whole: Spark could not go on from it. `own` is the generation
+    `distrust` rebuilds the checkpoint though it looks whole: Spark could not continue from it. `own` is the generation
     that this runner has written before, on stores without our locks."""
-    log = DeltaLog(store, table.uri, table.name)
+    start = _TableStart(TableSession(spark, table, store, source, lock, idempotent), say, own)
     acquire_commit(lock, table.name)
     try:
-        tail = read_ledger(log, store, table)
-        made: TableKind | None = None
-        created = tail is None
-        if tail is None:
-            made, tail = _create(spark, table, store, source, log, say)
-        for moved in move_leftovers(store, table, tail):
-            say(moved)
-        if pending_replay(tail.entry) is not None:
-            raise Transient("a replay of it is not done yet", where=table.name)
-        work = TableSession(spark, table, store, source, lock, idempotent)
-        tail, own = _settle_rewinds(work, tail, own, say)
-        if own is not None:
-            _refuse_outdated(table, tail, own)
-        folder = folder_of(table.checkpoints, tail.entry)
-        reason = compare(store, log, table, tail, read_checkpoint(store, folder))
-        settle_quarantine(spark, table, store, tail, idempotent=idempotent)
-        if reason is None:  # else the batch is run again, and counted then
-            tail = replace(tail, fates=read_row_counts(store, folder, tail.entry.batch))
-        found = tail
-        move = source.follow(tail.entry)
-        if idempotent or move is not None:
-            tail = complete_last(work, tail)
-        if move is not None:
-            tail = _follow(spark, table, source, log, tail, move, say)
-        source.refuse_lost(tail.entry)
-        if made is None:
-            made = look_at_table(spark, table, store, source)
-            if evolved := settle_columns(spark, table, made.schema):
-                say(evolved)
-                tail = advance(tail, log)
-            if hidden := settle_statistics(spark, table, made.schema):
-                say(hidden)
-                tail = advance(tail, log)
-        if idempotent and not created:  # from here on nobody else writes to it, nor to what lies beside it
-            tail = _take_over(spark, table, store, log, tail, own)
-        if last_rows(tail, log).abandoned:
-            drop_rejects_since(spark, table, store, last_rows(tail, log).entry.generation, tail, idempotent=idempotent)
-        tail = _separate_tombstones(spark, table, store, made, tail, say, idempotent=idempotent)
-        function = open_table(spark, made, table, store, tail.entry, idempotent=idempotent)
-        tail = carry_forward(spark, log, tail, table.uri)
-        forget_old_tombstones = _forget_old_tombstones(spark, table, store, idempotent=idempotent)
-        if forget_old_tombstones is not None:
-            forget_old_tombstones(tail)
-        folder = folder_of(table.checkpoints, tail.entry)
-        if reason is None and distrust and table.stream is None:
-            reason = "Spark could not go on from it"
-        if reason is not None or tail.entry.generation != found.entry.generation:
-            rebuild(spark, store, table, folder, tail.entry)
-        if reason is not None and found.entry.kind != "genesis":
-            say(f"checkpoint rebuilt from the ledger at batch {found.entry.generation}.{found.entry.batch}: {reason}")
+        start.read_or_create()
+        start.move_leftovers_aside()
+        start.refuse_open_replay()
+        start.finish_rewinds()
+        start.refuse_outdated_runner()
+        start.compare_checkpoint()
+        start.settle_quarantine()
+        start.count_last_batch()
+        start.follow_source()
+        start.settle_columns()
+        start.take_over()
+        start.drop_abandoned_rejects()
+        start.separate_tombstones()
+        start.open_processor()
+        start.drop_old_tombstones()
+        start.rebuild_checkpoint(distrust=distrust)
     finally:
         lock.release()
-    target = WriterTarget(
-        table=table.name,
-        uri=table.uri,
-        checkpoint=folder,
-        definition=table.definition,
-        source=source,
-        store=store,
-        log=log,
-        lock=lock,
-        idempotent=idempotent,
-        purge=forget_old_tombstones,
-    )
-    return Ready(target, tail, function)
+    return start.ready()
 
 
-def _separate_tombstones(
-    spark: SparkSession,
-    table: TablePlan,
-    store: Store,
-    made: TableKind,
-    tail: LedgerHead,
-    say: Say,
-    *,
-    idempotent: bool,
-) -> LedgerHead:
-    """A merged table holds living rows only, and its table of tombstones those of its batches only."""
-    if table.write.merge is None:
-        return tail
-    tombstones = TombstoneTable(spark, store, table, idempotent=idempotent)
-    tombstones.settle(tail)
-    tail, moved = separate(spark, tombstones, table, made.schema, tail)
-    if moved:
-        say(moved)
-    return tail
+class _TableStart:
+    """The steps of a start, in their order; under the table's commit lock."""
 
+    head: LedgerHead
+    """The end of the ledger, as far as the steps have moved it."""
+    found: LedgerHead
+    """The end of the ledger with which the checkpoint was compared."""
+    processor: BatchProcessor
+    reason: str | None
+    """Why the checkpoint has to be rebuilt; None: it is in step with the ledger."""
 
-def _forget_old_tombstones(
-    spark: SparkSession, table: TablePlan, store: Store, *, idempotent: bool
-) -> Callable[[LedgerHead], None] | None:
-    """None if all are kept."""
-    if table.write.merge is None or table.write.merge.keep_deleted_ms is None:
-        return None
+    def __init__(self, work: TableSession, say: Say, own: int | None) -> None:
+        self.work, self.say, self.own, self.log = work, say, own, work.log
+        self.spark, self.table, self.store, self.source = work.spark, work.table, work.store, work.source
+        self.kind: TableKind | None = None
+        self.created = False
 
-    def forget(tail: LedgerHead) -> None:
-        tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
-        if tombstones is not None:
-            tombstones.drop_old(tail.carried)
+    def read_or_create(self) -> None:
+        """Reads the ledger, or creates the table with its first entry."""
+        head = read_ledger(self.log, self.store, self.table)
+        self.created = head is None
+        self.head = head if head is not None else self._create()
 
-    return forget
-
-
-def _create(
-    spark: SparkSession, table: TablePlan, store: Store, source: Source, log: DeltaLog, say: Say
-) -> tuple[TableKind, LedgerHead]:
-    refuse_gone(store, table)
-    start = source.start()
-    made = look_at_table(spark, table, store, source)
-    tail = genesis(
-        spark,
-        log,
-        table=table.name,
-        uri=table.uri,
-        schema=made.schema,
-        partition_by=table.write.partition_by,
-        cluster_by=table.write.cluster_by,
-        properties=with_statistics(table, made.schema),
-        position=start.position,
-        definition=table.definition,
-        topics=start.ids,
-        subscription=source.subscription,
-        base=base_of(start.position[0]) if table.versions is not None and table.stream is None else None,
-    )
-    say(f"table created, starting at {start.said or ', '.join(map(describe_position, start.position))}")
-    for note in start.notes:
-        say(note)
-    return made, tail
-
-
-def _follow(
-    spark: SparkSession, table: TablePlan, source: Source, log: DeltaLog, tail: LedgerHead, move: Move, say: Say
-) -> LedgerHead:
-    tail = open_generation(
-        spark,
-        log,
-        tail,
-        table.uri,
-        after=move.position,
-        topics=move.ids,
-        subscription=source.subscription,
-        definition=table.definition,
-        note=move.note,
-        parked=move.parked,
-        began=_began(tail.entry, move),
-        at_least=next_generation(log.store, table),
-    )
-    say(f"generation {tail.entry.generation} opened: {move.note}")
-    return tail
-
-
-def _settle_rewinds(work: TableSession, tail: LedgerHead, own: int | None, say: Say) -> tuple[LedgerHead, int | None]:
-    """What a rewind of this table, or of the one that it reads, has left to do; and the generation to go on from."""
-    if pending_rewind(tail.entry) is not None:
-        tail = finish(work, work.counted(tail))
-        say(f"{tail.entry.note}: it was cut off, and is done now")
-    if not owes_jump(tail.entry):
-        return tail, own
-    was = tail.entry.generation
-    tail = settle(work, work.counted(tail))
-    if tail.entry.generation != was:
-        say(f"generation {tail.entry.generation} opened: {tail.entry.note}")
-    return tail, own if own is None else tail.entry.generation
-
-
-def _refuse_outdated(table: TablePlan, tail: LedgerHead, own: int) -> None:
-    """Rows of two definitions would be in one table, and nobody would see it."""
-    entry = tail.entry
-    if entry.kind in WHOLE and entry.generation > own and entry.pins.definition != table.definition:
-        raise TableChanged(
-            f"it was {'replayed' if entry.kind == 'fill' else 'rewound'} by another definition than this process has: "
-            "the project file was changed since it began",
-            where=table.name,
-            hint="nothing was written by the old one. Start the runner again: it reads the project file anew",
+    def _create(self) -> LedgerHead:
+        table, source = self.table, self.source
+        refuse_gone(self.store, table)
+        start = source.start()
+        self.kind = look_at_table(self.spark, table, self.store, source)
+        head = genesis(
+            self.spark,
+            self.log,
+            table=table.name,
+            uri=table.uri,
+            schema=self.kind.schema,
+            partition_by=table.write.partition_by,
+            cluster_by=table.write.cluster_by,
+            properties=with_statistics(table, self.kind.schema),
+            position=start.position,
+            definition=table.definition,
+            topics=start.ids,
+            subscription=source.subscription,
+            base=base_of(start.position[0]) if table.versions is not None and table.stream is None else None,
         )
+        self.say(f"table created, starting at {start.said or ', '.join(map(describe_position, start.position))}")
+        for note in start.notes:
+            self.say(note)
+        return head
+
+    def move_leftovers_aside(self) -> None:
+        """Moves aside what an earlier table of the same name has left."""
+        for moved in move_leftovers(self.store, self.table, self.head):
+            self.say(moved)
+
+    def refuse_open_replay(self) -> None:
+        """Waits, by failing for now, until a replay of the table is done."""
+        if pending_replay(self.head.entry) is not None:
+            raise Transient("a replay of it is not done yet", where=self.table.name)
+
+    def finish_rewinds(self) -> None:
+        """Finishes what a rewind of this table, or of the one that it reads, has left to do."""
+        if pending_rewind(self.head.entry) is not None:
+            self.head = finish(self.work, self.work.counted(self.head))
+            self.say(f"{self.head.entry.note}: it was cut off, and is done now")
+        if not owes_jump(self.head.entry):
+            return
+        was = self.head.entry.generation
+        self.head = settle(self.work, self.work.counted(self.head))
+        if self.head.entry.generation != was:
+            self._say_opened()
+        self.own = self.own if self.own is None else self.head.entry.generation
+
+    def refuse_outdated_runner(self) -> None:
+        """Refuses to mix rows of two definitions in one table, where nobody would see it."""
+        entry = self.head.entry
+        if self.own is None or entry.kind not in WHOLE or entry.generation <= self.own:
+            return
+        if entry.pins.definition != self.table.definition:
+            raise TableChanged(
+                f"it was {'replayed' if entry.kind == 'fill' else 'rewound'} by another definition than this process "
+                "has: the project file was changed since it began",
+                where=self.table.name,
+                hint="nothing was written by the old one. Restart the runner: it reads the project file again",
+            )
+
+    def compare_checkpoint(self) -> None:
+        """Compares the checkpoint with the ledger."""
+        checkpoint = read_checkpoint(self.store, self._folder())
+        self.reason = compare(self.store, self.log, self.table, self.head, checkpoint)
+
+    def settle_quarantine(self) -> None:
+        """Removes rejected rows that a replay has replaced."""
+        settle_quarantine(self.spark, self.table, self.store, self.head, idempotent=self.work.idempotent)
+
+    def count_last_batch(self) -> None:
+        """Reads what became of the rows of the last batch, unless it is run again, and counted then."""
+        if self.reason is None:
+            fates = read_row_counts(self.store, self._folder(), self.head.entry.batch)
+            self.head = replace(self.head, fates=fates)
+        self.found = self.head
+
+    def follow_source(self) -> None:
+        """Opens a generation if what the table reads has changed; raises if the source lost what comes next."""
+        move = self.source.follow(self.head.entry)
+        if self.work.idempotent or move is not None:
+            self.head = complete_last(self.work, self.head)
+        if move is not None:
+            self.head = open_generation(
+                self.spark,
+                self.log,
+                self.head,
+                self.table.uri,
+                after=move.position,
+                topics=move.ids,
+                subscription=self.source.subscription,
+                definition=self.table.definition,
+                note=move.note,
+                parked=move.parked,
+                began=_began(self.head.entry, move),
+                at_least=next_generation(self.store, self.table),
+            )
+            self._say_opened()
+        self.source.refuse_lost(self.head.entry)
+
+    def settle_columns(self) -> None:
+        """Gives an existing table the columns and statistics of its definition."""
+        if self.kind is not None:
+            return
+        self.kind = look_at_table(self.spark, self.table, self.store, self.source)
+        for settled in (settle_columns, settle_statistics):
+            if changed := settled(self.spark, self.table, self.kind.schema):
+                self.say(changed)
+                self.head = advance(self.head, self.log)
+
+    def take_over(self) -> None:
+        """Opens a generation of this runner's own where there are no locks: two that shared a checkpoint could each
+        commit its rows under the other's offsets. The newest continues, and the other one ends at its next batch."""
+        if not self.work.idempotent or self.created:
+            return
+        entry, own = self.head.entry, self.own
+        if own is not None and entry.generation > own and entry.generation != (self.head.filled or (0, 0))[0]:
+            raise TableChanged(
+                f"the table was taken over by another process: generation {entry.generation}, "
+                f"{entry.note or entry.kind}",
+                where=self.table.name,
+                hint="nothing was lost or doubled. If it is a runner, it continues: stop it before you start this one "
+                "again",
+            )
+        at_least = next_generation(self.store, self.table)
+        if own == entry.generation and at_least <= own + 1:
+            return
+        self.head = open_generation(
+            self.spark,
+            self.log,
+            self.head,
+            self.table.uri,
+            after=entry.after,
+            topics=entry.topics,
+            subscription=entry.subscription,
+            definition=self.table.definition,
+            note=f"a runner started on {socket.gethostname()}, process {os.getpid()}",
+            pending=entry.pending if entry.stops_at is not None else None,
+            at_least=at_least,
+        )
+
+    def drop_abandoned_rejects(self) -> None:
+        """Removes rejected rows of replays that were given up."""
+        last = last_rows(self.head, self.log)
+        if last.abandoned:
+            generation, idempotent = last.entry.generation, self.work.idempotent
+            drop_rejects_since(self.spark, self.table, self.store, generation, self.head, idempotent=idempotent)
+
+    def separate_tombstones(self) -> None:
+        """Moves deleted rows of a merged table to its table of tombstones."""
+        if self.table.write.merge is None:
+            return
+        assert self.kind is not None
+        tombstones = TombstoneTable(self.spark, self.store, self.table, idempotent=self.work.idempotent)
+        tombstones.settle(self.head)
+        self.head, moved = separate(self.spark, tombstones, self.table, self.kind.schema, self.head)
+        if moved:
+            self.say(moved)
+
+    def open_processor(self) -> None:
+        """Opens what turns a batch into rows, and carries the ledger over commits of others."""
+        assert self.kind is not None
+        opened = (self.spark, self.kind, self.table, self.store, self.head.entry)
+        self.processor = open_table(*opened, idempotent=self.work.idempotent)
+        self.head = carry_forward(self.spark, self.log, self.head, self.table.uri)
+
+    def drop_old_tombstones(self) -> None:
+        """Removes tombstones that are older than the table keeps them."""
+        if (drop := self._dropping()) is not None:
+            drop(self.head)
+
+    def _dropping(self) -> Callable[[LedgerHead], None] | None:
+        """None if all are kept."""
+        merge = self.table.write.merge
+        if merge is None or merge.keep_deleted_ms is None:
+            return None
+        spark, store, table, idempotent = self.spark, self.store, self.table, self.work.idempotent
+
+        def drop(head: LedgerHead) -> None:
+            tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
+            if tombstones is not None:
+                tombstones.drop_old(head.carried)
+
+        return drop
+
+    def rebuild_checkpoint(self, *, distrust: bool) -> None:
+        """Makes the checkpoint from the ledger if it is not in step, or if a generation was opened."""
+        found = self.found.entry
+        if self.reason is None and distrust and self.table.stream is None:
+            self.reason = "Spark could not continue from it"
+        if self.reason is not None or self.head.entry.generation != found.generation:
+            rebuild(self.spark, self.store, self.table, self._folder(), self.head.entry)
+        if self.reason is not None and found.kind != "genesis":
+            self.say(f"checkpoint rebuilt from the ledger at batch {found.generation}.{found.batch}: {self.reason}")
+
+    def ready(self) -> Ready:
+        target = WriterTarget(
+            table=self.table.name,
+            uri=self.table.uri,
+            checkpoint=self._folder(),
+            definition=self.table.definition,
+            source=self.source,
+            store=self.store,
+            log=self.log,
+            lock=self.work.lock,
+            idempotent=self.work.idempotent,
+            purge=self._dropping(),
+        )
+        return Ready(target, self.head, self.processor)
+
+    def _folder(self) -> str:
+        return folder_of(self.table.checkpoints, self.head.entry)
+
+    def _say_opened(self) -> None:
+        self.say(f"generation {self.head.entry.generation} opened: {self.head.entry.note}")
 
 
 def _began(entry: Entry, move: Move) -> tuple[str, ...]:
@@ -253,33 +336,3 @@ def _began(entry: Entry, move: Move) -> tuple[str, ...]:
         return ()
     known, now = parse(entry.began[0]), parse(move.position[0])
     return (dump({**{topic: parts for topic, parts in now.items() if topic not in known}, **known}),)
-
-
-def _take_over(
-    spark: SparkSession, table: TablePlan, store: Store, log: DeltaLog, tail: LedgerHead, own: int | None
-) -> LedgerHead:
-    """Without our locks each runner opens a generation of its own, with a checkpoint of its own: two that shared one
-    could each commit its rows under the other's offsets. The newest goes on, at its next batch the other one ends."""
-    entry = tail.entry
-    if own is not None and entry.generation > own and entry.generation != (tail.filled or (0, 0))[0]:
-        raise TableChanged(
-            f"the table was taken over by another process: generation {entry.generation}, {entry.note or entry.kind}",
-            where=table.name,
-            hint="nothing was lost or doubled. If it is a runner, it goes on: stop it before you start this one again",
-        )
-    at_least = next_generation(store, table)
-    if own == entry.generation and at_least <= own + 1:
-        return tail
-    return open_generation(
-        spark,
-        log,
-        tail,
-        table.uri,
-        after=entry.after,
-        topics=entry.topics,
-        subscription=entry.subscription,
-        definition=table.definition,
-        note=f"a runner started on {socket.gethostname()}, process {os.getpid()}",
-        pending=entry.pending if entry.stops_at is not None else None,
-        at_least=at_least,
-    )

@@ -31,7 +31,9 @@ from penstock.ledger.row_counts import (
     unexplained,
 )
 from penstock.ledger.write_target import DeltaTableTarget
+from penstock.operations.quarantine_rows import tables_with_one
 from penstock.operations.replay_plan import working_on
+from penstock.operations.steps import FinishRedrive, RunAgain
 from penstock.plan.quarantine import quarantine_of
 from penstock.sources.columns import FILE, ROW, SOURCE, with_own_source
 from penstock.sources.files.format import Survey
@@ -107,7 +109,7 @@ def refuse_kind(table: TablePlan) -> None:
     if why is not None:
         raise UsageError(
             f"rejected rows of {table.name} cannot be run again by themselves: {why}",
-            hint=f"`penstock replay {table.name}` makes the whole table anew, by its definition of now"
+            hint=f"`penstock replay {table.name}` rebuilds the whole table with its current definition"
             if table.sink is None
             else "correct the rows in the table that it follows: they are sent again",
         )
@@ -516,37 +518,54 @@ def _count(work: TableSession, entry: Entry, left: int, landed: int, fates: RowC
     must_confirm(tail, work.log, counted)
 
 
-# `dlq redrive`: rejected rows run once more.
+# `dlq redrive`: which rows are run again, and running them.
 
 
-def asked_for(reason: str | None, where: str | None) -> str | None:
-    """The condition upon rows of the quarantine; None: all."""
-    parts = [f"error_reason = {literal(reason)}"] if reason is not None else []
-    parts += [f"({where})"] if where is not None else []
-    return " AND ".join(parts) or None
+@dataclass(frozen=True)
+class RedrivePlan:
+    table: TablePlan
+    condition: str | None
+    """Upon rows of the quarantine; None: all."""
+    rows: Mapping[str, int]
+    """By reason."""
+    cut_off: bool = False
+    """A redrive of the table was, and is finished first."""
+
+    @property
+    def steps(self) -> tuple[FinishRedrive | RunAgain, ...]:
+        """None if no row was chosen: then nothing is run."""
+        first = (FinishRedrive(self.table),) if self.cut_off and self.rows else ()
+        return *first, *(RunAgain(self.table, reason, rows) for reason, rows in sorted(self.rows.items()))
 
 
-def refuse_without(table: TablePlan, store: Store) -> None:
-    """UsageError where nothing can be redriven; before Spark is started."""
+def redrivable(plan: Plan, store: Store, name: str) -> TablePlan:
+    """The table of that name; UsageError where nothing of it can be redriven. Needs no Spark."""
+    (table,) = tables_with_one(plan, store, [name])
     refuse_kind(table)
     place = quarantine_of(table.name, table.uri)
     if not DeltaLog(store, place.uri, place.table).versions():
         raise UsageError(f"{table.name} has no quarantine yet", hint="it is made with the table: `penstock run`")
+    return table
 
 
-def chosen_rows(spark: SparkSession, plan: Plan, table: TablePlan, condition: str | None) -> dict[str, int]:
-    """Rows of the quarantine that would be run again, by reason."""
+def plan_redrive(spark: SparkSession, table: TablePlan, reason: str | None, where: str | None) -> RedrivePlan:
+    """UsageError if `where` cannot be asked of the rows."""
+    parts = [f"error_reason = {literal(reason)}"] if reason is not None else []
+    parts += [f"({where})"] if where is not None else []
+    condition = " AND ".join(parts) or None
     rows = spark.read.format("delta").load(quarantine_of(table.name, table.uri).uri)
     try:
-        found = (rows.where(condition) if condition else rows).groupBy("error_reason").count().collect()
+        counts = (rows.where(condition) if condition else rows).groupBy("error_reason").count().collect()
     except (AnalysisException, ParseException) as error:
-        said = next((line.strip() for line in str(error).splitlines() if line.strip()), "it cannot be read")
+        why = next((line.strip() for line in str(error).splitlines() if line.strip()), "it cannot be read")
         raise UsageError(
-            f"--where is no condition upon these rows: {said}", hint=f"columns: {', '.join(rows.columns)}"
+            f"--where is not a condition on these rows: {why}", hint=f"columns: {', '.join(rows.columns)}"
         ) from None
-    return {str(row[0]): int(row[1]) for row in found}
+    cut_off = MARK in rows.columns and not rows.where(f"{MARK} IS NOT NULL").isEmpty()
+    return RedrivePlan(table, condition, {str(row[0]): int(row[1]) for row in counts}, cut_off)
 
 
-def redrive_rows(spark: SparkSession, plan: Plan, table: TablePlan, condition: str | None) -> list[Redriven]:
-    with working_on(spark, plan, table) as work:
-        return redrive(work, condition)
+def run_redrive(spark: SparkSession, plan: Plan, planned: RedrivePlan) -> list[Redriven]:
+    """One that was cut off is finished first."""
+    with working_on(spark, plan, planned.table) as work:
+        return redrive(work, planned.condition)

@@ -3,7 +3,7 @@ downstream."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,7 +16,8 @@ from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
 from penstock.ledger.pending import began_of, forgotten_after, pending_replay
 from penstock.ledger.position import Version, parse_version
-from penstock.operations.replay import abort, owed, replay
+from penstock.operations.replay import replay
+from penstock.operations.steps import RebuildTable, rebuilds_after
 from penstock.plan.build import made_of, readers_of
 from penstock.sources.delta_changes import changes_read_past
 from penstock.sources.registry import open_client
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from penstock.ledger.head import LedgerHead
     from penstock.operations.replay import Filled
+    from penstock.operations.steps import Tell
     from penstock.plan.build import TableReader
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.locks import Lock
@@ -79,6 +81,11 @@ class ReplayPlan:
         return self.position != self.after
 
     @property
+    def steps(self) -> tuple[RebuildTable, ...]:
+        first = RebuildTable(self.table, self.source, self.at)
+        return (first, *rebuilds_after(self.table.name, tuple(reader.table for reader in self.cascade)))
+
+    @property
     def stale(self) -> tuple[TableReader, ...]:
         """What is made of the old rows afterwards."""
         made = {one.table.name for one in self.cascade}
@@ -101,6 +108,7 @@ def document(planned: ReplayPlan) -> dict[str, Any]:
         "cascade": [one.table.name for one in planned.cascade],
         "stale": [{"table": one.table.name, "how": one.how} for one in planned.stale],
         "follow": [one.table.name for one in planned.readers if one.how == "follows"],
+        "steps": [step.describe() for step in planned.steps],
     }
 
 
@@ -243,33 +251,28 @@ def _refuse_move(planned: ReplayPlan, *, cascade: bool) -> None:
         )
 
 
-# Replaying a table, and what is made of it, one after the other. Each is one commit that its readers see.
+# Rebuilding a table, and what is made of it, one after the other. Each is one commit that its readers see.
 
 
-Told = Callable[[str, str], None]
-"""A table, and what is being done with it."""
-
-
-def carry_out(spark: SparkSession, plan: Plan, planned: ReplayPlan, told: Told) -> Iterator[tuple[TablePlan, Filled]]:
-    """Tables are done one by one. Killed in between, those that are done stay so, and `status` names the others."""
+def run_replay(spark: SparkSession, plan: Plan, planned: ReplayPlan, tell: Tell) -> Iterator[tuple[TablePlan, Filled]]:
+    """Tables are rebuilt one by one. Killed in between, those that are done stay so, and `status` names the others."""
     note = "replay" if planned.at is None else f"replay of version {planned.at}"
-    at: dict[str, int] = {}
-    for table in (planned.table, *(reader.table for reader in planned.cascade)):
-        version = planned.at if table is planned.table else at[_read_by(table, at)]
-        with working_on(spark, plan, table) as work:
-            filled = replay(work, version, note, lambda what, name=table.name: told(name, what))  # type: ignore[misc]
-        at[table.name] = filled.tail.commit.version
-        yield table, filled
+    committed: dict[str, int] = {}
+    for step in planned.steps:
+        filled = run_rebuild(spark, plan, step, note, committed, tell)
+        yield step.table, filled
         note = f"replay, after {planned.table.name}"
 
 
-def give_up(spark: SparkSession, plan: Plan, table: TablePlan) -> int:
-    """The generation with which the table goes on as it is."""
-    with working_on(spark, plan, table) as work:
-        tail = owed(work)
-        if tail is None:
-            raise Terminal("no replay of it is open", where=table.name, hint="there is nothing to abort")
-        return abort(work, tail).entry.generation
+def run_rebuild(
+    spark: SparkSession, plan: Plan, step: RebuildTable, note: str, committed: dict[str, int], tell: Tell
+) -> Filled:
+    """`committed` has the versions that the steps before have made, and gets that of this one."""
+    version = step.at if step.upstream is None else committed[step.upstream]
+    with working_on(spark, plan, step.table) as work:
+        filled = replay(work, version, note, lambda what: tell(step.table.name, what))
+    committed[step.table.name] = filled.tail.commit.version
+    return filled
 
 
 @contextmanager
@@ -295,7 +298,3 @@ def working_on(spark: SparkSession, plan: Plan, table: TablePlan) -> Iterator[Ta
         for lock in (commits, alone):
             with suppress(Exception):
                 lock.close()
-
-
-def _read_by(table: TablePlan, done: dict[str, int]) -> str:
-    return next(name for name in table.upstream if name in done)

@@ -293,7 +293,7 @@ def preview_document(outlook: ReplayPreview) -> dict[str, Any]:
     }
 
 
-def dry_run(spark: SparkSession, plan: Plan, planned: ReplayPlan) -> ReplayPreview:
+def preview_replay(spark: SparkSession, plan: Plan, planned: ReplayPlan) -> ReplayPreview:
     table = planned.table
     with working_on(spark, plan, table) as work:
         tail = read_head(work.log)

@@ -18,6 +18,7 @@ from penstock.ledger.head import position_at, read_head
 from penstock.ledger.pending import pending_replay, pending_rewind
 from penstock.ledger.position import VERSIONS, Range, Version, parse_version
 from penstock.ledger.source import Start
+from penstock.operations.steps import MakeCheckpoint, OpenGeneration
 from penstock.plan.quarantine import quarantine_of
 from penstock.plan.sources import TopicsSource, VersionsSource, VersionStartPlan
 from penstock.sources.delta_changes import resolve_version, table_id, unbroken
@@ -29,13 +30,13 @@ from penstock.tables.columns import with_statistics
 from penstock.tables.kinds import look_at_table
 from penstock.tables.merge.tombstones import next_generation
 from penstock.tables.session import TableSession, complete_last
+from penstock.tables.sources import Sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.ledger.head import LedgerHead
     from penstock.ledger.position import Offsets, TopicInfo
-    from penstock.ledger.source import Source
     from penstock.plan.model import Plan, TablePlan
     from penstock.sources.topics import LogClient
     from penstock.storage.stores import Store
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Reset:
+class ResetPlan:
     """What a reset would do. `skipped` records never land; `again` are read once more, so they are in the table twice
     unless its rows were removed; `dropped` topics no longer exist. Of a Delta table upstream they are its versions."""
 
-    table: str
+    table: TablePlan
     to: str
     before: str | None
     """The position now; None if there is no table, or one without a ledger."""
@@ -58,14 +59,19 @@ class Reset:
     dropped: tuple[str, ...] = ()
     ids: Mapping[str, str] = field(default_factory=dict)
     """Of what is read from there."""
-    anew: tuple[str, ...] = ()
-    """Set for a table that rests on Spark's state: it is emptied, and reads these tables from where they begin."""
+    starts_over: tuple[str, ...] = ()
+    """Set for a table that depends on Spark's state: it is emptied, and reads these tables from where they begin."""
+
+    @property
+    def steps(self) -> tuple[OpenGeneration, MakeCheckpoint]:
+        opened = OpenGeneration(self.table, (self.after,), emptied=bool(self.starts_over))
+        return opened, MakeCheckpoint(self.table)
 
     @property
     def note(self) -> str:
         said = [
             f"reset --to {self.to}",
-            "emptied" if self.anew else "",
+            "emptied" if self.starts_over else "",
             f"skipped {', '.join(map(str, self.skipped))}" if self.skipped else "",
             f"again {', '.join(map(str, self.again))}" if self.again else "",
             f"dropped {', '.join(self.dropped)}" if self.dropped else "",
@@ -81,19 +87,20 @@ def tail_of(log: DeltaLog) -> LedgerHead | None:
         return None
 
 
-def document(reset: Reset) -> dict[str, Any]:
+def document(reset: ResetPlan) -> dict[str, Any]:
     def plain(found: tuple[Range, ...]) -> list[dict[str, Any]]:
         return [{"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end} for r in found]
 
     return {
-        "table": reset.table,
+        "table": reset.table.name,
         "to": reset.to,
         "before": json.loads(reset.before) if reset.before else None,
         "after": json.loads(reset.after),
         "skipped": plain(reset.skipped),
         "again": plain(reset.again),
         "dropped": list(reset.dropped),
-        "emptied": bool(reset.anew),
+        "emptied": bool(reset.starts_over),
+        "steps": [step.describe() for step in reset.steps],
     }
 
 
@@ -103,7 +110,7 @@ def document(reset: Reset) -> dict[str, Any]:
 VERSION_TARGETS = "earliest, latest, starting, ledger, version:N of this table, or source:N of the table that it reads"
 
 
-def plan_delta_reset(table: TablePlan, store: Store, to: str) -> Reset:
+def plan_delta_reset(table: TablePlan, store: Store, to: str) -> ResetPlan:
     source = table.versions
     assert source is not None
     name = source.label
@@ -116,8 +123,8 @@ def plan_delta_reset(table: TablePlan, store: Store, to: str) -> Reset:
     after = _chosen_version(table, source, upstream, versions, identity, tail, store, to)
     now = parse_version(tail.entry.after[0]) if tail else None
     skipped, again = _consequences(now, after)
-    return Reset(
-        table=table.name,
+    return ResetPlan(
+        table=table,
         to=to,
         before=tail.entry.after[0] if tail else None,
         after=str(after),
@@ -156,7 +163,7 @@ def _chosen_version(
             raise UsageError(f"version {to[8:]} has no ledger entry", hint=f"`penstock history {table.name}`")
         return _nearest(parse_version(entry.after[0]), identity, versions)
     hint = f"write {VERSION_TARGETS}" + ("" if tail else "; there is no ledger to go on from")
-    raise UsageError(f"--to {to} is no position", hint=hint)
+    raise UsageError(f"--to {to} is not a position", hint=hint)
 
 
 def _nearest(wanted: Version, identity: str, versions: list[int]) -> Version:
@@ -184,7 +191,9 @@ def _consequences(now: Version | None, after: Version) -> tuple[tuple[Range, ...
 OFFSET_TARGETS = "earliest, latest, starting, ledger, version:N, or offsets as JSON"
 
 
-def plan_topics_reset(table: TablePlan, store: Store, admin: LogClient, to: str, only: tuple[str, ...] = ()) -> Reset:
+def plan_topics_reset(
+    table: TablePlan, store: Store, admin: LogClient, to: str, only: tuple[str, ...] = ()
+) -> ResetPlan:
     """`only` limits the change to some topics; the others keep their position."""
     source = table.topics
     assert source is not None
@@ -201,8 +210,8 @@ def plan_topics_reset(table: TablePlan, store: Store, admin: LogClient, to: str,
     after = {t: parts for t, parts in (held.nearest(now) if only else {}).items() if t not in only}
     after |= {t: parts for t, parts in chosen.items() if not only or t in only}
     skipped, again = held.consequences(now, after)
-    return Reset(
-        table=table.name,
+    return ResetPlan(
+        table=table,
         to=to,
         before=tail.entry.after[0] if tail else None,
         after=position.dump(after),
@@ -281,7 +290,7 @@ def _chosen_offsets(
         named = held.refuse_outside(position.parse(to))
     except (ValueError, AttributeError, TypeError):
         hint = f"write {OFFSET_TARGETS}" + ("" if tail else "; there is no ledger to go on from")
-        raise UsageError(f"--to {to} is no position", hint=hint) from None
+        raise UsageError(f"--to {to} is not a position", hint=hint) from None
     # A partition that is not named keeps its place: left out, it would be read from its start.
     kept = held.nearest(position.parse(tail.entry.after[0])) if tail else held.first
     return {topic: kept.get(topic, {}) | named.get(topic, {}) for topic in {**kept, **named}}
@@ -290,21 +299,21 @@ def _chosen_offsets(
 # Tables that rest on Spark's state have one way on: everything again, into an empty table.
 
 
-def plan_stream_reset(table: TablePlan, store: Store, to: str) -> Reset:
+def plan_stream_reset(table: TablePlan, store: Store, to: str) -> ResetPlan:
     assert table.stream is not None
     if to != "starting":
         raise UsageError(
             f"--to {to}: what Spark keeps of {table.name} is of one position, and of no other",
-            hint=f"`penstock checkpoints reset {table.name} --to starting` empties the table and begins anew",
+            hint=f"`penstock checkpoints reset {table.name} --to starting` empties the table and starts over",
         )
     begins = [_begin(table, source, store) for source in table.stream.inputs.values()]
     tail = tail_of(DeltaLog(store, table.uri, table.name))
-    return Reset(
-        table=table.name,
+    return ResetPlan(
+        table=table,
         to=to,
         before=tail.entry.after[0] if tail else None,
         after=begins[0],
-        anew=tuple(dict.fromkeys(source.table or source.uri for source in table.stream.inputs.values())),
+        starts_over=tuple(dict.fromkeys(source.table or source.uri for source in table.stream.inputs.values())),
     )
 
 
@@ -321,7 +330,7 @@ def _begin(table: TablePlan, source: VersionsSource, store: Store) -> str:
 # What a reset of a table would do, by the kind of its source.
 
 
-def plan_reset(table: TablePlan, store: Store, to: str, only: tuple[str, ...] = ()) -> Reset:
+def plan_reset(table: TablePlan, store: Store, to: str, only: tuple[str, ...] = ()) -> ResetPlan:
     """`only` names topics; those that are not named keep their position."""
     if table.stream is not None:
         return plan_stream_reset(table, store, to)
@@ -335,22 +344,23 @@ def plan_reset(table: TablePlan, store: Store, to: str, only: tuple[str, ...] = 
 # Moving a table's position: one commit that opens a generation, then a checkpoint that begins there.
 
 
-def carry_out(spark: SparkSession, plan: Plan, table: TablePlan, reset: Reset, source: Source) -> LedgerHead:
+def run_reset(spark: SparkSession, plan: Plan, reset: ResetPlan) -> LedgerHead:
     """Refused while a runner works on the table. Idempotent in effect: killed anywhere, it can be run again."""
+    table = reset.table
     store: Store = LocalStore() if plan.local else HadoopStore(spark)
+    source = Sources(lambda _: store, spark).open(table)
     with ExitStack() as held:
         if plan.local:
             path = lock_path(plan.system, table.name, "run")
             acquire_run(held.enter_context(closing(JvmLock(spark, path))), path, table.name)
             path = lock_path(plan.system, table.name, "commit")
             acquire_commit(held.enter_context(closing(JvmLock(spark, path))), table.name)
-        tail = _commit(TableSession(spark, table, store, source, NoLock(), not plan.local), reset)
-        _forget_later_checkpoints(store, table, tail)
-        rebuild(spark, store, table, folder_of(table.checkpoints, tail.entry), tail.entry)
-        return tail
+        head = _open_generation(TableSession(spark, table, store, source, NoLock(), not plan.local), reset)
+        _make_checkpoint(spark, table, store, head)
+        return head
 
 
-def _commit(work: TableSession, reset: Reset) -> LedgerHead:
+def _open_generation(work: TableSession, reset: ResetPlan) -> LedgerHead:
     """The locks are held."""
     spark, table, store, source, log = work.spark, work.table, work.store, work.source, work.log
     tail = tail_of(log)
@@ -361,7 +371,7 @@ def _commit(work: TableSession, reset: Reset) -> LedgerHead:
             hint="run the command again: it shows what it would skip or read again now",
         )
     refuse_owed(table, tail)
-    start = source.start() if reset.anew else Start((reset.after,), reset.ids)
+    start = source.start() if reset.starts_over else Start((reset.after,), reset.ids)
     if tail is not None:
         tail, missing = _completed(work, tail)
         return open_generation(
@@ -374,7 +384,7 @@ def _commit(work: TableSession, reset: Reset) -> LedgerHead:
             subscription=source.subscription,
             definition=table.definition,
             note="; ".join(filter(None, (reset.note, missing))),
-            emptied=bool(reset.anew),
+            emptied=bool(reset.starts_over),
             at_least=_later_than_all(work),
         )
     schema = look_at_table(spark, table, store, source).schema
@@ -431,8 +441,9 @@ def refuse_owed(table: TablePlan, tail: LedgerHead | None) -> None:
             )
 
 
-def _forget_later_checkpoints(store: Store, table: TablePlan, tail: LedgerHead) -> None:
-    """Of a table that was put back to an older state: they are ahead of what is now the truth."""
+def _make_checkpoint(spark: SparkSession, table: TablePlan, store: Store, head: LedgerHead) -> None:
+    """Those of later generations are removed first: of a table that was restored they are ahead of what is now true."""
     for name in store.names(table.checkpoints):
-        if name.isdigit() and int(name) >= tail.entry.generation:
+        if name.isdigit() and int(name) >= head.entry.generation:
             store.delete(f"{table.checkpoints}/{name}")
+    rebuild(spark, store, table, folder_of(table.checkpoints, head.entry), head.entry)

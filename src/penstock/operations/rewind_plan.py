@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,11 +14,9 @@ from penstock.ledger.head import read_head
 from penstock.ledger.pending import owes_jump, pending_halt, pending_replay, pending_rewind
 from penstock.ledger.position import difference, parse_version
 from penstock.ledger.row_counts import read_row_counts
-from penstock.operations.replay import replay
-from penstock.operations.replay_plan import downstream_of, working_on
+from penstock.operations.replay_plan import downstream_of, run_rebuild, working_on
 from penstock.operations.rewind import (
     earlier_version,
-    give_up,
     is_past_undone,
     planned,
     refuse_files,
@@ -27,6 +25,7 @@ from penstock.operations.rewind import (
     rewind,
     stop_before_undone,
 )
+from penstock.operations.steps import HaltReader, RebuildTable, RestoreTable, rebuilds_after
 from penstock.plan.build import readers_of
 from penstock.plan.quarantine import quarantine_of
 from penstock.storage.delta_rows import count_at
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.operations.rewind import (
         EarlierVersion,
     )
+    from penstock.operations.steps import Tell
     from penstock.plan.build import TableReader
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
@@ -113,6 +113,15 @@ class RewindPlan:
     takes_along: bool
     """Whether that was asked for, should a reader be past the version."""
 
+    @property
+    def steps(self) -> tuple[HaltReader | RestoreTable | RebuildTable, ...]:
+        """Readers stop first, so that none reads on meanwhile."""
+        return (
+            *(HaltReader(reader.reader.table) for reader in self.readers if reader.halts),
+            RestoreTable(self.table, self.version),
+            *rebuilds_after(self.table.name, tuple(reader.table for reader in self.cascade)),
+        )
+
 
 def document(planned: RewindPlan) -> dict[str, Any]:
     return {
@@ -131,6 +140,7 @@ def document(planned: RewindPlan) -> dict[str, Any]:
             for one in planned.readers
         ],
         "cascade": [one.table.name for one in planned.cascade],
+        "steps": [step.describe() for step in planned.steps],
     }
 
 
@@ -257,10 +267,6 @@ def _refuse_past(planned: RewindPlan, *, cascade: bool) -> None:
 # other.
 
 
-Told = Callable[[str, str], None]
-"""A table, and what is being done with it."""
-
-
 @dataclass(frozen=True)
 class RewindResult:
     table: TablePlan
@@ -269,7 +275,7 @@ class RewindResult:
     """Of a table that was made anew."""
 
 
-def look(spark: SparkSession, plan: Plan, asked: RewindPlan) -> None:
+def check_rewind(spark: SparkSession, plan: Plan, asked: RewindPlan) -> None:
     """Raises where it could not be carried out; changes nothing."""
     with working_on(spark, plan, asked.table) as work:
         tail = work.end()
@@ -278,49 +284,36 @@ def look(spark: SparkSession, plan: Plan, asked: RewindPlan) -> None:
         refuse_files(work, found)
 
 
-def carry_out(spark: SparkSession, plan: Plan, asked: RewindPlan, told: Told) -> Iterator[RewindResult]:
-    """Killed anywhere, the next start of the tables finishes what was begun; what was to be made anew and is not is
-    named by `status`."""
-    table = asked.table
-    look(spark, plan, asked)
+def run_rewind(spark: SparkSession, plan: Plan, asked: RewindPlan, tell: Tell) -> Iterator[RewindResult]:
+    """Killed anywhere, the next start of the tables finishes what was begun; what was to be rebuilt and is not is named
+    by `status`."""
+    check_rewind(spark, plan, asked)
     asked = _as_it_is_now(spark, plan, asked)
-    halted = {}
-    for one in asked.readers:
-        if one.halts:
-            told(one.name, "is stopped")
-            halted[one.name] = _halt(spark, plan, one, asked)
-    with working_on(spark, plan, table) as work:
-        told(table.name, f"goes back to version {asked.version}")
-        tail = rewind(work, asked.version, lambda: _refuse_gone_on(spark, plan, asked, halted))
-    yield RewindResult(table, tail)
-    at = {table.name: tail.commit.version}
-    for reader in asked.cascade:
-        name = reader.table.name
-        version = at[next(one for one in reader.table.upstream if one in at)]
-        note = f"replay, after the rewind of {table.name}"
-        with working_on(spark, plan, reader.table) as work:
-            filled = replay(work, version, note, lambda what, name=name: told(name, what))  # type: ignore[misc]
-        at[name] = filled.tail.commit.version
-        yield RewindResult(reader.table, filled.tail, filled)
+    readers = {reader.name: reader for reader in asked.readers}
+    halted: dict[str, int] = {}
+    committed: dict[str, int] = {}
+    for step in asked.steps:
+        name = step.table.name
+        match step:
+            case HaltReader():
+                tell(name, "is stopped")
+                halted[name] = _halt(spark, plan, readers[name], asked)
+            case RestoreTable():
+                tell(name, f"is restored to version {step.version}")
+                with working_on(spark, plan, step.table) as work:
+                    head = rewind(work, step.version, lambda: _refuse_gone_on(spark, plan, asked, halted))
+                committed[name] = head.commit.version
+                yield RewindResult(step.table, head)
+            case RebuildTable():
+                note = f"replay, after the rewind of {asked.table.name}"
+                filled = run_rebuild(spark, plan, step, note, committed, tell)
+                yield RewindResult(step.table, filled.tail, filled)
 
 
 def _as_it_is_now(spark: SparkSession, plan: Plan, asked: RewindPlan) -> RewindPlan:
     """Readers go on while Spark starts: one that was to step over may be past by now, and is taken along then."""
     store: Store = LocalStore() if plan.local else HadoopStore(spark)
     return plan_rewind(plan, asked.table, store, version=asked.version, before=None, cascade=asked.takes_along)
-
-
-def abort(spark: SparkSession, plan: Plan, table: TablePlan) -> int:
-    """The generation with which the table goes on as it is."""
-    with working_on(spark, plan, table) as work:
-        acquire_commit(work.lock, table.name)
-        try:
-            tail = work.end()
-            if pending_rewind(tail.entry) is None:
-                raise UsageError(f"no rewind of {table.name} is open", hint="there is nothing to abort")
-            return give_up(work, tail).entry.generation
-        finally:
-            work.lock.release()
 
 
 def _halt(spark: SparkSession, plan: Plan, one: Behind, asked: RewindPlan) -> int:

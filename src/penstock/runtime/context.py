@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from penstock.runtime.causes import explain, jvm_died, seems_dead
+from penstock.operations.causes import explain, jvm_died, seems_dead
 from penstock.spark.gateway import jvm_end
 from penstock.spark.jvm import gateway_of
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
 
 from penstock.ledger.delta_log import DeltaLog
 from penstock.maintenance.optimize import optimize
 from penstock.maintenance.retention import span_text, time_text
 from penstock.maintenance.tables import exclusive_maintenance, paused_batches, places, read_memory
 from penstock.maintenance.vacuum import tidy, vacuum
-from penstock.runtime.causes import JvmDied
+from penstock.operations.causes import JvmDied
 from penstock.spec.quantity import counted
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
 
 BY = "the runner"
+Work = Literal["optimize", "vacuum"]
 
 
 def maintain_table(
-    work: Literal["optimize", "vacuum"], spark: SparkSession, plan: Plan, table: TablePlan, store: Store, hold: Hold
+    work: Work, spark: SparkSession, plan: Plan, table: TablePlan, store: Store, hold: Hold
 ) -> list[str]:
     """The table and what lies beside it; what was done, for people."""
     said: list[str] = []
@@ -68,22 +69,14 @@ def _vacuum(
 
 # Looking after files while tables run: one table at a time, between its batches, each as often as the project says.
 #
-# What is done is handed in. It never ends a table: what fails is said, and tried again when it is due the next time.
+# It never ends a table: what fails is said, and tried again when it is due the next time.
 
 
-Work = Literal["optimize", "vacuum"]
 GROUP = "penstock upkeep"
 """Of the Spark jobs, by which a stop ends them; and the pool in which they run."""
 LOOK_EVERY = 0.5
 REST = 1.0
 """Seconds after each table, and as long as its upkeep took: the batches of others come first."""
-
-
-class MaintainTable(Protocol):
-    def __call__(
-        self, work: Work, spark: SparkSession, plan: Plan, table: TablePlan, store: Store, hold: Hold
-    ) -> Sequence[str]:
-        """What was done, for people; nothing if there was nothing to do."""
 
 
 def next_due(last: float | None, started: float, every: float, index: int, tables: int) -> float:
@@ -99,8 +92,8 @@ def every(plan: MaintenancePlan) -> dict[Work, float]:
 class MaintenanceRounds:
     """Over the tables of a runner. Times are those of the clock, so that they hold over restarts."""
 
-    def __init__(self, around: RunContext, care: MaintainTable, runs: Mapping[str, TableRun]) -> None:
-        self._around, self._care, self._runs = around, care, runs
+    def __init__(self, around: RunContext, runs: Mapping[str, TableRun]) -> None:
+        self._around, self._runs = around, runs
         self._tables = [table for table in around.plan.tables if table.name in runs]
         self._every = every(around.plan.maintenance)
         self._started = time.time()
@@ -175,7 +168,7 @@ class MaintenanceRounds:
         around = self._around
         try:
             around.spark.sparkContext.setJobGroup(GROUP, f"{work} {table.name}")
-            for message in self._care(work, around.spark, around.plan, table, around.store, hold):
+            for message in maintain_table(work, around.spark, around.plan, table, around.store, hold):
                 around.listener.said(table.name, message)
         except Exception as error:
             if not around.stopping.is_set():

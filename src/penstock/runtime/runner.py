@@ -14,8 +14,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from penstock.errors import StopRequested
+from penstock.operations.causes import JvmDied, explain, jvm_died
 from penstock.plan.build import choose
-from penstock.runtime.causes import JvmDied, explain, jvm_died
 from penstock.runtime.context import Result, RunContext
 from penstock.runtime.maintenance import MaintenanceRounds
 from penstock.runtime.table_runner import SIGNAL_PATIENCE, TableRun
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.errors import PenstockError
+    from penstock.ledger.writer import Written
+    from penstock.operations.steps import Tell
     from penstock.plan.model import Plan, TablePlan
-    from penstock.runtime.context import Listener
-    from penstock.runtime.maintenance import MaintainTable
+    from penstock.runtime.context import Listener, Outcome
     from penstock.runtime.signals import StopSignals
     from penstock.storage.stores import Store
 
@@ -141,12 +142,11 @@ def run(
     once: bool,
     show_logs: bool = False,
     keep_classes: bool = False,
-    care: MaintainTable | None = None,
     signals: StopSignals | None = None,
 ) -> Result:
-    """Runs the named tables (all if none is named) until they end or a signal asks to stop. `care` looks after their
-    files as often as the project says. `signals` are those that the caller listens to: the run ends within their
-    bound; StopRequested is raised by a signal during the start, and by a second one."""
+    """Runs the named tables (all if none is named) until they end or a signal asks to stop, and maintains them as often
+    as the project says. `signals` are those that the caller listens to: the run ends within their bound;
+    StopRequested is raised by a signal during the start, and by a second one."""
     tables = choose(plan, names)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it reports reaches the user as an error of a table
 
@@ -158,7 +158,7 @@ def run(
         with spark_session(plan, show_logs=show_logs, keep_classes=keep_classes, say=say, patience=patience) as spark:
             if signals is not None:
                 signals.begin()
-            return run_in(spark, plan, tables, listener, once=once, care=care, signals=signals)
+            return run_in(spark, plan, tables, listener, once=once, signals=signals)
     except Exception as error:  # the JVM can die between any two calls, also before a table is there to report it
         raise explain(error, plan.name, current_log(plan)) from error
 
@@ -171,11 +171,11 @@ def run_in(
     *,
     once: bool,
     stop: threading.Event | None = None,
-    care: MaintainTable | None = None,
+    maintain: bool = True,
     signals: StopSignals | None = None,
 ) -> Result:
     """The same in a session that is there already. Setting `stop` asks for a clean end, after the batches in flight;
-    without `signals` a signal sets it."""
+    without `signals` a signal sets it. `maintain=False` leaves scheduled maintenance to another run."""
     stopping = signals.event if signals is not None else threading.Event() if stop is None else stop
     around = RunContext(
         spark=spark,
@@ -195,7 +195,7 @@ def run_in(
     by_name = {one.thread.name: one for one in runs}
     for one, table in zip(runs, tables, strict=True):
         one.upstream = tuple(by_name[name] for name in table.waits_for if name in by_name)
-    rounds = MaintenanceRounds(around, care, by_name) if care is not None and plan.maintenance.scheduled else None
+    rounds = MaintenanceRounds(around, by_name) if maintain and plan.maintenance.scheduled else None
     with _signals(stopping) if signals is None else nullcontext():
         try:
             for one in runs:
@@ -215,6 +215,31 @@ def run_in(
         listener.failed("", jvm_died)
     unfinished = any(one.thread.is_alive() for one in runs)
     return Result({one.thread.name: one.outcome for one in runs}, errors, unfinished)
+
+
+def catch_up(spark: SparkSession, plan: Plan, tell: Tell, table: TablePlan) -> PenstockError | None:
+    """Runs one table up to what is there, for a verb that needs it; what it failed with, if it did."""
+    return run_in(spark, plan, [table], _Progress(tell), once=True, maintain=False).errors.get(table.name)
+
+
+class _Progress:
+    """A listener for which everything that a table does is progress."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+
+    def said(self, table: str, message: str) -> None:
+        if table:
+            self._tell(table, message)
+
+    def batch(self, table: str, written: Written, seconds: float) -> None:
+        self._tell(table, f"batch {written.batch}")
+
+    def failed(self, table: str, error: PenstockError) -> None:
+        pass
+
+    def ended(self, table: str, outcome: Outcome) -> None:
+        pass
 
 
 def open_store(spark: SparkSession, uri: str) -> Store:

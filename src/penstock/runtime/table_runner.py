@@ -14,10 +14,10 @@ from penstock.errors import Fenced, LockHeld, PenstockError, RowRaised, Transien
 from penstock.ledger.checkpoint import state_lost
 from penstock.ledger.head import Verdict
 from penstock.ledger.writer import BatchWriter
+from penstock.operations.causes import CheckpointUnreadable, JvmDied, Unexplained, UpstreamChanged, jvm_died
 from penstock.operations.prepare import prepare
 from penstock.operations.replay import owed, resume
 from penstock.operations.status import State, read_state, write_state
-from penstock.runtime.causes import CheckpointUnreadable, JvmDied, Unexplained, UpstreamChanged, jvm_died
 from penstock.runtime.context import Backoff, slot_delay, trigger_of
 from penstock.sources.delta_changes import read_change, refusal
 from penstock.sources.files.source import FilesReader

@@ -1,0 +1,82 @@
+"""The Spark session of a verb: `starting Spark …`, progress, a question in between, and errors that are explained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+from rich.text import Text
+
+from penstock.cli.console import visible
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from rich.console import Console
+    from rich.status import Status
+
+    from penstock.operations.abort import AbortedVerb
+    from penstock.operations.steps import Step
+    from penstock.plan.model import Plan, TablePlan
+
+
+@dataclass(frozen=True)
+class VerbSession:
+    spark: SparkSession
+    _status: Status
+
+    def tell(self, table: str, what: str) -> None:
+        """Shows what is being done now."""
+        self._status.update(f"{table}: {what} …" if table else f"{what} …")
+
+    def ask(self) -> None:
+        """Ends the verb if the answer is no."""
+        self._status.stop()
+        confirm()
+        self._status.start()
+
+
+@contextmanager
+def running(plan: Plan, console: Console, where: str, *, log: str = "spark") -> Iterator[VerbSession]:
+    """A session for the work of a verb. What is raised inside is explained; `where` is the table that it names."""
+    from penstock.operations.causes import explain
+    from penstock.spark.session import logs_folder, spark_session
+
+    try:
+        with console.status("starting Spark …") as status, spark_session(plan, log=log) as spark:
+            yield VerbSession(spark, status)
+    except (typer.Abort, typer.Exit):
+        raise
+    except Exception as error:
+        raise explain(error, where, str(logs_folder(plan))) from error
+
+
+def confirm() -> None:
+    typer.confirm("Continue?", abort=True, err=True)
+
+
+def steps_view(steps: Iterable[Step]) -> Text:
+    """The steps that the verb carries out, numbered."""
+    lines = [f"  {number}. {visible(step.describe())}" for number, step in enumerate(steps, 1)]
+    return Text("\n".join(["steps:", *lines]) if lines else "steps: none")
+
+
+def abort_verb(verb: AbortedVerb, plan: Plan, table: TablePlan, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """`--abort` of replay and of rewind."""
+    from penstock.cli.console import people, print_json
+    from penstock.operations.abort import abort_document, plan_abort, run_abort
+    from penstock.storage.stores import open_store
+
+    planned, console = plan_abort(verb, table, open_store(plan)), people(as_json)
+    console.print(f"[bold]{table.name}[/bold] keeps its rows: the {verb} is given up")
+    console.print(steps_view(planned.steps), soft_wrap=True)
+    if not dry_run:
+        if not yes:
+            confirm()
+        with running(plan, console, table.name) as session:
+            generation = run_abort(session.spark, plan, planned)
+        console.print(f"  done: generation {generation}. `penstock run` continues from there")
+    if as_json:
+        print_json({**abort_document(planned), "aborted": not dry_run})

@@ -1,0 +1,83 @@
+"""Giving up a replay or a rewind that was cut off: the table keeps its rows and its position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.errors import UsageError
+from penstock.ledger.delta_log import DeltaLog
+from penstock.ledger.head import read_head
+from penstock.ledger.pending import pending_replay, pending_rewind
+from penstock.operations.replay import abort as abort_replay
+from penstock.operations.replay import owed as open_replay_of
+from penstock.operations.replay_plan import working_on
+from penstock.operations.rewind import give_up as abort_rewind
+from penstock.operations.steps import OpenGeneration
+from penstock.storage.locks import acquire_commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.ledger.entry import Entry
+    from penstock.ledger.pending import Replay, Rewind
+    from penstock.plan.model import Plan, TablePlan
+    from penstock.storage.stores import Store
+
+AbortedVerb = Literal["replay", "rewind"]
+
+
+@dataclass(frozen=True)
+class AbortPlan:
+    verb: AbortedVerb
+    table: TablePlan
+    position: tuple[str, ...]
+    """Where the table was before, and continues."""
+
+    @property
+    def steps(self) -> tuple[OpenGeneration, ...]:
+        return (OpenGeneration(self.table, self.position),)
+
+
+def abort_document(planned: AbortPlan) -> dict[str, Any]:
+    return {
+        "table": planned.table.name,
+        "position": list(planned.position),
+        "steps": [step.describe() for step in planned.steps],
+    }
+
+
+def plan_abort(verb: AbortedVerb, table: TablePlan, store: Store) -> AbortPlan:
+    """Raises UsageError if there is nothing to give up."""
+    head = read_head(DeltaLog(store, table.uri, table.name))
+    pending = _pending(verb, head.entry) if head is not None else None
+    if pending is None:
+        raise _nothing_open(verb, table)
+    return AbortPlan(verb, table, pending.position)
+
+
+def run_abort(spark: SparkSession, plan: Plan, planned: AbortPlan) -> int:
+    """Returns the generation in which the table continues."""
+    table = planned.table
+    with working_on(spark, plan, table) as work:
+        if planned.verb == "replay":
+            head = open_replay_of(work)
+            if head is None:
+                raise _nothing_open(planned.verb, table)
+            return abort_replay(work, head).entry.generation
+        acquire_commit(work.lock, table.name)
+        try:
+            head = work.end()
+            if pending_rewind(head.entry) is None:
+                raise _nothing_open(planned.verb, table)
+            return abort_rewind(work, head).entry.generation
+        finally:
+            work.lock.release()
+
+
+def _pending(verb: AbortedVerb, entry: Entry) -> Replay | Rewind | None:
+    return pending_replay(entry) if verb == "replay" else pending_rewind(entry)
+
+
+def _nothing_open(verb: AbortedVerb, table: TablePlan) -> UsageError:
+    return UsageError(f"no {verb} of {table.name} is open", hint="there is nothing to abort")
