@@ -34,6 +34,7 @@ from penstock.operations.causes import explain
 from penstock.operations.status import status
 from penstock.plan.quarantine import quarantine_of
 from penstock.runtime.runner import run_in
+from penstock.runtime.signals import stop_on_signals
 from penstock.spark.session import logs_folder, spark_session
 from penstock.spec.table_kinds import OWN
 from penstock.storage.stores import LocalStore
@@ -213,7 +214,9 @@ class Live:
 
     def make(self) -> Result:
         """Every table, with what is there already."""
-        result = run_in(self._spark, self._plan, self._plan.tables, self._view, once=True)
+        stop = threading.Event()
+        with stop_on_signals(stop):
+            result = run_in(self._spark, self._plan, self._plan.tables, self._view, once=True, stop=stop)
         self.whole = set(result.outcomes.values()) == {"finished"}
         return result
 
@@ -225,7 +228,8 @@ class Live:
         feed.thread.start()
         watch.start()
         try:
-            result = run_in(self._spark, self._plan, self._plan.tables, self._view, once=False, stop=stop)
+            with stop_on_signals(stop):
+                result = run_in(self._spark, self._plan, self._plan.tables, self._view, once=False, stop=stop)
         finally:
             stop.set()
             feed.thread.join()

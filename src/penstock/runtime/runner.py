@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from penstock.errors import StopRequested
@@ -174,8 +170,9 @@ def run_in(
     maintain: bool = True,
     signals: StopSignals | None = None,
 ) -> Result:
-    """The same in a session that is there already. Setting `stop` asks for a clean end, after the batches in flight;
-    without `signals` a signal sets it. `maintain=False` leaves scheduled maintenance to another run."""
+    """The same in a session that is there already. Setting `stop` asks for a clean end, after the batches in flight. No
+    signal handler is installed: Ctrl-C ends it as it ends any other program. `maintain=False` leaves scheduled
+    maintenance to another run."""
     stopping = signals.event if signals is not None else threading.Event() if stop is None else stop
     around = RunContext(
         spark=spark,
@@ -196,20 +193,19 @@ def run_in(
     for one, table in zip(runs, tables, strict=True):
         one.upstream = tuple(by_name[name] for name in table.waits_for if name in by_name)
     rounds = MaintenanceRounds(around, by_name) if maintain and plan.maintenance.scheduled else None
-    with _signals(stopping) if signals is None else nullcontext():
-        try:
-            for one in runs:
-                one.thread.start()
-            if rounds is not None and not once:
-                rounds.start()
-            died = _wait(around, runs)
-            if rounds is not None and once and not stopping.is_set():
-                rounds.start()
-                rounds.wait()
-            end_runs(around, runs, rounds, died=died)
-        except StopRequested:
-            give_up(around, runs)
-            raise
+    try:
+        for one in runs:
+            one.thread.start()
+        if rounds is not None and not once:
+            rounds.start()
+        died = _wait(around, runs)
+        if rounds is not None and once and not stopping.is_set():
+            rounds.start()
+            rounds.wait()
+        end_runs(around, runs, rounds, died=died)
+    except (StopRequested, KeyboardInterrupt):
+        give_up(around, runs)
+        raise
     errors: dict[str, PenstockError] = {one.thread.name: one.error for one in runs if one.error is not None}
     if jvm_died := next((error for error in errors.values() if isinstance(error, JvmDied)), None):
         listener.failed("", jvm_died)
@@ -269,23 +265,3 @@ def _watch(around: RunContext, runs: Sequence[TableRun]) -> None:
             kept = time.monotonic()
             for one in runs:
                 one.keep()
-
-
-@contextmanager
-def _signals(stopping: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM ask for a clean end; the second one does not wait for it."""
-
-    def ask(number: int, _: FrameType | None) -> None:
-        if stopping.is_set():
-            os._exit(128 + number)  # the JVM ends with us: its standard input is our pipe
-        stopping.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

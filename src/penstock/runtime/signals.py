@@ -5,9 +5,12 @@ Loads nothing of Spark, so that a run can be stopped from its first moment on.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -75,3 +78,23 @@ class StopSignals:
     def remaining(self) -> float:
         """Seconds until the bound; all of them while nobody has asked."""
         return self.timeout if self._asked is None else max(0.0, self._asked + self.timeout - time.monotonic())
+
+
+@contextmanager
+def stop_on_signals(stopping: threading.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM set the event; the second one does not wait for a clean end. Only in the main thread."""
+
+    def ask(number: int, _: FrameType | None) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)  # the JVM ends with us: its standard input is our pipe
+        stopping.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, ask) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
