@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.errors import LockHeld, Terminal
-from penstock.operations.checkpoints import inspect_checkpoint, plan_heal, run_heal, show, show_document
+from penstock.operations.checkpoint_state import inspect_checkpoint
+from penstock.operations.checkpoints import show, show_document
+from penstock.operations.heal import plan_heal, run_heal
 from penstock.operations.quarantine_rows import Filter, count, count_kinds, open_quarantine, read_rows
 from penstock.storage.stores import LocalStore
 from tests.integration.run_plan import (

@@ -18,7 +18,9 @@ from penstock.dev.process import free_port, is_taken
 from penstock.errors import PenstockError, UsageError
 from penstock.ledger.checkpoint import heal
 from penstock.operations import status as status_ops
-from penstock.operations.checkpoints import inspect_checkpoint, run_heal, standings
+from penstock.operations.checkpoint_state import inspect_checkpoint
+from penstock.operations.checkpoints import standings
+from penstock.operations.heal import run_heal
 from penstock.operations.history import history
 from penstock.operations.quarantine_rows import count_kinds
 from penstock.operations.staleness import definition_drifts

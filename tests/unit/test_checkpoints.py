@@ -11,20 +11,18 @@ from typing import Any
 import pytest
 
 from penstock.ledger.checkpoint import MARKER
-from penstock.operations import checkpoints as look_module
-from penstock.operations.checkpoints import (
-    CheckpointDetails,
+from penstock.operations import checkpoint_state as look_module
+from penstock.operations.checkpoint_state import at as placed
+from penstock.operations.checkpoint_state import (
     between,
     inspect_checkpoint,
     last_batches,
     leftovers,
     operators,
-    show,
-    show_document,
     strangers,
     weigh,
 )
-from penstock.operations.checkpoints import at as placed
+from penstock.operations.checkpoints import CheckpointDetails, show, show_document
 from penstock.plan.model import Plan
 from tests.unit.hand_checkpoints import BRONZE, GOLD, SILVER, STORE, Held, make_plan, version
 from tests.unit.hand_ledgers import at

@@ -17,8 +17,9 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli.checkpoints import group
 from penstock.errors import Conflict, LockHeld, TableChanged, Terminal
-from penstock.operations import checkpoints as heal_module
-from penstock.operations.checkpoints import inspect_checkpoint, plan_heal, run_heal
+from penstock.operations import heal as heal_module
+from penstock.operations.checkpoint_state import inspect_checkpoint
+from penstock.operations.heal import plan_heal, run_heal
 from penstock.operations.status import State, write_state
 from penstock.plan.model import Plan
 from penstock.storage.locks import Name, lock_path, owner

@@ -18,21 +18,15 @@ from penstock.cli.session import confirm, running, steps_view
 from penstock.ledger.checkpoint import KEPT
 from penstock.ledger.position import VERSIONS, describe_position
 from penstock.ledger.row_counts import BATCHES, UNMET
-from penstock.operations.checkpoints import at
+from penstock.operations.checkpoint_state import at
 from penstock.storage.stores import Size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.operations.checkpoints import (
-        CheckpointBatch,
-        CheckpointDetails,
-        CheckpointLook,
-        CheckpointSummary,
-        Healing,
-        Leftover,
-        StartForecast,
-    )
+    from penstock.operations.checkpoint_state import CheckpointBatch, CheckpointLook, Leftover
+    from penstock.operations.checkpoints import CheckpointDetails, CheckpointSummary
+    from penstock.operations.heal import Healing, StartForecast
     from penstock.operations.reset import ResetPlan
 
 # What `checkpoints list` and `checkpoints heal` show. What a stranger may have written passes `visible` first.
@@ -336,7 +330,8 @@ def list_(tables: Tables = None, directory: Directory = None, as_json: AsJson = 
 
     No Spark is started and nothing is changed. Folders that are left over of earlier generations are listed too.
     """
-    from penstock.operations.checkpoints import list_document, standings, strangers
+    from penstock.operations.checkpoint_state import strangers
+    from penstock.operations.checkpoints import list_document, standings
     from penstock.plan.build import choose
     from penstock.storage.stores import open_store
 
@@ -399,7 +394,8 @@ def heal(
     recognised as written. Refused while a runner works on the table.
     """
     from penstock.cli.console import people, print_json
-    from penstock.operations.checkpoints import healing_document, plan_heal, run_heal
+    from penstock.operations.checkpoints import healing_document
+    from penstock.operations.heal import plan_heal, run_heal
     from penstock.plan.build import choose
     from penstock.storage.stores import open_store
 
