@@ -37,7 +37,7 @@ def test_json_a_truncated_file_among_good_ones(spark: SparkSession, tmp_path: Pa
     reasons = {row["_source"]["file"]: row["error_detail"] for row in folder.quarantine}
     assert "ends too early" in reasons["in/b.json.gz"]
     assert heard.heard("2 files could not be read and went to quarantine: in/b.json.gz (it ends too early")
-    assert heard.batches[-1].fates["rejected"] == 3
+    assert heard.batches[-1].row_counts["rejected"] == 3
     folder.run()
     folder.check()
     assert len(folder.quarantine) == 3

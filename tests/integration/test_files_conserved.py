@@ -212,11 +212,11 @@ def test_every_line_is_a_row_or_in_quarantine(seed: int, kind: str, spark: Spark
         put(folder, name, made)
     heard = folder.run()
     check(folder, written)
-    fates: Counter[str] = Counter()
+    row_counts: Counter[str] = Counter()
     for batch in heard.batches:
-        fates.update(batch.fates)
+        row_counts.update(batch.row_counts)
     counted = sum(len(m.good) + len(m.bad) if not m.unfit else 1 for m in written.values())
-    assert fates["read"] == counted == len(folder.rows()) + len(folder.quarantine)
+    assert row_counts["read"] == counted == len(folder.rows()) + len(folder.quarantine)
 
 
 def headed(spark: SparkSession, root: Path, **source: Any) -> Folder:

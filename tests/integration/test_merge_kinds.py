@@ -246,7 +246,7 @@ def test_what_an_extract_lacks_is_deleted_and_what_it_repeats_is_no_change(
     extract(folder, 2, (9, "late"), name="late.csv")  # newer ones have said what there is
     heard = run_well(spark, plan)
     assert state() == {1: "a", 2: "b", 3: "c"}
-    assert [one.fates["superseded"] for one in heard.batches if one.fates.get("read")] == [1, 1]
+    assert [one.row_counts["superseded"] for one in heard.batches if one.row_counts.get("read")] == [1, 1]
     extract(folder, 4, (5, "e"), name="part.csv")
     heard = run(spark, plan)
     assert isinstance(heard.errors["silver.c"], Terminal), heard.errors

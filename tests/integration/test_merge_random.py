@@ -92,10 +92,10 @@ def test_random_histories_give_what_a_reference_says(
         assert history(plan, "silver.h") == versions(sent), part
         assert living(plan, "silver.copy") == latest(sent), part
         assert replayed(plan) == latest(sent), part
-        for batch in (one for one in heard.batches if one.fates.get("read")):
-            fates = batch.fates
-            assert fates["read"] + fates["reshaped"] == batch.rows + sum(
-                fates[fate] for fate in ("rejected", "dropped", "duplicates", "superseded") if fate in fates
+        for batch in (one for one in heard.batches if one.row_counts.get("read")):
+            row_counts = batch.row_counts
+            assert row_counts["read"] + row_counts["reshaped"] == batch.rows + sum(
+                row_counts[fate] for fate in ("rejected", "dropped", "duplicates", "superseded") if fate in row_counts
             )
     if not proven:
         return

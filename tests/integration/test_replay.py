@@ -58,7 +58,9 @@ def test_three_layers_replayed_under_another_rule_equal_a_rebuild_and_go_on(
     assert outlook.rows.rows == now.total() and outlook.rows.removed == before.total() - now.total() > 0
     assert outlook.rows.changed == now.total() and outlook.rows.added == 0
     assert (
-        sum(outlook.rejected_then.values()) == rejected(new, "silver.t").total() == done["silver.t"].fates["rejected"]
+        sum(outlook.rejected_then.values())
+        == rejected(new, "silver.t").total()
+        == done["silver.t"].row_counts["rejected"]
     )
     assert [c.entry.kind for c in commits(new, "silver.t")[-2:] if c.entry] == ["open", "fill"]
     for name in ("silver.c", "silver.h"):

@@ -169,7 +169,7 @@ def _redrives_bring_nothing_back(spark: SparkSession, plan: Plan) -> None:
     assert (done.rows, done.landed, done.left) == (3, 0, 1)
     assert all(row["n"] != 96 for row in rows_at(of(plan, "silver.t").uri))
     last = commits(plan, "silver.t")[-1].entry
-    assert last is not None and last.kind == "redrive" and last.counts.fates["forgotten"] > 0
+    assert last is not None and last.kind == "redrive" and last.counts.row_counts["forgotten"] > 0
     complete(plan)
 
 

@@ -120,7 +120,7 @@ def read_by(plan: TablePlan, *, read: int, batch: int = 1) -> HandLog:
     log.commit("CREATE TABLE", note=entry(0, at(0), at(0), kind="genesis", table=plan.name))
     for number in range(1, batch + 1):
         log.batch(entry(number, at(number - 1), at(number), table=plan.name))
-    fates = Path(plan.checkpoints) / "1" / "fates" / str(batch)
-    fates.parent.mkdir(parents=True)
-    fates.write_text(json.dumps({READ: read, BATCHES: batch}))
+    row_counts = Path(plan.checkpoints) / "1" / "fates" / str(batch)
+    row_counts.parent.mkdir(parents=True)
+    row_counts.write_text(json.dumps({READ: read, BATCHES: batch}))
     return log

@@ -197,7 +197,7 @@ def test_the_last_batches_say_what_they_read_pinned_and_made_of_it(plan: Plan) -
     assert (third.number, third.committed, third.time_ms) == (3, True, 1_700_000_000_003)
     assert third.read == ("orders-0 [20, 30), orders-1 [2, 3)",)
     assert third.pins is not None and third.pins.lookups == {"customers": 7}
-    assert third.fates["read"] == 10
+    assert third.row_counts["read"] == 10
     assert second.read == ("orders-0 [10, 20), orders-1 [1, 2)",)
     (bronze.folder / "offsets" / "2").write_text("v1\n{")
     third, second = last_batches(STORE, str(bronze.folder), 2)

@@ -91,16 +91,16 @@ def test_without_a_ledger_that_counts_there_is_no_share(silver: TablePlan) -> No
     assert count_kinds(silver, STORE).share is None
     read_by(silver, read=400)
     assert count_kinds(silver, STORE).share == 2 / 400
-    fates = Path(silver.checkpoints) / "1" / "fates" / "1"
-    fates.unlink()  # the checkpoint was made anew: its last batch is not counted yet
+    row_counts = Path(silver.checkpoints) / "1" / "fates" / "1"
+    row_counts.unlink()  # the checkpoint was made anew: its last batch is not counted yet
     assert count_kinds(silver, STORE).read is None
 
 
 def test_a_share_of_only_some_batches_is_not_shown(silver: TablePlan) -> None:
     read_by(silver, read=400, batch=3)
     write(silver, rejected("a", "x"))
-    fates = Path(silver.checkpoints) / "1" / "fates" / "3"
-    fates.write_text('{"batches": 2, "read": 300}')
+    row_counts = Path(silver.checkpoints) / "1" / "fates" / "3"
+    row_counts.write_text('{"batches": 2, "read": 300}')
     assert count_kinds(silver, STORE).read is None
 
 

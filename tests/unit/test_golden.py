@@ -100,7 +100,7 @@ def test_a_ledger_entry_with_everything_in_it() -> None:
 def test_the_files_of_a_checkpoint(tmp_path: Path) -> None:
     store, folder = LocalStore(), str(tmp_path / "1")
     store_pins(store, folder, 4, ENTRY.pins)
-    store_row_counts(store, folder, 4, ENTRY.counts.fates)
+    store_row_counts(store, folder, 4, ENTRY.counts.row_counts)
     write_batch_file(store, folder, "files", 4, {"a": 1})
     found = {str(file.relative_to(tmp_path)): json.loads(file.read_text()) for file in tmp_path.rglob("*/4")}
     found["folder of a generation"] = folder_of("lake/_penstock/checkpoints/silver.orders", ENTRY)

@@ -14,8 +14,8 @@ from penstock.runtime.context import Result
 NAMES = ["bronze.orders", "silver.orders"]
 
 
-def written(batch: int, rows: int, **fates: int) -> Written:
-    return Written(batch, rows, Verdict.WRITE, batch, 0, (), fates)
+def written(batch: int, rows: int, **row_counts: int) -> Written:
+    return Written(batch, rows, Verdict.WRITE, batch, 0, (), row_counts)
 
 
 def shown(view: RunView) -> list[list[str]]:

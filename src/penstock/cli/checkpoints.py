@@ -222,7 +222,7 @@ def _outlook(one: StartForecast) -> Text:
 
 def _batches(found: CheckpointDetails) -> Table:
     definition = found.seen.table.definition
-    pinned, counted = any(one.pins for one in found.batches), any(one.fates for one in found.batches)
+    pinned, counted = any(one.pins for one in found.batches), any(one.row_counts for one in found.batches)
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column(Text("  batch"), justify="right", no_wrap=True)
     for title in ("planned (UTC)", "committed"):
@@ -236,7 +236,7 @@ def _batches(found: CheckpointDetails) -> Table:
             Text("yes") if one.committed else Text("no", style="yellow"),
             Text(_read(one)),
             *[Text(_pins(one, definition))] * pinned,
-            *[Text(_fates(one.fates))] * counted,
+            *[Text(_row_counts(one.row_counts))] * counted,
         )
     return grid
 
@@ -263,8 +263,8 @@ def _pins(one: CheckpointBatch, definition: str) -> str:
     return ", ".join(parts) or "today's definition"
 
 
-def _fates(fates: Mapping[str, int]) -> str:
-    told = {name: count for name, count in fates.items() if count and name != BATCHES}
+def _row_counts(row_counts: Mapping[str, int]) -> str:
+    told = {name: count for name, count in row_counts.items() if count and name != BATCHES}
     return visible(", ".join(f"{count:,} {_fate(name)}" for name, count in told.items()))
 
 

@@ -65,7 +65,7 @@ def _notes(planned: ReplayPlan) -> Iterator[str]:
 
 
 def render_filled(table: TablePlan, filled: Filled) -> Text:
-    rejected = filled.fates.get("rejected", 0)
+    rejected = filled.row_counts.get("rejected", 0)
     parts = [f"{filled.rows:,} rows", *([f"{rejected:,} in quarantine"] if rejected else [])]
     parts += [f"{filled.kept:,} kept as they were"] if filled.kept else []
     at, generation = filled.tail.commit.version, filled.tail.entry.generation
@@ -79,7 +79,7 @@ def _filled_document(table: TablePlan, filled: Filled) -> dict[str, Any]:
         "kept": filled.kept,
         "version": filled.tail.commit.version,
         "generation": filled.tail.entry.generation,
-        "fates": dict(filled.fates),
+        "fates": dict(filled.row_counts),
     }
 
 

@@ -63,7 +63,7 @@ class _RunRow:
     """When the first batch with rows began."""
     last: float = 0.0
     """When the last batch ended."""
-    fates: RowCounts = field(default_factory=dict)
+    row_counts: RowCounts = field(default_factory=dict)
     """What became of the rows that were read and not written."""
     behind: str = ""
     """How much is not read yet, in words."""
@@ -84,17 +84,17 @@ class _RunRow:
         return self.read / max(0.001, self.busy) if self.read else None
 
 
-_FATES = {**NOT_WRITTEN, REJECTED: "quarantined", CONFLICTS: "contradicting"}
+_OUTCOMES = {**NOT_WRITTEN, REJECTED: "quarantined", CONFLICTS: "contradicting"}
 
 
-def _shown_fates(rows: Iterable[_RunRow]) -> dict[str, str]:
+def _shown_outcomes(rows: Iterable[_RunRow]) -> dict[str, str]:
     """Only those that happened: a run that only lands topics has none."""
     found = list(rows)
-    return {name: label for name, label in _FATES.items() if any(row.fates.get(name) for row in found)}
+    return {name: label for name, label in _OUTCOMES.items() if any(row.row_counts.get(name) for row in found)}
 
 
-def _counts(row: _RunRow, fates: Mapping[str, str]) -> list[str]:
-    return [f"{row.fates[name]:,}" if row.fates.get(name) else "" for name in fates]
+def _counts(row: _RunRow, row_counts: Mapping[str, str]) -> list[str]:
+    return [f"{row.row_counts[name]:,}" if row.row_counts.get(name) else "" for name in row_counts]
 
 
 def _rates(row: _RunRow) -> list[str]:
@@ -102,7 +102,7 @@ def _rates(row: _RunRow) -> list[str]:
 
 
 def _line(name: str, row: _RunRow) -> str:
-    notes = [f"{row.fates[fate]:,} {label}" for fate, label in _FATES.items() if row.fates.get(fate)]
+    notes = [f"{row.row_counts[name]:,} {label}" for name, label in _OUTCOMES.items() if row.row_counts.get(name)]
     notes += [f"{per_second(row.processed_rate)} rows/s processed"] if row.read else []
     notes += [f"{row.behind} behind"] if row.behind not in ("", "0") else []
     return f"{name} {row.rows:,} rows" + (f" ({', '.join(notes)})" if notes else "")
@@ -134,13 +134,13 @@ class RunView:
 
     def __rich__(self) -> Table:
         with self._lock:
-            fates = _shown_fates(self._rows.values())
+            row_counts = _shown_outcomes(self._rows.values())
             known = any(row.behind for row in self._rows.values())
-            titles = ["table", "state", "batch", "rows", *fates.values(), "in/s", "proc/s", "last batch"]
+            titles = ["table", "state", "batch", "rows", *row_counts.values(), "in/s", "proc/s", "last batch"]
             table = Table(*titles, *(["behind"] if known else []), box=None, pad_edge=False)
             for name, row in list(self._rows.items())[:ROWS_SHOWN]:
                 took = f"{row.seconds:.2f} s" if row.batches else ""
-                cells = [name, row.state, str(row.batch), f"{row.rows:,}", *_counts(row, fates), *_rates(row)]
+                cells = [name, row.state, str(row.batch), f"{row.rows:,}", *_counts(row, row_counts), *_rates(row)]
                 table.add_row(*cells, took, *([row.behind] if known else []))
         return table
 
@@ -168,9 +168,9 @@ class RunView:
             row.state, row.batch, row.seconds = "running", written.batch, seconds
             row.batches += 1
             row.rows += written.rows
-            if read := written.fates.get(READ) or written.rows:
+            if read := written.row_counts.get(READ) or written.rows:
                 row.read, row.busy = row.read + read, row.busy + seconds
-            row.fates = add_counts(row.fates, written.fates)
+            row.row_counts = add_counts(row.row_counts, written.row_counts)
             due = self._live is None and time.monotonic() - self._said > self._lines_every
             if due:
                 self._said = time.monotonic()
@@ -191,20 +191,22 @@ class RunView:
             self._rows[table].state = outcome
 
     def summary(self, result: Result) -> None:
-        fates = _shown_fates(self._rows.values())
+        row_counts = _shown_outcomes(self._rows.values())
         table = Table(box=None, pad_edge=False, header_style="dim")
         table.add_column("table", overflow="fold")
         table.add_column("outcome", no_wrap=True)
-        for title in ("batches", "written", *fates.values(), "in/s", "proc/s"):
+        for title in ("batches", "written", *row_counts.values(), "in/s", "proc/s"):
             table.add_column(title, justify="right", no_wrap=True)
         for name, row in self._rows.items():
             style = "red" if name in result.errors else ""
             outcome = Text(result.outcomes.get(name, "stopped"), style=style)
             rates = _rates(row) if row.read else ["", ""]
-            table.add_row(name, outcome, str(row.batches), f"{row.rows:,}", *_counts(row, fates), *rates)
+            table.add_row(name, outcome, str(row.batches), f"{row.rows:,}", *_counts(row, row_counts), *rates)
         self._console.print(table)
         for name, row in self._rows.items():
-            unmet = [f"{key.removeprefix(UNMET)} {n:,}" for key, n in row.fates.items() if key.startswith(UNMET) and n]
+            unmet = [
+                f"{key.removeprefix(UNMET)} {n:,}" for key, n in row.row_counts.items() if key.startswith(UNMET) and n
+            ]
             if unmet:
                 self._print(Text(f"{name}: ", style="bold") + Text(f"rows that did not meet {', '.join(unmet)}"))
 
@@ -216,7 +218,7 @@ class RunView:
                 "outcome": result.outcomes.get(name),
                 "batches": row.batches,
                 "rows": row.rows,
-                "fates": dict(row.fates),
+                "fates": dict(row.row_counts),
                 "input_rows_per_second": round(row.input_rate, 1),
                 "processed_rows_per_second": None if row.processed_rate is None else round(row.processed_rate, 1),
                 "window_seconds": round(row.window, 1),

@@ -169,10 +169,10 @@ def _read(log: RecentLog, table: TablePlan, store: Store, since_ms: float) -> in
     if now is None:
         return None
     last = read_row_counts(store, folder_of(table.checkpoints, now), now.batch) if now.kind == "batch" else {}
-    if READ not in now.counts.fates and READ not in last:
+    if READ not in now.counts.row_counts and READ not in last:
         return None
-    before = then.counts.fates.get(READ, 0) if then is not None else 0
-    return now.counts.fates.get(READ, 0) + last.get(READ, 0) - before
+    before = then.counts.row_counts.get(READ, 0) if then is not None else 0
+    return now.counts.row_counts.get(READ, 0) + last.get(READ, 0) - before
 
 
 def _entry(log: RecentLog, version: int | None) -> Entry | None:

@@ -209,12 +209,12 @@ def step_over(spark: SparkSession, plan: Plan, table: TablePlan, store: Store) -
             owes = pending_replay(entry) is not None or pending_rewind(entry) is not None or owes_jump(entry)
             if owes or not _done(table, entry, work.store):
                 return False
-            fates = read_row_counts(work.store, folder_of(table.checkpoints, entry), entry.batch)
+            row_counts = read_row_counts(work.store, folder_of(table.checkpoints, entry), entry.batch)
             alone = replace(entry, pins=replace(entry.pins, lookups={}))
             open_generation(
                 work.spark,
                 work.log,
-                replace(tail, entry=alone, fates=fates),
+                replace(tail, entry=alone, row_counts=row_counts),
                 table.uri,
                 after=entry.after,
                 topics=entry.topics,

@@ -284,7 +284,7 @@ def _tail(work: TableSession) -> LedgerHead:
     assert tail is not None
     refuse_foreign_changes(tail, work.log)
     folder = folder_of(work.table.checkpoints, tail.entry)
-    return replace(tail, fates=read_row_counts(work.store, folder, tail.entry.batch))
+    return replace(tail, row_counts=read_row_counts(work.store, folder, tail.entry.batch))
 
 
 def _counted(work: TableSession, tail: LedgerHead, aside: _Begun) -> bool:
@@ -308,8 +308,8 @@ def _entry(table: TablePlan, tail: LedgerHead, note: str, changed: Mapping[str, 
     base = tail.counts
     deleted = changed.get(DELETED, 0) if table.write.merge is None and table.aggregate is None else 0
     rejected = changed.get(OF_QUARANTINE, 0)
-    fates = base.fates
-    if fates and (deleted or rejected):
-        fates = add_counts(fates, {FORGOTTEN: deleted + rejected, REJECTED: -rejected})
-    counts = Counts(base.rows, base.total - deleted, fates)
+    row_counts = base.row_counts
+    if row_counts and (deleted or rejected):
+        row_counts = add_counts(row_counts, {FORGOTTEN: deleted + rejected, REJECTED: -rejected})
+    counts = Counts(base.rows, base.total - deleted, row_counts)
     return replace(tail.carried, kind="forget", counts=counts, note=note, changed=dict(changed))

@@ -137,7 +137,7 @@ class Counts:
 
     rows: int = 0
     total: int = 0
-    fates: RowCounts = field(default_factory=dict)
+    row_counts: RowCounts = field(default_factory=dict)
     """Of a table with stages: what became of the rows that it read."""
 
 
@@ -275,8 +275,8 @@ def dump(entry: Entry) -> str:
         "subscription": dict(entry.subscription),
         "counts": {"rows": entry.counts.rows, "total": entry.counts.total},
     }
-    if entry.counts.fates:
-        document["counts"]["fates"] = dict(entry.counts.fates)
+    if entry.counts.row_counts:
+        document["counts"]["fates"] = dict(entry.counts.row_counts)
     if entry.note:
         document["note"] = entry.note
     if entry.parked:

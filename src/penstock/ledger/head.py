@@ -30,7 +30,7 @@ class LedgerHead:
     later: tuple[Commit, ...]
     unseen: tuple[Commit, ...] = ()
     """Commits of others just before it, which its writer had not seen when it decided to write."""
-    fates: RowCounts = field(default_factory=dict)
+    row_counts: RowCounts = field(default_factory=dict)
     """What became of the rows of its batch, if that is known: it is not in the log yet."""
 
     @property
@@ -42,10 +42,10 @@ class LedgerHead:
         """For the next entry: rows of the last batch and of all so far."""
         before = self.entry.counts
         if self.entry.kind == "redrive":  # beside the batches: the rows of the last one are still those of a batch
-            return Counts(before.rows, before.total + self.commit.rows, before.fates)
+            return Counts(before.rows, before.total + self.commit.rows, before.row_counts)
         if self.entry.kind not in ("batch", "fill"):
             return before
-        return Counts(self.commit.rows, before.total + self.commit.rows, add_counts(before.fates, self.fates))
+        return Counts(self.commit.rows, before.total + self.commit.rows, add_counts(before.row_counts, self.row_counts))
 
     @property
     def filled(self) -> tuple[int, int] | None:

@@ -111,7 +111,7 @@ class Written:
     time_ms: int
     foreign: tuple[Commit, ...]
     """Appends by others since the last batch: reported, not refused."""
-    fates: RowCounts = field(default_factory=dict)
+    row_counts: RowCounts = field(default_factory=dict)
     """What became of the rows that it read."""
     remarks: tuple[str, ...] = ()
     """What the source has to say of the range that was read."""
@@ -159,12 +159,12 @@ class BatchWriter:
                 self._tail = self._commit(batch, entry, function)
                 rows = self._tail.commit.rows
                 appends += refuse_foreign_changes(self._tail, target.log)  # what slipped in meanwhile
-            fates = self._complete(batch, number, function, written=verdict is Verdict.WRITE)
+            row_counts = self._complete(batch, number, function, written=verdict is Verdict.WRITE)
             foreign = tuple(commit for commit in appends if commit.version > self._seen)
             self._seen = self._tail.version
             remarks = tuple(target.source.remarks(before, after)) if verdict is Verdict.WRITE else ()
             remarks += tuple(getattr(function, "remarks", ()))
-            return Written(number, rows, verdict, self._tail.commit.version, time_ms, foreign, fates, remarks)
+            return Written(number, rows, verdict, self._tail.commit.version, time_ms, foreign, row_counts, remarks)
         finally:
             target.lock.release()
             function.done()
@@ -268,11 +268,11 @@ class BatchWriter:
 
     def _complete(self, batch: DataFrame, number: int, function: BatchProcessor, *, written: bool) -> RowCounts:
         tail, target = self._tail, self._target
-        fates = function.complete(batch, tail.entry, rows=tail.counts.rows, written=written)
-        if fates:
-            store_row_counts(target.store, target.checkpoint, number, fates)
-            self._tail = replace(tail, fates=fates)
-        return fates
+        row_counts = function.complete(batch, tail.entry, rows=tail.counts.rows, written=written)
+        if row_counts:
+            store_row_counts(target.store, target.checkpoint, number, row_counts)
+            self._tail = replace(tail, row_counts=row_counts)
+        return row_counts
 
     def _files(self, entry: Entry, batch: DataFrame) -> int:
         """As many files as the rows deserve: a small batch costs one task and leaves one file."""

@@ -169,7 +169,7 @@ class CheckpointBatch:
     """Per source, in words; empty if the batch before it is not there to tell."""
     committed: bool
     pins: Pins | None = None
-    fates: RowCounts = field(default_factory=dict)
+    row_counts: RowCounts = field(default_factory=dict)
     after: tuple[str, ...] = ()
 
 
@@ -189,7 +189,7 @@ def last_batches(store: Store, folder: str, most: int) -> list[CheckpointBatch]:
                 between(before, now.after) if now is not None else (),
                 number in committed,
                 _pins(store, folder, number),
-                _fates(store, folder, number),
+                _row_counts(store, folder, number),
                 now.after if now is not None else (),
             )
         )
@@ -216,7 +216,7 @@ def _pins(store: Store, folder: str, number: int) -> Pins | None:
     return pins if now is None or isinstance(now, int) else None
 
 
-def _fates(store: Store, folder: str, number: int) -> RowCounts:
+def _row_counts(store: Store, folder: str, number: int) -> RowCounts:
     found = read_row_counts(store, folder, number)
     return {name: count for name, count in found.items() if isinstance(count, int)}
 

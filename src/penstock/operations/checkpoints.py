@@ -72,7 +72,7 @@ def batch_document(one: CheckpointBatch) -> dict[str, Any]:
         "after": [json.loads(text) for text in one.after],
         "committed": one.committed,
         "pins": pins_document(one.pins) if one.pins is not None else None,
-        "fates": dict(one.fates),
+        "fates": dict(one.row_counts),
     }
 
 

@@ -186,8 +186,8 @@ class _TableStart:
     def count_last_batch(self) -> None:
         """Reads what became of the rows of the last batch, unless it is run again, and counted then."""
         if self.reason is None:
-            fates = read_row_counts(self.store, self._folder(), self.head.entry.batch)
-            self.head = replace(self.head, fates=fates)
+            row_counts = read_row_counts(self.store, self._folder(), self.head.entry.batch)
+            self.head = replace(self.head, row_counts=row_counts)
         self.found = self.head
 
     def follow_source(self) -> None:

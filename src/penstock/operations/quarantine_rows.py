@@ -492,9 +492,9 @@ def _ledger(table: TablePlan, store: Store) -> tuple[Entry | None, int | None]:
         return None, None
     if tail is None:
         return None, None
-    fates = read_row_counts(store, folder_of(table.checkpoints, tail.entry), tail.entry.batch)
-    counted, entry = replace(tail, fates=fates).counts.fates, tail.entry
-    lost = entry.kind == "batch" and not fates  # the checkpoint was made anew: the batch is counted when it runs again
+    row_counts = read_row_counts(store, folder_of(table.checkpoints, tail.entry), tail.entry.batch)
+    counted, entry = replace(tail, row_counts=row_counts).counts.row_counts, tail.entry
+    lost = entry.kind == "batch" and not row_counts  # its checkpoint was rebuilt: it is counted when it runs again
     lost |= entry.generation == 1 and counted.get(BATCHES, 0) < entry.batch
     return entry, None if lost else counted.get(READ)
 

@@ -384,10 +384,10 @@ def _run(work: TableSession, marked: Marked, name: str, rows: int) -> Redriven:
             function.write(batch, entry, into, files=1 + rows // MOST_IN_FILE)
             entry = into.entry or entry
             landed = _landed(work, tail, entry)
-            fates: RowCounts = function.counted(batch, entry, landed)
+            row_counts: RowCounts = function.counted(batch, entry, landed)
         else:
             _refuse_unknown(work, appended[0], name)
-            landed, fates = appended[0].rows, {}
+            landed, row_counts = appended[0].rows, {}
             function.look(batch, entry)
         unclear = _landed_by(rejected, table, None) if appended and known is not None else None
         stay = staying(rejected, function.rejected(batch, entry), entry, unsure, unclear)
@@ -396,7 +396,7 @@ def _run(work: TableSession, marked: Marked, name: str, rows: int) -> Redriven:
         reasons = {str(row[0]): int(row[1]) for row in stay.groupBy("error_reason").count().collect()}
         left = rows - sum(reasons.values())
         if len(appended) < 2:
-            _count(work, entry, left, landed, fates)
+            _count(work, entry, left, landed, row_counts)
         marked.settle(name, stay, files=1 + (rows - left) // MOST_IN_FILE)
     finally:
         function.done()
@@ -438,14 +438,14 @@ def _tail(work: TableSession) -> LedgerHead:
         raise Transient("a rewind of it is not done yet", where=work.table.name, hint="`penstock run` finishes it")
     refuse_foreign_changes(tail, work.log)
     folder = folder_of(work.table.checkpoints, tail.entry)
-    fates = read_row_counts(work.store, folder, tail.entry.batch)
-    if tail.entry.kind == "batch" and not fates:  # its rejected rows may not be in quarantine yet
+    row_counts = read_row_counts(work.store, folder, tail.entry.batch)
+    if tail.entry.kind == "batch" and not row_counts:  # its rejected rows may not be in quarantine yet
         raise Transient(
             f"batch {tail.entry.generation}.{tail.entry.batch} was cut off before all of it was written",
             where=work.table.name,
             hint=f"`penstock run --once {work.table.name}` completes it",
         )
-    return replace(tail, fates=fates)
+    return replace(tail, row_counts=row_counts)
 
 
 def _appended(work: TableSession, tail: LedgerHead, name: str) -> list[Commit]:
@@ -503,16 +503,16 @@ def _landed(work: TableSession, tail: LedgerHead, entry: Entry) -> int:
     return next(commit.rows for commit in work.log.since(tail.version) if commit.entry and commit.entry.id == entry.id)
 
 
-def _count(work: TableSession, entry: Entry, left: int, landed: int, fates: RowCounts) -> None:
+def _count(work: TableSession, entry: Entry, left: int, landed: int, row_counts: RowCounts) -> None:
     """What became of the rows: from rejected to whatever they are now."""
     spark: SparkSession = work.spark
     tail = read_head(work.log)
     assert tail is not None
-    others = {name: fates.get(name, 0) for name in NOT_WRITTEN if name != REJECTED}
+    others = {name: row_counts.get(name, 0) for name in NOT_WRITTEN if name != REJECTED}
     moved = {REJECTED: -left, **others}
     moved[RESHAPED] = -unexplained(moved, landed)
     base = tail.counts if tail.entry.note == entry.note else entry.counts
-    counts = Counts(base.rows, base.total, add_counts(base.fates, moved))
+    counts = Counts(base.rows, base.total, add_counts(base.row_counts, moved))
     counted = replace(tail.carried, kind="redrive", pins=tail.entry.pins, counts=counts, note=f"{entry.note}{_COUNTED}")
     append_nothing(spark, work.table.uri, counted)
     must_confirm(tail, work.log, counted)

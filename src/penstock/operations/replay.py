@@ -163,7 +163,7 @@ class Filled:
     tail: LedgerHead
     rows: int
     kept: int
-    fates: RowCounts
+    row_counts: RowCounts
 
 
 def fill(work: TableSession, opened: LedgerHead, say: Say = lambda _: None) -> Filled:
@@ -249,19 +249,19 @@ def _commit(
         raise SuppressionListChanged("a subject was added to the suppression list meanwhile", where=table.name)
     refuse_foreign_changes(tail, log)
     rows = entry.applied if entry.applied is not None else refill.rows
-    fates = function.complete(covered.rows, entry, rows=rows, written=True)
+    row_counts = function.complete(covered.rows, entry, rows=rows, written=True)
     kept = refill.keep()
     if kept:  # they count as read, so that what was read and what is there are in balance
-        entry = replace(entry, counts=Counts(fates={BATCHES: 0, READ: kept} if fates else {}))
+        entry = replace(entry, counts=Counts(row_counts={BATCHES: 0, READ: kept} if row_counts else {}))
     entry = replace(entry, seen=tail.version, pending=settling(kept_rejects(covered), covered.held))
     refill.commit(entry)
     tail = must_confirm(tail, log, entry)
     folder = folder_of(table.checkpoints, tail.entry)
     heal(work.store, folder, tail.entry)
-    if fates:
-        store_row_counts(work.store, folder, tail.entry.batch, fates)
+    if row_counts:
+        store_row_counts(work.store, folder, tail.entry.batch, row_counts)
     settle_quarantine(work.spark, table, work.store, tail, idempotent=work.idempotent)
-    return Filled(replace(tail, fates=fates), rows, kept, fates)
+    return Filled(replace(tail, row_counts=row_counts), rows, kept, row_counts)
 
 
 # Opening a generation for a replay, and going on with one that was cut off.

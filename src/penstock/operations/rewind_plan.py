@@ -202,7 +202,7 @@ def _refuse_kind(table: TablePlan) -> None:
 
 
 def _counted(table: TablePlan, store: Store, tail: LedgerHead) -> LedgerHead:
-    return replace(tail, fates=read_row_counts(store, folder_of(table.checkpoints, tail.entry), tail.entry.batch))
+    return replace(tail, row_counts=read_row_counts(store, folder_of(table.checkpoints, tail.entry), tail.entry.batch))
 
 
 def _before(log: DeltaLog, before: datetime | None) -> int:

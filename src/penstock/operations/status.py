@@ -126,7 +126,7 @@ def _rows(commit: Commit, entry: Entry, later: Entry | None, store: Store, check
     """What a batch read is in the totals of the next entry; of the last one in a file beside its offsets. A table
     without stages counts nothing, because it writes what it reads."""
     if later is not None:
-        read = later.counts.fates.get(READ, 0) - entry.counts.fates.get(READ, 0)
+        read = later.counts.row_counts.get(READ, 0) - entry.counts.row_counts.get(READ, 0)
         return read if read > 0 else commit.rows
     found = read_row_counts(store, f"{checkpoints}/{entry.generation}", entry.batch)
     return found.get(READ) or commit.rows

@@ -377,18 +377,18 @@ class FilesProcessor(BatchProcessor):
         if written and self._inner is not None and self._rows is not None and self._reading is not None:
             reading = self._reading
             self._quarantine.aside = dict(reading.given_up)
-            fates = self._inner.complete(self._rows, entry, rows=rows, written=True)
+            row_counts = self._inner.complete(self._rows, entry, rows=rows, written=True)
             self.remarks = self._inner.remarks
             whole = True
         else:
-            reading, fates, whole = self._again(batch, entry, rows)
+            reading, row_counts, whole = self._again(batch, entry, rows)
         self._quarantine.add_files(entry)
         if written and reading.given_up:
             self._reader.note(_told(reading))
-        if not fates or not whole:
+        if not row_counts or not whole:
             return {}
         count = len(reading.given_up)  # each file that was given up counts as a record that was rejected
-        return {**fates, READ: fates[READ] + count, REJECTED: fates[REJECTED] + count}
+        return {**row_counts, READ: row_counts[READ] + count, REJECTED: row_counts[REJECTED] + count}
 
     def done(self) -> None:
         self._let_go()

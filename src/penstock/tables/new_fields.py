@@ -205,9 +205,9 @@ class Growing(BatchProcessor):
         inner = self._inner if written else None
         if inner is None:
             inner, written = self._opened(self._known(), watch=False), False
-        fates = inner.complete(batch, entry, rows=rows, written=written)
+        row_counts = inner.complete(batch, entry, rows=rows, written=written)
         self._notes += getattr(inner, "remarks", ())
-        return fates
+        return row_counts
 
     def done(self) -> None:
         self._let_go()

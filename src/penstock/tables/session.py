@@ -50,7 +50,7 @@ class TableSession:
 
     def counted(self, tail: LedgerHead) -> LedgerHead:
         folder = folder_of(self.table.checkpoints, tail.entry)
-        return replace(tail, fates=read_row_counts(self.store, folder, tail.entry.batch))
+        return replace(tail, row_counts=read_row_counts(self.store, folder, tail.entry.batch))
 
 
 # The last batch of a table, completed: its good rows are there, and a crash came before its rejected ones.
@@ -63,7 +63,7 @@ class TableSession:
 def is_complete(work: TableSession, tail: LedgerHead) -> bool:
     """Whether all of its last batch is known to be written, its rejected rows too."""
     entry, folder = tail.entry, folder_of(work.table.checkpoints, tail.entry)
-    return entry.batch == 0 or bool(tail.fates) or work.store.read(f"{folder}/commits/{entry.batch}") is not None
+    return entry.batch == 0 or bool(tail.row_counts) or work.store.read(f"{folder}/commits/{entry.batch}") is not None
 
 
 def complete_last(work: TableSession, tail: LedgerHead) -> LedgerHead:
@@ -83,10 +83,10 @@ def complete_last(work: TableSession, tail: LedgerHead) -> LedgerHead:
     def once(batch: DataFrame, number: int) -> None:
         try:
             assert number == entry.batch, number
-            fates = function.complete(batch, entry, rows=tail.counts.rows, written=False)
-            if fates:
-                store_row_counts(work.store, folder, number, fates)
-            outcome.append(replace(tail, fates=fates))
+            row_counts = function.complete(batch, entry, rows=tail.counts.rows, written=False)
+            if row_counts:
+                store_row_counts(work.store, folder, number, row_counts)
+            outcome.append(replace(tail, row_counts=row_counts))
         except BaseException as error:
             outcome.append(error)  # Spark would hand it back as text
         finally:

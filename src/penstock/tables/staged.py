@@ -23,6 +23,7 @@ from penstock.ledger.row_counts import (
     RESHAPED,
     SUPERSEDED,
     UNMET,
+    add_counts,
     unexplained,
 )
 from penstock.ledger.write_target import in_files
@@ -113,11 +114,11 @@ class StagedProcessor(RowProcessor):
         made, self._made = self._made, None
         if made is None or found is None:
             return self._again(batch, entry, rows)
-        fates = self._fates(found, entry, rows)
+        row_counts = self._row_counts(found, entry, rows)
         aside = self.aside.count if self.aside is not None else 0
-        if fates[REJECTED] and self._quarantine is not None:
-            files = 1 + fates[REJECTED] // MOST_IN_FILE
-            added = fates[REJECTED] - aside
+        if row_counts[REJECTED] and self._quarantine is not None:
+            files = 1 + row_counts[REJECTED] // MOST_IN_FILE
+            added = row_counts[REJECTED] - aside
             whole = True
             if added:
                 rejected, whole = self._brought(batch, entry, made, found)
@@ -127,8 +128,8 @@ class StagedProcessor(RowProcessor):
                 explained = self.aside.rows
             # Read again, it is read by all cores; what is left of it then is put together.
             self._quarantine.add(explained if whole else explained.repartition(files), entry, files=files)
-            fates = _less_forgotten(fates, self._quarantine)
-        return fates
+            row_counts = _less_forgotten(row_counts, self._quarantine)
+        return row_counts
 
     def probe(self, batch: DataFrame, entry: Entry) -> None:
         if self._probed is None or self._probed[0] is not entry.pins:
@@ -165,7 +166,7 @@ class StagedProcessor(RowProcessor):
         if found is None:
             assert self._made is not None
             found = [judged.counted() for judged in self._made.judged]
-        return self._fates(found, entry, rows)
+        return self._row_counts(found, entry, rows)
 
     def told(self) -> Sequence[Told] | None:
         """What the write counted; None if that is not known."""
@@ -218,20 +219,22 @@ class StagedProcessor(RowProcessor):
                 explained = self._left_over(batch, entry, made, explained)
             self._quarantine.add(explained, entry)
         self._suppression.count(made.rows)
-        return {} if changed else self._fates([judged.counted() for judged in made.judged], entry, rows)
+        return {} if changed else self._row_counts([judged.counted() for judged in made.judged], entry, rows)
 
-    def _fates(self, found: Sequence[Told], entry: Entry, rows: int) -> dict[str, int]:
-        fates = _fates(found, rows)
+    def _row_counts(self, found: Sequence[Told], entry: Entry, rows: int) -> dict[str, int]:
+        row_counts = _row_counts(found, rows)
         if self.aside is not None:
-            fates = {**fates, READ: fates[READ] + self.aside.count, REJECTED: fates[REJECTED] + self.aside.count}
+            row_counts = add_counts(row_counts, {READ: self.aside.count, REJECTED: self.aside.count})
         if self._merging is None:
-            return fates
-        left = fates[DUPLICATES]  # below 0 a truncate, or an extract that lacks rows, has deleted more than was read
+            return row_counts
+        left = row_counts[
+            DUPLICATES
+        ]  # below 0 a truncate, or an extract that lacks rows, has deleted more than was read
         return {
-            **fates,
+            **row_counts,
             DUPLICATES: 0,
             SUPERSEDED: max(0, left),
-            RESHAPED: fates[RESHAPED] + max(0, -left),
+            RESHAPED: row_counts[RESHAPED] + max(0, -left),
             CONFLICTS: entry.changed.get(CONFLICTS, 0),
         }
 
@@ -249,9 +252,9 @@ class StagedProcessor(RowProcessor):
         return explained.unionByName(records).join(there.select(SOURCE), SOURCE, "left_anti")
 
 
-def _less_forgotten(fates: dict[str, int], quarantine: Quarantine) -> dict[str, int]:
+def _less_forgotten(row_counts: dict[str, int], quarantine: Quarantine) -> dict[str, int]:
     left_out = quarantine.forgotten
-    return {**fates, REJECTED: fates[REJECTED] - left_out, FORGOTTEN: left_out} if left_out else fates
+    return {**row_counts, REJECTED: row_counts[REJECTED] - left_out, FORGOTTEN: left_out} if left_out else row_counts
 
 
 def _rejects(made: PipelineResult, aside: int) -> int:
@@ -267,7 +270,7 @@ def _by_another_definition(entry: Entry) -> Terminal:
     )
 
 
-def _fates(found: Sequence[Told], rows: int) -> dict[str, int]:
+def _row_counts(found: Sequence[Told], rows: int) -> dict[str, int]:
     """`rows` were written; what else met every expectation was in the table already."""
     first, last = found[0], found[-1]
     rejected, dropped = (sum(int(one[name]) for one in found) for name in (expectations.REJECTED, expectations.DROPPED))

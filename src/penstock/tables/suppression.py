@@ -183,8 +183,8 @@ class SuppressingProcessor(BatchProcessor):
         self._inner.write(batch if found is None else self._watched(batch, found), entry, into, files=files)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
-        fates = self._inner.complete(self._plain(batch), entry, rows=rows, written=written)
-        return self._with_forgotten(fates, batch) if fates else fates
+        row_counts = self._inner.complete(self._plain(batch), entry, rows=rows, written=written)
+        return self._with_forgotten(row_counts, batch) if row_counts else row_counts
 
     def done(self) -> None:
         self._inner.done()
@@ -203,18 +203,18 @@ class SuppressingProcessor(BatchProcessor):
         )
         return marked.where(~F.col(_READ_MARK)).drop(_READ_MARK)
 
-    def _with_forgotten(self, fates: RowCounts, batch: DataFrame) -> RowCounts:
+    def _with_forgotten(self, row_counts: RowCounts, batch: DataFrame) -> RowCounts:
         """They count as read. Rows that were made and left out would else pass for duplicates. Of a batch that was
         written before somebody was added to the list, not more are gone than its table lacks."""
         read, made = self._left_out(batch), self._suppression.made() or 0
-        if not read and not made and not fates.get(FORGOTTEN):
-            return fates
-        others = SUPERSEDED if fates.get(SUPERSEDED) else DUPLICATES
-        rest = fates.get(others, 0) - made
+        if not read and not made and not row_counts.get(FORGOTTEN):
+            return row_counts
+        others = SUPERSEDED if row_counts.get(SUPERSEDED) else DUPLICATES
+        rest = row_counts.get(others, 0) - made
         return {
-            **fates,
-            READ: fates.get(READ, 0) + read,
-            FORGOTTEN: fates.get(FORGOTTEN, 0) + read + made + min(rest, 0),
+            **row_counts,
+            READ: row_counts.get(READ, 0) + read,
+            FORGOTTEN: row_counts.get(FORGOTTEN, 0) + read + made + min(rest, 0),
             others: max(rest, 0),
         }
 

@@ -240,14 +240,14 @@ class Outcome:
     """Per expectation, how many rows did not meet it."""
 
 
-def outcome(written: list[Row], quarantined: list[Row], fates: RowCounts) -> Outcome:
+def outcome(written: list[Row], quarantined: list[Row], row_counts: RowCounts) -> Outcome:
     return Outcome(
         written=written,
         quarantined=quarantined,
-        dropped=fates.get(DROPPED, 0),
-        duplicates=fates.get(DUPLICATES, 0),
-        read=fates.get(READ, 0),
-        unmet={name.removeprefix(UNMET): n for name, n in fates.items() if name.startswith(UNMET)},
+        dropped=row_counts.get(DROPPED, 0),
+        duplicates=row_counts.get(DUPLICATES, 0),
+        read=row_counts.get(READ, 0),
+        unmet={name.removeprefix(UNMET): n for name, n in row_counts.items() if name.startswith(UNMET)},
     )
 
 
@@ -312,10 +312,10 @@ class TableUnderTest:
             function.write(batch, entry, into, files=1)
             entry = into.entry or entry
             self._tail = self._confirmed(entry)
-            fates = function.complete(batch, entry, rows=self._tail.commit.rows, written=True)
+            row_counts = function.complete(batch, entry, rows=self._tail.commit.rows, written=True)
         finally:
             function.done()
-        return outcome(self._written(before), self._quarantined()[len(refused) :], fates)
+        return outcome(self._written(before), self._quarantined()[len(refused) :], row_counts)
 
     def rows(self) -> list[Row]:
         """All that the table has now."""

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 def conserved(look: VerifyContext, chain: Chain) -> Conserved:
     tail, table = look.tail, look.table
     last = read_row_counts(look.store, folder_of(table.checkpoints, tail.entry), tail.entry.batch)
-    counts = replace(tail, fates=last).counts
-    return conserved_counts(counts.fates, counts.total, batches=chain.batches if chain.from_genesis else None)
+    counts = replace(tail, row_counts=last).counts
+    return conserved_counts(counts.row_counts, counts.total, batches=chain.batches if chain.from_genesis else None)
 
 
 def unbalanced(look: VerifyContext, one: Conserved, rows: int, quarantined: int, earlier: int) -> Iterator[str]:
@@ -139,7 +139,8 @@ def _rejected(look: VerifyContext) -> Iterator[tuple[Entry, int, int]]:
             after = commits[number + 1].entry
             assert after is not None
             more = {
-                name: after.counts.fates.get(name, 0) - entry.counts.fates.get(name, 0) for name in (BATCHES, REJECTED)
+                name: after.counts.row_counts.get(name, 0) - entry.counts.row_counts.get(name, 0)
+                for name in (BATCHES, REJECTED)
             }
         else:
             more = {name: last.get(name, 0) for name in (BATCHES, REJECTED)}
