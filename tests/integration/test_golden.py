@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.dev.broker import Broker
 
 CALLS = {
-    "sql": "sql 'SELECT name, count(*) AS c FROM silver.orders@v3 GROUP BY name'",
+    "sql": "sql 'SELECT name, count(*) AS c FROM silver.orders VERSION AS OF 3 GROUP BY name'",
     "replay": "replay silver.labelled --yes",
     "rewind-dry-run": "rewind silver.labelled --version 1 --dry-run",
     "rewind": "rewind silver.labelled --version 1 --yes",

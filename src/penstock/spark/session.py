@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -85,9 +86,10 @@ def spark_session(
             gateway = _launch(plan.master, conf, log_file)
     ended = False
     try:
-        context = SparkContext(
-            master=plan.master, appName=f"penstock {plan.name}", conf=_conf(plan, conf), gateway=gateway
-        )
+        with environment(PYSPARK_PYTHON=_python(plan)):
+            context = SparkContext(
+                master=plan.master, appName=f"penstock {plan.name}", conf=_conf(plan, conf), gateway=gateway
+            )
         context.setLogLevel("WARN")
         yield SparkSession(context)
         if making:
@@ -104,6 +106,13 @@ def spark_session(
         if log_file is not None:
             _keep_to_the_log(None)
             log_file.close()
+
+
+def _python(plan: Plan) -> str:
+    """What Spark runs Python functions with: on this machine the Python of this process, which has the user's packages;
+    the first `python3` of the PATH may be another one."""
+    chosen = os.environ.get("PYSPARK_PYTHON") or plan.conf.get("spark.pyspark.python")
+    return chosen or (sys.executable if plan.master.startswith("local") else "python3")
 
 
 @contextmanager
