@@ -57,8 +57,8 @@ def _afterwards(outlook: ForgetPreview) -> Iterator[str]:
         yield f"  runs, up to what is there: {', '.join(outlook.readers)}"
     if outlook.waits:
         yield f"  waits for, in another process: {', '.join(outlook.waits)}"
-    if outlook.anew:
-        yield f"  starts over: {', '.join(outlook.anew)}"
+    if outlook.starts_over:
+        yield f"  starts over: {', '.join(outlook.starts_over)}"
     yield "  versions from before it can no longer be read or gone back to"
 
 

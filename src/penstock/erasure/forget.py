@@ -301,7 +301,7 @@ class Erasure:
         names = {reader for one in self.done.places.values() for reader in one.needed}
         for table in self._plan.tables:
             if table.name in names:
-                self._tell(table.name, "goes on without its last batch")
+                self._tell(table.name, "continues without its last batch")
                 try:
                     step_over(self._spark, self._plan, table, self._store)
                 except Exception as error:

@@ -120,7 +120,7 @@ def _names(tables: Sequence[TablePlan]) -> str:
     return ", ".join(table.name for table in tables) or "none"
 
 
-# What a forget would do, in numbers: every file of every table that could hold somebody is read, none is changed.
+# What a forget would do, in numbers: every file of every table that could hold a subject is read, none is changed.
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class PlaceLooked:
     rows: int
     marked: int
     held: int
-    """Files that would be written anew."""
+    """Files that would be rewritten."""
     beside: int
     """Files of older versions, change feeds and of nobody that would be deleted."""
     bytes: int
@@ -144,8 +144,8 @@ class ForgetPreview:
     """Tables that this command would run itself, up to what is there."""
     waits: tuple[str, ...]
     """Tables that another process runs: it would be waited for them."""
-    anew: tuple[str, ...]
-    """Tables that would be made anew."""
+    starts_over: tuple[str, ...]
+    """Tables that would be rebuilt from their start."""
 
 
 def _provisional(plan: Plan, store: Store, names: Sequence[Name]) -> SubjectMatch:
@@ -217,5 +217,5 @@ def document(outlook: ForgetPreview) -> dict[str, Any]:
         ],
         "runs": list(outlook.readers),
         "waits_for": list(outlook.waits),
-        "made_anew": list(outlook.anew),
+        "made_anew": list(outlook.starts_over),
     }

@@ -312,7 +312,7 @@ class Weight:
     state: Size
     """What of it is Spark's state."""
     batches: int
-    """So many are in it; Spark keeps the last 100."""
+    """Batches that it holds; Spark keeps the last 100."""
 
     @property
     def per_batch(self) -> int | None:

@@ -157,7 +157,7 @@ def run_heal(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
             raise Terminal(
                 f"the checkpoint was rebuilt, and is still not in step with the ledger: {after.why or after.refusal}",
                 where=table.name,
-                hint="somebody else writes to it: find out who, and run this again",
+                hint="another program writes to it: find out which, and run this again",
             )
         return found
 

@@ -165,7 +165,7 @@ def stale(table: TablePlan, tail: LedgerHead, upstream: LedgerHead) -> Stale | N
     else:
         made_of = -1 if tail.entry.base is None else tail.entry.base
         hint = {
-            "rebuilt": f"`penstock replay {reads} --cascade` makes it anew too; or it alone: `penstock replay "
+            "rebuilt": f"`penstock replay {reads} --cascade` rebuilds it too; or it alone: `penstock replay "
             f"{table.name} --version {version}`",
             "state": f"`penstock checkpoints reset {table.name} --to starting` makes it anew",
             "sent": "what it sent cannot be taken back; rows that come from now on are the new ones",

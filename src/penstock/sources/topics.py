@@ -274,7 +274,7 @@ class TopicsReader:
 
     def ids(self, after: Position) -> Mapping[str, str]:
         """Spark's connector never looks at topic ids, and a topic made again that has outgrown the old one would lose
-        its first records without a word."""
+        its first records silently."""
         offsets = position.parse(after[0])
         found = self._admin.describe(offsets)
         for topic in offsets:

@@ -157,7 +157,7 @@ class RowProcessor(BatchProcessor):
 
     @abstractmethod
     def counted(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
-        """What became of the rows that `write` was given, of which so many are in the table now."""
+        """What became of the rows that `write` was given, of which `rows` are in the table now."""
 
     @abstractmethod
     def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame: ...
@@ -205,7 +205,7 @@ class SuppressingProcessor(BatchProcessor):
 
     def _with_forgotten(self, row_counts: RowCounts, batch: DataFrame) -> RowCounts:
         """They count as read. Rows that were made and left out would else pass for duplicates. Of a batch that was
-        written before somebody was added to the list, not more are gone than its table lacks."""
+        written before a subject was added to the list, not more are gone than its table lacks."""
         read, made = self._left_out(batch), self._suppression.made() or 0
         if not read and not made and not row_counts.get(FORGOTTEN):
             return row_counts
