@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["PenstockError", "Project", "Sink", "Table", "__version__", "build_plan", "load_project"]
 
-_HOMES = {
+_MODULES = {
     "PenstockError": "penstock.errors",
     "Project": "penstock.spec.project",
     "Sink": "penstock.spec.sink",
@@ -35,7 +35,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loads what is asked for: `import penstock` alone loads nothing, and takes no time."""
-    if name not in _HOMES:
+    """Loads a name on first use, so that `import penstock` alone is fast and loads nothing."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'penstock' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)

@@ -3,8 +3,8 @@
     PenstockError
     ├── UsageError            exit 2: wrong use of a command
     │   └── SpecError         exit 2: the project file is wrong (one or many problems)
-    ├── SetupError            exit 3: this machine lacks something (Java, network, a jar that is the right one)
-    ├── QueryFailed           exit 3: a query that began and could not be answered
+    ├── SetupError            exit 3: this machine lacks something (Java, network, the right jar)
+    ├── QueryFailed           exit 3: a query that started but could not be answered
     ├── Transient             retried with growing delays
     │   ├── BrokerAway        no broker answered in time
     │   ├── Conflict          another writer committed first
@@ -15,7 +15,7 @@
         ├── ChainBroken       the batch does not start where the last one ended
         └── LockHeld          another process works on this table
 
-The type drives the retries; the message says what happened and where, the hint what to run next.
+The type decides about retries; the message says what happened and where, the hint what to run next.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class UsageError(PenstockError):
 
 
 class StopRequested(BaseException):
-    """Raised in the main thread by the handler of a signal, to break off what it does. Not an Exception, so that
-    nothing tries again."""
+    """Raised in the main thread by a signal handler, to interrupt its work. Not an Exception, so that nothing
+    retries."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -57,7 +57,7 @@ class StopRequested(BaseException):
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake in a project file, with its place (1-based) and the way to mend it."""
+    """One mistake in a project file, with its place (1-based) and a hint how to correct it."""
 
     file: str
     line: int
@@ -81,7 +81,7 @@ class SetupError(PenstockError):
 
 
 def import_extra(module: str, extra: str, purpose: str) -> Any:
-    """A library that only some projects need; SetupError names the extra that brings it."""
+    """Imports a library that only some projects need; if it is missing, SetupError names the extra to install."""
     try:
         return importlib.import_module(module)
     except ImportError:

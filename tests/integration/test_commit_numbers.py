@@ -205,7 +205,7 @@ def test_rejected_rows_land_though_the_number_of_their_batch_is_taken(
 
     def add(entry: Entry, *files: str) -> int:
         kept.aside = dict.fromkeys(files, "why")
-        return Quarantine.add(kept, kept._files(spark), entry)
+        return Quarantine.add(kept, kept._file_rows(spark), entry)
 
     assert add(batch, "a") == 1 and kept.has(batch)
     longer = replace(batch, after=("2",))

@@ -158,7 +158,7 @@ def test_a_name_in_a_row_of_somebody_else_is_told_and_nothing_is_proven(spark: S
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("step", ["_replace", "_checkpoint_without", "_without_removed"])
+@pytest.mark.parametrize("step", ["_replace", "_write_clean_checkpoint", "_drop_missing_files"])
 def test_a_table_can_be_read_wherever_the_rewriting_of_its_log_is_cut_off(
     spark: SparkSession, canary: Canary, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

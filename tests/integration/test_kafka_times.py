@@ -131,7 +131,7 @@ def test_every_verb_without_a_jvm_reads_every_value(
         }
     )
     with monkeypatch.context() as before:
-        before.setattr("penstock.sources.kafka._OWN", "kafka")
+        before.setattr("penstock.sources.kafka._PENSTOCK_FORMAT", "kafka")
         for number in range(5):
             send(broker, name, [NOW_MS * 1000, LAST_MS], json.dumps({"id": number}))
         send(broker, name, [NOW_MS * 1000, LAST_MS], "no JSON")

@@ -195,7 +195,7 @@ def test_a_table_whose_first_batch_never_ran_begins_by_itself(site: Site, monkey
         raise Terminal("killed before its query began")
 
     plan = site.plan("kinds", output="complete")
-    monkeypatch.setattr(TableRun, "_start", dies)
+    monkeypatch.setattr(TableRun, "_start_query", dies)
     run(site.spark, plan)
     monkeypatch.undo()
     assert [entry.kind for entry in whole_chain(plan, GOLD)] == ["genesis"]

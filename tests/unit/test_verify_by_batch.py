@@ -10,7 +10,7 @@ from penstock.ledger.head import read_head
 from penstock.storage.stores import LocalStore
 from penstock.verify.context import VerifyContext
 from penstock.verify.coordinates import Spans, landed
-from penstock.verify.counts import _Sums, wrong_batches
+from penstock.verify.counts import _SpanSums, wrong_batches
 from penstock.verify.report import Report
 from penstock.verify.rows import Rows, read_at
 from penstock.verify.upstream import Arrival, arrivals
@@ -53,6 +53,6 @@ def test_offsets_below_one_are_counted_as_a_plain_loop_counts_them() -> None:
     chance = random.Random(seed)
     for _ in range(200):
         offsets = {chance.randrange(60) for _ in range(chance.randrange(40))}
-        sums = _Sums(Spans((one, one + 1) for one in sorted(offsets)))
+        sums = _SpanSums(Spans((one, one + 1) for one in sorted(offsets)))
         for at in range(-1, 62):
             assert sums.below(at) == sum(one < at for one in offsets), (seed, sorted(offsets), at)

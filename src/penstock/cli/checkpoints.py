@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from penstock.operations.heal import Healing, StartForecast
     from penstock.operations.reset import ResetPlan
 
-# What `checkpoints list` and `checkpoints heal` show. What a stranger may have written passes `visible` first.
+# `checkpoints list` and `checkpoints heal`. Text that others may have written passes `visible` first.
 
 
 LEFTOVERS_SHOWN = 8
 
 
-def list_view(found: Sequence[CheckpointSummary], strangers: Sequence[Leftover], system: str) -> RenderableType:
-    """`system` is where Penstock keeps its own files."""
-    if not found:
+def list_view(summaries: Sequence[CheckpointSummary], orphans: Sequence[Leftover], system: str) -> RenderableType:
+    """`orphans` belong to no table of the project; `system` is where Penstock keeps its own files."""
+    if not summaries:
         return Text("the project has no tables")
-    left = [*(one for standing in found for one in standing.left), *strangers]
-    place = Text(f"in {system}/checkpoints/<table>/<generation>", style="dim")
-    return Group(_rows(found), place, *_reasons(found), *_leftovers(left))
+    leftovers = [*(leftover for summary in summaries for leftover in summary.left), *orphans]
+    location = Text(f"in {system}/checkpoints/<table>/<generation>", style="dim")
+    return Group(_rows(summaries), location, *_problems(summaries), *_leftover_lines(leftovers))
 
 
-def _rows(found: Sequence[CheckpointSummary]) -> Table:
+def _rows(summaries: Sequence[CheckpointSummary]) -> Table:
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column(Text("table"), overflow="fold")
     for title in ("generation", "ledger", "planned", "committed"):
@@ -53,16 +53,21 @@ def _rows(found: Sequence[CheckpointSummary]) -> Table:
     grid.add_column(Text("state"), justify="right", no_wrap=True)
     for title in ("size", "files", "per batch", "kept"):
         grid.add_column(Text(title), justify="right", no_wrap=True)
-    for standing in found:
-        seen, weight = standing.seen, standing.weight
-        entry, stateful = seen.entry, seen.table.stream is not None
+    for summary in summaries:
+        checkpoint, weight = summary.seen, summary.weight
+        entry, stateful = checkpoint.entry, checkpoint.table.stream is not None
         grid.add_row(
-            Text(seen.table.name, style="bold"),
+            Text(checkpoint.table.name, style="bold"),
             *(
                 Text("" if number is None else str(number))
-                for number in (entry and entry.generation, entry and entry.batch, seen.planned, seen.committed)
+                for number in (
+                    entry and entry.generation,
+                    entry and entry.batch,
+                    checkpoint.planned,
+                    checkpoint.committed,
+                )
             ),
-            in_step(seen),
+            in_step(checkpoint),
             Text(bytes_text(weight.state.bytes) if stateful and entry is not None else ""),
             Text(bytes_text(weight.size.bytes) if entry is not None else ""),
             Text(f"{weight.size.files:,}" if entry is not None else ""),
@@ -72,55 +77,63 @@ def _rows(found: Sequence[CheckpointSummary]) -> Table:
     return grid
 
 
-def in_step(seen: CheckpointLook) -> Text:
-    if seen.refusal is not None:
+def in_step(checkpoint: CheckpointLook) -> Text:
+    if checkpoint.refusal is not None:
         return Text("refused", style="bold red")
-    if seen.tail is None:
+    if checkpoint.tail is None:
         return Text("not created", style="dim")
-    return Text("yes", style="green") if seen.why is None else Text("no", style="yellow")
+    return Text("yes", style="green") if checkpoint.why is None else Text("no", style="yellow")
 
 
-def _reasons(found: Sequence[CheckpointSummary]) -> Iterator[Text]:
+def _problems(summaries: Sequence[CheckpointSummary]) -> Iterator[Text]:
     texts = []
-    for seen in (standing.seen for standing in found):
-        name = (f"{seen.table.name}: ", "bold")
-        if seen.refusal is not None:
-            hint = f"\n  -> {seen.refusal.hint}" if seen.refusal.hint else ""
-            texts.append(Text.assemble(name, (visible(seen.refusal.message), "red"), hint))
-        elif seen.why is not None:
-            heal = "" if seen.table.stream is not None else f", or now by `penstock checkpoints heal {seen.table.name}`"
-            texts.append(Text.assemble(name, (visible(seen.why), "yellow"), f"\n  -> the next start rebuilds it{heal}"))
+    for checkpoint in (summary.seen for summary in summaries):
+        name = (f"{checkpoint.table.name}: ", "bold")
+        if checkpoint.refusal is not None:
+            hint = f"\n  -> {checkpoint.refusal.hint}" if checkpoint.refusal.hint else ""
+            texts.append(Text.assemble(name, (visible(checkpoint.refusal.message), "red"), hint))
+        elif checkpoint.why is not None:
+            heal_hint = (
+                ""
+                if checkpoint.table.stream is not None
+                else f", or now by `penstock checkpoints heal {checkpoint.table.name}`"
+            )
+            texts.append(
+                Text.assemble(
+                    name, (visible(checkpoint.why), "yellow"), f"\n  -> the next start rebuilds it{heal_hint}"
+                )
+            )
     if texts:
         yield Text("")
     yield from texts
 
 
-def _leftovers(left: Sequence[Leftover]) -> Iterator[Text]:
-    if not left:
+def _leftover_lines(leftovers: Sequence[Leftover]) -> Iterator[Text]:
+    if not leftovers:
         return
-    total = sum((one.size for one in left), Size())
-    folders = f"{len(left)} folder{'s' * (len(left) != 1)}"
+    total = sum((leftover.size for leftover in leftovers), Size())
+    folders = f"{len(leftovers)} folder{'s' * (len(leftovers) != 1)}"
     yield Text("")
     yield Text(f"left over, no start looks at them: {folders}, {size_text(total)}", style="dim")
-    for one in left[:LEFTOVERS_SHOWN]:
-        yield Text(f"  {one.table}  {one.what}, {size_text(one.size)}: {one.folder}", style="dim")
-    if len(left) > LEFTOVERS_SHOWN:
-        yield Text(f"  and {len(left) - LEFTOVERS_SHOWN} more: `--json` has all", style="dim")
+    for leftover in leftovers[:LEFTOVERS_SHOWN]:
+        yield Text(f"  {leftover.table}  {leftover.what}, {size_text(leftover.size)}: {leftover.folder}", style="dim")
+    if len(leftovers) > LEFTOVERS_SHOWN:
+        yield Text(f"  and {len(leftovers) - LEFTOVERS_SHOWN} more: `--json` has all", style="dim")
 
 
-def healing_view(table: str, planned: Healing | None) -> Iterator[Text]:
+def healing_view(table: str, healing: Healing | None) -> Iterator[Text]:
     """What a heal would do."""
     name = (table, "bold")
-    if planned is None:
+    if healing is None:
         yield Text.assemble(name, " is not created yet: there is nothing to heal")
         return
-    batch = f"batch {planned.entry.generation}.{planned.entry.batch}"
-    if planned.why is None:
+    batch = f"batch {healing.entry.generation}.{healing.entry.batch}"
+    if healing.why is None:
         yield Text.assemble(name, f": its checkpoint is in step with the ledger, at {batch}: nothing to do")
         return
-    yield Text.assemble(name, f": its checkpoint has to be rebuilt: {visible(planned.why)}")
-    yield Text(f"  replaced: {planned.folder}")
-    yield Text(f"  made from the ledger at {batch}: {at(planned.entry.after)}")
+    yield Text.assemble(name, f": its checkpoint has to be rebuilt: {visible(healing.why)}")
+    yield Text(f"  replaced: {healing.folder}")
+    yield Text(f"  made from the ledger at {batch}: {at(healing.entry.after)}")
 
 
 def size_text(size: Size) -> str:
@@ -139,10 +152,10 @@ def bytes_text(count: int) -> str:
     return f"{number / 1000:,.1f} TB"
 
 
-# What `checkpoints show` says of one checkpoint: what it is, what a start would do with it, and its last batches.
+# `checkpoints show`: what one checkpoint is, what a start would do with it, and its last batches.
 
 
-_DOES = {
+_FORECASTS = {
     "make the table": ("makes the table:", "green"),
     "go on": ("goes on", "green"),
     "rebuild": ("rebuilds", "yellow"),
@@ -152,91 +165,94 @@ _DOES = {
 }
 
 
-def show_view(found: CheckpointDetails) -> RenderableType:
-    title = Text(found.seen.table.name, style="bold")
-    parts: list[RenderableType] = [title, _facts(found)]
-    if found.batches:
-        parts += ["", _batches(found)]
-    if found.seen.found is not None:
-        parts += ["", Text(f"planned and not committed: {_numbers(found.open)}", style="" if found.open else "dim")]
-    if found.operators:
-        parts += ["", _state(found)]
+def show_view(details: CheckpointDetails) -> RenderableType:
+    title = Text(details.seen.table.name, style="bold")
+    parts: list[RenderableType] = [title, _facts(details)]
+    if details.batches:
+        parts += ["", _batches(details)]
+    if details.seen.found is not None:
+        parts += ["", Text(f"planned and not committed: {_numbers(details.open)}", style="" if details.open else "dim")]
+    if details.operators:
+        parts += ["", _state(details)]
     return Group(*parts)
 
 
-def _facts(found: CheckpointDetails) -> RenderableType:
+def _facts(details: CheckpointDetails) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, style="dim", min_width=10)
     grid.add_column(overflow="fold")
-    for label, content in _told(found):
+    for label, content in _fact_rows(details):
         grid.add_row(label, content if isinstance(content, Text) else Text(content))
     return Padding(grid, (0, 0, 0, 2))
 
 
-def _told(found: CheckpointDetails) -> Iterator[tuple[str, str | Text]]:
-    seen, weight, entry = found.seen, found.weight, found.seen.entry
-    yield "folder", seen.folder or f"{seen.table.checkpoints}/<generation>"
-    yield "reads", found.reads
+def _fact_rows(details: CheckpointDetails) -> Iterator[tuple[str, str | Text]]:
+    checkpoint, weight, entry = details.seen, details.weight, details.seen.entry
+    yield "folder", checkpoint.folder or f"{checkpoint.table.checkpoints}/<generation>"
+    yield "reads", details.reads
     if entry is not None:
         yield "ledger", f"ends with {entry.kind} {entry.generation}.{entry.batch} at {at(entry.after)}"
-    if seen.found is not None:
-        yield "query id", visible(found.query or "missing")
-        marker = seen.found.marker
+    if checkpoint.found is not None:
+        yield "query id", visible(details.query or "missing")
+        marker = checkpoint.found.marker
         yield (
             "belongs to",
             visible(f"{marker.get('table')}, ledger {marker.get('ledger')}, generation {marker.get('generation')}")
             if marker is not None
             else "nobody knows: its marker file is missing",
         )
-        yield "size", size_text(weight.size) + _growth(found)
+        yield "size", size_text(weight.size) + _growth(details)
     if entry is not None:
-        step = in_step(seen)
-        if seen.why is not None:
-            step = Text.assemble(step, f": {visible(seen.why)}")
-        yield "in step", step
-    yield "definition", f"{seen.table.definition}, {found.fits.said}"
-    if found.process is not None:
-        yield "runner", Text(f"process {found.process} works on the table now", style="green")
-    yield "a start", _outlook(found.outlook)
-    for one in found.left:
-        yield "left over", f"{one.what}, {size_text(one.size)}: {one.folder}"
+        in_step_text = in_step(checkpoint)
+        if checkpoint.why is not None:
+            in_step_text = Text.assemble(in_step_text, f": {visible(checkpoint.why)}")
+        yield "in step", in_step_text
+    yield "definition", f"{checkpoint.table.definition}, {details.fits.said}"
+    if details.process is not None:
+        yield "runner", Text(f"process {details.process} works on the table now", style="green")
+    yield "a start", _forecast_text(details.outlook)
+    for leftover in details.left:
+        yield "left over", f"{leftover.what}, {size_text(leftover.size)}: {leftover.folder}"
 
 
-def _growth(found: CheckpointDetails) -> str:
-    weight = found.weight
+def _growth(details: CheckpointDetails) -> str:
+    weight = details.weight
     if weight.per_batch is None or weight.grows_to is None:
         return ""
     state = f"; {bytes_text(weight.state.bytes)} of it state" if weight.state.files else ""
-    grown = "" if weight.batches >= KEPT else f", so it grows to {bytes_text(weight.grows_to)}"
-    beside = " without the state" if weight.state.files else ""
-    return f"{state}; {bytes_text(weight.per_batch)} a batch, of which the last {KEPT} are kept{grown}{beside}"
+    growth = "" if weight.batches >= KEPT else f", so it grows to {bytes_text(weight.grows_to)}"
+    exception = " without the state" if weight.state.files else ""
+    return f"{state}; {bytes_text(weight.per_batch)} a batch, of which the last {KEPT} are kept{growth}{exception}"
 
 
-def _outlook(one: StartForecast) -> Text:
-    said, style = _DOES[one.does]
-    text = Text.assemble((said, style), f" {visible(one.why)}")
-    if one.unknown:
-        text.append(f"; not known: {one.unknown}", style="yellow")
-    return text.append(f"\n-> {one.hint}" if one.hint else "")
+def _forecast_text(forecast: StartForecast) -> Text:
+    words, style = _FORECASTS[forecast.does]
+    text = Text.assemble((words, style), f" {visible(forecast.why)}")
+    if forecast.unknown:
+        text.append(f"; not known: {forecast.unknown}", style="yellow")
+    return text.append(f"\n-> {forecast.hint}" if forecast.hint else "")
 
 
-def _batches(found: CheckpointDetails) -> Table:
-    definition = found.seen.table.definition
-    pinned, counted = any(one.pins for one in found.batches), any(one.row_counts for one in found.batches)
+def _batches(details: CheckpointDetails) -> Table:
+    definition = details.seen.table.definition
+    has_pins, has_counts = (
+        any(batch.pins for batch in details.batches),
+        any(batch.row_counts for batch in details.batches),
+    )
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column(Text("  batch"), justify="right", no_wrap=True)
     for title in ("planned (UTC)", "committed"):
         grid.add_column(Text(title), no_wrap=True)
-    for title in ("reads", *["pins"] * pinned, *["what became of its rows"] * counted):
+    for title in ("reads", *["pins"] * has_pins, *["what became of its rows"] * has_counts):
         grid.add_column(Text(title), overflow="fold")
-    for one in found.batches:
+    for batch in details.batches:
         grid.add_row(
-            Text(str(one.number)),
-            Text("unreadable", style="red") if one.time_ms is None else Text(_time(one.time_ms)),
-            Text("yes") if one.committed else Text("no", style="yellow"),
-            Text(_read(one)),
-            *[Text(_pins(one, definition))] * pinned,
-            *[Text(_row_counts(one.row_counts))] * counted,
+            Text(str(batch.number)),
+            Text("unreadable", style="red") if batch.time_ms is None else Text(_time(batch.time_ms)),
+            Text("yes") if batch.committed else Text("no", style="yellow"),
+            Text(_describe_read(batch)),
+            *[Text(_pins(batch, definition))] * has_pins,
+            *[Text(_row_counts(batch.row_counts))] * has_counts,
         )
     return grid
 
@@ -247,73 +263,81 @@ def _numbers(batches: Sequence[int]) -> str:
     return f"batch {batches[0]}" if len(batches) == 1 else f"batches {batches[0]} to {batches[-1]}"
 
 
-def _read(one: CheckpointBatch) -> str:
-    if one.number == 0 and not one.read:
-        return f"begins at {at(one.after)}"
-    return "; ".join(one.read) or (f"up to {at(one.after)}" if one.after else "")
+def _describe_read(batch: CheckpointBatch) -> str:
+    if batch.number == 0 and not batch.read:
+        return f"begins at {at(batch.after)}"
+    return "; ".join(batch.read) or (f"up to {at(batch.after)}" if batch.after else "")
 
 
-def _pins(one: CheckpointBatch, definition: str) -> str:
-    if one.pins is None:
+def _pins(batch: CheckpointBatch, definition: str) -> str:
+    if batch.pins is None:
         return ""
-    parts = [] if one.pins.definition == definition else [visible(f"definition {one.pins.definition}")]
-    parts += [visible(f"{name} at version {version}") for name, version in one.pins.lookups.items()]
-    if one.pins.watermark is not None and one.pins.watermark.now is not None:
-        parts.append(f"watermark {_time(one.pins.watermark.now // 1000)}")
+    parts = [] if batch.pins.definition == definition else [visible(f"definition {batch.pins.definition}")]
+    parts += [visible(f"{name} at version {version}") for name, version in batch.pins.lookups.items()]
+    if batch.pins.watermark is not None and batch.pins.watermark.now is not None:
+        parts.append(f"watermark {_time(batch.pins.watermark.now // 1000)}")
     return ", ".join(parts) or "today's definition"
 
 
 def _row_counts(row_counts: Mapping[str, int]) -> str:
-    told = {name: count for name, count in row_counts.items() if count and name != BATCHES}
-    return visible(", ".join(f"{count:,} {_fate(name)}" for name, count in told.items()))
+    nonzero = {name: count for name, count in row_counts.items() if count and name != BATCHES}
+    return visible(", ".join(f"{count:,} {_count_label(name)}" for name, count in nonzero.items()))
 
 
-def _fate(name: str) -> str:
+def _count_label(name: str) -> str:
     return f"{name.removeprefix(UNMET)} not met" if name.startswith(UNMET) else name
 
 
-def _state(found: CheckpointDetails) -> RenderableType:
+def _state(details: CheckpointDetails) -> RenderableType:
     lines = [Text("Spark's state", style="bold")]
-    for one in found.operators:
-        kept = f"versions {one.versions[0]} to {one.versions[1]}" if one.versions is not None else "no version"
-        behind = f", {one.behind} of its partitions behind" if one.behind else ""
-        partitions = f"{one.partitions} partition{'s' * (one.partitions != 1)}"
-        named = f"operator {one.number}, {one.said}" + (f" ({one.name})" if one.name and one.name != one.said else "")
-        lines.append(Text(f"  {named}: {partitions}, {kept}{behind}, {size_text(one.size)}"))
+    for operator in details.operators:
+        versions = (
+            f"versions {operator.versions[0]} to {operator.versions[1]}"
+            if operator.versions is not None
+            else "no version"
+        )
+        behind = f", {operator.behind} of its partitions behind" if operator.behind else ""
+        partitions = f"{operator.partitions} partition{'s' * (operator.partitions != 1)}"
+        label = f"operator {operator.number}, {operator.said}" + (
+            f" ({operator.name})" if operator.name and operator.name != operator.said else ""
+        )
+        lines.append(Text(f"  {label}: {partitions}, {versions}{behind}, {size_text(operator.size)}"))
     return Group(*lines)
 
 
 def _time(timestamp_ms: int) -> str:
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):  # no time that a clock would give
+    except (ValueError, OverflowError, OSError):  # not a time that a clock can show
         return str(timestamp_ms)
 
 
-# What `checkpoints reset` would do.
+# `checkpoints reset`.
 
 
-def render_reset(planned: ResetPlan, readers: Sequence[str]) -> RenderableType:
-    return Group(*_reset_lines(planned, readers), steps_view(planned.steps))
+def render_reset(reset_plan: ResetPlan, readers: Sequence[str]) -> RenderableType:
+    return Group(*_reset_lines(reset_plan, readers), steps_view(reset_plan.steps))
 
 
-def _reset_lines(planned: ResetPlan, readers: Sequence[str]) -> Iterator[Text]:
-    before = describe_position(planned.before) if planned.before else "no position"
-    yield Text.assemble((planned.table.name, "bold"), f": {before} -> {describe_position(planned.after)}")
-    for label, ranges in (("never read", planned.skipped), ("read again", planned.again)):
+def _reset_lines(reset_plan: ResetPlan, readers: Sequence[str]) -> Iterator[Text]:
+    before = describe_position(reset_plan.before) if reset_plan.before else "no position"
+    yield Text.assemble((reset_plan.table.name, "bold"), f": {before} -> {describe_position(reset_plan.after)}")
+    for label, ranges in (("never read", reset_plan.skipped), ("read again", reset_plan.again)):
         if ranges:
             unit = "versions" if ranges[0].topic == VERSIONS else "offsets"
-            count = sum(part.end - part.start for part in ranges)
+            count = sum(span.end - span.start for span in ranges)
             yield Text(f"  {label}: {count:,} {unit}: {', '.join(map(str, ranges))}")
-    for topic in planned.dropped:
+    for topic in reset_plan.dropped:
         yield Text(f"  no longer read: topic {topic}, which does not exist any more")
-    if planned.starts_over:
-        yield Text(f"  emptied: all rows of {planned.table.name}; made again from {', '.join(planned.starts_over)}")
+    if reset_plan.starts_over:
+        yield Text(
+            f"  emptied: all rows of {reset_plan.table.name}; made again from {', '.join(reset_plan.starts_over)}"
+        )
         if readers:
             yield Text(f"  its rows reach {', '.join(readers)} once more: they keep those that they have read")
 
 
-# `penstock checkpoints`.
+# The commands of `penstock checkpoints`.
 
 
 group = typer.Typer(help="Inspect, repair or reset checkpoints.", no_args_is_help=True)
@@ -337,18 +361,21 @@ def list_(tables: Tables = None, directory: Directory = None, as_json: AsJson = 
 
     plan = load_plan(directory)
     store = open_store(plan)
-    found = standings(plan, choose(plan, tables or []), store)
-    others = [] if tables else list(strangers(plan, store))
+    summaries = standings(plan, choose(plan, tables or []), store)
+    orphans = [] if tables else list(strangers(plan, store))
     if as_json:
         from penstock.cli.console import print_json
         from penstock.operations.checkpoints import leftover_document
 
-        told = {"tables": [list_document(one) for one in found], "others": [leftover_document(one) for one in others]}
-        print_json({"project": plan.name, **told})
+        documents = {
+            "tables": [list_document(summary) for summary in summaries],
+            "others": [leftover_document(leftover) for leftover in orphans],
+        }
+        print_json({"project": plan.name, **documents})
         return
     from penstock.cli.console import print_view
 
-    print_view(list_view(found, others, plan.system), piped=200)
+    print_view(list_view(summaries, orphans, plan.system), piped=200)
 
 
 @group.command("show")
@@ -368,16 +395,16 @@ def show_(
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    (chosen,) = choose(plan, [table])
-    found = show(plan, chosen, open_store(plan), last)
+    (table_plan,) = choose(plan, [table])
+    details = show(plan, table_plan, open_store(plan), last)
     if as_json:
         from penstock.cli.console import print_json
 
-        print_json(show_document(found))
+        print_json(show_document(details))
         return
     from penstock.cli.console import print_view
 
-    print_view(show_view(found), piped=200)
+    print_view(show_view(details), piped=200)
 
 
 @group.command("heal")
@@ -400,20 +427,20 @@ def heal(
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    (chosen,) = choose(plan, [table])
+    (table_plan,) = choose(plan, [table])
     store = open_store(plan)
-    planned = plan_heal(plan, chosen, store)
+    healing = plan_heal(plan, table_plan, store)
     console, done = people(as_json), False
-    for line in healing_view(table, planned):
+    for line in healing_view(table, healing):
         console.print(line, soft_wrap=True)
-    if planned is not None and planned.why is not None and not dry_run:
+    if healing is not None and healing.why is not None and not dry_run:
         if not yes:
             confirm()
-        planned = run_heal(plan, chosen, store)
-        done = planned is not None and planned.why is not None
+        healing = run_heal(plan, table_plan, store)
+        done = healing is not None and healing.why is not None
         console.print("  done: `penstock run` continues from there" if done else "  another process has done it")
     if as_json:
-        print_json({**(healing_document(planned) if planned is not None else {"table": table}), "done": done})
+        print_json({**(healing_document(healing) if healing is not None else {"table": table}), "done": done})
 
 
 @group.command("reset")
@@ -447,17 +474,17 @@ def reset(
     from penstock.storage.stores import open_store
 
     plan, console = load_plan(directory), people(as_json)
-    (chosen,) = choose(plan, [table])
-    planned = plan_reset(chosen, open_store(plan), to, tuple(topic or ()))
+    (table_plan,) = choose(plan, [table])
+    reset_plan = plan_reset(table_plan, open_store(plan), to, tuple(topic or ()))
     readers = [reader.name for reader in plan.tables if table in reader.upstream]
-    console.print(render_reset(planned, readers), soft_wrap=True)
+    console.print(render_reset(reset_plan, readers), soft_wrap=True)
     if not dry_run:
         if not yes:
             confirm()
         with running(plan, console, table) as session:
-            entry = run_reset(session.spark, plan, planned).entry
-        if missing := (entry.note or "").removeprefix(planned.note).lstrip("; "):
-            console.print(f"  {missing}", style="yellow", soft_wrap=True, markup=False)
+            entry = run_reset(session.spark, plan, reset_plan).entry
+        if further_note := (entry.note or "").removeprefix(reset_plan.note).lstrip("; "):
+            console.print(f"  {further_note}", style="yellow", soft_wrap=True, markup=False)
         console.print(f"  done: generation {entry.generation}. `penstock run` continues from there")
     if as_json:
-        print_json({**document(planned), "done": not dry_run})
+        print_json({**document(reset_plan), "done": not dry_run})

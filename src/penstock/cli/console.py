@@ -1,4 +1,4 @@
-"""Where text goes: answers to standard output, progress and errors to standard error; text of strangers made
+"""Where text goes: answers to standard output, progress and errors to standard error. Untrusted text is made
 harmless."""
 
 from __future__ import annotations
@@ -20,54 +20,54 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
 
 
-# What strangers wrote, for a terminal. A record of Kafka may hold anything: what could move the cursor, colour the
-# screen, hide itself or turn the direction of writing is shown as an escape.
+# Untrusted text for a terminal. A Kafka record may contain anything: characters that could move the cursor, colour the
+# screen, be invisible or reverse the direction of writing are shown as escapes.
 
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-# Fillers and variation selectors: printable by their category, and nothing is seen of them. Without U+FE0E and U+FE0F,
-# which choose the look of an emoji.
+# Fillers and variation selectors: printable by their category, but invisible. U+FE0E and U+FE0F are not among them:
+# they choose how an emoji is displayed.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0") | frozenset(
     map(chr, (*range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0)))
 )
 
 
 def visible(text: str) -> str:
-    """On one line, every character of it to be seen."""
+    """The text on one line, with every invisible or unsafe character escaped."""
     if text.isprintable() and _BLANK.isdisjoint(text):
         return text
-    return "".join(one if _plain(one) else _escape(one) for one in text)
+    return "".join(char if _plain(char) else _escape(char) for char in text)
 
 
 def visible_json(text: str) -> str:
-    """The same of a JSON document, which stays the same document: such a character can only stand within a string."""
+    """The same for a JSON document. Its content stays the same: such characters can only be inside strings."""
     if text.isprintable() and _BLANK.isdisjoint(text):
         return text
-    return "".join(one if one == "\n" or _plain(one) else _unicode(one) for one in text)
+    return "".join(char if char == "\n" or _plain(char) else _unicode(char) for char in text)
 
 
-def shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def shortened(text: str, max_length: int) -> str:
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
-def _plain(one: str) -> bool:
-    return (one.isprintable() and one not in _BLANK) or unicodedata.category(one) == "Zs"  # spaces of other scripts
+def _plain(char: str) -> bool:
+    return (char.isprintable() and char not in _BLANK) or unicodedata.category(char) == "Zs"  # spaces of other scripts
 
 
-def _escape(one: str) -> str:
-    if one in _SHORT:
-        return _SHORT[one]
-    code = ord(one)
+def _escape(char: str) -> str:
+    if char in _SHORT:
+        return _SHORT[char]
+    code = ord(char)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _unicode(one: str) -> str:
-    """As JSON writes it: in halves where it is long."""
-    units = one.encode("utf-16-be", errors="surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+def _unicode(char: str) -> str:
+    """As JSON escapes it: as a surrogate pair beyond U+FFFF."""
+    units = char.encode("utf-16-be", errors="surrogatepass")
+    return "".join(f"\\u{units[index]:02x}{units[index + 1]:02x}" for index in range(0, len(units), 2))
 
 
-# Where text goes: answers to standard output, everything said along the way to standard error.
+# Answers go to standard output, everything else to standard error.
 
 
 out = Console(highlight=False)
@@ -75,37 +75,37 @@ err = Console(stderr=True, highlight=False)
 
 
 def print_json(document: Any) -> None:
-    """The one JSON document of `--json`. Written plainly: rich would wrap and colour it. What a terminal would obey is
-    escaped, wherever it came from."""
+    """Prints the one JSON document of `--json`. Written without rich, which would wrap and colour it. What a terminal
+    would obey is escaped, wherever it came from."""
     sys.stdout.write(visible_json(json.dumps(document, indent=2, default=str, ensure_ascii=False)) + "\n")
 
 
 def shown_error(error: PenstockError, word: str = "error:", table: str | None = None) -> Text:
-    """What happened stands out; what to do about it is there to be read. `table` is named if the error does not."""
-    said = str(error)
+    """What happened stands out, and what to do about it follows. `table` is named unless the error says where it is."""
+    message = str(error)
     if table is not None and error.where is None:
-        said = f"{table}: {said}"
-    first, _, rest = said.partition("\n")
+        message = f"{table}: {message}"
+    first, _, rest = message.partition("\n")
     return Text.assemble((f"{word} {first}", "bold red"), f"\n{rest}" if rest else "")
 
 
 def people(as_json: bool) -> Console:
-    """The console for people's text: standard error while standard output carries JSON."""
+    """The console for text that people read: standard error while standard output carries JSON."""
     return err if as_json else out
 
 
 def print_view(view: RenderableType, *, piped: int) -> None:
-    """An answer for people. Piped there is no width to keep to: a line stays a line for grep, up to `piped` columns."""
+    """Prints an answer for people. In a pipe each row stays on one line for grep, up to `piped` columns."""
     if out.is_terminal:
         out.print(view)
         return
     out.width = piped
-    with out.capture() as printed:
+    with out.capture() as capture:
         out.print(view)
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
 
-# Progress on standard error, for what can take a while.
+# Progress on standard error.
 
 
 AFTER = 2.0
@@ -113,7 +113,7 @@ AFTER = 2.0
 
 
 class Bar:
-    """Shown once it has taken a while. A timer starts it: the work may be one long call."""
+    """A progress bar that appears after AFTER seconds. A timer starts it, because the work may be one long call."""
 
     def __init__(self) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TimeElapsedColumn())
@@ -122,8 +122,8 @@ class Bar:
         self._timer = threading.Timer(AFTER, self._progress.start)
         self._timer.daemon = True
 
-    def step(self, table: str, what: str, part: float) -> None:
-        self._progress.update(self._task, description=f"{table}: {what}" if table else what, completed=part)
+    def step(self, table: str, activity: str, fraction: float) -> None:
+        self._progress.update(self._task, description=f"{table}: {activity}" if table else activity, completed=fraction)
 
     def __enter__(self) -> Bar:
         if err.is_terminal:
@@ -131,9 +131,9 @@ class Bar:
         return self
 
     def hide(self) -> None:
-        """While something is shown, or asked."""
+        """Hides the bar while something else is shown or asked."""
         self._timer.cancel()
-        if err.is_terminal:  # else nothing was ever shown, and it would say so with an empty line
+        if err.is_terminal:  # otherwise it was never shown, and stopping it prints an empty line
             self._progress.stop()
 
     def show(self) -> None:
@@ -146,7 +146,7 @@ class Bar:
         self.hide()
 
 
-# Bytes as people read them.
+# Sizes for people.
 
 
 def size_text(count: float) -> str:

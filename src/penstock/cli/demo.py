@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from penstock.runtime.context import Result
     from penstock.verify.report import Report
 
-# A few rows of each table, and of what was rejected, read as any other reader of Delta would.
+# A few rows of each table and of the rejected rows, read as any other Delta reader would.
 
 
 ROWS = 4
@@ -67,7 +67,7 @@ _EACH_REASON = (
 
 
 def show_tables(plan: Plan) -> None:
-    """Tables that were not made are left out: whoever made them has said why."""
+    """Tables that do not exist are left out: the run that should have created them has reported why."""
     for table in plan.tables:
         for view in _views(table):
             out.print(view)
@@ -76,39 +76,39 @@ def show_tables(plan: Plan) -> None:
 def _views(table: TablePlan) -> Iterator[Table]:
     if DeltaTable.is_deltatable(table.uri):
         yield _rows(table)
-    place = quarantine_of(table.name, table.uri)
-    if DeltaTable.is_deltatable(place.uri):
-        if not (found := _query(place.uri, _EACH_REASON)):
+    quarantine = quarantine_of(table.name, table.uri)
+    if DeltaTable.is_deltatable(quarantine.uri):
+        if not (rows := _query(quarantine.uri, _EACH_REASON)):
             return
-        many = sum(int(str(row[1])) for row in found)
-        title = f"{place.table}: {many:,} records, one of each reason"
-        yield _view(title, ("error_reason", "records", "error_detail", "value"), found)
+        total = sum(int(str(row[1])) for row in rows)
+        title = f"{quarantine.table}: {total:,} records, one of each reason"
+        yield _view(title, ("error_reason", "records", "error_detail", "value"), rows)
 
 
 def _rows(table: TablePlan) -> Table:
     names = [field.name for field in DeltaTable(table.uri).schema().fields]
-    chosen = _chosen(table, names)
-    columns = ", ".join(map(_quoted, chosen))
-    living = "" if table.write.merge is None else "WHERE NOT _deleted"
-    found = _query(table.uri, f"SELECT {columns} FROM t {living} {_order(table)} LIMIT {ROWS}")
-    total = int(str(_query(table.uri, f"SELECT count(*) FROM t {living}")[0][0]))
-    return _view(f"{table.name}: {len(found)} of {total:,} rows", chosen, found)
+    columns = _select_columns(table, names)
+    select_list = ", ".join(map(_quoted, columns))
+    condition = "" if table.write.merge is None else "WHERE NOT _deleted"
+    rows = _query(table.uri, f"SELECT {select_list} FROM t {condition} {_order(table)} LIMIT {ROWS}")
+    total = int(str(_query(table.uri, f"SELECT count(*) FROM t {condition}")[0][0]))
+    return _view(f"{table.name}: {len(rows)} of {total:,} rows", columns, rows)
 
 
-def _chosen(table: TablePlan, names: Sequence[str]) -> list[str]:
-    """Of a landed table the record; of others the first and the last columns."""
+def _select_columns(table: TablePlan, names: Sequence[str]) -> list[str]:
+    """The record's columns for a landed table; the first and the last columns for others."""
     if table.columns and table.stages is None:
         return [table.columns[name] for name in _RECORD]
-    shown = [name for name in names if name not in _HIDDEN]
+    columns = [name for name in names if name not in _HIDDEN]
     half = MOST_COLUMNS // 2
-    return shown if len(shown) <= MOST_COLUMNS else [*shown[:half], *shown[-half:]]
+    return columns if len(columns) <= MOST_COLUMNS else [*columns[:half], *columns[-half:]]
 
 
 def _order(table: TablePlan) -> str:
     if table.aggregate is not None:
         window = ["window_start"] if table.aggregate.time else []
-        largest = list(table.aggregate.metrics)[-1]
-        return "ORDER BY " + ", ".join(f"{_quoted(name)} DESC" for name in [*window, largest])
+        metric = list(table.aggregate.metrics)[-1]
+        return "ORDER BY " + ", ".join(f"{_quoted(name)} DESC" for name in [*window, metric])
     if table.columns and table.stages is None:
         return f"ORDER BY {_quoted(table.columns['offset'])}, {_quoted(table.columns['partition'])}"
     return ""
@@ -124,8 +124,8 @@ def _view(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 
 
 def _query(uri: str, query: str) -> list[tuple[object, ...]]:
-    found = QueryBuilder().register("t", DeltaTable(uri)).execute(query).read_all()
-    columns = [found.column(index).to_pylist() for index in range(len(found.schema))]
+    result = QueryBuilder().register("t", DeltaTable(uri)).execute(query).read_all()
+    columns = [result.column(index).to_pylist() for index in range(len(result.schema))]
     return list(zip(*columns, strict=True))
 
 
@@ -148,26 +148,26 @@ def _short(value: object) -> str:
     return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
 
 
-# The live part of `penstock demo`: events are sent while all tables run, until everything is carried through.
+# The live part of `penstock demo`: events are sent while all tables run, until the tables have read everything.
 
 
 PARTITIONS = 4
 SECONDS = 15.0
-"""How long events are sent."""
+"""How long events are sent, in seconds."""
 EVENTS_BEFORE = 15_000
-"""Events of a topic that others look up: enough to create every customer."""
+"""Events in a topic that is used for lookups: enough to create every customer."""
 FAULTS = Faults(malformed=0.01, late=0.02, duplicates=0.01)
 BEFORE_FAULTS = Faults(malformed=0.01, duplicates=0.01)
 WATCH_EVERY = 0.5
 CATCH_UP_PATIENCE = 120.0
-"""Seconds that the tables may take to catch up once all is sent."""
+"""Seconds that the tables may take to catch up after the last event is sent."""
 
 
 def prepare(example: Example, plan: Plan, bootstrap: str) -> list[ProducedEvents]:
-    """Makes the topics, and sends what is looked up."""
-    sent_to = [table.sink.topic_sent_to for table in plan.tables if table.sink is not None]
-    sinks = [place[1] for place in sent_to if place is not None]
-    for topic in (*example.before, *example.topics, *sinks):
+    """Creates the topics, and sends the events of those that are used for lookups."""
+    destinations = [table.sink.topic_sent_to for table in plan.tables if table.sink is not None]
+    sink_topics = [destination[1] for destination in destinations if destination is not None]
+    for topic in (*example.before, *example.topics, *sink_topics):
         ensure_topic(bootstrap, topic, PARTITIONS)
     now = datetime.now(UTC)
     pace = EVENTS_BEFORE / example.over.total_seconds()
@@ -180,7 +180,7 @@ def prepare(example: Example, plan: Plan, bootstrap: str) -> list[ProducedEvents
 
 
 class Fed(Protocol):
-    """What fills the topics while the tables run: it has ended when its thread has."""
+    """Whatever fills the topics while the tables run; it has ended when its thread has."""
 
     thread: threading.Thread
     sent: list[ProducedEvents]
@@ -188,32 +188,32 @@ class Fed(Protocol):
 
 
 class Live:
-    """A session in which the tables of an example are made and then run; used as a context manager."""
+    """A session that creates the tables of an example and then runs them; used as a context manager."""
 
     def __init__(self, plan: Plan, view: RunView) -> None:
         self._plan, self._view = plan, view
-        self._held = ExitStack()
+        self._stack = ExitStack()
         self.whole = False
-        """What was asked for last was carried through to its end."""
+        """Whether the last call of `make` or `run` did all of its work."""
         self.sent: list[ProducedEvents] = []
         self.reports: list[Report] = []
-        """What `verify` says of the tables, once they were proven."""
+        """The reports of `verify`, filled by `prove`."""
 
     def __enter__(self) -> Live:
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it reports reaches the user as an error of a table
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its reports reach the user as errors of a table
         say = partial(self._view.said, "")
-        self._spark = self._held.enter_context(spark_session(self._plan, keep_classes=True, say=say))
+        self._spark = self._stack.enter_context(spark_session(self._plan, keep_classes=True, say=say))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._held.__exit__(kind, error, trace)
+        self._stack.__exit__(kind, error, trace)
         if isinstance(error, Exception):  # the JVM can die between any two calls
             raise explain(error, self._plan.name, str(logs_folder(self._plan))) from error
 
     def make(self) -> Result:
-        """Every table, with what is there already."""
+        """Runs every table once, up to the data that exists already."""
         stop = threading.Event()
         with stop_on_signals(stop):
             result = run_in(self._spark, self._plan, self._plan.tables, self._view, once=True, stop=stop)
@@ -221,7 +221,7 @@ class Live:
         return result
 
     def run(self, feed: Fed, stop: threading.Event) -> Result:
-        """All tables at once while the feed works, and on until the last of them has read everything."""
+        """Runs all tables while the feed sends, and until the last of them has read everything."""
         self.whole = False
         self._view.again()
         watch = threading.Thread(target=self._watch, args=(feed, stop), name="watch", daemon=True)
@@ -240,39 +240,40 @@ class Live:
         return result
 
     def prove(self) -> None:
-        """`verify`, in the session that is there: another would have to be started for the numbers of gold."""
+        """Verifies the tables in this session: recomputing the numbers of gold would otherwise need another one."""
         store, tables = LocalStore(), self._plan.tables
         self._view.said("", "verifying every table")
         self.reports = verify(tables, store)
         check_in(self._spark, self._plan, to_check(tables, self.reports), store)
 
     def _watch(self, feed: Fed, stop: threading.Event) -> None:
-        """Tells the view who is behind, and ends the run once nobody is, or if a table has failed."""
-        ends: float | None = None
+        """Shows which tables are behind. Ends the run once none is, if one has failed, or when patience runs out."""
+        deadline: float | None = None
         try:
             while not stop.wait(WATCH_EVERY):
-                fed = not feed.thread.is_alive()  # before the look: what was sent after it does not count
-                found = status(self._plan, self._plan.tables, LocalStore())
-                self._view.behind({one.table: self._behind(one) for one in found})
-                ends = ends or (time.monotonic() + CATCH_UP_PATIENCE if fed else None)
-                # Upstream tables are looked at first, so that none can hand on a row unseen.
-                self.whole = fed and all(one.lag == 0 for one in found)
-                failed = any(one.state == "failed" for one in found)
-                if self.whole or failed or (ends is not None and time.monotonic() > ends):
+                # Checked before the status is read: what is sent after that does not count.
+                feed_ended = not feed.thread.is_alive()
+                statuses = status(self._plan, self._plan.tables, LocalStore())
+                self._view.behind({table_status.table: self._lag_text(table_status) for table_status in statuses})
+                deadline = deadline or (time.monotonic() + CATCH_UP_PATIENCE if feed_ended else None)
+                # The status of upstream tables is read first, so that none can pass on a row unnoticed.
+                self.whole = feed_ended and all(table_status.lag == 0 for table_status in statuses)
+                failed = any(table_status.state == "failed" for table_status in statuses)
+                if self.whole or failed or (deadline is not None and time.monotonic() > deadline):
                     return
         finally:
             stop.set()
 
-    def _behind(self, one: Status) -> str:
-        if not one.lag:
-            return "" if one.lag is None else "0"
-        table = self._plan.table(one.table)
+    def _lag_text(self, table_status: Status) -> str:
+        if not table_status.lag:
+            return "" if table_status.lag is None else "0"
+        table = self._plan.table(table_status.table)
         unit = table.source.unit if table is not None else "commit"
-        return f"{one.lag:,} {unit}" + ("s" if one.lag > 1 else "")
+        return f"{table_status.lag:,} {unit}" + ("s" if table_status.lag > 1 else "")
 
 
 class Feed:
-    """The events of an example on their way into its topics, at a steady rate, by a thread of their own."""
+    """Sends the events of an example to its topics at a steady rate, in a thread of its own."""
 
     def __init__(self, example: Example, bootstrap: str, count: int, stop: threading.Event) -> None:
         self._example, self._bootstrap, self._count, self._stop = example, bootstrap, count, stop
@@ -293,21 +294,21 @@ class Feed:
             self._stop.set()
 
 
-# `penstock demo customers`: a database in place of a generator of events, and a copy of it as the proof.
+# `penstock demo customers`: a database instead of generated events, and a copy of it as the proof.
 
 
 TABLE, COPY = "customers", "customers_copy"
 CUSTOMERS_BEFORE = 2_000
-"""Customers that are there before the connector looks."""
+"""Customers that exist before the connector starts."""
 CONNECTOR = {"decimal.handling.mode": "string"}
-"""Without the schema part of a record a decimal in bytes could not be read: its scale is there."""
+"""Records come without their schema part, which holds the scale of a decimal: as bytes it could not be read."""
 COPY_PATIENCE = 90.0
 _COLUMNS = "id, name, city, credit, updated_by, updated_at"
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What runs beside Penstock."""
+    """The services that run beside Penstock."""
 
     broker: Broker
     postgres: Postgres
@@ -321,20 +322,20 @@ class Parts:
 
 @contextmanager
 def parts(project: Path) -> Iterator[Parts]:
-    """A broker, a PostgreSQL with customers in it, and Debezium between them; removed on the way out."""
+    """A broker, a PostgreSQL with customers in it, and Debezium between them; all removed on exit."""
     script = _script(project / "changes.py")
-    with ExitStack() as held:
+    with ExitStack() as stack:
         with err.status("starting a Kafka broker …"):
-            broker = held.enter_context(Broker())
+            broker = stack.enter_context(Broker())
         out.print(f"    a real broker on {broker.bootstrap}")
         with err.status("starting PostgreSQL …"):
-            postgres = held.enter_context(Postgres())
+            postgres = stack.enter_context(Postgres())
             with postgres.connect() as connection:
                 script.fill(connection, CUSTOMERS_BEFORE)
         out.print(f"    a real PostgreSQL on 127.0.0.1:{postgres.port}, {CUSTOMERS_BEFORE:,} customers in it")
         with err.status("starting Kafka Connect with Debezium (the first time it is fetched: a minute) …"):
             connector = Connect(broker, postgres, tables=[f"public.{TABLE}"], topic_prefix="shop", overrides=CONNECTOR)
-            connect = held.enter_context(connector)
+            connect = stack.enter_context(connector)
         out.print("    a real Debezium in a Connect worker, which has begun with what is there")
         os.environ |= {
             "KAFKA_BOOTSTRAP": broker.bootstrap,
@@ -345,36 +346,38 @@ def parts(project: Path) -> Iterator[Parts]:
 
 
 class Changes:
-    """The changes of the database, by a thread of their own; it ends when Debezium has sent all of them."""
+    """Changes the database in a thread of its own, which ends when Debezium has sent all changes."""
 
-    def __init__(self, beside: Parts, count: int, stop: threading.Event) -> None:
-        self._parts, self._count, self._stop = beside, count, stop
+    def __init__(self, services: Parts, count: int, stop: threading.Event) -> None:
+        self._parts, self._count, self._stop = services, count, stop
         self.sent: list[ProducedEvents] = []
         self.error: Exception | None = None
-        self.thread = threading.Thread(target=self._make, name="changes", daemon=True)
+        self.thread = threading.Thread(target=self._make_changes, name="changes", daemon=True)
 
-    def _make(self) -> None:
+    def _make_changes(self) -> None:
         try:
             with self._parts.postgres.connect() as connection:
-                made = self._parts.script.change(connection, self._count, seconds=SECONDS, stop=self._stop.is_set)
-            self._wait(CUSTOMERS_BEFORE + made)
+                change_count = self._parts.script.change(
+                    connection, self._count, seconds=SECONDS, stop=self._stop.is_set
+                )
+            self._wait(CUSTOMERS_BEFORE + change_count)
         except Exception as error:
             self.error = error
             self._stop.set()
 
     def _wait(self, records: int) -> None:
-        until = time.monotonic() + COPY_PATIENCE
+        deadline = time.monotonic() + COPY_PATIENCE
         while not self._stop.is_set():
-            found = count_topics(self._parts.broker.bootstrap)
-            sent = next(one.records for one in found if one.name == self._parts.topic)
+            topics = count_topics(self._parts.broker.bootstrap)
+            sent = next(topic.records for topic in topics if topic.name == self._parts.topic)
             if sent >= records:
                 return
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise PenstockError(f"Debezium sent {sent:,} of {records:,} records")
             time.sleep(0.2)
 
 
-def run(beside: Parts, plan: Plan, count: int) -> tuple[int, list[Report]]:
+def run(services: Parts, plan: Plan, count: int) -> tuple[int, list[Report]]:
     """The exit code, and what `verify` says of the tables."""
     with RunView(out, [table.name for table in plan.tables], lines_every=5.0) as view, Live(plan, view) as live:
         result = live.make()
@@ -383,23 +386,23 @@ def run(beside: Parts, plan: Plan, count: int) -> tuple[int, list[Report]]:
                 f"\n[bold cyan]3/4[/bold cyan] [bold]make {count:,} changes in PostgreSQL while all tables run[/bold]"
             )
             stop = threading.Event()
-            result = live.run(Changes(beside, count, stop), stop)
+            result = live.run(Changes(services, count, stop), stop)
             live.prove()
     view.summary(result)
     return result.exit_code if live.whole else 3, live.reports
 
 
-def compare(beside: Parts) -> int:
-    """The copy in PostgreSQL against its source, row by row, by PostgreSQL itself; the exit code."""
-    rows, missing, more = beside.postgres.execute(
+def compare(services: Parts) -> int:
+    """Compares the copy with its source row by row, in PostgreSQL itself. Returns the exit code."""
+    rows, missing, surplus = services.postgres.execute(
         f"""
         SELECT (SELECT count(*) FROM {TABLE}),
                (SELECT count(*) FROM (SELECT {_COLUMNS} FROM {TABLE} EXCEPT ALL SELECT {_COLUMNS} FROM {COPY}) a),
                (SELECT count(*) FROM (SELECT {_COLUMNS} FROM {COPY} EXCEPT ALL SELECT {_COLUMNS} FROM {TABLE}) b)
         """
     )[0]
-    if missing or more:
-        out.print(f"[bold red]the copy differs[/bold red]: {missing:,} rows are missing, {more:,} are too many")
+    if missing or surplus:
+        out.print(f"[bold red]the copy differs[/bold red]: {missing:,} rows are missing, {surplus:,} are too many")
         return 1
     out.print(f"[bold green]the copy equals the source[/bold green], row by row: {rows:,} customers")
     return 0
@@ -414,11 +417,11 @@ def _script(file: Path) -> ModuleType:
     return module
 
 
-# `penstock demo`: a broker, events, tables and a proof, on this machine, in a minute.
+# The command `penstock demo`.
 
 
 PIPED_WIDTH = 140
-"""Columns of the output where there is no terminal to keep to."""
+"""Width of the output without a terminal."""
 
 
 def command(
@@ -450,17 +453,17 @@ def command(
         out.width = PIPED_WIDTH
     folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     try:
-        code = _demonstrate(example, _copied(example, keep or folder), count or example.count)
+        exit_code = _run_demo(example, _copy_project(example, keep or folder), count or example.count)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     out.print(
         "\nWhat was started is stopped and its data removed."
         + (f" The project stays in {keep / name}." if keep else "")
     )
-    raise typer.Exit(code)
+    raise typer.Exit(exit_code)
 
 
-def _copied(example: Example, folder: Path) -> Path:
+def _copy_project(example: Example, folder: Path) -> Path:
     from penstock.dev.examples import copy_example
     from penstock.errors import UsageError
 
@@ -471,7 +474,7 @@ def _copied(example: Example, folder: Path) -> Path:
         raise UsageError(f"{error.filename} is there already", hint="name a new folder with --keep") from None
 
 
-def _demonstrate(example: Example, project: Path, count: int) -> int:
+def _run_demo(example: Example, project: Path, count: int) -> int:
     """The exit code."""
     from penstock.cli.console import err, out
     from penstock.dev.broker import Broker
@@ -479,48 +482,49 @@ def _demonstrate(example: Example, project: Path, count: int) -> int:
     from penstock.spec.load import load_project
 
     if example.database:
-        return _demonstrate_database(example, project, count)
+        return _run_database_demo(example, project, count)
     _step("1/4", "start Kafka")
     with err.status("starting a Kafka broker …"):
         broker = Broker().start()
     with broker:
         out.print(f"    a real broker on {broker.bootstrap}")
         os.environ["KAFKA_BOOTSTRAP"] = broker.bootstrap
-        plan = _quick(build_plan(load_project(project)))
-        code, reports = _run(example, plan, broker.bootstrap, count)
+        plan = _with_quick_compiler(build_plan(load_project(project)))
+        exit_code, reports = _run_tables(example, plan, broker.bootstrap, count)
         show_tables(plan)
         _step("4/4", f"prove it: penstock -C {example.name} verify")
-        return max(code, _show(reports))
+        return max(exit_code, _print_reports(reports))
 
 
-def _demonstrate_database(example: Example, project: Path, count: int) -> int:
-    """A database is changed, and what comes out in the end is compared with it."""
+def _run_database_demo(example: Example, project: Path, count: int) -> int:
+    """Changes a database, and compares the copy that comes out in the end with it. Returns the exit code."""
     from penstock.plan.build import build_plan
     from penstock.spec.load import load_project
 
     _step("1/4", "start Kafka, PostgreSQL and Debezium")
-    with parts(project) as beside:
-        plan = _quick(build_plan(load_project(project)))
+    with parts(project) as services:
+        plan = _with_quick_compiler(build_plan(load_project(project)))
         _step("2/4", f"make the tables: penstock -C {example.name} run --once")
-        code, reports = run(beside, plan, count)
+        exit_code, reports = run(services, plan, count)
         show_tables(plan)
         _step("4/4", f"prove it: penstock -C {example.name} verify, and the copy against its source")
-        return max(code, _show(reports), compare(beside))
+        return max(exit_code, _print_reports(reports), compare(services))
 
 
-def _quick(plan: Plan) -> Plan:
-    """Without it a third of the CPU time of so short a run goes into compiling code for a speed that it never needs."""
+def _with_quick_compiler(plan: Plan) -> Plan:
+    """Stops the JVM at its quick compiler: the other takes a third of the CPU time of so short a run, for a speed that
+    the run never needs."""
     options = f"-XX:TieredStopAtLevel=1 {plan.conf.get('spark.driver.extraJavaOptions', '')}".strip()
     return replace(plan, conf={**plan.conf, "spark.driver.extraJavaOptions": options})
 
 
-def _run(example: Example, plan: Plan, bootstrap: str, count: int) -> tuple[int, list[Report]]:
+def _run_tables(example: Example, plan: Plan, bootstrap: str, count: int) -> tuple[int, list[Report]]:
     """The exit code, and what `verify` says of the tables."""
     from penstock.cli.console import err, out
     from penstock.cli.run import RunView
 
     _step("2/4", f"make the tables: penstock -C {example.name} run --once")
-    _say_sent(prepare(example, plan, bootstrap))
+    _print_sent(prepare(example, plan, bootstrap))
     with RunView(out, [table.name for table in plan.tables], lines_every=5.0) as view, Live(plan, view) as live:
         result = live.make()
         if live.whole:
@@ -528,37 +532,37 @@ def _run(example: Example, plan: Plan, bootstrap: str, count: int) -> tuple[int,
             stop = threading.Event()
             result = live.run(Feed(example, bootstrap, count, stop), stop)
             live.prove()
-    _say_sent(live.sent)
+    _print_sent(live.sent)
     view.summary(result)
     if not live.whole:
         err.print("[bold red]stopped[/bold red] before everything was carried through")
     return result.exit_code if live.whole else 3, live.reports
 
 
-def _step(number: str, what: str) -> None:
+def _step(number: str, title: str) -> None:
     from penstock.cli.console import out
 
-    out.print(f"\n[bold cyan]{number}[/bold cyan] [bold]{what}[/bold]")
+    out.print(f"\n[bold cyan]{number}[/bold cyan] [bold]{title}[/bold]")
 
 
-def _say_sent(sent: Iterable[ProducedEvents]) -> None:
+def _print_sent(sent: Iterable[ProducedEvents]) -> None:
     from penstock.cli.console import out
 
-    for one in sent:
-        spoilt = sum(many for label, many in one.labels.items() if label.startswith("malformed"))
+    for produced in sent:
+        malformed = sum(count for label, count in produced.labels.items() if label.startswith("malformed"))
         faults = [
-            (spoilt, "malformed"),
-            (one.labels.get("late", 0), "late"),
-            (one.labels.get("duplicate", 0), "copies"),
+            (malformed, "malformed"),
+            (produced.labels.get("late", 0), "late"),
+            (produced.labels.get("duplicate", 0), "copies"),
         ]
-        said = ", ".join(f"{many:,} {what}" for many, what in faults if many)
+        fault_list = ", ".join(f"{count:,} {fault}" for count, fault in faults if count)
         out.print(
-            f"    {one.count:,} events to the topic {one.topic.name} ({one.topic.partitions} partitions), "
-            f"of them on purpose {said}"
+            f"    {produced.count:,} events to the topic {produced.topic.name} "
+            f"({produced.topic.partitions} partitions), of them on purpose {fault_list}"
         )
 
 
-def _show(reports: Sequence[Report]) -> int:
+def _print_reports(reports: Sequence[Report]) -> int:
     from penstock.cli.console import out
     from penstock.cli.verify import report_view
 

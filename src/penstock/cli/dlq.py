@@ -27,42 +27,44 @@ if TYPE_CHECKING:
     from penstock.operations.redrive import Redriven, RedrivePlan
     from penstock.storage.delta_rows import Time
 
-# What `dlq` shows. Everything that came from a record passes `visible` first.
+# What `dlq` prints. Everything that came from a record passes `visible` first.
 
 
 KINDS_SHOWN = 5
-"""Of each reason."""
+"""Kinds shown for each reason."""
 _SAMPLE, _KEY, _VALUE, _BYTES = 100, 80, 240, 32
 
 
-def counted_view(found: Sequence[Counted]) -> RenderableType:
-    if not found:
+def counted_view(quarantines: Sequence[Counted]) -> RenderableType:
+    if not quarantines:
         return Text("no table of the project has a quarantine: nothing in their definitions rejects a row")
     parts: list[RenderableType] = []
-    for one in found:
-        parts += [*([""] if parts else []), *_counted(one)]
+    for counts in quarantines:
+        parts += [*([""] if parts else []), *_quarantine_parts(counts)]
     return Group(*parts)
 
 
-def _counted(found: Counted) -> Iterator[RenderableType]:
-    title = Text.assemble((found.quarantine, "bold"), "  ")
-    if found.problem is not None:
-        yield title + Text(found.problem, style="bold red")
-        if found.hint:
-            yield Text(f"  -> {found.hint}")
+def _quarantine_parts(counts: Counted) -> Iterator[RenderableType]:
+    title = Text.assemble((counts.quarantine, "bold"), "  ")
+    if counts.problem is not None:
+        yield title + Text(counts.problem, style="bold red")
+        if counts.hint:
+            yield Text(f"  -> {counts.hint}")
         return
-    if not found.rows:
-        yield title + Text("empty" if found.made else "not made yet: no row was rejected", style="green")
+    if not counts.rows:
+        yield title + Text("empty" if counts.made else "not made yet: no row was rejected", style="green")
         return
-    read = f", {_percent(found.share)} of {found.read:,} rows read" if found.share is not None else ""
-    yield title + Text(f"{found.rows:,} row{'s' * (found.rows != 1)}{read}")
-    yield _kinds(found)
-    if found.ahead:
-        said = f"  {found.ahead:,} rows are of batches that are not in {found.table}: a replay is being made, or the "
-        yield Text(f"{said}table was put back", style="yellow")
+    share = f", {_percent(counts.share)} of {counts.read:,} rows read" if counts.share is not None else ""
+    yield title + Text(f"{counts.rows:,} row{'s' * (counts.rows != 1)}{share}")
+    yield _kinds(counts)
+    if counts.ahead:
+        warning = (
+            f"  {counts.ahead:,} rows are of batches that are not in {counts.table}: a replay is being made, or the "
+        )
+        yield Text(f"{warning}table was put back", style="yellow")
 
 
-def _kinds(found: Counted) -> Table:
+def _kinds(counts: Counted) -> Table:
     grid = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), expand=True)
     grid.add_column(Text("  reason"), no_wrap=True)
     grid.add_column(Text("rows"), justify="right", no_wrap=True)
@@ -71,22 +73,22 @@ def _kinds(found: Counted) -> Table:
         grid.add_column(Text(title), justify="right", no_wrap=True)
     grid.add_column(Text("one of them"), no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
     now = datetime.now(UTC)
-    for reason, rows in found.reasons.items():
-        kinds = [kind for kind in found.kinds if kind.reason == reason]
+    for reason, rows in counts.reasons.items():
+        kinds = [kind for kind in counts.kinds if kind.reason == reason]
         head = (f"  {visible(reason) or 'none'}", f"{rows:,}")
         for kind in kinds[:KINDS_SHOWN]:
             count = f"{kind.rows:,}" if kind.rows != rows else ""
             cells = (*head, visible(kind.about), count, _age(kind.first, now), _age(kind.last, now))
             grid.add_row(*map(Text, cells), Text(_sample(kind.sample), style="dim"))
             head = ("", "")
-        rest = rows - sum(kind.rows for kind in kinds[:KINDS_SHOWN])
-        if rest:
-            grid.add_row(*map(Text, head), Text("more: `--json` has them", style="dim"), Text(f"{rest:,}"))
+        remaining = rows - sum(kind.rows for kind in kinds[:KINDS_SHOWN])
+        if remaining:
+            grid.add_row(*map(Text, head), Text("more: `--json` has them", style="dim"), Text(f"{remaining:,}"))
     return grid
 
 
-def _age(at: Time | None, now: datetime) -> str:
-    return "" if at is None else ago((micros_of(now) - micros_of(at)) / 1_000_000)
+def _age(timestamp: Time | None, now: datetime) -> str:
+    return "" if timestamp is None else ago((micros_of(now) - micros_of(timestamp)) / 1_000_000)
 
 
 def _sample(row: Row | None) -> str:
@@ -117,8 +119,8 @@ def _row(row: Row, *, full: bool) -> Iterator[Text]:
         yield _fact("key", _payload(row.key, None if full else _KEY))
     yield _fact("value", "null" if row.value is None else _payload(row.value, None if full else _VALUE))
     if row.headers:
-        most = None if full else _KEY
-        yield _fact("headers", ", ".join(f"{visible(name)}: {_header(value, most)}" for name, value in row.headers))
+        limit = None if full else _KEY
+        yield _fact("headers", ", ".join(f"{visible(name)}: {_header(value, limit)}" for name, value in row.headers))
 
 
 def _fact(name: str, text: str) -> Text:
@@ -138,26 +140,26 @@ def place(row: Row) -> str:
     return "no coordinates"
 
 
-def _payload(payload: Payload, most: int | None) -> str:
+def _payload(payload: Payload, limit: int | None) -> str:
     if payload.text == "":
         return '""'
     if payload.text is not None:
-        whole = most is None or (len(payload.text) <= most and len(payload.text.encode()) == payload.size)
-        text = visible(payload.text if most is None else payload.text[:most])
-        return text if whole else f"{shortened(text, most or 0).rstrip('…')}… ({payload.size:,} bytes)"
+        complete = limit is None or (len(payload.text) <= limit and len(payload.text.encode()) == payload.size)
+        text = visible(payload.text if limit is None else payload.text[:limit])
+        return text if complete else f"{shortened(text, limit or 0).rstrip('…')}… ({payload.size:,} bytes)"
     data = payload.data or b""
-    if most is None or len(data) <= _BYTES:
+    if limit is None or len(data) <= _BYTES:
         return f"0x{data.hex()}" + ("" if payload.size == len(data) else f"… ({payload.size:,} bytes)")
     return f"0x{data[:_BYTES].hex()}… ({payload.size:,} bytes)"
 
 
-def _header(value: bytes | None, most: int | None) -> str:
+def _header(value: bytes | None, limit: int | None) -> str:
     if value is None:
         return "null"
     try:
-        return _payload(Payload(value.decode(), None, len(value)), most)
+        return _payload(Payload(value.decode(), None, len(value)), limit)
     except UnicodeDecodeError:
-        return _payload(Payload(None, value, len(value)), most)
+        return _payload(Payload(None, value, len(value)), limit)
 
 
 def _percent(share: float | None) -> str:
@@ -165,32 +167,36 @@ def _percent(share: float | None) -> str:
     return f"{percent:.1f}%" if percent >= 0.1 else f"{percent:.2g}%"
 
 
-def _time(at: Time | None) -> str:
-    if at is None:
+def _time(timestamp: Time | None) -> str:
+    if timestamp is None:
         return "?"
-    utc = at.text if isinstance(at, FarTime) else at.replace(tzinfo=UTC).isoformat(timespec="microseconds")
+    utc = (
+        timestamp.text
+        if isinstance(timestamp, FarTime)
+        else timestamp.replace(tzinfo=UTC).isoformat(timespec="microseconds")
+    )
     return utc.partition(".")[0].replace("T", " ")
 
 
-def render_redrive_plan(planned: RedrivePlan) -> RenderableType:
-    rows = f": {sum(planned.rows.values()):,} rejected rows are run again"
-    return Group(Text.assemble((planned.table.name, "bold"), rows), steps_view(planned.steps))
+def render_redrive_plan(redrive_plan: RedrivePlan) -> RenderableType:
+    rows = f": {sum(redrive_plan.rows.values()):,} rejected rows are run again"
+    return Group(Text.assemble((redrive_plan.table.name, "bold"), rows), steps_view(redrive_plan.steps))
 
 
-def render_redriven(done: Redriven) -> Text:
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(done.reasons.items()))
+def render_redriven(result: Redriven) -> Text:
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(result.reasons.items()))
     return Text(
-        f"  {done.rows:,} rows: {done.landed:,} landed, {done.left:,} left the quarantine, "
-        f"{done.rows - done.left:,} stay" + (f" ({visible(reasons)})" if reasons else "")
+        f"  {result.rows:,} rows: {result.landed:,} landed, {result.left:,} left the quarantine, "
+        f"{result.rows - result.left:,} stay" + (f" ({visible(reasons)})" if reasons else "")
     )
 
 
-# `penstock dlq`: the rows that tables rejected.
+# The commands of `penstock dlq`.
 
 
 group = typer.Typer(help="List, show and rerun rejected rows.", no_args_is_help=True)
 MOST = 10_000
-"""Rows that are shown at once; of more, the quarantine is a Delta table like any other."""
+"""The most rows shown at once; for more, read the quarantine: it is a Delta table like any other."""
 
 
 @group.command("redrive")
@@ -214,21 +220,21 @@ def redrive_command(
     from penstock.operations.redrive import plan_redrive, redrivable, run_redrive
 
     plan = load_plan(directory)
-    chosen, console = redrivable(plan, open_store(plan), table), people(as_json)
+    table_plan, console = redrivable(plan, open_store(plan), table), people(as_json)
     answer: dict[str, Any] = {"table": table, "done": False}
     with running(plan, console, table) as session:
         session.tell(table, "reading its quarantine")
-        planned = plan_redrive(session.spark, chosen, reason, where)
-        console.print(render_redrive_plan(planned), soft_wrap=True)
-        answer |= {"rows": dict(planned.rows), "steps": [step.describe() for step in planned.steps]}
-        if planned.steps and not dry_run:
+        redrive_plan = plan_redrive(session.spark, table_plan, reason, where)
+        console.print(render_redrive_plan(redrive_plan), soft_wrap=True)
+        answer |= {"rows": dict(redrive_plan.rows), "steps": [step.describe() for step in redrive_plan.steps]}
+        if redrive_plan.steps and not dry_run:
             if not yes:
                 session.ask()
             session.tell(table, "running rejected rows again")
-            done = run_redrive(session.spark, plan, planned)
-            for redriven in done:
-                console.print(render_redriven(redriven), soft_wrap=True)
-            answer |= {"done": True, "redrives": [asdict(redriven) for redriven in done]}
+            results = run_redrive(session.spark, plan, redrive_plan)
+            for result in results:
+                console.print(render_redriven(result), soft_wrap=True)
+            answer |= {"done": True, "redrives": [asdict(result) for result in results]}
     if as_json:
         print_json(answer)
 
@@ -248,14 +254,14 @@ def list_(tables: Tables = None, directory: Directory = None, as_json: AsJson = 
 
     plan = load_plan(directory)
     store = open_store(plan)
-    found = count_all(tables_with_one(plan, store, tables or []), store)
+    quarantines = count_all(tables_with_one(plan, store, tables or []), store)
     if as_json:
-        print_json({"project": plan.name, "tables": [count_document(one) for one in found]})
+        print_json({"project": plan.name, "tables": [count_document(counts) for counts in quarantines]})
     else:
         from penstock.cli.console import print_view
 
-        print_view(counted_view(found), piped=200)
-    if any(one.problem for one in found):
+        print_view(counted_view(quarantines), piped=200)
+    if any(counts.problem for counts in quarantines):
         raise typer.Exit(3)
 
 
@@ -302,7 +308,7 @@ def show(
     )
 
     generation, number = read_batch(batch)
-    wanted = Filter(
+    row_filter = Filter(
         reason,
         detail,
         read_time("--since", since),
@@ -316,17 +322,17 @@ def show(
     )
     plan = load_plan(directory)
     store = open_store(plan)
-    (chosen,) = tables_with_one(plan, store, [table])
-    quarantine = open_quarantine(chosen, store)
-    total = count(quarantine, wanted) if quarantine is not None else 0
-    rows = list(read_rows(quarantine, wanted, limit, whole=full or as_json)) if quarantine is not None else []
+    (table_plan,) = tables_with_one(plan, store, [table])
+    quarantine = open_quarantine(table_plan, store)
+    total = count(quarantine, row_filter) if quarantine is not None else 0
+    rows = list(read_rows(quarantine, row_filter, limit, whole=full or as_json)) if quarantine is not None else []
     if as_json:
         name = quarantine.name if quarantine is not None else None
         print_json(
-            {"table": chosen.name, "quarantine": name, "rows": total, "shown": [row_document(row) for row in rows]}
+            {"table": table_plan.name, "quarantine": name, "rows": total, "shown": [row_document(row) for row in rows]}
         )
         return
     from penstock.cli.console import out
 
-    for line in rows_view(chosen.name, rows, total, full=full):
+    for line in rows_view(table_plan.name, rows, total, full=full):
         out.print(line, soft_wrap=True)

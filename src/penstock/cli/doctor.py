@@ -1,4 +1,4 @@
-"""`penstock doctor`: the worst first, what is alike together, what is fine only on request."""
+"""`penstock doctor`: findings in order of severity, grouped by check; those that are fine only on request."""
 
 from __future__ import annotations
 
@@ -18,88 +18,94 @@ if TYPE_CHECKING:
 
     from penstock.doctor.check import Check, Level
 
-# What `doctor` shows: the worst first, what is alike together, what is fine only on request.
+# What `doctor` prints.
 
 
 SHOWN = 5
-"""Subjects of one finding that are spelled out; `--json` has all."""
+"""Subjects listed for one finding; `--json` has all."""
 _STYLES: dict[Level, str] = {"red": "bold red", "warn": "yellow", "unknown": "magenta", "note": "cyan", "ok": "green"}
 _WORDS: dict[Level, str] = {"red": "red", "warn": "warning", "unknown": "unknown", "note": "note", "ok": "fine"}
 
 
 def doctor_view(project: str, checks: Sequence[Check], *, show_all: bool = False) -> RenderableType:
-    shown = [level for level in LEVELS if level != "ok" or show_all]
+    levels = [level for level in LEVELS if level != "ok" or show_all]
     parts: list[RenderableType] = []
-    for level in shown:
-        these = [check for check in checks if check.level == level]
-        made = _unknown(these) if level == "unknown" else [_finding(level, alike) for alike in _alike(these)]
-        for one in made:
-            parts += [one, Text("")]
+    for level in levels:
+        level_checks = [check for check in checks if check.level == level]
+        findings = (
+            _unknown(level_checks)
+            if level == "unknown"
+            else [_finding(level, group) for group in _group_by_id(level_checks)]
+        )
+        for finding in findings:
+            parts += [finding, Text("")]
     return Group(*parts, _conclusion(project, checks, show_all=show_all))
 
 
-def _alike(checks: Iterable[Check]) -> list[list[Check]]:
-    """The same check of several tables is one finding."""
-    found: dict[str, list[Check]] = {}
+def _group_by_id(checks: Iterable[Check]) -> list[list[Check]]:
+    """One group for each check: the same check of several tables is one finding."""
+    groups: dict[str, list[Check]] = {}
     for check in checks:
-        found.setdefault(check.id, []).append(check)
-    return list(found.values())
+        groups.setdefault(check.id, []).append(check)
+    return list(groups.values())
 
 
-def _finding(level: Level, alike: Sequence[Check]) -> RenderableType:
-    head = Text.assemble((f"{_WORDS[level]}  ", _STYLES[level]), (alike[0].id, "bold"), (f": {alike[0].why}", "dim"))
-    fixes = [check.fix for check in alike[:SHOWN] if check.fix]
+def _finding(level: Level, group: Sequence[Check]) -> RenderableType:
+    head = Text.assemble((f"{_WORDS[level]}  ", _STYLES[level]), (group[0].id, "bold"), (f": {group[0].why}", "dim"))
+    fixes = [check.fix for check in group[:SHOWN] if check.fix]
     lines: list[RenderableType] = [head]
-    for check in alike[:SHOWN]:
-        lines.append(_indented(2, Text.assemble((f"{check.subject}: ", "bold"), _plain(check.found))))
+    for check in group[:SHOWN]:
+        lines.append(_indent(2, Text.assemble((f"{check.subject}: ", "bold"), _plain(check.found))))
         if fixes.count(check.fix) == 1:
-            lines.append(_indented(4, Text(f"-> {_plain(check.fix)}")))
-    if len(alike) > SHOWN:
-        lines.append(_indented(2, Text(f"and {len(alike) - SHOWN:,} more: `--json` has all", style="dim")))
-    lines += [_indented(4, Text(f"-> {_plain(fix)}")) for fix in dict.fromkeys(fixes) if fixes.count(fix) > 1]
+            lines.append(_indent(4, Text(f"-> {_plain(check.fix)}")))
+    if len(group) > SHOWN:
+        lines.append(_indent(2, Text(f"and {len(group) - SHOWN:,} more: `--json` has all", style="dim")))
+    lines += [_indent(4, Text(f"-> {_plain(fix)}")) for fix in dict.fromkeys(fixes) if fixes.count(fix) > 1]
     return Group(*lines)
 
 
 def _unknown(checks: Sequence[Check]) -> list[RenderableType]:
-    """By the reason: a broker that is away hides the same of many tables."""
+    """One finding for each reason: an unreachable broker hides the same checks of many tables."""
     reasons: dict[tuple[str, str], list[Check]] = {}
     for check in checks:
         reasons.setdefault((check.found, check.fix), []).append(check)
-    found: list[RenderableType] = []
-    for (reason, fix), hidden in reasons.items():
-        ids, subjects = (list(dict.fromkeys(names)) for names in zip(*((c.id, c.subject) for c in hidden), strict=True))
+    findings: list[RenderableType] = []
+    for (reason, fix), hidden_checks in reasons.items():
+        ids, subjects = (
+            list(dict.fromkeys(names)) for names in zip(*((c.id, c.subject) for c in hidden_checks), strict=True)
+        )
         more = f" and {len(subjects) - SHOWN:,} more" if len(subjects) > SHOWN else ""
         lines: list[RenderableType] = [
             Text.assemble(("unknown  ", _STYLES["unknown"]), _plain(reason)),
-            _indented(2, Text.assemble((f"{', '.join(subjects[:SHOWN])}{more}: ", "bold"), ", ".join(ids))),
+            _indent(2, Text.assemble((f"{', '.join(subjects[:SHOWN])}{more}: ", "bold"), ", ".join(ids))),
         ]
-        lines += [_indented(4, Text(f"-> {_plain(fix)}"))] if fix else []
-        found.append(Group(*lines))
-    return found
+        lines += [_indent(4, Text(f"-> {_plain(fix)}"))] if fix else []
+        findings.append(Group(*lines))
+    return findings
 
 
-def _indented(by: int, text: Text) -> Padding:
-    return Padding(text, (0, 0, 0, by), expand=False)
+def _indent(columns: int, text: Text) -> Padding:
+    return Padding(text, (0, 0, 0, columns), expand=False)
 
 
 def _conclusion(project: str, checks: Sequence[Check], *, show_all: bool) -> Text:
     counts = [(level, sum(check.level == level for check in checks)) for level in LEVELS]
-    said = Text.assemble((f"{project}: ", "bold"))
+    summary = Text.assemble((f"{project}: ", "bold"))
     for index, (level, number) in enumerate((level, number) for level, number in counts if number):
-        many = "s" if number > 1 and level in ("warn", "note") else ""
-        said.append(", " if index else "").append(f"{number:,} {_WORDS[level]}{many}", style=_STYLES[level])
-    fine = dict(counts)["ok"]
-    if fine and not show_all:
-        said.append(" (`penstock doctor --all` shows what is fine)", style="dim")
-    return said
+        plural = "s" if number > 1 and level in ("warn", "note") else ""
+        summary.append(", " if index else "").append(f"{number:,} {_WORDS[level]}{plural}", style=_STYLES[level])
+    ok_count = dict(counts)["ok"]
+    if ok_count and not show_all:
+        summary.append(" (`penstock doctor --all` shows what is fine)", style="dim")
+    return summary
 
 
 def _plain(text: str) -> str:
-    """Names and reasons come from logs and brokers: none of them may steer a terminal."""
+    """Replaces unprintable characters: names and reasons come from logs and brokers, and must not steer a terminal."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
 
 
-# `penstock doctor`.
+# The command.
 
 
 def command(
@@ -122,16 +128,16 @@ def command(
 
     project = load_project(project_folder(directory))
     plan = build_plan(project)
-    chosen = choose(plan, tables or [])
+    table_plans = choose(plan, tables or [])
     with err.status("looking") as status:
-        checks = examine(project, plan, chosen, lambda what: status.update(f"looking: {what}"))
-    fine = healthy(checks)
+        checks = examine(project, plan, table_plans, lambda activity: status.update(f"looking: {activity}"))
+    is_healthy = healthy(checks)
     if as_json:
         counts = {level: sum(check.level == level for check in checks) for level in LEVELS}
-        found = [document(check) for check in checks]
-        print_json({"project": plan.name, "healthy": fine, "counts": counts, "checks": found})
+        documents = [document(check) for check in checks]
+        print_json({"project": plan.name, "healthy": is_healthy, "counts": counts, "checks": documents})
     else:
-        if not out.is_terminal:  # piped, there is no width to keep to: a finding stays on its line for grep
+        if not out.is_terminal:  # in a pipe each finding stays on one line, for grep
             out.width = 10_000
         out.print(doctor_view(plan.name, checks, show_all=show_all))
-    raise typer.Exit(0 if fine else 1)
+    raise typer.Exit(0 if is_healthy else 1)

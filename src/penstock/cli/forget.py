@@ -1,4 +1,4 @@
-"""`penstock forget`: what it would do, what it has done, who was ordered to be forgotten."""
+"""`penstock forget`: erase a person from the lake, preview that, and list the orders."""
 
 from __future__ import annotations
 
@@ -31,84 +31,89 @@ if TYPE_CHECKING:
     from penstock.tables.suppression_list import Order
 
 
-# What `forget` shows: what it would do, what it has done, who was ordered to be forgotten.
+# What `forget` prints: the preview, the result, and the list of orders.
 
 
 _SHOWN = 20
 
 
-def render_preview(outlook: ForgetPreview) -> RenderableType:
-    made = Table("table", *_right("files", "rows of theirs", "files to rewrite", "older files to delete"), box=None)
-    for one in outlook.places:
-        rows = f"{one.rows:,}" + (f" and {one.marked:,} marked" if one.marked else "")
-        older = f"{one.beside:,}" + (f", {size_text(one.bytes)}" if one.beside else "")
-        made.add_row(Text(one.name), f"{one.files:,}", rows, f"{one.held:,}", older)
-    return Group(made, *(Text(line) for line in _afterwards(outlook)))
+def render_preview(preview: ForgetPreview) -> RenderableType:
+    grid = Table(
+        "table", *_right_aligned("files", "rows of theirs", "files to rewrite", "older files to delete"), box=None
+    )
+    for place in preview.places:
+        rows = f"{place.rows:,}" + (f" and {place.marked:,} marked" if place.marked else "")
+        older = f"{place.beside:,}" + (f", {size_text(place.bytes)}" if place.beside else "")
+        grid.add_row(Text(place.name), f"{place.files:,}", rows, f"{place.held:,}", older)
+    return Group(grid, *(Text(line) for line in _consequences(preview)))
 
 
-def _right(*names: str) -> list[Any]:
+def _right_aligned(*names: str) -> list[Any]:
     from rich.table import Column
 
     return [Column(name, justify="right") for name in names]
 
 
-def _afterwards(outlook: ForgetPreview) -> Iterator[str]:
-    if outlook.readers:
-        yield f"  runs, up to what is there: {', '.join(outlook.readers)}"
-    if outlook.waits:
-        yield f"  waits for, in another process: {', '.join(outlook.waits)}"
-    if outlook.starts_over:
-        yield f"  starts over: {', '.join(outlook.starts_over)}"
+def _consequences(preview: ForgetPreview) -> Iterator[str]:
+    if preview.readers:
+        yield f"  runs, up to what is there: {', '.join(preview.readers)}"
+    if preview.waits:
+        yield f"  waits for, in another process: {', '.join(preview.waits)}"
+    if preview.starts_over:
+        yield f"  starts over: {', '.join(preview.starts_over)}"
     yield "  versions from before it can no longer be read or gone back to"
 
 
-def render_result(done: ErasureResult) -> RenderableType:
-    made = Table("table", *_right("rows", "files rewritten", "files deleted", "log files", "files decoded", "left"))
-    for one in done.places.values():
-        rows = one.rows + one.marked
-        log = one.log_rewritten + one.log_removed
-        if not (one.where or one.removed_files or log or one.problem):  # it declares nothing, and nothing was found
+def render_result(result: ErasureResult) -> RenderableType:
+    grid = Table(
+        "table", *_right_aligned("rows", "files rewritten", "files deleted", "log files", "files decoded", "left")
+    )
+    for place in result.places.values():
+        rows = place.rows + place.marked
+        log_files = place.log_rewritten + place.log_removed
+        # It declares nothing, and nothing was found.
+        if not (place.where or place.removed_files or log_files or place.problem):
             continue
-        numbers = (one.files, one.removed_files, log, one.decoded, one.left)
-        said = f"{rows:,}{' redacted' if rows and one.redacted else ''}"
-        made.add_row(Text(one.name), said, *(f"{number:,}" for number in numbers))
-    parts: list[RenderableType] = [made]
-    if done.proven:
+        numbers = (place.files, place.removed_files, log_files, place.decoded, place.left)
+        rows_text = f"{rows:,}{' redacted' if rows and place.redacted else ''}"
+        grid.add_row(Text(place.name), rows_text, *(f"{number:,}" for number in numbers))
+    parts: list[RenderableType] = [grid]
+    if result.proven:
         parts.append(Text("proven: no file of the lake that can still be read holds them", style="bold green"))
-        size = f"{counted(done.search.files, 'file')}, {size_text(done.search.bytes)}"
+        size = f"{counted(result.search.files, 'file')}, {size_text(result.search.bytes)}"
         parts.append(Text(f"  searched in every form: {size}"))
     else:
         parts.append(Text("not complete; run the command again when this is done:", style="bold red"))
-        parts += [Text(f"  {problem}") for problem in done.problems[:_SHOWN]]
-        if len(done.problems) > _SHOWN:
-            parts.append(Text(f"  and {len(done.problems) - _SHOWN:,} more: the certificate has them"))
-    parts += [Text(f"  went with the commits {line}") for line in _commits(done.places.values())]
-    if done.search.same:
-        times, where = sum(done.search.same.values()), counted(len(done.search.same), "place")
-        parts.append(Text(f"  the same digits as another thing, {times:,} times in {where}: the certificate has them"))
-    parts += [Text(f"  declares no such subject, so no row was taken out: {name}") for name in done.undeclared]
-    parts += [Text(f"  outside: {line}") for line in done.outside]
+        parts += [Text(f"  {problem}") for problem in result.problems[:_SHOWN]]
+        if len(result.problems) > _SHOWN:
+            parts.append(Text(f"  and {len(result.problems) - _SHOWN:,} more: the certificate has them"))
+    parts += [Text(f"  went with the commits {line}") for line in _commits(result.places.values())]
+    if result.search.same:
+        times, places = sum(result.search.same.values()), counted(len(result.search.same), "place")
+        parts.append(Text(f"  the same digits as another thing, {times:,} times in {places}: the certificate has them"))
+    parts += [Text(f"  declares no such subject, so no row was taken out: {name}") for name in result.undeclared]
+    parts += [Text(f"  outside: {line}") for line in result.outside]
     return Group(*parts)
 
 
 def _commits(places: Any) -> Iterator[str]:
-    for one in places:
-        assert isinstance(one, PlaceDone)
-        if one.commits:
-            yield f"{one.name} {', '.join(f'v{commit.version}' for commit in one.commits)}"
+    for place in places:
+        assert isinstance(place, PlaceDone)
+        if place.commits:
+            yield f"{place.name} {', '.join(f'v{commit.version}' for commit in place.commits)}"
 
 
 def render_orders(orders: Sequence[Order], proven: dict[str, bool]) -> RenderableType:
     if not orders:
         return Text("nobody was forgotten yet")
-    made = Table("order", "subject", "ordered (UTC)", "state", box=None)
+    grid = Table("order", "subject", "ordered (UTC)", "state", box=None)
     for order in orders:
         state = {True: "proven", False: "not complete"}.get(proven.get(order.id), "begun")  # type: ignore[arg-type]
-        made.add_row(Text(order.id), order.subject, time_text(order.time_ms), state)
-    return Group(made, Text(f"{counted(len(orders), 'order')}; the names are kept nowhere"))
+        grid.add_row(Text(order.id), order.subject, time_text(order.time_ms), state)
+    return Group(grid, Text(f"{counted(len(orders), 'order')}; the names are kept nowhere"))
 
 
-# `penstock forget`.
+# The command.
 
 
 WAIT = "10 minutes"
@@ -166,60 +171,63 @@ def command(
         _list(plan, store, as_json)
         return
     patience = duration("--wait", wait)
-    asked = names(plan, subject or [], _read(subjects), "standard input" if subjects == "-" else subjects or "")
+    requested_names = names(
+        plan, subject or [], _read_subjects(subjects), "standard input" if subjects == "-" else subjects or ""
+    )
     not_names = known_places(plan, not_a_name or [])
     if subjects == "-" and not yes and not dry_run:
         raise UsageError("standard input is read, so no question can be asked", hint="add --yes, after a --dry-run")
     console = people(as_json)
     if not console.is_terminal:
         console.width = 160
-    planned = plan_forget(plan, store, asked, not_names)
-    console.print(steps_view(planned.steps))
-    answer: dict[str, Any] = {"steps": [step.describe() for step in planned.steps]}
-    done: ErasureResult | None = None
+    forget_plan = plan_forget(plan, store, requested_names, not_names)
+    console.print(steps_view(forget_plan.steps))
+    answer: dict[str, Any] = {"steps": [step.describe() for step in forget_plan.steps]}
+    result: ErasureResult | None = None
     with running(beside_a_runner(plan), console, plan.name, log="forget") as session:
         if dry_run or not yes:
             session.tell("", "reading every table that can hold them")
-            preview = preview_forget(session.spark, plan, store, planned)
+            preview = preview_forget(session.spark, plan, store, forget_plan)
             console.print(render_preview(preview))
             answer |= document(preview)
         if not dry_run:
             if not yes:
                 session.ask()
             run = partial(catch_up, session.spark, plan, session.tell)
-            done = run_forget(session.spark, plan, store, planned, run=run, tell=session.tell, patience=patience)
-    if done is None:
+            result = run_forget(session.spark, plan, store, forget_plan, run=run, tell=session.tell, patience=patience)
+    if result is None:
         if as_json:
             print_json({**answer, "done": False})
         return
-    console.print(render_result(done))
-    certified = certify(plan, done, certificate, console)
+    console.print(render_result(result))
+    certificate_document = certify(plan, result, certificate, console)
     if as_json:
-        print_json({**certified, "done": True})
-    raise typer.Exit(0 if done.proven else 1)
+        print_json({**certificate_document, "done": True})
+    raise typer.Exit(0 if result.proven else 1)
 
 
-def certify(plan: Plan, done: ErasureResult, path: Path | None, console: Console) -> dict[str, Any]:
-    """Writes the certificate, as JSON and as a page, into the lake and to `path` if there is one."""
+def certify(plan: Plan, result: ErasureResult, path: Path | None, console: Console) -> dict[str, Any]:
+    """Writes the certificate as JSON and as a page: into the lake, and to `path` if one is given."""
     from penstock.cli.console import visible_json
     from penstock.cli.pages import certificate_page
     from penstock.erasure.certificate import document, folder
     from penstock.storage.stores import open_store
 
-    certified = document(plan, done)
-    text = visible_json(json.dumps(certified, indent=2, ensure_ascii=False))
-    store, where = open_store(plan), f"{folder(plan)}/{done.id}"
-    store.write(f"{where}.json", text)  # first: whether it is proven is read from it, and the page shows the same
-    page = certificate_page(certified)
-    store.write(f"{where}.html", page)
+    certificate = document(plan, result)
+    text = visible_json(json.dumps(certificate, indent=2, ensure_ascii=False))
+    store, location = open_store(plan), f"{folder(plan)}/{result.id}"
+    # The JSON first: whether the order is proven is read from it, and the page shows the same.
+    store.write(f"{location}.json", text)
+    page = certificate_page(certificate)
+    store.write(f"{location}.html", page)
     if path is not None:
         base = path.with_suffix("") if path.suffix in (".json", ".html") else path
         base.parent.mkdir(parents=True, exist_ok=True)
         Path(f"{base}.json").write_text(text, encoding="utf-8")
         Path(f"{base}.html").write_text(page, encoding="utf-8")
-        where = str(base)
-    console.print(f"certificate: {where}.html, {where}.json", soft_wrap=True, markup=False, highlight=False)
-    return certified
+        location = str(base)
+    console.print(f"certificate: {location}.html, {location}.json", soft_wrap=True, markup=False, highlight=False)
+    return certificate
 
 
 def _list(plan: Plan, store: Store, as_json: bool) -> None:
@@ -232,10 +240,10 @@ def _list(plan: Plan, store: Store, as_json: bool) -> None:
     proven = states(plan, store)
     people(as_json).print(render_orders(orders, proven))
     if as_json:
-        print_json({"orders": [{**order_document(one), "proven": proven.get(one.id)} for one in orders]})
+        print_json({"orders": [{**order_document(order), "proven": proven.get(order.id)} for order in orders]})
 
 
-def _read(path: str | None) -> str | None:
+def _read_subjects(path: str | None) -> str | None:
     from penstock.errors import UsageError
 
     if path is None:

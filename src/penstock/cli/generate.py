@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from penstock.plan.sources import Cluster
 
 
-# What `penstock generate` shows: progress while it sends, and what was sent.
+# What `generate` prints: progress while it sends, and what was sent.
 
 
 @contextmanager
 def progress(title: str, number: int | None, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, if that is a terminal. Gives the function that moves it."""
+    """A progress bar on standard error, if that is a terminal. Yields the function that moves it."""
     if not shown or not err.is_terminal:
         yield lambda done: None
         return
@@ -40,13 +40,14 @@ def progress(title: str, number: int | None, *, shown: bool) -> Iterator[Callabl
         yield lambda done: bar.update(task, completed=done)
 
 
-def say_topic(topic: EventTopic, wanted: int | None) -> None:
-    """Whoever asked for a number of partitions should hear that the topic has another."""
+def say_topic(topic: EventTopic, requested: int | None) -> None:
+    """Says that the topic was created, or that it has another number of partitions than requested."""
     if topic.created:
-        err.print(f"made the topic {topic.name} with {_many(topic.partitions, 'partition')}")
-    elif wanted is not None and topic.partitions != wanted:
+        err.print(f"made the topic {topic.name} with {_count_text(topic.partitions, 'partition')}")
+    elif requested is not None and topic.partitions != requested:
         err.print(
-            f"the topic {topic.name} exists and has {_many(topic.partitions, 'partition')}, not {wanted}: used as is"
+            f"the topic {topic.name} exists and has {_count_text(topic.partitions, 'partition')}, "
+            f"not {requested}: used as is"
         )
 
 
@@ -56,14 +57,16 @@ def report(kind: str, sent: ProducedEvents) -> list[str]:
     lines = [f"{sent.count:,} {kind} in {sent.seconds:.1f} s ({speed}), all acknowledged"]
     width = max((len(label) for label in sent.labels), default=0)
     if set(sent.labels) - {"valid"}:
-        lines += [f"  {label:<{width}}  {many:>12,}" for label, many in _in_order(sent.labels)]
+        lines += [f"  {label:<{width}}  {count:>12,}" for label, count in _sorted_labels(sent.labels)]
     lines += [f"  {sent.topic.name}-{partition} up to offset {offset:,}" for partition, offset in sent.offsets.items()]
     return lines
 
 
-def document(kind: str, seed: int, start: datetime, asked: int | None, sent: ProducedEvents) -> dict[str, Any]:
+def document(kind: str, seed: int, start: datetime, requested: int | None, sent: ProducedEvents) -> dict[str, Any]:
     """The answer as JSON."""
-    malformed = {label.partition(".")[2]: many for label, many in sent.labels.items() if label.startswith("malformed.")}
+    malformed = {
+        label.partition(".")[2]: count for label, count in sent.labels.items() if label.startswith("malformed.")
+    }
     return {
         "kind": kind,
         "topic": sent.topic.name,
@@ -71,7 +74,7 @@ def document(kind: str, seed: int, start: datetime, asked: int | None, sent: Pro
         "topic_created": sent.topic.created,
         "seed": seed,
         "start": start.isoformat(),
-        "asked": asked,
+        "asked": requested,
         "acknowledged": sent.count,
         "sent": {
             "valid": sent.labels.get("valid", 0),
@@ -87,20 +90,20 @@ def document(kind: str, seed: int, start: datetime, asked: int | None, sent: Pro
     }
 
 
-def _in_order(labels: dict[str, int]) -> list[tuple[str, int]]:
+def _sorted_labels(labels: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(labels.items(), key=lambda item: (item[0] != "valid", item[0].startswith("malformed"), item[0]))
 
 
-def _many(number: int, thing: str) -> str:
+def _count_text(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-# `penstock generate`: realistic events into a topic.
+# The command.
 
 
 DEFAULT_COUNT, DEFAULT_PARTITIONS = "10k", 4
 INTERRUPTED = 3
-"""Exit code of a run that was stopped before all that was asked for had been sent."""
+"""Exit code of a run that was stopped before it had sent all requested events."""
 
 
 def command(
@@ -155,64 +158,67 @@ def command(
         duplicates=read.share(duplicates, "--duplicates"),
     )
     speed = None if rate is None else read.rate(rate, "--rate")
-    number = _number(count, speed, lasting)
-    pace = _pace(number, over) or speed or PACE
-    begin = _begin(number, speed, pace) if start is None else read.moment(start, "--start")
+    event_count = _event_count(count, speed, lasting)
+    pace = _pace(event_count, over) or speed or PACE
+    start_time = _start_time(event_count, speed, pace) if start is None else read.moment(start, "--start")
     conf = _connection(bootstrap, cluster, directory, topic or kind)
-    with _stopping() as stop, progress(f"{kind} to {topic or kind}", number, shown=not as_json) as on_progress:
+    with (
+        _stop_on_signals() as stop,
+        progress(f"{kind} to {topic or kind}", event_count, shown=not as_json) as on_progress,
+    ):
         sent = produce(
             conf,
             topic or kind,
-            events(kind, number, seed=seed, start=begin, pace=pace, faults=faults),
+            events(kind, event_count, seed=seed, start=start_time, pace=pace, faults=faults),
             partitions=DEFAULT_PARTITIONS if partitions is None else partitions,
             rate=speed,
-            on_topic=lambda found: say_topic(found, partitions),
+            on_topic=lambda event_topic: say_topic(event_topic, partitions),
             on_progress=on_progress,
             stop=stop.is_set,
         )
     if as_json:
-        print_json(document(kind, seed, begin, number, sent))
+        print_json(document(kind, seed, start_time, event_count, sent))
     else:
         for line in report(kind, sent):
             out.print(line, markup=False)
-    if sent.stopped and number is not None and sent.count < number:
-        err.print(f"stopped after {sent.count:,} of {number:,} events")
+    if sent.stopped and event_count is not None and sent.count < event_count:
+        err.print(f"stopped after {sent.count:,} of {event_count:,} events")
         raise typer.Exit(INTERRUPTED)
 
 
-def _number(count: str | None, speed: float | None, lasting: str | None) -> int | None:
-    """How many events are asked for; None is as many as come until somebody stops it."""
+def _event_count(count: str | None, speed: float | None, duration: str | None) -> int | None:
+    """The number of events to send; None to send until stopped."""
     from penstock.dev.generate import stream as read
 
-    if count is not None and lasting is not None:
+    if count is not None and duration is not None:
         raise UsageError("--count and --for both say when to end", hint="leave one of them out")
-    if lasting is not None:
+    if duration is not None:
         if speed is None:
             raise UsageError("--for needs --rate", hint="write for example --rate 500/s --for 1m")
-        return max(1, round(speed * read.duration(lasting, "--for")))
+        return max(1, round(speed * read.duration(duration, "--for")))
     if count is None and speed is not None:
         return None
     return read.count(DEFAULT_COUNT if count is None else count, "--count")
 
 
-def _pace(number: int | None, over: str | None) -> float | None:
+def _pace(event_count: int | None, over: str | None) -> float | None:
     from penstock.dev.generate import stream as read
 
     if over is None:
         return None
-    if number is None:
+    if event_count is None:
         raise UsageError("--over needs to know how many events there are", hint="add --count or --for")
-    return number / read.duration(over, "--over")
+    return event_count / read.duration(over, "--over")
 
 
-def _begin(number: int | None, speed: float | None, pace: float) -> datetime:
-    """Live events happen now; those of the past end now, so that none lies in the future."""
+def _start_time(event_count: int | None, speed: float | None, pace: float) -> datetime:
+    """Live events start now; past events end now, so that none is in the future."""
     now = datetime.now(UTC)
-    return now if number is None or pace == speed else now - timedelta(seconds=number / pace)
+    return now if event_count is None or pace == speed else now - timedelta(seconds=event_count / pace)
 
 
 def _connection(bootstrap: str | None, cluster: str | None, directory: Path | None, topic: str) -> str | dict[str, str]:
-    """The broker that is named; else the project's, with its security; else, without a project, the development one."""
+    """The broker of --bootstrap, else the project's with its security, else (without a project) the development one."""
     if bootstrap is not None:
         if cluster is not None:
             raise UsageError("--bootstrap and --cluster both name a broker", hint="leave one of them out")
@@ -228,7 +234,7 @@ def _connection(bootstrap: str | None, cluster: str | None, directory: Path | No
 
 
 def _cluster(plan: Plan, name: str | None, topic: str) -> Cluster:
-    """The cluster of that name; without one, that from which the topic is read, or the only one there is."""
+    """The cluster with that name; without a name, the one that the topic is read from, or the only one."""
     from penstock.kafka.client import kafka_source
 
     topics = [table.topics for table in plan.tables if table.topics is not None]
@@ -250,29 +256,29 @@ def _cluster(plan: Plan, name: str | None, topic: str) -> Cluster:
 def _development_broker(file: str) -> str:
     from penstock.dev import standing_broker
 
-    running = standing_broker.running()
-    if running is None:
+    broker = standing_broker.running()
+    if broker is None:
         raise BrokerAway(
             f"there is no {file} here and no development broker runs",
             hint="`penstock kafka start` runs one; or name a broker with --bootstrap, or a project with -C",
         )
-    return running.bootstrap
+    return broker.bootstrap
 
 
 @contextmanager
-def _stopping() -> Iterator[threading.Event]:
+def _stop_on_signals() -> Iterator[threading.Event]:
     """Ctrl-C and SIGTERM end the run after the events in flight; a second one ends it at once."""
     stop = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def ask(number: int, _: Any) -> None:
+    def request_stop(number: int, _: Any) -> None:
         stop.set()
-        signal.signal(number, before[signal.Signals(number)])
+        signal.signal(number, handlers[signal.Signals(number)])
 
-    for number in before:
-        signal.signal(number, ask)
+    for number in handlers:
+        signal.signal(number, request_stop)
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)

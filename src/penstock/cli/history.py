@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.ledger.position import Range
     from penstock.operations.history import Line
 
-# What `history` shows: a line per commit.
+# What `history` prints.
 
 
 RANGES_SHOWN = 4
@@ -42,52 +42,52 @@ def history_view(table: str, lines: Sequence[Line]) -> RenderableType:
         grid.add_row(
             Text(str(line.version)),
             Text(_time(line.timestamp_ms)),
-            Text(_what(line), style=style),
+            Text(_origin_text(line), style=style),
             Text("" if line.batch is None else f"{line.generation}.{line.batch}"),
             Text(f"{line.rows:,}" if line.rows else ""),
-            Text(_files(line)),
-            _read(line),
+            Text(_files_text(line)),
+            _read_text(line),
         )
     return grid
 
 
-def _what(line: Line) -> str:
+def _origin_text(line: Line) -> str:
     if line.kind is not None:
         return line.kind if line.origin in ("ledger", "maintenance") else f"{line.origin} ({line.operation})"
     return line.operation if line.origin == "maintenance" else f"{line.origin} ({line.operation})"
 
 
-def _files(line: Line) -> str:
+def _files_text(line: Line) -> str:
     return f"+{line.files_added}" * bool(line.files_added) + f" -{line.files_removed}" * bool(line.files_removed)
 
 
-def _read(line: Line) -> Text:
+def _read_text(line: Line) -> Text:
     if line.kind == "genesis":
         return Text(f"starts at {', '.join(line.position)}", style="dim")
-    text = Text(_compact(line.read))
+    text = Text(_ranges_text(line.read))
     if line.changed:
-        text.append(("; " if text.plain else "") + _changed(line.changed), style="dim")
+        text.append(("; " if text.plain else "") + _changes_text(line.changed), style="dim")
     if line.note:
         text.append(("; " if text.plain else "") + line.note, style="yellow" if line.kind is None else "")
     return text
 
 
-def _changed(numbers: Mapping[str, int]) -> str:
+def _changes_text(numbers: Mapping[str, int]) -> str:
     """`3 inserted, 5 updated; 2 of 40 files looked at`."""
     kinds = ("inserted", "updated", "deleted", "redacted", "superseded", "conflicts")
     parts = [f"{numbers[kind]:,} {kind}" for kind in kinds if numbers.get(kind)]
-    looked = f"{numbers.get('scanned', 0):,} of {numbers['files']:,} files looked at" if "files" in numbers else ""
-    return "; ".join(filter(None, (", ".join(parts), looked)))
+    scanned = f"{numbers.get('scanned', 0):,} of {numbers['files']:,} files looked at" if "files" in numbers else ""
+    return "; ".join(filter(None, (", ".join(parts), scanned)))
 
 
-def _compact(read: Sequence[Range]) -> str:
+def _ranges_text(ranges: Sequence[Range]) -> str:
     """`orders 0 [5, 9), 1 [0, 3)` reads offsets 5 to 8 and 0 to 2."""
     topics: dict[str, list[str]] = {}
-    for one in read[:RANGES_SHOWN]:
-        versions = one.topic == VERSIONS
-        place = f"[{one.start}, {one.end})" if versions else f"{one.partition} [{one.start}, {one.end})"
-        topics.setdefault("versions" if versions else one.topic, []).append(place)
-    more = f", and {len(read) - RANGES_SHOWN} more" if len(read) > RANGES_SHOWN else ""
+    for span in ranges[:RANGES_SHOWN]:
+        is_delta = span.topic == VERSIONS
+        interval = f"[{span.start}, {span.end})" if is_delta else f"{span.partition} [{span.start}, {span.end})"
+        topics.setdefault("versions" if is_delta else span.topic, []).append(interval)
+    more = f", and {len(ranges) - RANGES_SHOWN} more" if len(ranges) > RANGES_SHOWN else ""
     return "; ".join(f"{topic} {', '.join(parts)}" for topic, parts in topics.items()) + more
 
 
@@ -95,7 +95,7 @@ def _time(timestamp_ms: int) -> str:
     return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-# `penstock history`.
+# The command.
 
 
 def command(
@@ -114,15 +114,15 @@ def command(
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    (chosen,) = choose(plan, [table])
-    lines = history(chosen, open_store(plan), limit or None)
+    (table_plan,) = choose(plan, [table])
+    lines = history(table_plan, open_store(plan), limit or None)
     if as_json:
         from penstock.cli.console import print_json
 
-        print_json({"table": chosen.name, "commits": [document(line) for line in lines]})
+        print_json({"table": table_plan.name, "commits": [document(line) for line in lines]})
         return
     from penstock.cli.console import out
 
-    if not out.is_terminal:  # piped, there is no width to keep to: a commit stays on its line for grep
+    if not out.is_terminal:  # in a pipe each commit stays on one line, for grep
         out.width = 200
-    out.print(history_view(chosen.name, lines))
+    out.print(history_view(table_plan.name, lines))

@@ -11,7 +11,7 @@ import typer
 from penstock.cli.options import AsJson
 from penstock.errors import UsageError
 
-# The project that `penstock init` writes: the smallest that does something, the keys that come next as comments.
+# The files of the new project.
 
 
 _YML = """\
@@ -68,17 +68,17 @@ derby.log
 
 
 def write_project(folder: Path) -> list[Path]:
-    """Writes the files and returns them. Raises UsageError, and writes nothing, if one of them is there already."""
+    """Writes the files and returns them. Raises UsageError, and writes nothing, if one of them exists already."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.absolute().resolve().name).strip("-._")[:100] or "project"
     contents = {
         folder / "penstock.yml": _YML.format(name=name),
         folder / "README.md": _README.format(name=name),
         folder / ".gitignore": _GITIGNORE,
     }
-    taken = [str(path) for path in contents if path.exists() or path.is_symlink()]
-    if taken:
+    existing = [str(path) for path in contents if path.exists() or path.is_symlink()]
+    if existing:
         raise UsageError(
-            f"these files are there already, and nothing was written: {', '.join(taken)}",
+            f"these files are there already, and nothing was written: {', '.join(existing)}",
             hint="name another folder, or move them away",
         )
     try:
@@ -93,7 +93,7 @@ def write_project(folder: Path) -> list[Path]:
     return list(contents)
 
 
-# `penstock init`.
+# The command.
 
 
 def command(
@@ -105,22 +105,22 @@ def command(
     It lands the topic orders in the table bronze.orders. Nothing that is there already is overwritten.
     """
 
-    written = write_project(folder)
+    paths = write_project(folder)
     if as_json:
         from penstock.cli.console import print_json
 
-        print_json({"folder": str(folder), "files": [str(path) for path in written]})
+        print_json({"folder": str(folder), "files": [str(path) for path in paths]})
         return
-    for path in written:
+    for path in paths:
         typer.echo(f"wrote {path}")
     typer.echo("\nNext:")
-    width = max(len(command) for command, _ in _next(folder))
-    for step, why in _next(folder):
+    width = max(len(line) for line, _ in _next_steps(folder))
+    for step, why in _next_steps(folder):
         typer.echo(f"  {step:<{width}}  # {why}")
 
 
-def _next(folder: Path) -> list[tuple[str, str]]:
-    enter = [] if folder.resolve() == Path.cwd() else [(f"cd {_shell(folder)}", "the other commands work here")]
+def _next_steps(folder: Path) -> list[tuple[str, str]]:
+    enter = [] if folder.resolve() == Path.cwd() else [(f"cd {_quote(folder)}", "the other commands work here")]
     return [
         *enter,
         ("penstock kafka start", "a broker for development, or set KAFKA_BOOTSTRAP to yours"),
@@ -131,7 +131,7 @@ def _next(folder: Path) -> list[tuple[str, str]]:
     ]
 
 
-def _shell(folder: Path) -> str:
+def _quote(folder: Path) -> str:
     import shlex
 
     return shlex.quote(str(folder))

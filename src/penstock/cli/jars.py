@@ -1,4 +1,4 @@
-"""`penstock jars`: what is fetched on first use, fetched now or looked at."""
+"""`penstock jars`: fetch now the jars that the first use would fetch, list them, or check them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def start(
     from penstock.spark.jars import broker_jars
 
     topics = [parse_topic(text) for text in topic or ()]
-    broker_jars()  # Before the spinner: a first fetch shows its own progress.
+    broker_jars()  # before the spinner: the first fetch shows its own progress
     with err.status("starting the Kafka broker"):
         started = standing_broker.start(port, data, topics)
     broker = started.broker
@@ -45,13 +45,13 @@ def start(
         soft_wrap=True,
     )
     out.print(f"  data  {broker.data}", soft_wrap=True)
-    for wanted in topics:
-        known = (
-            f"made, {wanted.partitions} partition{'s' * (wanted.partitions != 1)}"
-            if wanted.name in started.made
+    for requested in topics:
+        outcome = (
+            f"made, {requested.partitions} partition{'s' * (requested.partitions != 1)}"
+            if requested.name in started.made
             else "there already"
         )
-        out.print(f"  topic {wanted.name}: {known}", soft_wrap=True)
+        out.print(f"  topic {requested.name}: {outcome}", soft_wrap=True)
     out.print("  stop it with: penstock kafka stop")
 
 
@@ -61,13 +61,13 @@ def stop(as_json: AsJson = False) -> None:
     from penstock.dev import standing_broker
 
     with err.status("stopping the Kafka broker"):
-        stopped = standing_broker.stop()
+        broker = standing_broker.stop()
     if as_json:
-        print_json({"stopped": asdict(stopped) if stopped else None})
-    elif stopped is None:
+        print_json({"stopped": asdict(broker) if broker else None})
+    elif broker is None:
         err.print("no broker of ours runs")
     else:
-        people(as_json).print(f"Kafka at {stopped.bootstrap} (pid {stopped.pid}) has ended", soft_wrap=True)
+        people(as_json).print(f"Kafka at {broker.bootstrap} (pid {broker.pid}) has ended", soft_wrap=True)
 
 
 @group.command()

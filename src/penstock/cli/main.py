@@ -34,8 +34,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"penstock {__version__}")
         raise typer.Exit
 
@@ -51,7 +51,7 @@ def _root(
 def main() -> None:
     from penstock.errors import PenstockError
 
-    # Py4J reports a dead JVM through the root logger, traceback and all; the user gets an error of Penstock's.
+    # Py4J logs a dead JVM to the root logger, with a traceback; the user gets an error from Penstock instead.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         app()

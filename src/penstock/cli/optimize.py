@@ -1,4 +1,4 @@
-"""`penstock optimize`: the files of each table, what would be done, and what it came to."""
+"""`penstock optimize`: the files of each table, the steps, and the result."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from penstock.maintenance.optimize import OptimizePlan, OptimizeResult, TableOptimize
 
 
-# What `optimize` shows: the files of each table, what would be done, and what it came to.
+# What `optimize` prints: the files of each table with the steps, then the result.
 
 
-def render_plan(planned: OptimizePlan) -> RenderableType:
-    if not planned.tables:
+def render_plan(optimize_plan: OptimizePlan) -> RenderableType:
+    if not optimize_plan.tables:
         return Text("the project has no tables")
     grid = _grid("table", "files", "size", "average")
     grid.add_column(Text("to do"), overflow="fold", ratio=1)
-    for task in planned.tables:
+    for task in optimize_plan.tables:
         if not task.created:
             row = ("", "", "", Text("not created yet", style="dim"))
         elif task.problem is not None:
@@ -36,18 +36,26 @@ def render_plan(planned: OptimizePlan) -> RenderableType:
         else:
             row = (f"{task.files:,}", size_text(task.bytes), _average(task.bytes, task.files), _steps(task))
         grid.add_row(Text(task.place.name, style="bold"), *row)
-    if not planned.todo:
+    if not optimize_plan.todo:
         return Group(grid, Text(""), Text("nothing to do: no table has files that are worth a write", style="green"))
-    steps = [step for task in planned.todo for step in task.steps]
+    steps = [step for task in optimize_plan.todo for step in task.steps]
     files, size = sum(step.files for step in steps), sum(step.bytes for step in steps)
     return Group(grid, Text(""), Text(f"{counted(files, 'file')}, {size_text(size)}, to rewrite; no row changes"))
 
 
 def render_result(result: OptimizeResult) -> RenderableType:
     grid = _grid("table", "files", "now", "average", "now")
-    for done in result.done.values():
-        averages = _average(done.bytes_before, done.files_before), _average(done.bytes, done.files)
-        grid.add_row(Text(done.place.name, style="bold"), f"{done.files_before:,}", f"{done.files:,}", *averages)
+    for table_result in result.done.values():
+        averages = (
+            _average(table_result.bytes_before, table_result.files_before),
+            _average(table_result.bytes, table_result.files),
+        )
+        grid.add_row(
+            Text(table_result.place.name, style="bold"),
+            f"{table_result.files_before:,}",
+            f"{table_result.files:,}",
+            *averages,
+        )
     failed = [Text.assemble(("failed ", "bold red"), str(error)) for error in result.errors.values()]
     return Group(*([grid] if result.done else []), *failed)
 
@@ -69,7 +77,7 @@ def _average(size: int, files: int) -> str:
     return size_text(size / files) if files else ""
 
 
-# `penstock optimize`.
+# The command.
 
 
 def command(
@@ -95,22 +103,22 @@ def command(
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    chosen, store = choose(plan, tables or []), open_store(plan)
+    table_plans, store = choose(plan, tables or []), open_store(plan)
     console = people(as_json)
-    if not console.is_terminal:  # piped, there is no width to keep to
+    if not console.is_terminal:  # in a pipe there is no width to fit
         console.width = 160
     with Bar() as bar:
-        planned = plan_optimize(plan, chosen, store, full=full, progress=bar.step)
-    console.print(render_plan(planned))
-    result, done = OptimizeResult(errors=planned.problems), bool(planned.todo) and not dry_run
+        optimize_plan = plan_optimize(plan, table_plans, store, full=full, progress=bar.step)
+    console.print(render_plan(optimize_plan))
+    result, done = OptimizeResult(errors=optimize_plan.problems), bool(optimize_plan.todo) and not dry_run
     if done:
         if not yes:
             confirm()
         with running(beside_a_runner(plan), console, plan.name) as session:
-            result = run_optimize(session.spark, plan, planned, store, session.tell)
+            result = run_optimize(session.spark, plan, optimize_plan, store, session.tell)
         console.print(render_result(result))
     if as_json:
-        documents = [{**document(task), **_outcome(task.place.name, result)} for task in planned.tables]
+        documents = [{**document(task), **_outcome(task.place.name, result)} for task in optimize_plan.tables]
         print_json({"tables": documents, "done": done, "ok": not result.errors})
     raise typer.Exit(3 if result.errors else 0)
 
@@ -118,9 +126,9 @@ def command(
 def _outcome(name: str, result: OptimizeResult) -> dict[str, Any]:
     from penstock.maintenance.tables import error_document
 
-    done = result.done.get(name)
+    table_result = result.done.get(name)
     return {
-        "files_after": done.files if done else None,
-        "bytes_after": done.bytes if done else None,
+        "files_after": table_result.files if table_result else None,
+        "bytes_after": table_result.bytes if table_result else None,
         "error": error_document(result.errors.get(name)),
     }

@@ -28,20 +28,20 @@ before_verb: ContextVar[Path | None] = ContextVar("before_verb", default=None)
 """The folder of `penstock -C DIR VERB`."""
 
 
-def project_folder(chosen: Path | None) -> Path:
-    """The verb's own -C, else the one before the verb, else the working directory."""
-    return chosen or before_verb.get() or Path()
+def project_folder(directory: Path | None) -> Path:
+    """The folder of the -C after the verb, else of the -C before it, else the working directory."""
+    return directory or before_verb.get() or Path()
 
 
-def load_plan(chosen: Path | None) -> Plan:
+def load_plan(directory: Path | None) -> Plan:
     from penstock.plan.build import build_plan
     from penstock.spec.load import load_project
 
-    return build_plan(load_project(project_folder(chosen)))
+    return build_plan(load_project(project_folder(directory)))
 
 
 def duration(option: str, text: str) -> float:
-    """Seconds of `10 minutes`, `12h`; UsageError names the option."""
+    """Seconds of `10 minutes` or `12h`; a UsageError names the option."""
     from penstock.errors import UsageError
     from penstock.spec.base_model import Wrong
     from penstock.spec.quantity import seconds

@@ -1,6 +1,6 @@
 """The HTML pages that commands write: the report of `verify` and the certificate of `forget`.
 
-Each shows a document that `--json` prints. The layout is in `templates`; what is prepared for it is here.
+Each shows a document that `--json` prints. The layout is in `templates`; its data is prepared here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 SHOWN = 50
-"""Differences and ranges of a table that are on the page; the document has all."""
+"""Differences and ranges shown for one table; the document has all."""
 VERDICTS = {
     "complete": ("complete", "good"),
     "behind": ("behind", "doubt"),
@@ -42,13 +42,13 @@ OUTCOMES = {
 
 @cache
 def _templates() -> Environment:
-    """Loaded with the first page: a command that writes none starts without jinja2."""
+    """Loaded with the first page, so that a command that writes none starts without jinja2."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
     def escaped(value: object) -> str:
-        """Every value passes through here before its HTML is escaped. Markup is the output of a macro, whose own values
-        have passed already."""
+        """Every value passes through here before its HTML is escaped. Markup is the output of a macro, whose own
+        values have passed already."""
         if isinstance(value, Markup):
             return value
         return "" if value is None else visible(str(value))
@@ -106,7 +106,7 @@ def _table(table: Document) -> Document:
         **table,
         "checks": [{**check, "key_columns": _key_columns(check["differences"])} for check in table["checks"]],
         "row_counts": Conserved(**counts).said if counts else None,
-        "ranges": [listed for partition in partitions for listed in _ranges(partition)],
+        "ranges": [row for partition in partitions for row in _ranges(partition)],
         "problems": [*table["problems"], *ledger.get("broken", [])],
         "unproven": [*table["unproven"], *reasons],
         "accepted": [_accepted(decision) for decision in ledger.get("accepted", [])],
@@ -115,12 +115,12 @@ def _table(table: Document) -> Document:
 
 
 def _key_columns(differences: list[Document]) -> list[str]:
-    """Of all of them: a row that is there twice may be named by other keys than a row that is missing."""
+    """The keys of all differences: a duplicate row may be identified by other keys than a missing row."""
     return list(dict.fromkeys(key for difference in differences[:SHOWN] for key in difference["keys"]))
 
 
 def _ranges(partition: Document) -> Iterator[tuple[str, str, str]]:
-    """Kind, range, and how often its rows are there."""
+    """Kind, range, and how often its rows are in the table."""
     for key, kind in (("missing", "missing"), ("unexpected", "unexpected"), ("unverifiable", "not proven")):
         for start, end in partition[key]["spans"]:
             yield kind, _range({**partition, "start": start, "end": end}), ""
@@ -153,24 +153,24 @@ def _foreign(commit: Document) -> str:
 
 @contextmanager
 def report_file(path: Path | None) -> Iterator[Callable[[Document], None]]:
-    """What it gives writes the report of a document to `path`, whole or not at all. A path that cannot be written is
-    refused before anything is verified."""
+    """Yields a function that writes the report of a document to `path`, completely or not at all. A path that cannot be
+    written is refused before anything is verified."""
     if path is None:
         yield lambda _: None
         return
     if path.is_dir():
         raise UsageError(f"--report {path} is a folder", hint=f"write --report {path / 'report.html'}")
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 
     def write(document: Document) -> None:
         try:
-            unfinished.write_text(verify_page(document), encoding="utf-8")
-            unfinished.replace(path)
+            temporary.write_text(verify_page(document), encoding="utf-8")
+            temporary.replace(path)
         except OSError as error:
             raise UsageError(f"--report {path} cannot be written: {error.strerror}") from None
 
     try:
-        unfinished.touch(exist_ok=False)
+        temporary.touch(exist_ok=False)
     except OSError as error:
         raise UsageError(
             f"--report {path} cannot be written: {error.strerror}", hint="name a file in a folder that you may write to"
@@ -178,4 +178,4 @@ def report_file(path: Path | None) -> Iterator[Callable[[Document], None]]:
     try:
         yield write
     finally:
-        unfinished.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

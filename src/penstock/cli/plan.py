@@ -1,4 +1,4 @@
-"""`penstock plan`: each table with its source and its places, then every choice with its reason."""
+"""`penstock plan`: each table with its source and its paths, then every setting with its reason."""
 
 from __future__ import annotations
 
@@ -26,28 +26,33 @@ if TYPE_CHECKING:
     from penstock.plan.model import MaintenancePlan, Plan, StreamPlan, TablePlan, TriggerPlan
     from penstock.plan.stages import AggregatePlan, MergePlan, Stages, WritePlan
 
-# The part of `plan` that says how files are looked after.
+# File maintenance.
 
 
 def maintenance_facts(plan: MaintenancePlan) -> list[tuple[str, str]]:
-    """Nothing where nothing was asked for."""
-    found: list[str] = []
+    """Empty if no maintenance is configured."""
+    tasks: list[str] = []
     if plan.optimize_seconds is not None:
-        found.append(
+        tasks.append(
             f"optimize every {duration_text(plan.optimize_seconds)} to files of {size_text(plan.target_bytes)}"
         )
     if plan.vacuum_seconds is not None:
-        kept = [
+        retention = [
             f"{duration_text(plan.retain_ms / 1000)} kept" if plan.retain_ms is not None else "",
             f"replay window {duration_text(plan.replay_ms / 1000)}" if plan.replay_ms else "",
-            *(f"{one.name} up to {duration_text(one.lag_ms / 1000)} behind {one.table}" for one in plan.external),
+            *(
+                f"{reader.name} up to {duration_text(reader.lag_ms / 1000)} behind {reader.table}"
+                for reader in plan.external
+            ),
         ]
-        said = ", ".join(filter(None, kept))
-        found.append(f"vacuum every {duration_text(plan.vacuum_seconds)}" + (f" ({said})" if said else ""))
-    return [("maintenance", "; ".join(found))] if found else []
+        retention_text = ", ".join(filter(None, retention))
+        tasks.append(
+            f"vacuum every {duration_text(plan.vacuum_seconds)}" + (f" ({retention_text})" if retention_text else "")
+        )
+    return [("maintenance", "; ".join(tasks))] if tasks else []
 
 
-# A plan for people: each table with its source and its places, then every choice with its reason.
+# A plan for people: each table with its source and its paths, then every setting with its reason.
 
 
 _INDENT = 2
@@ -56,20 +61,20 @@ _INDENT = 2
 def plan_view(
     plan: Plan,
     only: Collection[str],
-    fits: Mapping[str, str] = MappingProxyType({}),
-    kept: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    drifts: Mapping[str, str] = MappingProxyType({}),
+    inferred: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> RenderableType:
-    """`fits` says by table how its definition stands to what is in the lake, `kept` which columns were inferred."""
+    """By table: `drifts` compares its definition with that in the lake, `inferred` lists its inferred columns."""
     tables = [table for table in plan.tables if not only or table.name in only]
     shared = _shared(tables)
     parts: list[RenderableType] = [_head(plan, tables)]
     for table in tables:
-        own = [setting for setting in table.settings if setting not in shared]
-        parts += ["", _table(table, own, fits.get(table.name), kept.get(table.name, ()))]
+        table_settings = [setting for setting in table.settings if setting not in shared]
+        parts += ["", _table(table, table_settings, drifts.get(table.name), inferred.get(table.name, ()))]
     if shared:
         parts += ["", _settings("Every table", shared)]
-    hidden = [Setting(name, str(secret), "yours, by reference") for name, secret in plan.secret_conf.items()]
-    return Group(*parts, "", _settings("The Spark session", [*plan.settings, *hidden]))
+    secret_settings = [Setting(name, str(secret), "yours, by reference") for name, secret in plan.secret_conf.items()]
+    return Group(*parts, "", _settings("The Spark session", [*plan.settings, *secret_settings]))
 
 
 def _head(plan: Plan, tables: Sequence[TablePlan]) -> RenderableType:
@@ -87,19 +92,19 @@ def _head(plan: Plan, tables: Sequence[TablePlan]) -> RenderableType:
     )
 
 
-def _tables(found: Sequence[TablePlan]) -> str:
-    sinks = sum(table.sink is not None for table in found)
-    counts = (("table", len(found) - sinks), ("sink", sinks))
+def _tables(tables: Sequence[TablePlan]) -> str:
+    sinks = sum(table.sink is not None for table in tables)
+    counts = (("table", len(tables) - sinks), ("sink", sinks))
     return " and ".join(f"{n} {noun}{'' if n == 1 else 's'}" for noun, n in counts if n)
 
 
-def _table(table: TablePlan, settings: Sequence[Setting], fits: str | None, kept: Sequence[str]) -> RenderableType:
+def _table(table: TablePlan, settings: Sequence[Setting], drift: str | None, inferred: Sequence[str]) -> RenderableType:
     title = Text.assemble((table.name, "bold cyan"), "  ", (table.origin, "dim"))
     facts = _facts(
         [
             *table.source.describe(),
-            *(("inferred" if index == 0 else "", line) for index, line in enumerate(kept)),
-            *(_stages(_written(table), table.write) if table.stages else ()),
+            *(("inferred" if index == 0 else "", line) for index, line in enumerate(inferred)),
+            *(_stages(_stages_to_show(table), table.write) if table.stages else ()),
             *([("rejected", "rows go to its quarantine, with the reason")] if table.may_reject else []),
             *(_aggregate(table.aggregate) if table.aggregate else ()),
             *(_stream(table.stream) if table.stream else ()),
@@ -108,14 +113,14 @@ def _table(table: TablePlan, settings: Sequence[Setting], fits: str | None, kept
             ("table" if table.sink is None else "ledger", table.uri),
             ("checkpoint", f"{table.checkpoints}/<generation>"),
             *([("columns", _columns(table))] if table.columns and not table.stages else []),
-            ("definition", table.definition + (f", {fits}" if fits else "")),
+            ("definition", table.definition + (f", {drift}" if drift else "")),
         ]
     )
     return Group(title, facts, *([_settings(None, settings)] if settings else []))
 
 
-def _written(table: TablePlan) -> Stages:
-    """Without the decode that a format of files stands for: it was told already."""
+def _stages_to_show(table: TablePlan) -> Stages:
+    """The stages without a decode that the file format implies: the source's description says it already."""
     assert table.stages is not None
     by_line = table.files is not None and table.files.by_line
     return replace(table.stages, decode=None) if by_line else table.stages
@@ -124,22 +129,22 @@ def _written(table: TablePlan) -> Stages:
 def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
     if decode := stages.decode:
         schema = decode.schema.columns().replace("`", "") if decode.schema else ""
-        said = "".join(f", {name} {value}" for name, value in decode.options.items() if decode.format != "csv")
-        yield "decode", f"{decode.format} in {decode.column}{said}: {schema}"
+        options = "".join(f", {name} {value}" for name, value in decode.options.items() if decode.format != "csv")
+        yield "decode", f"{decode.format} in {decode.column}{options}: {schema}"
         if format_rules(decode.format).names_fields:
             yield "new fields", NEW_FIELDS[decode.new_fields]
     if transform := stages.transform:
         yield "transform", transform.sql or f"{transform.function} in {transform.file}"
     if stages.lookups:
-        yield "lookups", ", ".join(f"{one.name}: {one.table or one.uri}" for one in stages.lookups)
-    for one in stages.expect:
-        yield "expect", f"{one.name}: {one.check} (else {one.action})"
+        yield "lookups", ", ".join(f"{lookup.name}: {lookup.table or lookup.uri}" for lookup in stages.lookups)
+    for expectation in stages.expect:
+        yield "expect", f"{expectation.name}: {expectation.check} (else {expectation.action})"
     if stages.dedupe:
         bound = f" within {duration_text(stages.dedupe.within_ms / 1000)}" if stages.dedupe.within_ms else ""
         yield "dedupe", f"by {', '.join(stages.dedupe.keys)}{bound}"
     if stages.audit:
-        who = f", by {stages.audit.who}" if stages.audit.who else ""
-        yield "audit", f"a row per change of {', '.join(stages.audit.keys)}{who}, with what was before and after"
+        author = f", by {stages.audit.who}" if stages.audit.who else ""
+        yield "audit", f"a row per change of {', '.join(stages.audit.keys)}{author}, with what was before and after"
     layout = [f"partitioned by {', '.join(write.partition_by)}"] if write.partition_by else []
     layout += [f"clustered by {', '.join(write.cluster_by)}"] if write.cluster_by else []
     yield (
@@ -151,8 +156,8 @@ def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
 
 
 def _merge(merge: MergePlan) -> Iterable[tuple[str, str]]:
-    kept = "one row per key" if merge.history == "scd1" else "a row per version: valid_from, valid_to, is_current"
-    yield "merge", f"{merge.history} by {', '.join(merge.keys)}: {kept}"
+    rows = "one row per key" if merge.history == "scd1" else "a row per version: valid_from, valid_to, is_current"
+    yield "merge", f"{merge.history} by {', '.join(merge.keys)}: {rows}"
     if merge.snapshot:
         yield "extracts", f"each file is one, taken at {merge.snapshot}: what it lacks is deleted"
         return
@@ -176,18 +181,21 @@ def _aggregate(plan: AggregatePlan) -> Iterable[tuple[str, str]]:
 
 def _stream(stream: StreamPlan) -> Iterable[tuple[str, str]]:
     yield "stream", f"{stream.function}({', '.join(stream.inputs)}) in {stream.file}"
-    for name, one in list(stream.inputs.items())[1:]:
-        where = f" where {one.where}" if one.where else ""
-        yield name, f"{one.label}{where}, starting {one.describe_start()}"
-    how = {"append": "rows are added once Spark says they are final", "complete": "the whole table anew in every batch"}
-    yield "output", f"{stream.output}: {how[stream.output]}"
+    for name, stream_input in list(stream.inputs.items())[1:]:
+        where = f" where {stream_input.where}" if stream_input.where else ""
+        yield name, f"{stream_input.label}{where}, starting {stream_input.describe_start()}"
+    outputs = {
+        "append": "rows are added once Spark says they are final",
+        "complete": "the whole table anew in every batch",
+    }
+    yield "output", f"{stream.output}: {outputs[stream.output]}"
     yield "state", "Spark's, in the checkpoint: if that is lost, the table begins anew from its sources"
     yield "", "it has as many partitions as spark.sql.shuffle.partitions says when the table begins, and keeps them"
 
 
 def _trigger(trigger: TriggerPlan) -> Text:
-    when = f"every {duration_text(trigger.seconds)}" if trigger.seconds is not None else trigger.kind
-    return Text.assemble(when, (f"  {trigger.why}", "dim"))
+    interval = f"every {duration_text(trigger.seconds)}" if trigger.seconds is not None else trigger.kind
+    return Text.assemble(interval, (f"  {trigger.why}", "dim"))
 
 
 def _columns(table: TablePlan) -> str:
@@ -211,7 +219,7 @@ def _settings(title: str | None, settings: Iterable[Setting]) -> RenderableType:
 
 @dataclass(frozen=True)
 class _Choice:
-    """Name and value, and below it why: the names are too long for columns side by side."""
+    """Name and value, with the reason below them: the names are too long for columns side by side."""
 
     setting: Setting
 
@@ -229,13 +237,13 @@ def _indented(text: Text, columns: int) -> RenderableType:
 
 
 def _shared(tables: Sequence[TablePlan]) -> list[Setting]:
-    """Choices that all tables have alike are told once."""
+    """Settings that all tables share: they are shown once."""
     if len(tables) < 2:
         return []
     return [setting for setting in tables[0].settings if all(setting in table.settings for table in tables)]
 
 
-# `penstock plan`.
+# The command.
 
 
 def command(tables: Tables = None, directory: Directory = None, as_json: AsJson = False) -> None:
@@ -250,28 +258,28 @@ def command(tables: Tables = None, directory: Directory = None, as_json: AsJson 
     from penstock.plan.build import choose
 
     plan = load_plan(directory)
-    chosen = choose(plan, tables or [])
-    fits, kept = definition_drifts(plan, chosen), inferred_schemas(plan, chosen)
+    table_plans = choose(plan, tables or [])
+    drifts, inferred = definition_drifts(plan, table_plans), inferred_schemas(plan, table_plans)
     if as_json:
         from penstock.operations.checkpoints import fit_document
         from penstock.plan.build import plan_document
 
         document = plan_document(plan, tables or ())
         for table in document["tables"]:
-            table["fit"] = fit_document(fits[table["name"]])
-            if table["name"] in kept:
-                table["inferred"] = kept[table["name"]].document
+            table["fit"] = fit_document(drifts[table["name"]])
+            if table["name"] in inferred:
+                table["inferred"] = inferred[table["name"]].document
         print_json(document)
     else:
         if not out.is_terminal:
-            out.width = 200  # piped, there is no width to keep to: paths stay in one piece for grep
-        with out.capture() as printed:
+            out.width = 200  # in a pipe paths stay in one piece, for grep
+        with out.capture() as capture:
             out.print(
                 plan_view(
                     plan,
                     tables or (),
-                    {name: one.said for name, one in fits.items()},
-                    {name: one.said for name, one in kept.items()},
+                    {name: drift.said for name, drift in drifts.items()},
+                    {name: schema.said for name, schema in inferred.items()},
                 )
             )
-        typer.echo("\n".join(line.rstrip() for line in printed.get().splitlines()))
+        typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))

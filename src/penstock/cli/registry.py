@@ -1,6 +1,6 @@
 """The verbs in the order in which a user meets them, each loaded only when it is called.
 
-`--help` needs one line of each, so that line stands here: loading twelve files for it would take longer than all else.
+`--help` needs one line for each, so it is here: loading every file for it would take longer than everything else.
 """
 
 from __future__ import annotations
@@ -71,6 +71,6 @@ def _load(verb: str) -> Any:
         loaded: Any = get_group(module.group)
         loaded.name = verb
         return loaded
-    holder = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    holder.command(verb)(module.command)
-    return get_command(holder)
+    app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    app.command(verb)(module.command)
+    return get_command(app)

@@ -33,101 +33,105 @@ _HOW = {
 _SHOWN = 160
 
 
-def render_plan(planned: ReplayPlan) -> RenderableType:
-    return Group(*_lines(planned), steps_view(planned.steps))
+def render_plan(replay_plan: ReplayPlan) -> RenderableType:
+    return Group(*_lines(replay_plan), steps_view(replay_plan.steps))
 
 
-def _lines(planned: ReplayPlan) -> Iterator[Text]:
-    yield Text.assemble((planned.table.name, "bold"), f": rebuilt from {planned.source}")
-    yield Text(f"  now          {planned.rows:,} rows landed")
-    where = f"{describe_position(planned.after)}, no longer {describe_position(planned.position)}"
-    yield Text(f"  continues at {where if planned.moves else 'where it is'}")
-    for note in _notes(planned):
+def _lines(replay_plan: ReplayPlan) -> Iterator[Text]:
+    yield Text.assemble((replay_plan.table.name, "bold"), f": rebuilt from {replay_plan.source}")
+    yield Text(f"  now          {replay_plan.rows:,} rows landed")
+    where = f"{describe_position(replay_plan.after)}, no longer {describe_position(replay_plan.position)}"
+    yield Text(f"  continues at {where if replay_plan.moves else 'where it is'}")
+    for note in _notes(replay_plan):
         yield Text(f"  note         {note}")
-    for reader in planned.stale:
+    for reader in replay_plan.stale:
         yield Text(f"  {reader.table.name} {_HOW[reader.how]}")
-    for reader in planned.readers:
+    for reader in replay_plan.readers:
         if reader.how == "follows":
             yield Text(f"  {reader.table.name} follows its changes: it gets the removed rows and the new ones")
 
 
-def _notes(planned: ReplayPlan) -> Iterator[str]:
-    if planned.owed:
+def _notes(replay_plan: ReplayPlan) -> Iterator[str]:
+    if replay_plan.owed:
         yield "a replay of it was cut off: this one takes its place"
-    if planned.running is not None:
-        yield f"process {planned.running} runs it: its stream waits until the replay is done"
-    if planned.outdated:
+    if replay_plan.running is not None:
+        yield f"process {replay_plan.running} runs it: its stream waits until the replay is done"
+    if replay_plan.outdated:
         yield "that process has another definition of it: restart it after the replay"
-    for topic, count in planned.lost.items():
+    for topic, count in replay_plan.lost.items():
         yield f"Kafka no longer has {count:,} offsets of {topic}: rows made of those stay as they are"
-    if planned.passed_over:
-        yield f"{planned.passed_over}. A replay reads the table as it is after them: it has what they did"
+    if replay_plan.passed_over:
+        yield f"{replay_plan.passed_over}. A replay reads the table as it is after them: it has what they did"
 
 
-def render_filled(table: TablePlan, filled: Filled) -> Text:
-    rejected = filled.row_counts.get("rejected", 0)
-    parts = [f"{filled.rows:,} rows", *([f"{rejected:,} in quarantine"] if rejected else [])]
-    parts += [f"{filled.kept:,} kept as they were"] if filled.kept else []
-    at, generation = filled.tail.commit.version, filled.tail.entry.generation
-    return Text.assemble((table.name, "bold"), f": {', '.join(parts)}; version {at}, generation {generation}")
+def render_filled(table: TablePlan, result: Filled) -> Text:
+    rejected = result.row_counts.get("rejected", 0)
+    parts = [f"{result.rows:,} rows", *([f"{rejected:,} in quarantine"] if rejected else [])]
+    parts += [f"{result.kept:,} kept as they were"] if result.kept else []
+    version, generation = result.tail.commit.version, result.tail.entry.generation
+    return Text.assemble((table.name, "bold"), f": {', '.join(parts)}; version {version}, generation {generation}")
 
 
-def _filled_document(table: TablePlan, filled: Filled) -> dict[str, Any]:
+def _result_document(table: TablePlan, result: Filled) -> dict[str, Any]:
     return {
         "table": table.name,
-        "rows": filled.rows,
-        "kept": filled.kept,
-        "version": filled.tail.commit.version,
-        "generation": filled.tail.entry.generation,
-        "fates": dict(filled.row_counts),
+        "rows": result.rows,
+        "kept": result.kept,
+        "version": result.tail.commit.version,
+        "generation": result.tail.entry.generation,
+        "fates": dict(result.row_counts),
     }
 
 
-def render_preview(outlook: ReplayPreview) -> RenderableType:
-    rows = outlook.rows
+def render_preview(preview: ReplayPreview) -> RenderableType:
+    rows = preview.rows
     parts: list[RenderableType] = [Text(_summary(rows))]
     for label, names in rows.columns.items():
         if names:
             parts.append(Text(f"  {label} columns: {', '.join(names)}"))
     if rows.parts:
         parts.append(_by_partition(rows))
-    if outlook.rejected_now or outlook.rejected_then:
-        parts.append(_rejected(outlook))
-    parts += [_sample(one) for one in rows.samples]
+    if preview.rejected_now or preview.rejected_then:
+        parts.append(_rejected(preview))
+    parts += [_sample(sample) for sample in rows.samples]
     return Group(*parts)
 
 
 def _summary(rows: RowDifference) -> str:
     if rows.none:
         return f"  no difference: {rows.rows:,} rows"
-    counted = f"{rows.added:,} rows added, {rows.removed:,} removed"
+    counts = f"{rows.added:,} rows added, {rows.removed:,} removed"
     if rows.by:
-        return f"  {counted}, {rows.changed:,} changed (rows of the same {', '.join(rows.by)}): {rows.rows:,} rows then"
-    return f"  {counted} (whole rows are compared: a changed one is one of each): {rows.rows:,} rows then"
+        return f"  {counts}, {rows.changed:,} changed (rows of the same {', '.join(rows.by)}): {rows.rows:,} rows then"
+    return f"  {counts} (whole rows are compared: a changed one is one of each): {rows.rows:,} rows then"
 
 
 def _by_partition(rows: RowDifference) -> Table:
-    made = Table("partition", "added", "removed", "changed")
-    for one in rows.parts:
-        said = ", ".join(f"{name}={value}" for name, value in one.partition.items())
-        made.add_row(Text(said), *(f"{count:,}" for count in (one.added, one.removed, one.changed)))
-    return made
+    grid = Table("partition", "added", "removed", "changed")
+    for counts in rows.parts:
+        label = ", ".join(f"{name}={value}" for name, value in counts.partition.items())
+        grid.add_row(Text(label), *(f"{count:,}" for count in (counts.added, counts.removed, counts.changed)))
+    return grid
 
 
-def _rejected(outlook: ReplayPreview) -> Table:
-    made = Table("quarantine", "now", "then")
-    for reason in sorted({*outlook.rejected_now, *outlook.rejected_then}):
-        now, then = outlook.rejected_now.get(reason, 0), outlook.rejected_then.get(reason, 0)
-        made.add_row(Text(reason), f"{now:,}", f"{then:,}")
-    return made
+def _rejected(preview: ReplayPreview) -> Table:
+    grid = Table("quarantine", "now", "then")
+    for reason in sorted({*preview.rejected_now, *preview.rejected_then}):
+        now, then = preview.rejected_now.get(reason, 0), preview.rejected_then.get(reason, 0)
+        grid.add_row(Text(reason), f"{now:,}", f"{then:,}")
+    return grid
 
 
-def _sample(one: RowSample) -> Text:
-    if one.kind != "changed" or one.now is None or one.then is None:
-        return Text(f"  {one.kind}: {_short(one.then or one.now or {})}")
-    differs = [name for name in one.then if one.now.get(name) != one.then.get(name)]
-    said = ", ".join(f"{name}: {json.dumps(one.now.get(name))} -> {json.dumps(one.then.get(name))}" for name in differs)
-    return Text(f"  changed: {_short({k: v for k, v in one.then.items() if k not in differs})}: {said}"[: 2 * _SHOWN])
+def _sample(sample: RowSample) -> Text:
+    if sample.kind != "changed" or sample.now is None or sample.then is None:
+        return Text(f"  {sample.kind}: {_short(sample.then or sample.now or {})}")
+    changed = [name for name in sample.then if sample.now.get(name) != sample.then.get(name)]
+    changes = ", ".join(
+        f"{name}: {json.dumps(sample.now.get(name))} -> {json.dumps(sample.then.get(name))}" for name in changed
+    )
+    return Text(
+        f"  changed: {_short({k: v for k, v in sample.then.items() if k not in changed})}: {changes}"[: 2 * _SHOWN]
+    )
 
 
 def _short(row: dict[str, Any]) -> str:
@@ -135,7 +139,7 @@ def _short(row: dict[str, Any]) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-# `penstock replay`.
+# The command.
 
 
 def command(
@@ -176,27 +180,27 @@ def command(
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    (chosen,) = choose(plan, [table])
+    (table_plan,) = choose(plan, [table])
     if abort:
-        abort_verb("replay", plan, chosen, dry_run=dry_run, yes=yes, as_json=as_json)
+        abort_verb("replay", plan, table_plan, dry_run=dry_run, yes=yes, as_json=as_json)
         return
     console = people(as_json)
     as_of_time = datetime.now(UTC) if as_of == "now" else read_time("--as-of", as_of)
-    planned = plan_replay(plan, chosen, open_store(plan), version=version, as_of=as_of_time, cascade=cascade)
-    console.print(render_plan(planned), soft_wrap=True)
+    replay_plan = plan_replay(plan, table_plan, open_store(plan), version=version, as_of=as_of_time, cascade=cascade)
+    console.print(render_plan(replay_plan), soft_wrap=True)
     if not dry_run and not yes:
         confirm()
-    answer: dict[str, Any] = {**document(planned), "done": not dry_run}
+    answer: dict[str, Any] = {**document(replay_plan), "done": not dry_run}
     with running(plan, console, table) as session:
         if dry_run:
             session.tell(table, "comparing what is there with what would be")
-            preview = preview_replay(session.spark, plan, planned)
+            preview = preview_replay(session.spark, plan, replay_plan)
             console.print(render_preview(preview))
             answer["difference"] = preview_document(preview)
         else:
             answer["tables"] = []
-            for rebuilt, filled in run_replay(session.spark, plan, planned, session.tell):
-                console.print(render_filled(rebuilt, filled))
-                answer["tables"].append(_filled_document(rebuilt, filled))
+            for rebuilt_table, result in run_replay(session.spark, plan, replay_plan, session.tell):
+                console.print(render_filled(rebuilt_table, result))
+                answer["tables"].append(_result_document(rebuilt_table, result))
     if as_json:
         print_json(answer)

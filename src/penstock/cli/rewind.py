@@ -26,33 +26,33 @@ _PAST = {
 }
 
 
-def render_plan(planned: RewindPlan) -> RenderableType:
-    return Group(*_lines(planned), steps_view(planned.steps))
+def render_plan(rewind_plan: RewindPlan) -> RenderableType:
+    return Group(*_lines(rewind_plan), steps_view(rewind_plan.steps))
 
 
-def _lines(planned: RewindPlan) -> Iterator[Text]:
-    at = datetime.fromtimestamp(planned.time_ms / 1000, tz=UTC)
-    back = f": back to version {planned.version} of {at:%Y-%m-%d %H:%M:%S} UTC, from {planned.newest}"
-    yield Text.assemble((planned.table.name, "bold"), back)
-    batches = "1 batch" if planned.batches == 1 else f"{planned.batches:,} batches"
+def _lines(rewind_plan: RewindPlan) -> Iterator[Text]:
+    time = datetime.fromtimestamp(rewind_plan.time_ms / 1000, tz=UTC)
+    target = f": back to version {rewind_plan.version} of {time:%Y-%m-%d %H:%M:%S} UTC, from {rewind_plan.newest}"
+    yield Text.assemble((rewind_plan.table.name, "bold"), target)
+    batches = "1 batch" if rewind_plan.batches == 1 else f"{rewind_plan.batches:,} batches"
     yield Text(f"  undone       {batches}")
-    yield Text(f"  rows         {planned.rows[0]:,} now, {planned.rows[1]:,} then")
-    if any(planned.rejected):
-        yield Text(f"  quarantine   {planned.rejected[0]:,} now, {planned.rejected[1]:,} then")
-    yield Text(f"  reads again  {planned.again}")
-    if planned.owed:
+    yield Text(f"  rows         {rewind_plan.rows[0]:,} now, {rewind_plan.rows[1]:,} then")
+    if any(rewind_plan.rejected):
+        yield Text(f"  quarantine   {rewind_plan.rejected[0]:,} now, {rewind_plan.rejected[1]:,} then")
+    yield Text(f"  reads again  {rewind_plan.again}")
+    if rewind_plan.owed:
         yield Text("  note         a rewind of it was cut off: this one takes its place")
-    if planned.running is not None:
-        yield Text(f"  note         process {planned.running} runs it: its stream continues from there by itself")
-    for reader in planned.readers:
+    if rewind_plan.running is not None:
+        yield Text(f"  note         process {rewind_plan.running} runs it: its stream continues from there by itself")
+    for reader in rewind_plan.readers:
         yield Text(f"  {reader.name} {_describe_reader(reader)}")
 
 
 def _describe_reader(reader: Behind) -> str:
     if reader.fate == "follows":
         return "follows its changes: it gets the removed rows, and those that come again"
-    what = _PAST[reader.reader.how] if reader.fate == "past" else "it skips what is undone"
-    return f"has read up to version {reader.version}: {what}"
+    consequence = _PAST[reader.reader.how] if reader.fate == "past" else "it skips what is undone"
+    return f"has read up to version {reader.version}: {consequence}"
 
 
 def render_result(result: RewindResult) -> Text:
@@ -71,7 +71,7 @@ def _result_document(result: RewindResult) -> dict[str, Any]:
     }
 
 
-# `penstock rewind`.
+# The command.
 
 
 def command(
@@ -111,25 +111,25 @@ def command(
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    (chosen,) = choose(plan, [table])
+    (table_plan,) = choose(plan, [table])
     if abort:
-        abort_verb("rewind", plan, chosen, dry_run=dry_run, yes=yes, as_json=as_json)
+        abort_verb("rewind", plan, table_plan, dry_run=dry_run, yes=yes, as_json=as_json)
         return
     if (version is None) == (before is None):
         raise UsageError("which version shall it go back to?", hint="write --version N, or --before TIME")
     console, before_time = people(as_json), read_time("--before", before)
-    planned = plan_rewind(plan, chosen, open_store(plan), version=version, before=before_time, cascade=cascade)
-    console.print(render_plan(planned), soft_wrap=True)
+    rewind_plan = plan_rewind(plan, table_plan, open_store(plan), version=version, before=before_time, cascade=cascade)
+    console.print(render_plan(rewind_plan), soft_wrap=True)
     if not dry_run and not yes:
         confirm()
-    answer: dict[str, Any] = {**document(planned), "done": not dry_run, "tables": []}
+    answer: dict[str, Any] = {**document(rewind_plan), "done": not dry_run, "tables": []}
     with running(plan, console, table) as session:
         if dry_run:
             session.tell(table, "checking that everything it needs is there")
-            check_rewind(session.spark, plan, planned)
+            check_rewind(session.spark, plan, rewind_plan)
             console.print("everything that it needs is there")
         else:
-            for result in run_rewind(session.spark, plan, planned, session.tell):
+            for result in run_rewind(session.spark, plan, rewind_plan, session.tell):
                 console.print(render_result(result))
                 answer["tables"].append(_result_document(result))
     if as_json:

@@ -1,4 +1,4 @@
-"""`penstock run`: a line for whatever a person should know and, on a terminal, a live row per table."""
+"""`penstock run`: a line for each event that a person should know of and, on a terminal, a live row per table."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from penstock.runtime.signals import StopSignals
 
 
-# What `run` shows: a line for whatever a person should know, and, on a terminal, a live row per table.
+# What `run` prints.
 
 
 LINES_EVERY = 30.0
-"""Seconds between two lines of progress where there is no terminal."""
+"""Seconds between two lines of progress without a terminal."""
 ROWS_SHOWN = 30
 
 
@@ -54,7 +54,7 @@ class _RunRow:
     batches: int = 0
     rows: int = 0
     read: int = 0
-    """Rows, those among them that were not written."""
+    """Rows read, including those that were not written."""
     seconds: float = 0.0
     """Of the last batch."""
     busy: float = 0.0
@@ -66,7 +66,7 @@ class _RunRow:
     row_counts: RowCounts = field(default_factory=dict)
     """What became of the rows that were read and not written."""
     behind: str = ""
-    """How much is not read yet, in words."""
+    """How much is not read yet, as text."""
 
     @property
     def window(self) -> float:
@@ -75,7 +75,7 @@ class _RunRow:
 
     @property
     def input_rate(self) -> float:
-        """Rows read per second of that time."""
+        """Rows read per second of the window."""
         return self.read / self.window if self.read else 0.0
 
     @property
@@ -88,9 +88,9 @@ _OUTCOMES = {**NOT_WRITTEN, REJECTED: "quarantined", CONFLICTS: "contradicting"}
 
 
 def _shown_outcomes(rows: Iterable[_RunRow]) -> dict[str, str]:
-    """Only those that happened: a run that only lands topics has none."""
-    found = list(rows)
-    return {name: label for name, label in _OUTCOMES.items() if any(row.row_counts.get(name) for row in found)}
+    """Only outcomes that occurred: a run that only lands topics has none."""
+    run_rows = list(rows)
+    return {name: label for name, label in _OUTCOMES.items() if any(row.row_counts.get(name) for row in run_rows)}
 
 
 def _counts(row: _RunRow, row_counts: Mapping[str, str]) -> list[str]:
@@ -117,7 +117,7 @@ class RunView:
         self._rows = {name: _RunRow() for name in tables}
         self._lock = threading.Lock()
         self._live = Live(self, console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
-        self._said = time.monotonic()
+        self._last_line = time.monotonic()
 
     def __enter__(self) -> RunView:
         if self._live is not None:
@@ -135,23 +135,23 @@ class RunView:
     def __rich__(self) -> Table:
         with self._lock:
             row_counts = _shown_outcomes(self._rows.values())
-            known = any(row.behind for row in self._rows.values())
+            has_lag = any(row.behind for row in self._rows.values())
             titles = ["table", "state", "batch", "rows", *row_counts.values(), "in/s", "proc/s", "last batch"]
-            table = Table(*titles, *(["behind"] if known else []), box=None, pad_edge=False)
+            table = Table(*titles, *(["behind"] if has_lag else []), box=None, pad_edge=False)
             for name, row in list(self._rows.items())[:ROWS_SHOWN]:
-                took = f"{row.seconds:.2f} s" if row.batches else ""
+                batch_time = f"{row.seconds:.2f} s" if row.batches else ""
                 cells = [name, row.state, str(row.batch), f"{row.rows:,}", *_counts(row, row_counts), *_rates(row)]
-                table.add_row(*cells, took, *([row.behind] if known else []))
+                table.add_row(*cells, batch_time, *([row.behind] if has_lag else []))
         return table
 
     def again(self) -> None:
-        """Another run of the same tables begins; what they did so far still counts."""
+        """Another run of the same tables begins; their numbers so far still count."""
         with self._lock:
             for row in self._rows.values():
                 row.state = "starting"
 
     def behind(self, tables: Mapping[str, str]) -> None:
-        """How much each table has not read yet, in words; told by whoever asks the broker and the logs."""
+        """Sets how much each table has not read yet, as text; called by whoever asks the broker and the logs."""
         with self._lock:
             for name, words in tables.items():
                 self._rows[name].behind = words
@@ -171,9 +171,9 @@ class RunView:
             if read := written.row_counts.get(READ) or written.rows:
                 row.read, row.busy = row.read + read, row.busy + seconds
             row.row_counts = add_counts(row.row_counts, written.row_counts)
-            due = self._live is None and time.monotonic() - self._said > self._lines_every
+            due = self._live is None and time.monotonic() - self._last_line > self._lines_every
             if due:
-                self._said = time.monotonic()
+                self._last_line = time.monotonic()
                 line = ", ".join(_line(name, row) for name, row in list(self._rows.items())[:8])
         if due:
             self._print(Text(line))
@@ -233,7 +233,7 @@ class RunView:
         self._console.print(text, soft_wrap=True)
 
 
-# `penstock run`.
+# The command.
 
 
 def command(
@@ -267,8 +267,8 @@ def command(
             _run(tables or [], once, directory, as_json, spark_logs, signals)
     except (StoppedAtStart, KeyboardInterrupt):
         _stopped_at_start(tables or [], directory, as_json)
-    except StopNow as now:
-        _exit(128 + now.number)
+    except StopNow as stop:
+        _exit(128 + stop.number)
 
 
 def _run(
@@ -279,8 +279,8 @@ def _run(
     from penstock.runtime.runner import run
 
     plan = load_plan(directory)
-    chosen = choose(plan, tables)
-    with RunView(people(as_json), [table.name for table in chosen]) as view:
+    table_plans = choose(plan, tables)
+    with RunView(people(as_json), [table.name for table in table_plans]) as view:
         result = run(plan, tables, view, once=once, show_logs=spark_logs, signals=signals)
     if as_json:
         print_json(view.document(result))
@@ -292,7 +292,7 @@ def _run(
 
 
 def _stopped_at_start(tables: list[str], directory: Path | None, as_json: bool) -> None:
-    """A stop as any other, so it is no failure; the document is that of a run that did nothing."""
+    """This is a normal stop and not a failure; the document is that of a run that did nothing."""
     from penstock.cli.console import people, print_json
 
     people(as_json).print("stopped while Spark was starting: no table had begun, nothing was written")
@@ -306,7 +306,7 @@ def _stopped_at_start(tables: list[str], directory: Path | None, as_json: bool) 
 
 
 def _exit(code: int) -> None:
-    """Without waiting for threads that wait for a JVM."""
+    """Ends the process without waiting for threads that wait for a JVM."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

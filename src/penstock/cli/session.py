@@ -1,4 +1,4 @@
-"""The Spark session of a verb: `starting Spark …`, progress, a question in between, and errors that are explained."""
+"""The Spark session of a verb: its progress messages, its question to the user, and errors with an explanation."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class VerbSession:
     spark: SparkSession
     _status: Status
 
-    def tell(self, table: str, what: str) -> None:
-        """Shows what is being done now."""
-        self._status.update(f"{table}: {what} …" if table else f"{what} …")
+    def tell(self, table: str, activity: str) -> None:
+        """Shows the current activity."""
+        self._status.update(f"{table}: {activity} …" if table else f"{activity} …")
 
     def ask(self) -> None:
-        """Ends the verb if the answer is no."""
+        """Asks whether to continue; ends the verb if the answer is no."""
         self._status.stop()
         confirm()
         self._status.start()
@@ -40,7 +40,7 @@ class VerbSession:
 
 @contextmanager
 def running(plan: Plan, console: Console, where: str, *, log: str = "spark") -> Iterator[VerbSession]:
-    """A session for the work of a verb. What is raised inside is explained; `where` is the table that it names."""
+    """A session for the work of a verb. Errors raised inside are explained; `where` is the table that they name."""
     from penstock.operations.causes import explain
     from penstock.spark.session import logs_folder, spark_session
 
@@ -64,19 +64,19 @@ def steps_view(steps: Iterable[Step]) -> Text:
 
 
 def abort_verb(verb: AbortedVerb, plan: Plan, table: TablePlan, *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """`--abort` of replay and of rewind."""
+    """Carries out `--abort` of replay and rewind."""
     from penstock.cli.console import people, print_json
     from penstock.operations.abort import abort_document, plan_abort, run_abort
     from penstock.storage.stores import open_store
 
-    planned, console = plan_abort(verb, table, open_store(plan)), people(as_json)
+    abort_plan, console = plan_abort(verb, table, open_store(plan)), people(as_json)
     console.print(f"[bold]{table.name}[/bold] keeps its rows: the {verb} is given up")
-    console.print(steps_view(planned.steps), soft_wrap=True)
+    console.print(steps_view(abort_plan.steps), soft_wrap=True)
     if not dry_run:
         if not yes:
             confirm()
         with running(plan, console, table.name) as session:
-            generation = run_abort(session.spark, plan, planned)
+            generation = run_abort(session.spark, plan, abort_plan)
         console.print(f"  done: generation {generation}. `penstock run` continues from there")
     if as_json:
-        print_json({**abort_document(planned), "aborted": not dry_run})
+        print_json({**abort_document(abort_plan), "aborted": not dry_run})

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.sql.reader import SqlReader
 
 
-# Lines typed at the prompt, put together to statements; remembered, and completed by the names of tables.
+# Reading statements from the prompt, with history and completion of table names.
 
 
 _REMEMBERED = 1000
@@ -37,55 +37,55 @@ Split = Callable[[str], tuple[list[str], str]]
 
 
 def split(session: SparkSession, text: str) -> tuple[list[str], str]:
-    """Statements that end with `;`, as Spark's own lexer sees them, and the rest, in which one may have begun."""
+    """The statements that end with `;`, as Spark's own lexer sees them, and the unfinished rest."""
     from py4j.java_gateway import get_field
 
     jvm = jvm_of(session)
     parser = jvm.org.apache.spark.sql.catalyst.parser
     characters = parser.UpperCaseCharStream(jvm.org.antlr.v4.runtime.CharStreams.fromString(text))
     lexer = parser.SqlBaseLexer(characters)
-    done: list[str] = []
-    begin, begun = 0, False
+    complete: list[str] = []
+    start, in_statement = 0, False
     for token in lexer.getAllTokens():
         if token.getChannel() != 0:  # white space, or a comment
             continue
-        begun = True
-        if token.getText() in ("'", '"', "`"):  # the text or the name that begins here does not end yet
+        in_statement = True
+        if token.getText() in ("'", '"', "`"):  # a string or quoted name that is not closed yet
             break
         if token.getText() == ";":
             end = int(token.getStopIndex()) + 1
-            done.append(text[begin:end])
-            begin, begun = end, False
-    begun = begun or get_field(lexer, "has_unclosed_bracketed_comment")
-    return done, text[begin:] if begun else ""
+            complete.append(text[start:end])
+            start, in_statement = end, False
+    in_statement = in_statement or get_field(lexer, "has_unclosed_bracketed_comment")
+    return complete, text[start:] if in_statement else ""
 
 
-def statements(read: Callable[[bool], str | None], cut: Split) -> Iterator[str]:
-    """Each statement with its `;`, and each command, which needs none. `read` gives a line, None at the end; its
-    argument says whether a statement has begun. What has begun at the end is a statement too."""
-    begun = ""
-    while (line := read(bool(begun))) is not None:
-        if not begun and line.strip().startswith(_COMMANDS) and len(line.split()) <= 2:
+def statements(read: Callable[[bool], str | None], splitter: Split) -> Iterator[str]:
+    """Each statement with its `;`, and each command, which needs none. `read` returns a line, or None at the end; its
+    argument says whether a statement has begun. An unfinished statement at the end is yielded too."""
+    pending = ""
+    while (line := read(bool(pending))) is not None:
+        if not pending and line.strip().startswith(_COMMANDS) and len(line.split()) <= 2:
             yield line.strip()
             continue
-        begun += f"{line.rstrip()}\n"
-        if ";" in line or begun.count("\n") == 1:
-            done, begun = cut(begun)
-            yield from (statement.strip() for statement in done)
-    if begun.strip():
-        yield begun.strip()
+        pending += f"{line.rstrip()}\n"
+        if ";" in line or pending.count("\n") == 1:
+            complete, pending = splitter(pending)
+            yield from (statement.strip() for statement in complete)
+    if pending.strip():
+        yield pending.strip()
 
 
-def lines(project: str, names: Sequence[str], history: Path, cut: Split) -> Iterator[str]:
-    """Statements from the terminal. Ctrl-C discards what was typed, Ctrl-D ends it."""
+def lines(project: str, names: Sequence[str], history: Path, splitter: Split) -> Iterator[str]:
+    """Statements from the terminal. Ctrl-C discards what was typed, Ctrl-D ends the prompt."""
     memory = _Memory(names, history)
 
-    def read(begun: bool) -> str | None:
-        return input(f"{'':{len(project)}}| " if begun else f"{project}> ")
+    def read(continued: bool) -> str | None:
+        return input(f"{'':{len(project)}}| " if continued else f"{project}> ")
 
     while True:
         try:
-            for statement in statements(read, cut):
+            for statement in statements(read, splitter):
                 memory.add(statement)
                 yield statement
         except KeyboardInterrupt:
@@ -111,29 +111,28 @@ class _Memory:
                 readline.read_history_file(history)
             candidates = [*names, *_WORDS]
             readline.set_completer(lambda text, number: _complete(candidates, text, number))
-            apple = "libedit" in (readline.__doc__ or "")
-            readline.parse_and_bind("bind ^I rl_complete" if apple else "tab: complete")
+            is_libedit = "libedit" in (readline.__doc__ or "")
+            readline.parse_and_bind("bind ^I rl_complete" if is_libedit else "tab: complete")
 
     def add(self, statement: str) -> None:
         if self._readline is None:
             return
-        # A comment to the end of its line would swallow what comes after it.
+        # Joined to one line, a `--` comment would swallow everything after it.
         for line in statement.splitlines() if "--" in statement else [" ".join(statement.splitlines())]:
             self._readline.add_history(line)
         with suppress(OSError):
             self._history.parent.mkdir(parents=True, exist_ok=True)
-            os.close(
-                os.open(self._history, os.O_CREAT | os.O_WRONLY, 0o600)
-            )  # queries may hold what nobody else may see
+            # Queries may contain data that other users must not see.
+            os.close(os.open(self._history, os.O_CREAT | os.O_WRONLY, 0o600))
             self._readline.write_history_file(self._history)
 
 
 def _complete(candidates: Sequence[str], text: str, number: int) -> str | None:
-    found = [one for one in candidates if one.casefold().startswith(text.casefold())]
-    return found[number] if number < len(found) else None
+    matches = [candidate for candidate in candidates if candidate.casefold().startswith(text.casefold())]
+    return matches[number] if number < len(matches) else None
 
 
-# `penstock shell`.
+# The command.
 
 
 HELP = r"""A query ends with ; and may take several lines. A version or a time follows a table's name:
@@ -165,15 +164,15 @@ def command(
         open_reader(plan, tombstones=tombstones, say=status.update) as reader,
     ):
         status.stop()
-        shell, cut = Shell(reader, limit or None), partial(split, reader.session)
+        shell, splitter = Shell(reader, limit or None), partial(split, reader.session)
         if not sys.stdin.isatty():
-            shell.run(statements(lambda _: next(sys.stdin, None), cut), stop_at_error=True)
+            shell.run(statements(lambda _: next(sys.stdin, None), splitter), stop_at_error=True)
             return
 
         names = [table.name for table in reader.names.all]
         err.print(f"{len(names)} tables; \\d lists them, \\? helps, \\q leaves. A query ends with ;")
         history = Path(plan.root) / ".penstock" / "shell_history"
-        shell.run(lines(plan.name, names, history, cut), stop_at_error=False)
+        shell.run(lines(plan.name, names, history, splitter), stop_at_error=False)
 
 
 class Shell:
@@ -183,9 +182,9 @@ class Shell:
         self._reader, self._limit = reader, limit
         self._out, self._err = out, err
 
-    def run(self, given: Iterator[str], *, stop_at_error: bool) -> None:
-        """Until there is no more, or `\\q`."""
-        for statement in given:
+    def run(self, inputs: Iterator[str], *, stop_at_error: bool) -> None:
+        """Answers each statement, until there are no more or one is `\\q`."""
+        for statement in inputs:
             if statement.rstrip("; ") in _LEAVE:
                 return
             try:
@@ -199,18 +198,18 @@ class Shell:
 
                 self._err.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
 
-    def _show(self, made: Callable[[], RenderableType]) -> None:
+    def _show(self, render: Callable[[], RenderableType]) -> None:
         from penstock.cli.console import print_view
         from penstock.cli.sql_output import PIPED
 
         with self._err.status("reading …"):
-            view = made()
+            view = render()
         print_view(view, piped=PIPED)
 
-    def _answer(self, given: str) -> None:
+    def _answer(self, statement: str) -> None:
         from penstock.cli.sql_output import ask_people, columns_view, tables_view
 
-        words = given.rstrip("; ").split()
+        words = statement.rstrip("; ").split()
         if not words:
             return
         if words[0] in (r"\?", r"\h", "help"):
@@ -223,4 +222,4 @@ class Shell:
             raise UsageError(f"{words[0]} is not a command", hint=r"\d lists tables, \q leaves, \? helps")
         else:
             with self._err.status("reading …") as status:
-                ask_people(self._reader, given, self._limit, status.stop)
+                ask_people(self._reader, statement, self._limit, status.stop)

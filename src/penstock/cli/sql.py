@@ -1,4 +1,4 @@
-"""`penstock sql`."""
+"""`penstock sql`: one query over the tables of the project."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.cli.options import AsJson, Directory, load_plan
 from penstock.errors import UsageError
 
 SHOWN = 100
-"""Rows that people see if they do not say how many."""
+"""Rows shown to people by default."""
 
 Tombstones = Annotated[
     bool, typer.Option("--tombstones", help="Also the deleted rows that merged tables keep: those with _deleted.")
@@ -55,25 +55,25 @@ def command(
     from penstock.cli.sql_output import CUT, ask_people, first, kept_aside, write_csv, write_json
     from penstock.sql.reader import open_reader
 
-    most = (None if as_json or as_csv else SHOWN) if limit is None else limit or None
+    max_rows = (None if as_json or as_csv else SHOWN) if limit is None else limit or None
     with (
         err.status("starting Spark …") as status,
         open_reader(plan, tombstones=tombstones, say=status.update) as reader,
     ):
         status.update("reading …")
         if not as_json and not as_csv:
-            ask_people(reader, text, most, status.stop)
+            ask_people(reader, text, max_rows, status.stop)
             return
         with kept_aside() as aside:
             with reader.ask(text) as answer:
-                cut = (write_json if as_json else write_csv)(answer, most, aside)
+                truncated = (write_json if as_json else write_csv)(answer, max_rows, aside)
             status.stop()
-        if cut and most is not None:
-            err.print(f"{first(most)}; {CUT}")
+        if truncated and max_rows is not None:
+            err.print(f"{first(max_rows)}; {CUT}")
 
 
 def _text(query: str | None, file: Path | None) -> str:
-    """The query from where it is: the command line, a file, standard input."""
+    """The query, from the command line, a file or standard input."""
     if query is not None and file is not None:
         raise UsageError("there are two queries: one on the command line, and one in a file", hint="choose one of them")
     try:

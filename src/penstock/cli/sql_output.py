@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from penstock.sql.reader import QueryResult, SqlReader
     from penstock.sql.versions import Readable
 
-# Values as text for people and as JSON for programs. Spark writes both: in Python a time would be in the machine's
-# zone and of few years, and a decimal would become a double.
+# Values as text for people and as JSON for programs. Spark writes both: in Python a time would be in the machine's zone
+# and in a small range of years, and a decimal would become a double.
 
 
 Values = tuple[str | None, ...]
 _COLLECTED = 10_000
-"""Rows that are taken at once; more of them come partition by partition."""
+"""Up to this many rows are collected at once; more of them come partition by partition."""
 _NESTED = (ArrayType, MapType, StructType, VariantType)
 _JSON = {
     "ignoreNullFields": "false",
@@ -47,22 +47,22 @@ _JSON = {
 
 
 def texts(frame: DataFrame, limit: int | None) -> Iterator[Values]:
-    """Each value as a text, None for NULL; what is nested as JSON, bytes in hexadecimal digits. One row more than
-    `limit`, if there is one: so it is seen that there are more."""
+    """Each value as text, None for NULL; nested values as JSON, bytes as hexadecimal digits. Yields one row more than
+    `limit`, if there is one, so that the caller sees that there are more."""
     return _rows(frame, limit, _text)
 
 
 def json_values(frame: DataFrame, limit: int | None) -> Iterator[list[str]]:
-    """Each value as a piece of JSON; bytes in base 64. One row more than `limit`, as above."""
+    """Each value as a piece of JSON; bytes as base64. One row more than `limit`, as in `texts`."""
     for row in _rows(frame, limit, _json):
         yield [cast(str, value)[1:-1] for value in row]
 
 
-def _rows(frame: DataFrame, limit: int | None, written: Callable[[Column, DataType], Column]) -> Iterator[Values]:
+def _rows(frame: DataFrame, limit: int | None, to_text: Callable[[Column, DataType], Column]) -> Iterator[Values]:
     types = [field.dataType for field in frame.schema.fields]
-    names = [f"c{number}" for number in range(len(types))]  # theirs may be the same, or none
+    names = [f"c{number}" for number in range(len(types))]  # the query's own names may be duplicate or empty
     rows = frame.toDF(*names).select(
-        *(written(F.col(name), of).alias(name) for name, of in zip(names, types, strict=True))
+        *(to_text(F.col(name), data_type).alias(name) for name, data_type in zip(names, types, strict=True))
     )
     if limit is not None and limit <= _COLLECTED:
         return (tuple(row) for row in rows.take(limit + 1))
@@ -70,17 +70,17 @@ def _rows(frame: DataFrame, limit: int | None, written: Callable[[Column, DataTy
     return (tuple(row) for row in rows.toLocalIterator())
 
 
-def _text(value: Column, of: DataType) -> Column:
-    if isinstance(of, BinaryType):
+def _text(value: Column, data_type: DataType) -> Column:
+    if isinstance(data_type, BinaryType):
         return F.hex(value)
-    return F.to_json(value, _JSON) if isinstance(of, _NESTED) else value.cast("string")
+    return F.to_json(value, _JSON) if isinstance(data_type, _NESTED) else value.cast("string")
 
 
 def _json(value: Column, _: DataType) -> Column:
     return F.to_json(F.array(value), _JSON)
 
 
-# What `sql` writes for programs: JSON or CSV, all of it or nothing. It is kept aside until it is complete.
+# Output for programs: JSON or CSV, complete or nothing at all. It is buffered until it is complete.
 
 
 _IN_MEMORY = 8 << 20
@@ -88,39 +88,39 @@ _IN_MEMORY = 8 << 20
 
 @contextmanager
 def kept_aside() -> Iterator[IO[str]]:
-    """What is written to it goes to standard output at the end, unless there is an error."""
+    """A file whose content goes to standard output at the end, unless there is an error."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", newline="") as aside:
         yield aside
         aside.seek(0)
         try:
             shutil.copyfileobj(aside, sys.stdout)
             sys.stdout.flush()
-        except BrokenPipeError:  # the reader has enough; Python would complain once more as it ends
+        except BrokenPipeError:  # the reader has closed the pipe; Python would report that once more at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def write_json(answer: QueryResult, limit: int | None, out: IO[str]) -> bool:
-    """Values as Spark writes them: a decimal keeps its digits. Whether there are more rows than `limit`."""
+def write_json(answer: QueryResult, limit: int | None, output: IO[str]) -> bool:
+    """Values as Spark writes them: a decimal keeps its digits. Returns whether there are more rows than `limit`."""
     columns = visible_json(json.dumps(answer.frame.columns, ensure_ascii=False))
-    out.write(f'{{\n  "columns": {columns},\n  "rows": [')
+    output.write(f'{{\n  "columns": {columns},\n  "rows": [')
     truncated = False
-    for number, row in enumerate(json_values(answer.frame, limit)):
-        if number == limit:
+    for index, row in enumerate(json_values(answer.frame, limit)):
+        if index == limit:
             truncated = True
             break
-        out.write(f"{',' if number else ''}\n    [{visible_json(', '.join(row))}]")
+        output.write(f"{',' if index else ''}\n    [{visible_json(', '.join(row))}]")
     read = [{"table": pinned.table.name, "version": pinned.version} for pinned in answer.read]
-    out.write(f'\n  ],\n  "truncated": {json.dumps(truncated)},\n  "read": {json.dumps(read)}\n}}\n')
+    output.write(f'\n  ],\n  "truncated": {json.dumps(truncated)},\n  "read": {json.dumps(read)}\n}}\n')
     return truncated
 
 
-def write_csv(answer: QueryResult, limit: int | None, out: IO[str]) -> bool:
-    """With a header. NULL is nothing at all, an empty text is `""`. Whether there are more rows than `limit`."""
-    out.write(",".join(map(_field, answer.frame.columns)) + "\n")
-    for number, row in enumerate(texts(answer.frame, limit)):
-        if number == limit:
+def write_csv(answer: QueryResult, limit: int | None, output: IO[str]) -> bool:
+    """With a header. NULL is an empty field, an empty text `""`. Returns whether there are more rows than `limit`."""
+    output.write(",".join(map(_field, answer.frame.columns)) + "\n")
+    for index, row in enumerate(texts(answer.frame, limit)):
+        if index == limit:
             return True
-        out.write(",".join(map(_field, row)) + "\n")
+        output.write(",".join(map(_field, row)) + "\n")
     return False
 
 
@@ -132,21 +132,21 @@ def _field(value: str | None) -> str:
     return value
 
 
-# What `sql` and `shell` show to people: rows as a table, or one below the other where a table would not fit.
+# Output for people: rows as a table, or one below the other if a table does not fit.
 
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 _NARROWEST = 12
-"""A column that is narrower shows nothing useful."""
+"""A narrower column shows nothing useful."""
 PIPED = 1_000_000
-"""Columns of a pipe: a row stays whole on one line, for grep."""
+"""Width of a pipe: each row stays on one line, for grep."""
 _TABLES_NAMED = 4
 CUT = "there are more: --limit 0 shows all"
 
 
 def ask_people(reader: SqlReader, query: str, limit: int | None, ready: Callable[[], None]) -> None:
-    """Asks, and shows the rows; `ready` is called in between. Their number goes to standard error."""
-    began = time.monotonic()
+    """Runs the query and shows its rows; `ready` is called in between. The row count goes to standard error."""
+    started = time.monotonic()
     with reader.ask(query) as answer:
         rows = list(texts(answer.frame, limit))
         columns = [(field.name, field.dataType.simpleString()) for field in answer.frame.schema.fields]
@@ -154,36 +154,38 @@ def ask_people(reader: SqlReader, query: str, limit: int | None, ready: Callable
     truncated = limit is not None and len(rows) > limit
     rows = rows[:limit]
     print_view(rows_view(columns, rows, out.width if out.is_terminal else None), piped=PIPED)
-    err.print(Text(note(answer, len(rows), truncated, time.monotonic() - began), style="dim"), soft_wrap=True)
+    err.print(Text(note(answer, len(rows), truncated, time.monotonic() - started), style="dim"), soft_wrap=True)
 
 
 def rows_view(columns: Sequence[tuple[str, str]], rows: Sequence[Values], width: int | None) -> RenderableType:
-    """`columns` are names and types; `width` is that of the terminal, None without one."""
+    """`columns` are names and types; `width` is the terminal's, None without one."""
     names = [visible(name) for name, _ in columns]
     cells = [[None if value is None else visible(value) for value in row] for row in rows]
     if not names:
         return Text("no columns", style="dim")
-    widths = [max(cell_len(name), *(cell_len(row[at] or "NULL") for row in cells), 0) for at, name in enumerate(names)]
+    widths = [
+        max(cell_len(name), *(cell_len(row[index] or "NULL") for row in cells), 0) for index, name in enumerate(names)
+    ]
     if width is not None:
-        room = width - 1 - 3 * len(names)
-        if sum(min(one, _NARROWEST) for one in widths) > room:
+        space = width - 1 - 3 * len(names)
+        if sum(min(column_width, _NARROWEST) for column_width in widths) > space:
             return Group(*_records(names, cells))
-        widths = _fitted(widths, room)
+        widths = _fit_widths(widths, space)
     table = Table(header_style="bold")
-    for (_, kind), name, one in zip(columns, names, widths, strict=True):
-        side: Literal["left", "right"] = "right" if kind.startswith(_NUMBERS) else "left"
-        table.add_column(Text(name), justify=side, no_wrap=True, overflow="ellipsis", width=one)
+    for (_, data_type), name, column_width in zip(columns, names, widths, strict=True):
+        side: Literal["left", "right"] = "right" if data_type.startswith(_NUMBERS) else "left"
+        table.add_column(Text(name), justify=side, no_wrap=True, overflow="ellipsis", width=column_width)
     for row in cells:
         table.add_row(*map(_cell, row))
     return table
 
 
-def _fitted(widths: Sequence[int], room: int) -> list[int]:
-    """Only the widest are cut, all to the same width."""
-    most = max(widths)
-    while sum(min(one, most) for one in widths) > room:
-        most -= 1
-    return [min(one, most) for one in widths]
+def _fit_widths(widths: Sequence[int], space: int) -> list[int]:
+    """Cuts only the widest columns, all to the same width."""
+    limit = max(widths)
+    while sum(min(width, limit) for width in widths) > space:
+        limit -= 1
+    return [min(width, limit) for width in widths]
 
 
 def _records(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Iterator[RenderableType]:
@@ -202,11 +204,11 @@ def _cell(value: str | None) -> Text:
 
 
 def note(answer: QueryResult, shown: int, truncated: bool, seconds: float) -> str:
-    """How many rows of which tables are shown."""
+    """Says how many rows of which tables are shown."""
     rows = f"{shown:,} row{'' if shown == 1 else 's'}"
-    of = f" of {', '.join(map(str, answer.read[:_TABLES_NAMED]))}" if answer.read else ""
+    tables = f" of {', '.join(map(str, answer.read[:_TABLES_NAMED]))}" if answer.read else ""
     more = f" and {len(answer.read) - _TABLES_NAMED} more" if len(answer.read) > _TABLES_NAMED else ""
-    shown_rows = f"{first(shown)}{of}{more}; {CUT}" if truncated else f"{rows}{of}{more}"
+    shown_rows = f"{first(shown)}{tables}{more}; {CUT}" if truncated else f"{rows}{tables}{more}"
     return f"{shown_rows} ({seconds:.1f} s)"
 
 
@@ -218,7 +220,7 @@ def first(rows: int) -> str:
 
 
 def tables_view(reader: SqlReader) -> RenderableType:
-    """Why a table cannot be read is shown in its place."""
+    """For a table that cannot be read, its row shows why."""
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column("table", no_wrap=True)
     grid.add_column("version", justify="right")
@@ -237,8 +239,8 @@ def columns_view(reader: SqlReader, name: str) -> RenderableType:
     grid = Table(box=None, pad_edge=False, header_style="dim")
     grid.add_column("column", no_wrap=True)
     grid.add_column("type", overflow="fold")
-    for column, kind in _columns(reader, table)[1].items():
-        grid.add_row(Text(visible(column)), Text(visible(kind)))
+    for column, data_type in _columns(reader, table)[1].items():
+        grid.add_row(Text(visible(column)), Text(visible(data_type)))
     return grid
 
 

@@ -1,4 +1,4 @@
-"""`penstock status`: a row per table, then who is behind and where, then what went wrong and what to do."""
+"""`penstock status`: a row per table, then positions and lag, then problems and what to do about them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from penstock.operations.broker import PartitionLag
     from penstock.operations.status import Status
 
-# What `status` shows: a row per table, then who is behind and where, then what went wrong and what to do.
+# What `status` prints: a row per table, then positions and lag, then problems.
 
 
 PARTITIONS_SHOWN = 8
 TABLES_IN_DETAIL = 5
-"""Up to so many tables, each one's position is shown; of more, only of those that are behind."""
+"""With up to this many tables, every position is shown; with more, only those of tables that are behind."""
 BEHIND_SHOWN = 10
 _STYLES = {
     "running": "green",
@@ -39,95 +39,97 @@ _STYLES = {
 }
 
 
-def status_view(found: Sequence[Status]) -> RenderableType:
-    if not found:
+def status_view(statuses: Sequence[Status]) -> RenderableType:
+    if not statuses:
         return Text("the project has no tables")
-    return Group(_rows(found), *_places(found), *_reasons(found))
+    return Group(_rows(statuses), *_position_lines(statuses), *_reasons(statuses))
 
 
-def _rows(found: Sequence[Status]) -> Table:
+def _rows(statuses: Sequence[Status]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column(Text("table"), overflow="fold")
     table.add_column(Text("state"), no_wrap=True)
     for title in ("batch", "written", "behind", "in/s", "proc/s", "last commit"):
         table.add_column(Text(title), justify="right", no_wrap=True)
     now = time.time() * 1000
-    for one in found:
+    for status in statuses:
         texts = (
-            "" if one.batch is None else f"{one.generation}.{one.batch}",
-            f"{one.rows:,}" if one.batch is not None else "",
-            _behind(one),
-            "" if one.rates is None else per_second(one.rates.input_rows_per_second),
-            "" if one.rates is None else per_second(one.rates.processed_rows_per_second),
-            ago(one.age(now)),
+            "" if status.batch is None else f"{status.generation}.{status.batch}",
+            f"{status.rows:,}" if status.batch is not None else "",
+            _lag_text(status),
+            "" if status.rates is None else per_second(status.rates.input_rows_per_second),
+            "" if status.rates is None else per_second(status.rates.processed_rows_per_second),
+            ago(status.age(now)),
         )
-        # Text, not str: rich would look for markup in every cell, and load all names of emoji to do so.
-        state = Text(one.state, style=_STYLES.get(one.state, ""))
-        table.add_row(Text(one.table, style="bold"), state, *map(Text, texts))
+        # Text, not str: rich would search every cell for markup, and load all emoji names for that.
+        state = Text(status.state, style=_STYLES.get(status.state, ""))
+        table.add_row(Text(status.table, style="bold"), state, *map(Text, texts))
     return table
 
 
 def per_second(rate: float | None) -> str:
-    """`-` where there was no batch; small rates are no zeros."""
+    """`-` if there was no batch; a small rate is not shown as zero."""
     if rate is None:
         return "-"
     return f"{rate:,.0f}" if rate >= 10 or rate == 0 else f"{max(rate, 0.1):.1f}"
 
 
-def _behind(one: Status) -> str:
-    if one.batch is None:
+def _lag_text(status: Status) -> str:
+    if status.batch is None:
         return ""
-    return "unknown" if one.lag is None else f"{one.lag:,} {one.lag_of}".rstrip()
+    return "unknown" if status.lag is None else f"{status.lag:,} {status.lag_of}".rstrip()
 
 
-def _places(found: Sequence[Status]) -> Iterable[RenderableType]:
-    few = len(found) <= TABLES_IN_DETAIL
-    chosen = [one for one in found if (one.places or _last_batch(one)) and (few or one.lag)]
-    chosen.sort(key=lambda one: -(one.lag or 0)) if not few else None
-    if not chosen:
+def _position_lines(statuses: Sequence[Status]) -> Iterable[RenderableType]:
+    few = len(statuses) <= TABLES_IN_DETAIL
+    shown_statuses = [status for status in statuses if (status.places or _last_batch(status)) and (few or status.lag)]
+    shown_statuses.sort(key=lambda status: -(status.lag or 0)) if not few else None
+    if not shown_statuses:
         return
     yield Text("")
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
-    for one in chosen[:BEHIND_SHOWN]:
-        places = sorted(one.places, key=lambda place: -(place.lag or 0))
-        more = f", and {len(places) - PARTITIONS_SHOWN} more" if len(places) > PARTITIONS_SHOWN else ""
-        at = ", ".join(map(_place, places[:PARTITIONS_SHOWN])) + more
-        grid.add_row(Text(one.table), Text("; ".join(part for part in (_last_batch(one), at) if part)))
+    for status in shown_statuses[:BEHIND_SHOWN]:
+        partitions = sorted(status.places, key=lambda partition: -(partition.lag or 0))
+        more = f", and {len(partitions) - PARTITIONS_SHOWN} more" if len(partitions) > PARTITIONS_SHOWN else ""
+        positions = ", ".join(map(_position_text, partitions[:PARTITIONS_SHOWN])) + more
+        grid.add_row(Text(status.table), Text("; ".join(part for part in (_last_batch(status), positions) if part)))
     yield grid
-    if len(chosen) > BEHIND_SHOWN:
-        yield Text(f"and {len(chosen) - BEHIND_SHOWN} more tables that are behind: `--json` has all", style="dim")
+    if len(shown_statuses) > BEHIND_SHOWN:
+        yield Text(
+            f"and {len(shown_statuses) - BEHIND_SHOWN} more tables that are behind: `--json` has all", style="dim"
+        )
 
 
-def _last_batch(one: Status) -> str:
-    last = one.rates.last if one.rates is not None else None
+def _last_batch(status: Status) -> str:
+    last = status.rates.last if status.rates is not None else None
     return f"last batch: {counted(last.rows, 'row')} in {last.seconds:.1f} s" if last is not None else ""
 
 
-def _place(place: PartitionLag) -> str:
-    at = f"{place.topic}-{place.partition} at {place.position}"
-    return f"{at} ({place.lag:,} behind)" if place.lag else at
+def _position_text(partition: PartitionLag) -> str:
+    position = f"{partition.topic}-{partition.partition} at {partition.position}"
+    return f"{position} ({partition.lag:,} behind)" if partition.lag else position
 
 
-def _reasons(found: Sequence[Status]) -> Iterable[Text]:
-    unknown = dict.fromkeys(one.lag_unknown for one in found if one.lag_unknown)
+def _reasons(statuses: Sequence[Status]) -> Iterable[Text]:
+    unknown = dict.fromkeys(status.lag_unknown for status in statuses if status.lag_unknown)
     texts = [Text.assemble(("lag unknown: ", "yellow"), reason or "") for reason in unknown]
-    for one in found:
-        for commit in one.foreign:
-            what = f"version {commit.version} ({commit.operation}): {commit.origin.value} of {commit.rows:,} rows"
-            texts.append(Text.assemble((f"{one.table}: ", "bold"), (what, "yellow")))
-        if one.replaying:
-            texts.append(Text.assemble((f"{one.table}: ", "bold"), (one.replaying, "yellow")))
-        if one.stale:
-            what = f"stale: {one.stale.upstream} was made anew in its version {one.stale.version}"
-            said = Text.assemble((f"{one.table}: ", "bold"), (what, "yellow"))
-            texts.append(said.append(f"\n  -> {one.stale.hint}"))
-        if one.passed_over:
-            texts.append(Text.assemble((f"{one.table}: ", "bold"), (one.passed_over, "yellow")))
-        if one.reason:
-            said = Text.assemble((f"{one.table}: ", "bold"), (one.reason, _STYLES.get(one.state, "")))
-            texts.append(said.append(f"\n  -> {one.hint}" if one.hint else ""))
+    for status in statuses:
+        for commit in status.foreign:
+            message = f"version {commit.version} ({commit.operation}): {commit.origin.value} of {commit.rows:,} rows"
+            texts.append(Text.assemble((f"{status.table}: ", "bold"), (message, "yellow")))
+        if status.replaying:
+            texts.append(Text.assemble((f"{status.table}: ", "bold"), (status.replaying, "yellow")))
+        if status.stale:
+            message = f"stale: {status.stale.upstream} was made anew in its version {status.stale.version}"
+            line = Text.assemble((f"{status.table}: ", "bold"), (message, "yellow"))
+            texts.append(line.append(f"\n  -> {status.stale.hint}"))
+        if status.passed_over:
+            texts.append(Text.assemble((f"{status.table}: ", "bold"), (status.passed_over, "yellow")))
+        if status.reason:
+            line = Text.assemble((f"{status.table}: ", "bold"), (status.reason, _STYLES.get(status.state, "")))
+            texts.append(line.append(f"\n  -> {status.hint}" if status.hint else ""))
     if texts:
         yield Text("")
     yield from texts
@@ -143,7 +145,7 @@ def ago(seconds: float | None) -> str:
     return f"{seconds:.0f} s ago"
 
 
-# `penstock status`.
+# The command.
 
 
 def command(tables: Tables = None, directory: Directory = None, as_json: AsJson = False) -> None:
@@ -157,14 +159,14 @@ def command(tables: Tables = None, directory: Directory = None, as_json: AsJson 
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    found = status(plan, choose(plan, tables or []), open_store(plan))
+    statuses = status(plan, choose(plan, tables or []), open_store(plan))
     if as_json:
         from penstock.cli.console import print_json
 
-        print_json({"project": plan.name, "tables": [document(one) for one in found]})
+        print_json({"project": plan.name, "tables": [document(table_status) for table_status in statuses]})
         return
     from penstock.cli.console import out
 
-    if not out.is_terminal:  # piped, there is no width to keep to: a table stays on its line for grep
+    if not out.is_terminal:  # in a pipe each table stays on one line, for grep
         out.width = 160
-    out.print(status_view(found))
+    out.print(status_view(statuses))

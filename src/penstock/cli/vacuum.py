@@ -1,4 +1,4 @@
-"""`penstock vacuum`: how far each table may go, who needs what, what would go and what went."""
+"""`penstock vacuum`: how far it may go in each table, who needs older files, what would be deleted and what was."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from penstock.maintenance.vacuum import TableVacuum, VacuumPlan, VacuumResult
 
 
-# What `vacuum` shows: how far each table may go and who needs what, then what would go, then what went.
+# What `vacuum` prints: the limits of each table with their reasons, then the steps, then the result.
 
 
 READERS_OF = 5
-"""Up to so many tables, everybody who needs something is named; of more, only those that keep files."""
+"""With up to this many tables, every reader with a need is named; with more, only those that keep files."""
 
 
-def render_plan(planned: VacuumPlan) -> RenderableType:
-    if not planned.tables:
+def render_plan(vacuum_plan: VacuumPlan) -> RenderableType:
+    if not vacuum_plan.tables:
         return Text("the project has no tables")
-    few = len({task.table.name for task in planned.tables}) <= READERS_OF
+    few = len({task.table.name for task in vacuum_plan.tables}) <= READERS_OF
     parts: list[RenderableType] = []
-    for task in planned.tables:
+    for task in vacuum_plan.tables:
         parts.append(_head(task))
         if task.horizon is not None:
             parts.append(Padding(_needs(task, task.horizon, everybody=few), (0, 0, 0, 2)))
-    if planned.steps:
-        parts += [Text(""), steps_view(planned.steps)]
-    files, size = sum(len(task.files) for task in planned.tables), sum(task.bytes for task in planned.tables)
-    last = f"{counted(files, 'file')}, {size_text(size)}, to delete" if files else "no file to delete"
-    return Group(*parts, Text(""), Text(last, style="bold" if files else "green"))
+    if vacuum_plan.steps:
+        parts += [Text(""), steps_view(vacuum_plan.steps)]
+    files, size = sum(len(task.files) for task in vacuum_plan.tables), sum(task.bytes for task in vacuum_plan.tables)
+    conclusion = f"{counted(files, 'file')}, {size_text(size)}, to delete" if files else "no file to delete"
+    return Group(*parts, Text(""), Text(conclusion, style="bold" if files else "green"))
 
 
 def render_result(result: VacuumResult) -> RenderableType:
@@ -51,43 +51,45 @@ def render_result(result: VacuumResult) -> RenderableType:
     grid.add_column(Text("table"), overflow="fold")
     for title in ("deleted", "size"):
         grid.add_column(Text(title), justify="right", no_wrap=True)
-    for done in result.done.values():
-        grid.add_row(Text(done.place.name, style="bold"), f"{done.files:,}", size_text(done.bytes))
+    for table_result in result.done.values():
+        grid.add_row(
+            Text(table_result.place.name, style="bold"), f"{table_result.files:,}", size_text(table_result.bytes)
+        )
     failed = [Text.assemble(("failed ", "bold red"), str(error)) for error in result.errors.values()]
     return Group(*([grid] if result.done else []), *failed)
 
 
-def _head(one: TableVacuum) -> Text:
-    name, made = (f"{one.place.name}  ", "bold"), one.horizon
-    if one.problem is not None:
-        return Text.assemble(name, (one.problem.message, "red"))
-    if made is None:
+def _head(task: TableVacuum) -> Text:
+    name, horizon = (f"{task.place.name}  ", "bold"), task.horizon
+    if task.problem is not None:
+        return Text.assemble(name, (task.problem.message, "red"))
+    if horizon is None:
         return Text.assemble(name, ("not created yet", "dim"))
-    if made.at_ms is None:
-        return Text.assemble(name, ("nothing may go", "yellow"), f": {made.why}")
-    what = f"{counted(len(one.files), 'file')}, {size_text(one.bytes)}" if one.files else "nothing to delete"
-    return Text.assemble(name, (what, "" if one.files else "dim"))
+    if horizon.at_ms is None:
+        return Text.assemble(name, ("nothing may go", "yellow"), f": {horizon.why}")
+    amount = f"{counted(len(task.files), 'file')}, {size_text(task.bytes)}" if task.files else "nothing to delete"
+    return Text.assemble(name, (amount, "" if task.files else "dim"))
 
 
-def _needs(one: TableVacuum, made: Horizon, *, everybody: bool) -> RenderableType:
-    """From when on removed files are kept, and for whom; the first is what counts."""
-    limits = made.limits
-    asked = Need("", "asked for", made.asked_ms)
-    shown = [need for need in made.needs if need in limits or (everybody and need.version is not None)]
+def _needs(task: TableVacuum, horizon: Horizon, *, everybody: bool) -> RenderableType:
+    """Since when removed files are kept, and for whom; the first row is the one that counts."""
+    limits = horizon.limits
+    requested = Need("", "asked for", horizon.asked_ms)
+    shown = [need for need in horizon.needs if need in limits or (everybody and need.version is not None)]
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    ordered = sorted([*shown, asked], key=lambda need: -1 if need.since_ms is None else need.since_ms)
+    ordered = sorted([*shown, requested], key=lambda need: -1 if need.since_ms is None else need.since_ms)
     for index, need in enumerate(ordered):
         style = "" if index == 0 else "dim"
         since = "all" if need.since_ms is None else f"since {time_text(need.since_ms)} UTC"
         grid.add_row(Text(f"kept {since}", style=style), Text(str(need).strip(), style=style))
-    if one.remember_ms is not None:
-        grid.add_row("", Text(f"removed files will be remembered for {span_text(one.remember_ms)} from now on"))
+    if task.remember_ms is not None:
+        grid.add_row("", Text(f"removed files will be remembered for {span_text(task.remember_ms)} from now on"))
     return grid
 
 
-# `penstock vacuum`.
+# The command.
 
 
 def command(
@@ -122,28 +124,28 @@ def command(
     retain_ms = None if retain is None else _span_ms(retain)
     plan = load_plan(directory)
     store, console = open_store(plan), people(as_json)
-    if not console.is_terminal:  # piped, there is no width to keep to
+    if not console.is_terminal:  # in a pipe there is no width to fit
         console.width = 160
-    planned = plan_vacuum(plan, choose(plan, tables or []), store, retain_ms)
-    result = VacuumResult(errors=planned.problems)
-    if planned.needs_listing or (planned.steps and not dry_run):
+    vacuum_plan = plan_vacuum(plan, choose(plan, tables or []), store, retain_ms)
+    result = VacuumResult(errors=vacuum_plan.problems)
+    if vacuum_plan.needs_listing or (vacuum_plan.steps and not dry_run):
         with running(beside_a_runner(plan), console, plan.name) as session:
-            planned = list_files(session.spark, plan, planned, store, session.tell)
-            result = VacuumResult(errors=planned.problems)
-            console.print(render_plan(planned))
-            if planned.steps and not dry_run:
+            vacuum_plan = list_files(session.spark, plan, vacuum_plan, store, session.tell)
+            result = VacuumResult(errors=vacuum_plan.problems)
+            console.print(render_plan(vacuum_plan))
+            if vacuum_plan.steps and not dry_run:
                 if not yes:
                     session.ask()
-                result = run_vacuum(session.spark, plan, planned, store, session.tell)
+                result = run_vacuum(session.spark, plan, vacuum_plan, store, session.tell)
     else:
-        console.print(render_plan(planned))
+        console.print(render_plan(vacuum_plan))
     if result.done or result.errors:
         console.print(render_result(result))
     if as_json:
         answer = {
-            "tables": [{**document(task), **_outcome(task.place.name, result)} for task in planned.tables],
-            "checkpoints": planned.checkpoints,
-            "steps": [step.describe() for step in planned.steps],
+            "tables": [{**document(task), **_outcome(task.place.name, result)} for task in vacuum_plan.tables],
+            "checkpoints": vacuum_plan.checkpoints,
+            "steps": [step.describe() for step in vacuum_plan.steps],
             "done": not dry_run,
             "ok": not result.errors,
         }
@@ -164,9 +166,9 @@ def _span_ms(text: str) -> int:
 def _outcome(name: str, result: VacuumResult) -> dict[str, Any]:
     from penstock.maintenance.tables import error_document
 
-    done = result.done.get(name)
+    table_result = result.done.get(name)
     return {
-        "deleted_files": done.files if done else 0,
-        "deleted_bytes": done.bytes if done else 0,
+        "deleted_files": table_result.files if table_result else 0,
+        "deleted_bytes": table_result.bytes if table_result else 0,
         "error": error_document(result.errors.get(name)),
     }

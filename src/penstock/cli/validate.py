@@ -1,4 +1,4 @@
-"""`penstock validate`. Prints without rich: it is called on every save, and rich takes a tenth of a second to load."""
+"""`penstock validate`. Prints without rich: it may run on every save, and rich takes a tenth of a second to load."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ def command(directory: Directory = None, as_json: AsJson = False) -> None:
             }
         )
     else:
-        _tell(str(folder / FILE), checked)
+        _print_findings(str(folder / FILE), checked)
     if checked.project is None:
         raise typer.Exit(2)
 
 
-def _tell(file: str, checked: Checked) -> None:
+def _print_findings(file: str, checked: Checked) -> None:
     for problem in checked.problems:
-        _tell_one("error", typer.colors.RED, problem)
+        _print_problem("error", typer.colors.RED, problem)
     for warning in checked.warnings:
-        _tell_one("warning", typer.colors.YELLOW, warning)
-    warned = f", {_count(len(checked.warnings), 'warning')}" if checked.warnings else ""
+        _print_problem("warning", typer.colors.YELLOW, warning)
+    warnings_text = f", {_count(len(checked.warnings), 'warning')}" if checked.warnings else ""
     if checked.project is None:
-        _conclude("✗", typer.colors.RED, f"{file}: {_count(len(checked.problems), 'problem')}{warned}")
+        _conclude("✗", typer.colors.RED, f"{file}: {_count(len(checked.problems), 'problem')}{warnings_text}")
     else:
-        _conclude("✓", typer.colors.GREEN, f"{file} is valid: {_contents(checked.project)}{warned}")
+        _conclude("✓", typer.colors.GREEN, f"{file} is valid: {_contents(checked.project)}{warnings_text}")
 
 
-def _tell_one(kind: str, colour: str, problem: Problem) -> None:
-    place = f"{problem.file}:{problem.line}:{problem.column}:"
-    typer.echo(f"{typer.style(place, bold=True)} {typer.style(kind + ':', fg=colour)} {problem.message}")
+def _print_problem(kind: str, colour: str, problem: Problem) -> None:
+    location = f"{problem.file}:{problem.line}:{problem.column}:"
+    typer.echo(f"{typer.style(location, bold=True)} {typer.style(kind + ':', fg=colour)} {problem.message}")
     if problem.hint:
         typer.echo(f"  -> {problem.hint}")
     typer.echo()
@@ -80,11 +80,11 @@ def _contents(project: Project) -> str:
     parts = [_count(len(topics), "topic")] if topics else []
     parts += [_count(len(patterns), "pattern")] if patterns else []
     clusters = len({source.cluster for source in kafka})
-    brought = f" from {' and '.join(parts)} of {_count(clusters, 'cluster')}" if kafka else ""
+    topics_text = f" from {' and '.join(parts)} of {_count(clusters, 'cluster')}" if kafka else ""
     folders = len([source for source in sources if isinstance(source, FilesFrom)])
-    more = f"{' and' if kafka else ' from'} {_count(folders, 'folder')}" if folders else ""
+    folders_text = f"{' and' if kafka else ' from'} {_count(folders, 'folder')}" if folders else ""
     sinks = f"; {_count(len(project.sinks), 'sink')}" if project.sinks else ""
-    return f"{_count(len(sources), 'table')}{brought}{more}{sinks}"
+    return f"{_count(len(sources), 'table')}{topics_text}{folders_text}{sinks}"
 
 
 def _count(number: int, noun: str) -> str:

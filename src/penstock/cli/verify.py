@@ -1,4 +1,4 @@
-"""`penstock verify`: one line per table if all is well, and each wrong offset by its place if not."""
+"""`penstock verify`: one line per table if all is well, otherwise also each wrong range of offsets."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from penstock.verify.ledger_walk import Accepted
     from penstock.verify.report import Partition, Proof, Report
 
-# What `verify` shows: one line per table if all is well, and each wrong offset by its place if not.
+# What `verify` prints.
 
 
 SHOWN = 10
-"""Ranges of a kind that are spelled out; `--json` has all."""
+"""Ranges of a kind that are listed; `--json` has all."""
 STYLES = {"differs": "red", "stale": "yellow", "unverifiable": "yellow"}
-"""Of checks that are no good news."""
+"""Styles of check outcomes that need attention."""
 
 
 def report_view(report: Report) -> RenderableType:
-    lines = [*_wrong(report), *_said(report)]
+    lines = [*_problem_lines(report), *_detail_lines(report)]
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, style="dim", min_width=12)
     grid.add_column(overflow="fold")
@@ -55,28 +55,39 @@ def _head(report: Report) -> Text:
     name = (f"{report.table}  ", "bold")
     if report.verdict == "not created":
         return Text.assemble(name, ("not created yet", "yellow"), f": {report.hint}")
-    said = summary(report)
-    return Text.assemble(name, HEADS[report.verdict], f": {visible(said)}" if said else "")
+    message = summary(report)
+    return Text.assemble(name, HEADS[report.verdict], f": {visible(message)}" if message else "")
 
 
-def _wrong(report: Report) -> Iterable[tuple[str, Text | str]]:
+def _problem_lines(report: Report) -> Iterable[tuple[str, Text | str]]:
     for problem in report.problems:
         yield "problem", Text(problem, style="red")
     for broken in report.chain.broken if report.chain else ():
         yield "chain", Text(broken, style="red")
-    parts = report.partitions
-    yield from _ranges("missing", "red", [(one, span) for one in parts for span in one.lost.first(SHOWN + 1)], parts)
-    yield from _times("doubled", [(one, doubled) for one in parts for doubled in one.doubled])
-    yield from _times("too few", [(one, short) for one in parts for short in one.short])
+    partitions = report.partitions
     yield from _ranges(
-        "unexpected", "red", [(one, span) for one in parts for span in one.unexpected.first(SHOWN + 1)], parts
+        "missing",
+        "red",
+        [(partition, span) for partition in partitions for span in partition.lost.first(SHOWN + 1)],
+        partitions,
+    )
+    yield from _times("doubled", [(partition, doubled) for partition in partitions for doubled in partition.doubled])
+    yield from _times("too few", [(partition, short) for partition in partitions for short in partition.short])
+    yield from _ranges(
+        "unexpected",
+        "red",
+        [(partition, span) for partition in partitions for span in partition.unexpected.first(SHOWN + 1)],
+        partitions,
     )
     if report.without:
         yield "unexpected", Text(f"{report.without:,} rows without topic, partition or offset", style="red")
     yield from _ranges(
-        "not proven", "yellow", [(one, span) for one in parts for span in one.unverifiable.first(SHOWN + 1)], parts
+        "not proven",
+        "yellow",
+        [(partition, span) for partition in partitions for span in partition.unverifiable.first(SHOWN + 1)],
+        partitions,
     )
-    for reason in dict.fromkeys(reason for one in parts for reason in one.reasons):
+    for reason in dict.fromkeys(reason for partition in partitions for reason in partition.reasons):
         yield "", Text(reason, style="dim")
     for doubt in report.doubts:
         yield "not proven", Text(visible(doubt), style="yellow")
@@ -90,8 +101,8 @@ def _wrong(report: Report) -> Iterable[tuple[str, Text | str]]:
 def _check(check: Proof, style: str) -> Iterable[tuple[str, Text | str]]:
     head = "stale: " if check.outcome == "stale" else ""
     yield check.name, Text(f"{head}{visible(check.said)}", style=style)
-    for one in check.differences[:SHOWN]:
-        yield "", Text(visible(str(one)), style=style)
+    for difference in check.differences[:SHOWN]:
+        yield "", Text(visible(str(difference)), style=style)
     if check.differing > SHOWN:
         yield "", Text(f"and {check.differing - SHOWN:,} more: `--json` has them", style=style)
     for remark in check.remarks:
@@ -99,41 +110,43 @@ def _check(check: Proof, style: str) -> Iterable[tuple[str, Text | str]]:
 
 
 def _ranges(
-    label: str, style: str, found: list[tuple[Partition, tuple[int, int]]], parts: list[Partition]
+    label: str, style: str, entries: list[tuple[Partition, tuple[int, int]]], partitions: list[Partition]
 ) -> Iterable[tuple[str, Text]]:
-    if not found:
+    if not entries:
         return
-    kinds = {
-        "missing": [one.lost for one in parts],
-        "unexpected": [one.unexpected for one in parts],
-        "not proven": [one.unverifiable for one in parts],
+    span_sets = {
+        "missing": [partition.lost for partition in partitions],
+        "unexpected": [partition.unexpected for partition in partitions],
+        "not proven": [partition.unverifiable for partition in partitions],
     }[label]
-    offsets, spans = sum(spans.size for spans in kinds), sum(len(spans) for spans in kinds)
+    offsets, range_count = sum(spans.size for spans in span_sets), sum(len(spans) for spans in span_sets)
     unit = {"missing": "record", "unexpected": "offset", "not proven": "offset"}[label]
-    listed = [str(Range(one.topic, one.partition, *span)) for one, span in found[:SHOWN]]
-    yield label, Text(f"{_count(offsets, unit)}: {', '.join(listed)}{_more(spans)}", style=style)
+    listed = [str(Range(partition.topic, partition.partition, *span)) for partition, span in entries[:SHOWN]]
+    yield label, Text(f"{_count(offsets, unit)}: {', '.join(listed)}{_more(range_count)}", style=style)
 
 
-def _times(label: str, found: list[tuple[Partition, Doubled]]) -> Iterable[tuple[str, Text]]:
-    if not found:
+def _times(label: str, entries: list[tuple[Partition, Doubled]]) -> Iterable[tuple[str, Text]]:
+    if not entries:
         return
     listed = [
-        f"{Range(one.topic, one.partition, d.start, d.end)} {d.times} times"
-        + (f" instead of {d.expected}" if d.expected > 1 else "")
-        for one, d in found[:SHOWN]
+        f"{Range(partition.topic, partition.partition, doubled.start, doubled.end)} {doubled.times} times"
+        + (f" instead of {doubled.expected}" if doubled.expected > 1 else "")
+        for partition, doubled in entries[:SHOWN]
     ]
-    offsets = sum(d.end - d.start for _, d in found)
-    yield label, Text(f"{_count(offsets, 'offset')}: {', '.join(listed)}{_more(len(found))}", style="red")
+    offsets = sum(doubled.end - doubled.start for _, doubled in entries)
+    yield label, Text(f"{_count(offsets, 'offset')}: {', '.join(listed)}{_more(len(entries))}", style="red")
 
 
-def _said(report: Report) -> Iterable[tuple[str, Text | str]]:
+def _detail_lines(report: Report) -> Iterable[tuple[str, Text | str]]:
     if report.version is None:
         return
-    known = f"batch {report.generation}.{report.batch}, version {report.version}"
+    position = f"batch {report.generation}.{report.batch}, version {report.version}"
     unread = report.unread
-    standing = str(unread) if unread.count is None else f"{unread} not landed yet" if unread.count else "nothing unread"
+    unread_text = (
+        str(unread) if unread.count is None else f"{unread} not landed yet" if unread.count else "nothing unread"
+    )
     style = "yellow" if unread.count != 0 else "dim"
-    yield "up to", Text(visible(f"{known}; {standing}"), style=style)
+    yield "up to", Text(visible(f"{position}; {unread_text}"), style=style)
     if unread.count or report.state.state in ("failed", "crashed"):
         yield "state", Text(visible(str(report.state)), style=style)
         if report.state.hint:
@@ -141,7 +154,7 @@ def _said(report: Report) -> Iterable[tuple[str, Text | str]]:
     for check in report.checks:
         if check.outcome not in STYLES and not check.left_out:
             yield from _check(check, "dim")
-    empty = sum(one.empty.size for one in report.partitions)
+    empty = sum(partition.empty.size for partition in report.partitions)
     if empty:
         text = f"{_count(empty, 'offset')} without a record: transaction markers, aborted transactions or compaction"
         yield "Kafka's own", Text(text, style="dim")
@@ -157,31 +170,31 @@ def _accepted(report: Report) -> list[Accepted]:
     return report.chain.accepted if report.chain else []
 
 
-def _accepted_text(one: Accepted) -> str:
+def _accepted_text(accepted: Accepted) -> str:
     parts = [
-        _listed("skipped", one.skipped),
-        _listed("read again", one.again),
-        f"no longer read: {', '.join(one.dropped)}" if one.dropped else "",
-        f"made again: {', '.join(one.remade)}" if one.remade else "",
+        _listed("skipped", accepted.skipped),
+        _listed("read again", accepted.again),
+        f"no longer read: {', '.join(accepted.dropped)}" if accepted.dropped else "",
+        f"made again: {', '.join(accepted.remade)}" if accepted.remade else "",
     ]
-    what = "; ".join(filter(None, parts))
-    note = f" ({one.note})" if one.note else ""
-    return f"generation {one.generation}, version {one.version}{note}" + (f": {what}" if what else "")
+    ranges = "; ".join(filter(None, parts))
+    note = f" ({accepted.note})" if accepted.note else ""
+    return f"generation {accepted.generation}, version {accepted.version}{note}" + (f": {ranges}" if ranges else "")
 
 
 def _listed(label: str, ranges: tuple[Range, ...]) -> str:
     return f"{label} {', '.join(map(str, ranges[:SHOWN]))}{_more(len(ranges))}" if ranges else ""
 
 
-def _more(spans: int) -> str:
-    return f" and {spans - SHOWN:,} more ranges" if spans > SHOWN else ""
+def _more(range_count: int) -> str:
+    return f" and {range_count - SHOWN:,} more ranges" if range_count > SHOWN else ""
 
 
 def _count(number: int, unit: str) -> str:
     return f"{number:,} {unit}{'' if number == 1 else 's'}"
 
 
-# `penstock verify`.
+# The command.
 
 
 def command(
@@ -242,25 +255,25 @@ def command(
     if deep and no_recompute:
         raise UsageError("--deep and --no-recompute at once", hint="choose one of them")
     plan = load_plan(directory)
-    chosen = choose(plan, tables or [])
-    asked = VerifyRequest(
+    table_plans = choose(plan, tables or [])
+    request = VerifyRequest(
         tuple(tables or ()), deep, no_recompute, allow_behind, allow_partial, str(report) if report else None
     )
     with report_file(report) as write:
         with Bar() as bar:
             store = open_store(plan)
-            reports = verify(chosen, store, bar.step, plan.tables)
+            reports = verify(table_plans, store, bar.step, plan.tables)
             if no_recompute:
-                left_out(chosen, reports, "--no-recompute")
+                left_out(table_plans, reports, "--no-recompute")
             else:
-                check_again(plan, chosen, reports, store, bar.step, deep=deep)
-        document = audit_document(plan, chosen, reports, asked)
+                check_again(plan, table_plans, reports, store, bar.step, deep=deep)
+        document = audit_document(plan, table_plans, reports, request)
         write(document)
     if as_json:
         print_json(document)
     else:
-        if not out.is_terminal:  # piped, there is no width to keep to
+        if not out.is_terminal:  # in a pipe there is no width to fit
             out.width = 160
-        for one in reports:
-            out.print(report_view(one))
+        for table_report in reports:
+            out.print(report_view(table_report))
     raise typer.Exit(0 if document["ok"] else 1)

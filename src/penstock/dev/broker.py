@@ -25,7 +25,7 @@ from penstock.plan.sources import Cluster
 from penstock.spark.jars import broker_jars
 from penstock.spark.java import find_java
 
-# Topics of the development broker: made, listed, counted.
+# Topics of the development broker: create, list, count.
 
 
 TIMEOUT = 15.0
@@ -36,7 +36,7 @@ class TopicCount:
     name: str
     partitions: int
     records: int
-    """Offsets between first and next of all partitions: what a reader from the start would see, at most."""
+    """Offsets from the first to the next one, over all partitions: the most that a reader from the start would see."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ def parse_topic(text: str) -> NewTopicRequest:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> bool:
-    """False if there is one already (which is left as it is). Returns when the broker's own metadata has the topic: it
-    follows the controller, which answers a little earlier."""
+    """False if the topic exists already (it is left as it is). Returns when the broker's own metadata has the topic:
+    the broker follows the controller, which answers a little earlier."""
     request = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-    client = _client(bootstrap)  # Held until the answer: a client that is collected takes its requests along.
+    client = _client(bootstrap)  # Kept until the answer: a client that is garbage collected drops its requests.
     try:
         client.create_topics([request], request_timeout=TIMEOUT)[name].result(TIMEOUT + 5)
     except KafkaException as error:
@@ -66,34 +66,34 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping
             return False
         if cause.code() in (KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_PARTITIONS, KafkaError.INVALID_CONFIG):
             raise UsageError(f"the topic {name} was refused: {cause.str()}") from None
-        raise _away(bootstrap, cause.str()) from None
-    until = time.monotonic() + TIMEOUT
-    while name not in client.list_topics(timeout=TIMEOUT).topics and time.monotonic() < until:
+        raise _away_error(bootstrap, cause.str()) from None
+    deadline = time.monotonic() + TIMEOUT
+    while name not in client.list_topics(timeout=TIMEOUT).topics and time.monotonic() < deadline:
         time.sleep(0.02)
     return True
 
 
 def count_topics(bootstrap: str) -> list[TopicCount]:
-    """Every topic but Kafka's own."""
+    """Every topic except Kafka's internal ones."""
     try:
         names = [name for name in _client(bootstrap).list_topics(timeout=TIMEOUT).topics if not name.startswith("__")]
     except KafkaException as error:
-        raise _away(bootstrap, error.args[0].str()) from None
+        raise _away_error(bootstrap, error.args[0].str()) from None
     admin = Admin(Cluster("development", bootstrap), timeout=TIMEOUT)
     topics = admin.describe(names)
-    first, following = admin.earliest(topics), admin.latest(topics, committed=False)
+    first_offsets, next_offsets = admin.earliest(topics), admin.latest(topics, committed=False)
     return [
         TopicCount(
             name,
             len(topic.partitions),
-            sum(following[name][p] - first[name][p] for p in topic.partitions),
+            sum(next_offsets[name][p] - first_offsets[name][p] for p in topic.partitions),
         )
         for name, topic in sorted(topics.items())
     ]
 
 
 def answering_cluster(bootstrap: str, timeout: float) -> str | None:
-    """The id of the cluster that answers there, once it has a broker that takes clients."""
+    """The id of the cluster that answers there, once it has a broker that accepts clients."""
     try:
         answer = _client(bootstrap).list_topics(timeout=timeout)
     except KafkaException:
@@ -108,11 +108,11 @@ def _client(bootstrap: str) -> AdminClient:
     return AdminClient(properties)
 
 
-def _away(bootstrap: str, reason: str) -> BrokerAway:
+def _away_error(bootstrap: str, reason: str) -> BrokerAway:
     return BrokerAway(f"Kafka at {bootstrap} does not answer ({reason})", hint="penstock kafka status")
 
 
-# What the development broker runs with: its properties, its log, and its storage made ready.
+# The files of the development broker: its properties, its log settings, and its formatted storage.
 
 
 LARGEST_RECORD = 64 * 1024 * 1024
@@ -146,7 +146,7 @@ def properties(port: int, controller_port: int, storage: Path, overrides: Mappin
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
         "log.dirs": str(storage),
-        # A topic that appears because somebody mistyped its name hides the mistake.
+        # A topic that is created because its name was mistyped would hide the mistake.
         "auto.create.topics.enable": "false",
         "message.max.bytes": str(LARGEST_RECORD),
         "replica.fetch.max.bytes": str(LARGEST_RECORD),
@@ -163,7 +163,7 @@ def properties(port: int, controller_port: int, storage: Path, overrides: Mappin
         # After a crash the controller refuses the broker until the session of the old one has ended: 9 s by default.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
-        # By default a quarter of our heap.
+        # The default would be a quarter of our heap.
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
         "num.io.threads": "4",
         **overrides,
@@ -178,7 +178,7 @@ def write_files(folder: Path, settings: Mapping[str, str]) -> None:
 
 
 def properties_text(settings: Mapping[str, str]) -> str:
-    """As Java reads it."""
+    """The text of a properties file as Java reads it."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 
@@ -197,39 +197,39 @@ def jvm(java: Path, jars: tuple[Path, ...], folder: Path, heap: str) -> list[str
 
 
 def format_storage(command: list[str], folder: Path, storage: Path) -> None:
-    """Make the storage ready, once: a formatted one is left as it is."""
+    """Formats the storage once: formatted storage is left as it is."""
     if (storage / "meta.properties").exists():
         return
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     if cluster.startswith("-"):  # The tool would read it as an option.
         cluster = "k" + cluster[1:]
     arguments = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(folder / "server.properties")]
-    done = subprocess.run(
+    result = subprocess.run(
         [
             command[0],
             "-XX:TieredStopAtLevel=1",
             "-XX:+UseSerialGC",
             *command[1:],
             *arguments,
-        ],  # It only lives a second.
+        ],  # It runs for a second only.
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         timeout=120,
     )
-    if done.returncode != 0:
+    if result.returncode != 0:
         raise SetupError(
-            f"the broker's storage {storage} could not be made ready:{reasons(done.stdout)}",
+            f"the broker's storage {storage} could not be made ready:{reasons(result.stdout)}",
             hint="check the space left on that disk and the overrides given",
         )
 
 
 def reasons(text: str) -> str:
-    """The few lines of a log or a stack trace that say what was wrong, ready to follow a colon."""
+    """The few lines of a log or a stack trace that tell what was wrong, ready to follow a colon."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
-    telling = [line for line in lines if " ERROR " in line or " FATAL " in line or "Exception" in line]
-    return "".join(f"\n  {line[:300]}" for line in (telling or lines)[-3:])
+    error_lines = [line for line in lines if " ERROR " in line or " FATAL " in line or "Exception" in line]
+    return "".join(f"\n  {line[:300]}" for line in (error_lines or lines)[-3:])
 
 
 def cluster_id(storage: Path) -> str | None:
@@ -254,11 +254,11 @@ def _escaped(value: str) -> str:
 
 
 PATIENCE = 120.0
-"""Seconds until a broker that does not answer counts as failed. It takes 4 on an idle machine, 30 on a busy one."""
+"""Seconds until a broker that does not answer counts as failed. It takes 4 s on an idle machine, 30 s on a busy one."""
 
 
 class Broker(Server):
-    """Started by `start` or by entering it. After `stop` or `kill` it can be started again: same port, same data."""
+    """Started by `start` or `with`. After `stop` or `kill` it can be started again: same port, same data."""
 
     def __init__(
         self,
@@ -289,46 +289,46 @@ class Broker(Server):
         return self._child.pid if self._child else None
 
     def start(self) -> Self:
-        """Returns when it answers clients. SetupError says why it does not."""
+        """Returns when the broker answers clients. Raises SetupError with the reason if it does not."""
         if self.running:
             return self
         for _ in range(3):
             if self.port == 0:
                 self.port = free_port()
             elif is_taken(self.port):
-                raise self._port_taken()
+                raise self._port_error()
             try:
                 self._start_once()
                 return self
             except _LostPort:
-                # Another process bound a port between our look and the broker's.
+                # Another process bound a port between our check and the broker's start.
                 if self._any_port:
                     self.port = 0
                 elif is_taken(self.port):
-                    raise self._port_taken() from None
-        raise self._failed("its ports were taken again and again")
+                    raise self._port_error() from None
+        raise self._start_error("its ports were taken again and again")
 
     def stop(self) -> None:
-        """As an operator would: it closes its files. The data stays."""
+        """Stops like an operator would: the broker closes its files. The data stays."""
         self._end(20.0)
 
     def kill(self) -> None:
-        """As a crash would (SIGKILL). The data stays as it is at that moment."""
+        """Ends like in a crash (SIGKILL). The data stays as it is at that moment."""
         self._end(0.0)
 
     def pause(self) -> None:
-        """It keeps its connections and answers nothing, until `resume`."""
+        """Until `resume`, the broker keeps its connections and answers nothing."""
         self._running_child().send(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._running_child().send(signal.SIGCONT)
 
     def let_go(self) -> None:
-        """From now on it outlives this process."""
+        """From now on the broker outlives this process."""
         self._running_child().let_go()
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> bool:
-        """False if there is one already."""
+        """False if the topic exists already."""
         return create_topic(self.bootstrap, name, partitions, config)
 
     def _start_once(self) -> None:
@@ -341,24 +341,24 @@ class Broker(Server):
         output.unlink(missing_ok=True)
         child = self._launch([*command, "kafka.Kafka", str(self.data_dir / "server.properties")], output)
         try:
-            self._wait(child, cluster_id(storage))
+            self._wait_for_answer(child, cluster_id(storage))
         except BaseException:
             self._end(0.0)
             raise
 
-    def _wait(self, child: Child, cluster: str | None) -> None:
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
+    def _wait_for_answer(self, child: Child, cluster: str | None) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
             code = child.exit_code()
             if code is not None:
-                if "Address already in use" in self._told():
+                if "Address already in use" in self._log_text():
                     raise _LostPort(f"port {self.port} was taken")
-                raise self._failed(f"it ended with code {code}")
-            # The id: on a port that was lost to another broker, that one would answer.
+                raise self._start_error(f"it ended with code {code}")
+            # Compare the id: on a port that was lost to another broker, that broker would answer.
             if self._listens() and answering_cluster(self.bootstrap, 5.0) == cluster:
                 return
             time.sleep(0.05)
-        raise self._failed(f"it did not answer for {PATIENCE:.0f} s")
+        raise self._start_error(f"it did not answer for {PATIENCE:.0f} s")
 
     def _listens(self) -> bool:
         try:
@@ -372,7 +372,7 @@ class Broker(Server):
             raise SetupError("the broker does not run", hint="start it first")
         return self._child
 
-    def _told(self) -> str:
+    def _log_text(self) -> str:
         texts = []
         for name in ("broker.out", "broker.log"):
             path = self.data_dir / name
@@ -380,13 +380,13 @@ class Broker(Server):
                 texts.append(path.read_text(errors="replace"))
         return "\n".join(texts)
 
-    def _failed(self, reason: str) -> SetupError:
+    def _start_error(self, reason: str) -> SetupError:
         return SetupError(
-            f"the Kafka broker did not start: {reason}{reasons(self._told())}",
+            f"the Kafka broker did not start: {reason}{reasons(self._log_text())}",
             hint=f"its log is {self.log}" if not self._temporary else "start it with a data folder to keep its log",
         )
 
-    def _port_taken(self) -> SetupError:
+    def _port_error(self) -> SetupError:
         pid = holder(self.port)
         return SetupError(
             f"port {self.port} on {LOOPBACK} is taken" + (f" by process {pid}" if pid else ""),

@@ -19,12 +19,12 @@ from penstock.errors import SetupError
 from penstock.spark.jars import connect_jars
 from penstock.spark.java import find_java
 
-# What the Connect worker and Debezium's connector run with.
+# The settings of the Connect worker and of Debezium's connector.
 
 
 STANDALONE = "org.apache.kafka.connect.cli.ConnectStandalone"
 NAME = "postgres"
-"""Of the connector, within its worker."""
+"""The name of the connector within its worker."""
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
 
 _LOG4J = """\
@@ -39,7 +39,7 @@ rootLogger.appenderRef.file.ref = file
 
 
 def connector(postgres: Postgres, database: str, tables: Sequence[str], topic_prefix: str) -> dict[str, str]:
-    """Debezium's own defaults for the encoding of values; truncates are sent, which by default they are not."""
+    """Values are encoded as by Debezium's defaults; truncates are sent, which by default they are not."""
     name = re.sub(r"[^a-z0-9_]", "_", topic_prefix.lower())
     return {
         "name": NAME,
@@ -63,8 +63,8 @@ def connector(postgres: Postgres, database: str, tables: Sequence[str], topic_pr
 def write_files(
     folder: Path, bootstrap: str, port: int, connector: Mapping[str, str], schemas: bool
 ) -> tuple[Path, Path]:
-    """The files that the worker is called with; its log is connect.log beside them."""
-    plugins = folder / "plugins"  # None: they are on the class path already.
+    """Writes the files that are arguments of the worker and returns their paths; its log is connect.log beside them."""
+    plugins = folder / "plugins"  # Empty: the plugins are on the class path already.
     plugins.mkdir(exist_ok=True)
     worker = {
         "bootstrap.servers": bootstrap,
@@ -79,11 +79,11 @@ def write_files(
         "plugin.discovery": "only_scan",
         "producer.max.request.size": str(64 * 1024 * 1024),
     }
-    found = folder / "worker.properties", folder / "connector.properties"
-    for path, settings in zip(found, (worker, connector), strict=True):
+    paths = folder / "worker.properties", folder / "connector.properties"
+    for path, settings in zip(paths, (worker, connector), strict=True):
         path.write_text(properties_text(settings))
     (folder / "log4j2.properties").write_text(_LOG4J.format(log=folder / "connect.log"))
-    return found
+    return paths
 
 
 def jvm(java: Path, jars: Sequence[Path], folder: Path, heap: str) -> list[str]:
@@ -92,7 +92,7 @@ def jvm(java: Path, jars: Sequence[Path], folder: Path, heap: str) -> list[str]:
         str(java),
         f"-Xmx{heap}",
         "-XX:+ExitOnOutOfMemoryError",
-        "-XX:TieredStopAtLevel=1",  # It starts in two thirds of the time, and sends little.
+        "-XX:TieredStopAtLevel=1",  # The start takes two thirds of the time, and little is sent.
         "-Djava.awt.headless=true",
         "-Dlog4j2.disableJmx=true",
         f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
@@ -106,7 +106,7 @@ def jvm(java: Path, jars: Sequence[Path], folder: Path, heap: str) -> list[str]:
 #     with Connect(broker, postgres, tables=["public.customers"], topic_prefix="shop"):
 #         ...                     # changes of the table are in the topic shop.public.customers
 #
-# The worker stands alone: its offsets are in a file, which a killed worker leaves behind for the next one. It ends
+# The worker is standalone: its offsets are in a file, which a killed worker leaves behind for the next one. It ends
 # with the Python process that started it, however that ends.
 
 
@@ -116,7 +116,7 @@ PATIENCE = 180.0
 
 
 class Connect(Server):
-    """Started by `start` or by entering it. After `stop` or `kill` it goes on where its offsets are."""
+    """Started by `start` or `with`. After `stop` or `kill` it continues from its offsets."""
 
     def __init__(
         self,
@@ -130,8 +130,8 @@ class Connect(Server):
         overrides: Mapping[str, str] | None = None,
         heap: str = "256m",
     ) -> None:
-        """`tables` as schema.table. `schemas`: whether each record says what its fields are. `overrides` are the
-        connector's settings. Topics that are not there are made, with one partition."""
+        """`tables` as schema.table. `schemas`: whether each record carries its schema. `overrides` are settings of the
+        connector. Missing topics are created, with one partition."""
         super().__init__("connect")
         self.tables, self.topic_prefix = tuple(tables), topic_prefix
         self.rest = 0
@@ -144,16 +144,16 @@ class Connect(Server):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Where the changes of each table go."""
+        """The topics that receive the changes, one per table."""
         return tuple(f"{self.topic_prefix}.{table}" for table in self.tables)
 
     @property
     def slot(self) -> str:
-        """Of PostgreSQL: it keeps its log for us from where this slot stands, until somebody drops it."""
+        """The replication slot: PostgreSQL keeps its log from this slot's position until the slot is dropped."""
         return self._connector["slot.name"]
 
     def start(self) -> Self:
-        """Returns when the connector and its task run; the first snapshot may still be on its way."""
+        """Returns when the connector and its task run; the first snapshot may still be in progress."""
         if self.running:
             return self
         for topic in self.topics:
@@ -163,52 +163,52 @@ class Connect(Server):
         files = write_files(self.folder, self._broker.bootstrap, self.rest, self._connector, self.schemas)
         child = self._launch([*command, STANDALONE, *map(str, files)], self.folder / "connect.out")
         try:
-            self._wait(child)
+            self._wait_until_running(child)
         except BaseException:
             self.kill()
             raise
         return self
 
     def stop(self) -> None:
-        """As an operator would: what was sent is recorded in the offsets."""
+        """Stops like an operator would: what was sent is recorded in the offsets."""
         self._end(20.0)
 
     def kill(self) -> None:
-        """As a crash would (SIGKILL): what was sent since the offsets were last written is sent again."""
+        """Ends like in a crash (SIGKILL): what was sent since the offsets were last written is sent again."""
         self._end(0.0)
 
     def status(self) -> dict[str, Any]:
-        """What the worker says of its connector."""
+        """The status of the connector as its worker reports it."""
         address = f"http://{LOOPBACK}:{self.rest}/connectors/{NAME}/status"
-        with urllib.request.urlopen(address, timeout=5) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
+        with urllib.request.urlopen(address, timeout=5) as response:
+            status: dict[str, Any] = json.load(response)
+            return status
 
-    def _wait(self, child: Child) -> None:
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
+    def _wait_until_running(self, child: Child) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
             if (code := child.exit_code()) is not None:
-                raise self._failed(f"it ended with code {code}")
+                raise self._start_error(f"it ended with code {code}")
             try:
-                found = self.status()
+                status = self.status()
             except (OSError, urllib.error.URLError, ValueError):
                 time.sleep(0.2)
                 continue
-            states = [found["connector"], *found["tasks"]]
+            states = [status["connector"], *status["tasks"]]
             if failed := next((state for state in states if state["state"] == "FAILED"), None):
-                raise self._failed(str(failed.get("trace", "the connector failed")).split("\n\tat ")[0])
+                raise self._start_error(str(failed.get("trace", "the connector failed")).split("\n\tat ")[0])
             if len(states) > 1 and all(state["state"] == "RUNNING" for state in states):
                 return
             time.sleep(0.2)
-        raise self._failed(f"the connector did not run for {PATIENCE:.0f} s")
+        raise self._start_error(f"the connector did not run for {PATIENCE:.0f} s")
 
-    def _failed(self, reason: str) -> SetupError:
-        told = "\n".join(
+    def _start_error(self, reason: str) -> SetupError:
+        log_text = "\n".join(
             path.read_text(errors="replace")
             for path in (self.folder / "connect.out", self.folder / "connect.log")
             if path.exists()
         )
         return SetupError(
-            f"the Connect worker did not start: {reason}{reasons(told)}",
+            f"the Connect worker did not start: {reason}{reasons(log_text)}",
             hint="is the broker up, and PostgreSQL with wal_level=logical and a free replication slot?",
         )

@@ -19,15 +19,15 @@ class Example:
     name: str
     about: str
     topics: dict[str, str]
-    """Sent while the tables run."""
+    """Topics filled while the tables run."""
     over: timedelta
-    """The event times are spread over so long: a demonstration of a minute has several windows."""
+    """The span of the event times, so that a demonstration of a minute has several windows."""
     before: dict[str, str] = field(default_factory=dict)
-    """Sent and landed before the rest: what others look up."""
+    """Topics filled and landed before the rest, because other tables look them up."""
     count: int = 30_000
     """How many events a demonstration sends."""
     database: bool = False
-    """Its topics are filled by a database, which its own script changes."""
+    """Its topics are filled by a database, which a script of the example changes."""
 
 
 EXAMPLES = {
@@ -84,9 +84,9 @@ def copy_example(example: Example, folder: Path) -> Path:
 
 
 def example_folder(example: Example) -> Path:
-    inside = Path(str(files("penstock"))) / "examples" / example.name
-    beside = Path(__file__).parents[3] / "examples" / example.name
-    source = inside if inside.is_dir() else beside
+    packaged = Path(str(files("penstock"))) / "examples" / example.name
+    in_checkout = Path(__file__).parents[3] / "examples" / example.name
+    source = packaged if packaged.is_dir() else in_checkout
     if not source.is_dir():
         raise SetupError(f"the example {example.name} is not in this installation", hint="install penstock again")
     return source

@@ -22,54 +22,56 @@ if TYPE_CHECKING:
     import psycopg
 
 
-# Where PostgreSQL's programs are, and Debian's package of them where it is missing and we may install it.
+# The programs of PostgreSQL, and Debian's package of them where they are missing and we may install it.
 
 
 _DEBIAN = Path("/usr/lib/postgresql")
-_NEW_CLUSTERS = Path("/etc/postgresql-common/createcluster.conf")
+_DEBIAN_CLUSTER_CONF = Path("/etc/postgresql-common/createcluster.conf")
 _INSTALL = "install it: apt-get install -y postgresql (Debian, Ubuntu), brew install postgresql (macOS)"
-_NEEDED = ("postgres", "initdb")
+_NEEDED_PROGRAMS = ("postgres", "initdb")
 
 
 def find_programs() -> Path | None:
-    """The folder with `postgres` and `initdb`: that of the PATH, else Debian's newest, which is not on the PATH."""
+    """The folder with `postgres` and `initdb`: that on the PATH, else Debian's newest, which is not on the PATH."""
     on_path = shutil.which("initdb")
     folders = [Path(on_path).resolve().parent] if on_path else []
     folders += sorted(_DEBIAN.glob("*/bin"), key=_version, reverse=True)
-    return next((folder for folder in folders if all(os.access(folder / name, os.X_OK) for name in _NEEDED)), None)
+    return next(
+        (folder for folder in folders if all(os.access(folder / name, os.X_OK) for name in _NEEDED_PROGRAMS)), None
+    )
 
 
 def ensure_programs(say: Callable[[str], None]) -> Path:
-    """As `find_programs`; but where Penstock may (root on Debian) a missing one is installed. SetupError if not."""
-    found = find_programs()
-    if found is None and may_install():
+    """Like `find_programs`, but installs missing programs where it may (root on Debian), or raises SetupError."""
+    folder = find_programs()
+    if folder is None and may_install():
         say("PostgreSQL is missing: installing it with apt-get (about 60 MB)")
         apt_get("update", hint=_INSTALL)
         apt_get("install", "-y", "--no-install-recommends", "postgresql-common", hint=_INSTALL)
-        with _no_server_of_debians_own():
+        with _without_debian_cluster():
             apt_get("install", "-y", "--no-install-recommends", "postgresql", hint=_INSTALL)
-        found = find_programs()
-    if found is None:
+        folder = find_programs()
+    if folder is None:
         raise SetupError(
             f"PostgreSQL was not found: no initdb on the PATH nor in {_DEBIAN}/*/bin",
             hint=_INSTALL,
         )
-    return found
+    return folder
 
 
 @contextmanager
-def _no_server_of_debians_own() -> Iterator[None]:
-    """The package makes a database cluster and starts it on port 5432, unless it is told not to."""
-    before = _NEW_CLUSTERS.read_text() if _NEW_CLUSTERS.exists() else None
-    _NEW_CLUSTERS.parent.mkdir(parents=True, exist_ok=True)
-    _NEW_CLUSTERS.write_text(f"{before or ''}\ncreate_main_cluster = false\n")
+def _without_debian_cluster() -> Iterator[None]:
+    """Without this setting the package creates a database cluster and starts it on port 5432."""
+    old_text = _DEBIAN_CLUSTER_CONF.read_text() if _DEBIAN_CLUSTER_CONF.exists() else None
+    _DEBIAN_CLUSTER_CONF.parent.mkdir(parents=True, exist_ok=True)
+    _DEBIAN_CLUSTER_CONF.write_text(f"{old_text or ''}\ncreate_main_cluster = false\n")
     try:
         yield
     finally:
-        if before is None:
-            _NEW_CLUSTERS.unlink()
+        if old_text is None:
+            _DEBIAN_CLUSTER_CONF.unlink()
         else:
-            _NEW_CLUSTERS.write_text(before)
+            _DEBIAN_CLUSTER_CONF.write_text(old_text)
 
 
 def _version(folder: Path) -> float:
@@ -86,30 +88,30 @@ def _version(folder: Path) -> float:
 #         postgres.execute("INSERT INTO customers VALUES (%s, %s)", 1, "Ada")
 #         ...                                     # postgres.url is "jdbc:postgresql://127.0.0.1:<port>/postgres"
 #
-# It writes what logical decoding needs into its log (wal_level=logical), lets everybody on the loopback address in
-# without a password, and ends with the Python process that started it, however that ends.
+# It writes what logical decoding needs into its log (wal_level=logical), accepts every connection on the loopback
+# address without a password, and ends with the Python process that started it, however that ends.
 
 
 PATIENCE = 60.0
-"""Seconds until a server that does not answer counts as failed. It takes one on an idle machine."""
+"""Seconds until a server that does not answer counts as failed. On an idle machine it takes one second."""
 
 _SETTINGS = {
     "wal_level": "logical",
     "listen_addresses": LOOPBACK,
     "timezone": "UTC",
     "shared_buffers": "32MB",
-    # Its own files in its own folder, which goes in the end; not shared memory, which would stay.
+    # Files in its own folder, which is removed in the end; not shared memory, which would stay.
     "dynamic_shared_memory_type": "mmap",
-    # The kernel keeps what was written if the server is killed; only a power cut would need the disk.
+    # If the server is killed, the kernel keeps what was written; only a power cut would need fsync.
     "fsync": "off",
 }
 
 
 class Postgres(Server):
-    """Started by `start` or by entering it. After `stop` or `kill` it can be started again: same port, same data."""
+    """Started by `start` or `with`. After `stop` or `kill` it can be started again: same port, same data."""
 
     user = "postgres"
-    """A superuser. Any password is right."""
+    """A superuser. Any password is accepted."""
     database = "postgres"
 
     def __init__(self) -> None:
@@ -118,14 +120,14 @@ class Postgres(Server):
 
     @property
     def url(self) -> str:
-        """For JDBC."""
+        """The JDBC address of the default database."""
         return self.url_of(self.database)
 
     def url_of(self, database: str) -> str:
         return f"jdbc:postgresql://{LOOPBACK}:{self.port}/{database}"
 
     def connect(self, database: str | None = None, *, autocommit: bool = True) -> psycopg.Connection[Any]:
-        """A connection of psycopg's, to be closed by the caller (`with postgres.connect() as …`)."""
+        """A psycopg connection, to be closed by the caller (`with postgres.connect() as …`)."""
         try:
             import psycopg
         except ImportError:
@@ -135,9 +137,9 @@ class Postgres(Server):
         )
 
     def execute(self, sql: str, *values: Any, database: str | None = None) -> list[tuple[Any, ...]]:
-        """Run SQL in a connection of its own, committed; the rows, if it gives some. `%s` stands for a value.
+        """Runs SQL in its own connection, commits, and returns the rows, if any. `%s` stands for a value.
 
-        Without values it may be several statements, which are one transaction; the rows are the last one's then.
+        Without values it may be several statements in one transaction; the rows are then those of the last one.
         """
         with self.connect(database) as connection, connection.cursor() as cursor:
             cursor.execute(sql.encode(), values or None)
@@ -146,7 +148,7 @@ class Postgres(Server):
             return cursor.fetchall() if cursor.description else []
 
     def create_database(self, name: str) -> str:
-        """Its name, for `connect`, `execute` and `url_of`: a test that wants a database of its own."""
+        """Creates a database for a test that needs its own; returns its name, for `connect`, `execute` and `url_of`."""
         from psycopg import sql
 
         with self.connect() as connection:
@@ -154,7 +156,7 @@ class Postgres(Server):
         return name
 
     def start(self) -> Self:
-        """Returns when it answers. SetupError says why it does not."""
+        """Returns when the server answers. Raises SetupError with the reason if it does not."""
         if self.running:
             return self
         programs = ensure_programs(_say)
@@ -166,18 +168,18 @@ class Postgres(Server):
                 self.port = free_port()
             if self._start_once(programs):
                 return self
-        raise self._failed("it was tried again and again")
+        raise self._start_error("it was tried again and again")
 
     def stop(self) -> None:
-        """As an operator would: clients are cut off, files are closed. The data stays."""
-        self._end_by(signal.SIGINT)
+        """Stops like an operator would: clients are disconnected, files are closed. The data stays."""
+        self._end_with(signal.SIGINT)
 
     def kill(self) -> None:
-        """As a crash would (SIGKILL). The data stays, and is recovered by the next start."""
+        """Ends like in a crash (SIGKILL). The data stays, and is recovered by the next start."""
         self._end(0.0)
 
     def _leave(self) -> None:
-        self._end_by(signal.SIGQUIT)  # At once, but it gives its memory back, which SIGKILL would not.
+        self._end_with(signal.SIGQUIT)  # Immediate, but it releases its shared memory, which SIGKILL would not.
         super()._leave()
 
     @property
@@ -189,75 +191,81 @@ class Postgres(Server):
         return self.folder / "postgres.log"
 
     def _make_cluster(self, programs: Path) -> None:
-        account = _unprivileged()
+        account = _unprivileged_account()
         if account is not None:
             os.chown(self.folder, account.pw_uid, account.pw_gid)
         options = ["-A", "trust", "-U", self.user, "-E", "UTF8", "--locale=C", "--no-sync", "-D", str(self._data)]
-        done = subprocess.run(
-            [*_as(account), str(programs / "initdb"), *options],
+        result = subprocess.run(
+            [*_run_as_prefix(account), str(programs / "initdb"), *options],
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        if done.returncode != 0:
+        if result.returncode != 0:
             shutil.rmtree(self._data, ignore_errors=True)
             raise SetupError(
-                f"initdb failed:{_last_lines(done.stdout)}",
+                f"initdb failed:{_last_lines(result.stdout)}",
                 hint="check the space left on that disk; as root, TMPDIR must be a folder that other users may enter",
             )
 
     def _start_once(self, programs: Path) -> bool:
-        """False if it is worth another try: a process took the port first, or an earlier server is still ending."""
+        """False if another attempt makes sense: a process took the port first, or an earlier server is still ending."""
         self._log.unlink(missing_ok=True)
         settings = {**_SETTINGS, "port": str(self.port), "unix_socket_directories": str(self.folder)}
         arguments = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        command = [*_as(_unprivileged()), str(programs / "postgres"), "-D", str(self._data), *arguments]
+        command = [
+            *_run_as_prefix(_unprivileged_account()),
+            str(programs / "postgres"),
+            "-D",
+            str(self._data),
+            *arguments,
+        ]
         child = self._launch(command, self._log)
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
             code = child.exit_code()
             if code is not None:
                 self._child = None
-                if "could not bind" in self._told():
+                if "could not bind" in self._log_text():
                     return False
-                if "pre-existing shared memory block" in self._told():  # Those of a killed server have not all ended.
-                    time.sleep(0.5)
+                if "pre-existing shared memory block" in self._log_text():
+                    time.sleep(0.5)  # Not all processes of a killed server have ended.
                     return False
-                raise self._failed(f"it ended with code {code}")
+                raise self._start_error(f"it ended with code {code}")
             if self._ready(child.pid):
                 return True
             time.sleep(0.05)
         self._end(0.0)
-        raise self._failed(f"it did not answer for {PATIENCE:.0f} s")
+        raise self._start_error(f"it did not answer for {PATIENCE:.0f} s")
 
     def _ready(self, pid: int) -> bool:
-        """By its pid file, which another server on our port does not write; a killed one leaves its own there."""
+        """Checks the pid file, which another server on our port does not write. A killed one leaves its pid there."""
         try:
             lines = (self._data / "postmaster.pid").read_text().splitlines()
         except OSError:
             return False
         return len(lines) >= 8 and lines[0].strip() == str(pid) and lines[-1].strip() == "ready"
 
-    def _end_by(self, number: signal.Signals) -> None:
+    def _end_with(self, number: signal.Signals) -> None:
         if self._child is not None and self._child.exit_code() is None:
             self._child.send(number)
-        # What follows SIGINT and SIGQUIT asks for less, and is ignored until its patience is over.
+        # The SIGTERM that follows asks for less than SIGINT and SIGQUIT, and is ignored until its patience is over.
         self._end(20.0)
 
-    def _told(self) -> str:
+    def _log_text(self) -> str:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
-    def _failed(self, reason: str) -> SetupError:
+    def _start_error(self, reason: str) -> SetupError:
         return SetupError(
-            f"PostgreSQL did not start: {reason}{_last_lines(self._told())}",
+            f"PostgreSQL did not start: {reason}{_last_lines(self._log_text())}",
             hint="check the memory and the space that are left on this machine",
         )
 
 
-def _unprivileged() -> pwd.struct_passwd | None:
-    """Whom to run it as if we are root, whom it refuses; None: as ourselves."""
+def _unprivileged_account() -> pwd.struct_passwd | None:
+    """The account to run it as if we are root, since it refuses to run as root; None to run as ourselves."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -271,8 +279,8 @@ def _unprivileged() -> pwd.struct_passwd | None:
     )
 
 
-def _as(account: pwd.struct_passwd | None) -> list[str]:
-    """What to put before a command, so that it takes the place of this process as that user."""
+def _run_as_prefix(account: pwd.struct_passwd | None) -> list[str]:
+    """The prefix of a command that makes it run as that user, in the same process."""
     if account is None:
         return []
     return ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups", "--"]
@@ -280,8 +288,8 @@ def _as(account: pwd.struct_passwd | None) -> list[str]:
 
 def _last_lines(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if "FATAL" in line or "ERROR" in line or "error:" in line]
-    return "".join(f"\n  {line[:300]}" for line in (telling or lines)[-3:])
+    error_lines = [line for line in lines if "FATAL" in line or "ERROR" in line or "error:" in line]
+    return "".join(f"\n  {line[:300]}" for line in (error_lines or lines)[-3:])
 
 
 def _say(text: str) -> None:

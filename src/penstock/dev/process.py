@@ -1,4 +1,4 @@
-"""Servers as child processes that end when we do; and free loopback ports."""
+"""Servers as child processes that end with this process; and free loopback ports."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-# Loopback ports: a free one, whether one is taken, and by whom.
+# Loopback ports: find a free one, check whether one is taken, and by which process.
 
 
 LOOPBACK = "127.0.0.1"
 
 
 def free_port() -> int:
-    """A port that was free a moment ago. Another process may take it first: whoever binds it must be ready for that."""
+    """A port that was free a moment ago. Another process may take it first: the caller must be ready for that."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -33,7 +33,7 @@ def free_port() -> int:
 
 def is_taken(port: int) -> bool:
     with socket.socket() as probe:
-        # As Java binds: connections that linger from an earlier broker do not count.
+        # Like Java does: connections that linger from an earlier broker do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -43,7 +43,7 @@ def is_taken(port: int) -> bool:
 
 
 def holder(port: int) -> int | None:
-    """The pid that listens on this port, if this system and our rights tell."""
+    """The pid of the process that listens on this port, if the system and our permissions tell."""
     inodes = _listening_inodes(port)
     for descriptor in Path("/proc").glob("[0-9]*/fd/*") if inodes else ():
         with suppress(OSError):
@@ -54,25 +54,25 @@ def holder(port: int) -> int | None:
 
 def _listening_inodes(port: int) -> set[str]:
     listening = "0A"
-    found = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+    inodes = set()
+    for socket_table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(OSError):
-            for line in Path(table).read_text().splitlines()[1:]:
-                _, local, _, state, *rest = line.split()
+            for line in Path(socket_table).read_text().splitlines()[1:]:
+                _, local, _, state, *other_fields = line.split()
                 if state == listening and int(local.rpartition(":")[2], 16) == port:
-                    found.add(f"socket:[{rest[5]}]")
-    return found
+                    inodes.add(f"socket:[{other_fields[5]}]")
+    return inodes
 
 
 # A process that ends when we do, however we end; unless it is let go.
 #
-# A shell between us and the program reads from a pipe whose other end only we hold. When we die, by kill -9 too, the
-# pipe closes and the shell kills the program. (prctl's parent-death signal would not serve: it is sent when the
+# A shell between us and the program reads from a pipe whose other end only we hold. When we die, even by kill -9, the
+# pipe closes and the shell kills the program. (prctl's parent-death signal would not work: it is sent when the
 # *thread* that started the program ends.)
 
 
-# $1 is a folder to remove with the program, or nothing. The watcher is the background shell; the program takes the
-# place of the outer one, so its pid is the one we know. A line in the pipe means: let go.
+# $1 is a folder to remove with the program, or empty. The watcher is the background shell; the program replaces the
+# outer shell, so its pid is the one we know. A line in the pipe means: let go.
 _WATCHED = """
 exec 3<&0 </dev/null
 remove=$1
@@ -87,7 +87,7 @@ exec "$@" 3<&-
 
 
 class Child:
-    """A running program. It has a session of its own, so Ctrl-C in our terminal does not reach it."""
+    """A running program. It has its own session, so Ctrl-C in our terminal does not reach it."""
 
     def __init__(self, command: Sequence[str], *, output: Path, remove_after_us: Path | None = None) -> None:
         with output.open("ab") as file:
@@ -108,7 +108,7 @@ class Child:
         return code
 
     def let_go(self) -> None:
-        """From now on it outlives us."""
+        """From now on the program outlives this process."""
         pipe = self._process.stdin
         assert pipe is not None
         with suppress(OSError, ValueError):
@@ -121,7 +121,7 @@ class Child:
         self._process.send_signal(number)
 
     def end(self, patience: float = 20.0) -> None:
-        """Ask it to end, and make it end after `patience` seconds. 0: at once, without a chance to tidy up."""
+        """Asks it to end, and kills it after `patience` seconds. 0 kills at once, without a chance to clean up."""
         if patience > 0:
             self._process.terminate()
             self._process.send_signal(signal.SIGCONT)
@@ -134,45 +134,45 @@ class Child:
 
 
 def identity(pid: int) -> str | None:
-    """When this process started: with its pid, a name that no later process has. None if it has ended."""
+    """The start time of the process: with its pid, it identifies the process for good. None if it has ended."""
     try:
-        about = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        stat_fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None if Path("/proc/self/stat").exists() else _identity_from_ps(pid)
-    if about[0] == "Z":
+    if stat_fields[0] == "Z":
         return None
-    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}/{about[19]}"
+    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}/{stat_fields[19]}"
 
 
-def end_process(pid: int, known: str, patience: float = 20.0) -> bool:
-    """End a process that is not our child, if it is still the one that we knew. Whether it was."""
+def end_process(pid: int, known_identity: str, patience: float = 20.0) -> bool:
+    """Ends a process that is not our child, if it still has the known identity; returns whether it had."""
     for number, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 5.0)):
-        if identity(pid) != known:
+        if identity(pid) != known_identity:
             return number == signal.SIGKILL
         with suppress(ProcessLookupError):
             os.kill(pid, number)
             os.kill(pid, signal.SIGCONT)
-        until = time.monotonic() + seconds
-        while identity(pid) == known and time.monotonic() < until:
+        deadline = time.monotonic() + seconds
+        while identity(pid) == known_identity and time.monotonic() < deadline:
             time.sleep(0.05)
     return True
 
 
 def _identity_from_ps(pid: int) -> str | None:
-    done = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True)
-    return done.stdout.strip() or None
+    result = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True)
+    return result.stdout.strip() or None
 
 
-# A server of ours: a program, and a folder that is its own.
+# A server: a program with its own folder.
 #
-# It ends with the Python process that started it, however that ends, and a temporary folder goes with it.
+# It ends with the Python process that started it, however that ends, and a temporary folder is removed with it.
 
 
 class Server(ABC):
-    """Started by `start` or by entering it."""
+    """Started by `start` or `with`."""
 
     def __init__(self, name: str, folder: Path | str | None = None) -> None:
-        """Without `folder` it has a temporary one, which is removed in the end."""
+        """Without `folder` it uses a temporary one, which is removed in the end."""
         self._temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix=f"penstock-{name}-") if folder is None else folder).absolute()
         self._child: Child | None = None
@@ -185,7 +185,7 @@ class Server(ABC):
 
     @abstractmethod
     def start(self) -> Self:
-        """Returns when it answers. SetupError says why it does not."""
+        """Returns when the server answers. Raises SetupError with the reason if it does not."""
 
     @abstractmethod
     def stop(self) -> None: ...
@@ -203,7 +203,7 @@ class Server(ABC):
         self._leave()
 
     def _leave(self) -> None:
-        """What goes away need not close its files."""
+        """A server whose folder is removed need not close its files."""
         if self._temporary:
             self._end(0.0)
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -211,12 +211,12 @@ class Server(ABC):
             self.stop()
 
     def _launch(self, command: Sequence[str], output: Path) -> Child:
-        gone_with_us = self.folder if self._temporary else None
-        self._child = Child(command, output=output, remove_after_us=gone_with_us)
+        removed_folder = self.folder if self._temporary else None
+        self._child = Child(command, output=output, remove_after_us=removed_folder)
         return self._child
 
     def _end(self, patience: float) -> None:
-        """`patience` is that of `Child.end`: 0 is a crash."""
+        """`patience` as in `Child.end`: 0 is like a crash."""
         child, self._child = self._child, None
         if child is not None:
             child.end(patience)

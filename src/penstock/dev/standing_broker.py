@@ -1,4 +1,4 @@
-"""The development broker of `penstock kafka`: one per user, detached, remembered in a file between commands."""
+"""The development broker of `penstock kafka`: one per user, detached, recorded in a file between commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_PORT = 9092
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """A broker that runs, as the file remembers it."""
+    """A running broker, as recorded in the file."""
 
     pid: int
     identity: str
@@ -39,9 +39,9 @@ class RunningBroker:
 class Started:
     broker: RunningBroker
     already: bool
-    """It ran before we were asked."""
+    """It ran already before this call."""
     made: tuple[str, ...]
-    """Topics that were created; the others asked for were there."""
+    """Topics that were created; the other requested ones existed already."""
 
 
 def state_folder() -> Path:
@@ -54,71 +54,71 @@ def default_data() -> Path:
 
 
 def running() -> RunningBroker | None:
-    """The broker that the file names, if that very process still runs."""
+    """The broker that is recorded in the file, if that same process still runs."""
     try:
-        remembered = RunningBroker(**json.loads(_memory().read_text()))
+        recorded = RunningBroker(**json.loads(_record_file().read_text()))
     except (OSError, ValueError, TypeError):
         return None
-    return remembered if identity(remembered.pid) == remembered.identity else None
+    return recorded if identity(recorded.pid) == recorded.identity else None
 
 
 def start(
     port: int | None = None, data: Path | None = None, topics: Sequence[NewTopicRequest] = (), heap: str = "512m"
 ) -> Started:
-    """Start it, or find it running. A running one on another port or other data is an error, not a second one."""
-    with _one_command_at_a_time():
-        found = running()
-        if found is not None:
-            _refuse_other(found, port, data)
-            return Started(found, True, _make(found, topics))
+    """Starts the broker, or returns the running one. If that has another port or other data, it is an error."""
+    with _command_lock():
+        running_broker = running()
+        if running_broker is not None:
+            _refuse_other_settings(running_broker, port, data)
+            return Started(running_broker, True, _create_topics(running_broker, topics))
         broker = Broker(port=DEFAULT_PORT if port is None else port, data_dir=data or default_data(), heap=heap).start()
         pid = broker.pid
-        known = identity(pid) if pid else None
-        if pid is None or known is None:
+        process_identity = identity(pid) if pid else None
+        if pid is None or process_identity is None:
             raise SetupError("the Kafka broker ended as soon as it had started", hint=f"its log is {broker.log}")
-        standing = RunningBroker(pid, known, broker.port, str(broker.data_dir), time.time())
-        _remember(standing)
+        started_broker = RunningBroker(pid, process_identity, broker.port, str(broker.data_dir), time.time())
+        _write_record(started_broker)
         broker.let_go()
-        return Started(standing, False, _make(standing, topics))
+        return Started(started_broker, False, _create_topics(started_broker, topics))
 
 
 def stop() -> RunningBroker | None:
-    """End it, and only it. None if none runs. Its data stays."""
-    with _one_command_at_a_time():
-        found = running()
-        if found is not None:
-            end_process(found.pid, found.identity)
-        _memory().unlink(missing_ok=True)
-        return found
+    """Ends the broker and nothing else. None if none runs. Its data stays."""
+    with _command_lock():
+        running_broker = running()
+        if running_broker is not None:
+            end_process(running_broker.pid, running_broker.identity)
+        _record_file().unlink(missing_ok=True)
+        return running_broker
 
 
-def _make(broker: RunningBroker, topics: Sequence[NewTopicRequest]) -> tuple[str, ...]:
+def _create_topics(broker: RunningBroker, topics: Sequence[NewTopicRequest]) -> tuple[str, ...]:
     return tuple(topic.name for topic in topics if create_topic(broker.bootstrap, topic.name, topic.partitions))
 
 
-def _refuse_other(found: RunningBroker, port: int | None, data: Path | None) -> None:
-    other_port = port not in (None, 0, found.port)
-    other_data = data is not None and data.absolute() != Path(found.data)
+def _refuse_other_settings(running_broker: RunningBroker, port: int | None, data: Path | None) -> None:
+    other_port = port not in (None, 0, running_broker.port)
+    other_data = data is not None and data.absolute() != Path(running_broker.data)
     if other_port or other_data:
         raise UsageError(
-            f"the broker already runs, on port {found.port} with its data in {found.data}",
+            f"the broker already runs, on port {running_broker.port} with its data in {running_broker.data}",
             hint="penstock kafka stop, then start it as you want it",
         )
 
 
-def _memory() -> Path:
+def _record_file() -> Path:
     return state_folder() / "broker.json"
 
 
-def _remember(broker: RunningBroker) -> None:
-    temporary = _memory().with_suffix(".new")
+def _write_record(broker: RunningBroker) -> None:
+    temporary = _record_file().with_suffix(".new")
     temporary.write_text(json.dumps(asdict(broker), indent=2))
-    temporary.replace(_memory())
+    temporary.replace(_record_file())
 
 
 @contextmanager
-def _one_command_at_a_time() -> Iterator[None]:
-    folder = _memory().parent
+def _command_lock() -> Iterator[None]:
+    folder = _record_file().parent
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Whether a table keeps up: what it has not read yet, since when, and whether it becomes more."""
+"""Whether a table keeps up: how much it has not read yet, since when, and whether that grows."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from penstock.plan.sources import TopicsSource
     from penstock.sources.topics import LogClient
 
-# Whether a table keeps up: what had come and what had been read, at the times of a few of its batches.
+# The trend of a table: how much had arrived and how much had been read, at the times of a few of its batches.
 #
-# Right after a batch, not now: whoever looks in the middle of a long trigger sees what waits for the next one.
+# Measured right after a batch, not now: in the middle of a long trigger, records wait for the next batch anyway.
 
 
-_CHANCE = 20
-"""A part of what came, in which a difference means nothing: batches do not end at even times."""
-_PAUSE, _LEAST_PAUSE = 10, 60_000
-"""So many times the usual time between two batches, and so many ms, was no trigger but a stop."""
+_NOISE = 20
+"""A difference of less than 1/20 of what arrived means nothing: batches do not end at even times."""
+_STOP_FACTOR, _MIN_STOP_MS = 10, 60_000
+"""A gap longer than 10 times the usual time between two batches, and than a minute, was a stop, not a trigger."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """Offsets of topics, or versions of tables, added up over all that the table reads."""
+    """Offsets of topics, or versions of tables, summed over everything that the table reads."""
 
     time_ms: int
     came: int
-    """Where the source ended."""
+    """The end of the source."""
     read: int
-    """Where the table stood."""
+    """The position of the table."""
 
     @property
     def lag(self) -> int:
@@ -54,7 +54,7 @@ class Trend:
 
     points: tuple[Point, ...]
     batch: int = 1
-    """What comes while two batches run: so much may be left after any of them."""
+    """How much arrives while two batches run: so much may be left over after any batch."""
 
     @property
     def seconds(self) -> float:
@@ -62,7 +62,7 @@ class Trend:
 
     @property
     def came(self) -> float:
-        """Per second."""
+        """Arrivals per second."""
         return (self.points[-1].came - self.points[0].came) / self.seconds
 
     @property
@@ -71,14 +71,14 @@ class Trend:
 
     @property
     def grows(self) -> bool:
-        """From the first to the last, and to the end: who catches up after a pause has more lag than before it, too."""
-        chance = max(self.batch, (self.points[-1].came - self.points[0].came) // _CHANCE)
-        last = self.points[-1].lag
-        return last - self.points[0].lag > chance and last > self.points[-2].lag
+        """From the first to the last point, and at the end: a table catching up after a pause has more lag, too."""
+        tolerance = max(self.batch, (self.points[-1].came - self.points[0].came) // _NOISE)
+        last_lag = self.points[-1].lag
+        return last_lag - self.points[0].lag > tolerance and last_lag > self.points[-2].lag
 
 
 def chosen(batches: Sequence[RecentBatch]) -> list[RecentBatch]:
-    """The first, the middle and the last batch since the last stop, oldest first, as far as they are different ones."""
+    """The first, middle and last batch since the last stop, oldest first, without repeats."""
     newest_first = _since_stop(sorted(batches, key=lambda batch: -batch.version))
     if len(newest_first) < 2:
         return []
@@ -88,29 +88,29 @@ def chosen(batches: Sequence[RecentBatch]) -> list[RecentBatch]:
 
 def _since_stop(newest_first: Sequence[RecentBatch]) -> list[RecentBatch]:
     gaps = [later.committed_ms - earlier.committed_ms for later, earlier in pairwise(newest_first)]
-    longest = max(_LEAST_PAUSE, _PAUSE * median(gaps)) if gaps else 0
+    longest = max(_MIN_STOP_MS, _STOP_FACTOR * median(gaps)) if gaps else 0
     stop = next((index for index, gap in enumerate(gaps) if gap > longest), len(gaps))
     return list(newest_first[: stop + 1])
 
 
 def trend_of(points: Sequence[Point], batch_seconds: float, least: int) -> Trend | None:
-    """`batch_seconds` is what a batch usually takes; a lag of `least` is never one."""
+    """`batch_seconds` is how long a batch usually takes; growth by up to `least` never counts."""
     if len(points) < 2 or points[0].time_ms >= points[-1].time_ms:
         return None
-    found = Trend(tuple(points))
-    return replace(found, batch=max(least, round(2 * batch_seconds * found.came)))
+    trend = Trend(tuple(points))
+    return replace(trend, batch=max(least, round(2 * batch_seconds * trend.came)))
 
 
-# What a table has not read yet of its topics: how much, since when, and whether it becomes more.
+# What a table has not read yet of its topics: how much, since when, and whether it grows.
 
 
 MOST_PEEKED = 256
-"""Partitions of a table whose oldest unread record is looked at: those with the most unread ones."""
+"""The oldest unread record is looked up in at most so many partitions of a table, those with the largest lag."""
 
 
 @dataclass(frozen=True)
 class PartitionBacklog:
-    """One partition."""
+    """What a table has not read of one partition."""
 
     topic: str
     partition: int
@@ -118,9 +118,9 @@ class PartitionBacklog:
     earliest: int
     end: int
     oldest_ms: int | None = None
-    """The time of the first unread record; None if there is none, or it is not known."""
+    """The time of the first unread record; None if there is none, or if it is not known."""
     per_second: float | None = None
-    """Records that come."""
+    """Records that arrive per second."""
 
     @property
     def lag(self) -> int:
@@ -128,7 +128,7 @@ class PartitionBacklog:
 
     @property
     def lost(self) -> int:
-        """Deleted before they were read."""
+        """Records that were deleted before they were read."""
         return max(0, self.earliest - self.position)
 
     @property
@@ -138,94 +138,111 @@ class PartitionBacklog:
 
 @dataclass(frozen=True)
 class Backlog:
-    """Of whatever a table reads."""
+    """What a table has not read yet, whatever kind of source it reads."""
 
     lag: int | None
     """None: unknown."""
     unit: str = "record"
     unknown: str | None = None
     oldest_ms: int | None = None
-    """The time of the oldest that was not read."""
+    """The time of the oldest unread record, commit or file."""
     trend: Trend | None = None
     partitions: tuple[PartitionBacklog, ...] = ()
-    """Of a table that reads topics."""
+    """Filled for a table that reads topics."""
 
     def age(self, now_ms: float) -> float | None:
-        """Seconds for which the oldest has waited."""
+        """Seconds for which the oldest unread one has waited."""
         return None if self.oldest_ms is None else max(0.0, (now_ms - self.oldest_ms) / 1000)
 
 
 def kafka_backlog(
-    source: TopicsSource, places: Sequence[PartitionLag], held: TopicOffsets, recent: Lately, *, timeout: float
+    source: TopicsSource,
+    partition_lags: Sequence[PartitionLag],
+    offsets: TopicOffsets,
+    recent_commits: Lately,
+    *,
+    timeout: float,
 ) -> Backlog:
-    """Asks the broker for the first unread records, and where the topics ended at the times of earlier batches. What it
-    does not tell is None."""
-    partitions = unread_of(places, held)
-    gone = sorted({place.topic for place in places if place.end is None})
-    lag = sum(one.lag for one in partitions)
+    """Asks the broker for the first unread records, and for the ends of the topics at the times of earlier batches.
+    What it does not answer is None."""
+    partitions = unread_of(partition_lags, offsets)
+    missing_topics = sorted({partition_lag.topic for partition_lag in partition_lags if partition_lag.end is None})
+    lag = sum(backlog.lag for backlog in partitions)
     if not lag:
-        unknown = f"the broker does not know {', '.join(gone)}" if gone else None
-        return Backlog(None if gone else 0, unknown=unknown, partitions=partitions)
-    behind = sorted((one for one in partitions if one.lag), key=lambda one: -one.lag)[:MOST_PEEKED]
-    at = {(one.topic, one.partition): max(one.position, one.earliest) for one in behind}
+        unknown = f"the broker does not know {', '.join(missing_topics)}" if missing_topics else None
+        return Backlog(None if missing_topics else 0, unknown=unknown, partitions=partitions)
+    most_behind = sorted((backlog for backlog in partitions if backlog.lag), key=lambda backlog: -backlog.lag)[
+        :MOST_PEEKED
+    ]
+    first_unread = {
+        (backlog.topic, backlog.partition): max(backlog.position, backlog.earliest) for backlog in most_behind
+    }
     client = open_client(source, timeout=timeout)
-    times = client.first_times(source, at)
-    trend, rates = _trend(client, held, partitions, recent)
-    dated = tuple(
-        replace(one, oldest_ms=times.get((one.topic, one.partition)), per_second=rates.get((one.topic, one.partition)))
-        for one in partitions
+    times = client.first_times(source, first_unread)
+    trend, rates = _trend_and_rates(client, offsets, partitions, recent_commits)
+    dated_partitions = tuple(
+        replace(
+            backlog,
+            oldest_ms=times.get((backlog.topic, backlog.partition)),
+            per_second=rates.get((backlog.topic, backlog.partition)),
+        )
+        for backlog in partitions
     )
-    return Backlog(lag, oldest_ms=min(times.values(), default=None), trend=trend, partitions=dated)
+    return Backlog(lag, oldest_ms=min(times.values(), default=None), trend=trend, partitions=dated_partitions)
 
 
-def unread_of(places: Sequence[PartitionLag], held: TopicOffsets) -> tuple[PartitionBacklog, ...]:
-    """The partitions that the broker knows."""
+def unread_of(partition_lags: Sequence[PartitionLag], offsets: TopicOffsets) -> tuple[PartitionBacklog, ...]:
+    """Only of partitions that the broker knows."""
     return tuple(
         PartitionBacklog(
-            place.topic, place.partition, place.position, held.earliest[place.topic][place.partition], place.end
+            partition_lag.topic,
+            partition_lag.partition,
+            partition_lag.position,
+            offsets.earliest[partition_lag.topic][partition_lag.partition],
+            partition_lag.end,
         )
-        for place in places
-        if place.end is not None
+        for partition_lag in partition_lags
+        if partition_lag.end is not None
     )
 
 
-def _trend(
-    client: LogClient, held: TopicOffsets, partitions: Sequence[PartitionBacklog], recent: Lately
+def _trend_and_rates(
+    client: LogClient, offsets: TopicOffsets, partitions: Sequence[PartitionBacklog], recent_commits: Lately
 ) -> tuple[Trend | None, dict[tuple[str, int], float]]:
-    batches = chosen(recent.recent)
-    topics = {one.topic: held.topics[one.topic] for one in partitions}
+    batches = chosen(recent_commits.recent)
+    topics = {backlog.topic: offsets.topics[backlog.topic] for backlog in partitions}
     try:
         ends = [client.at_time(topics, batch.committed_ms) for batch in batches]
     except PenstockError:
         return None, {}
-    keys = [(one.topic, one.partition) for one in partitions]
-    points = [point(batch, keys, end) for batch, end in zip(batches, ends, strict=True)]
-    trend = trend_of(points, recent.usual_seconds or 0.0, 1)
+    keys = [(backlog.topic, backlog.partition) for backlog in partitions]
+    points = [point(batch, keys, batch_ends) for batch, batch_ends in zip(batches, ends, strict=True)]
+    trend = trend_of(points, recent_commits.usual_seconds or 0.0, 1)
     if trend is None:
         return None, {}
-    came = {(t, p): max(0, ends[-1][t][p] - ends[0][t][p]) for t, p in keys}
-    return trend, {key: number / trend.seconds for key, number in came.items()}
+    arrivals = {(t, p): max(0, ends[-1][t][p] - ends[0][t][p]) for t, p in keys}
+    return trend, {key: number / trend.seconds for key, number in arrivals.items()}
 
 
 def point(batch: RecentBatch, keys: Sequence[tuple[str, int]], ends: Offsets) -> Point:
-    """`ends` is where the topics ended when the batch was committed. A partition that the table did not know yet began
-    at 0."""
-    at: Offsets = {}
+    """`ends` are the ends of the topics when the batch was committed. A partition that the table did not know yet
+    counts from 0."""
+    position: Offsets = {}
     for source in batch.after:
-        at |= parse_position(source)
-    # By partition: one that is ahead of the times of its records does not make up for one that is behind.
-    pairs = [(ends[t][p], min(ends[t][p], at.get(t, {}).get(p, 0))) for t, p in keys]
+        position |= parse_position(source)
+    # Per partition: one that is ahead of the times of its records does not make up for one that is behind.
+    pairs = [(ends[t][p], min(ends[t][p], position.get(t, {}).get(p, 0))) for t, p in keys]
     return Point(batch.committed_ms, sum(end for end, _ in pairs), sum(read for _, read in pairs))
 
 
-# Does the table keep up: with its trigger, with its SLA, with what comes?
+# Does the table keep up with its trigger, with its SLA, with what arrives?
 
 
 _LATE_SHARE = 2 / 3
-"""Of the SLA, from which on there is no room for another late batch."""
+"""Share of the SLA beyond which there is no room for another late batch."""
 
-_ENOUGH = 5
-"""Batches from which on their median means something."""
+_MIN_BATCHES = 5
+"""The number of batches from which their median means something."""
 
 
 @dataclass(frozen=True)
@@ -236,86 +253,88 @@ class Runner:
     trigger: TriggerPlan
     alive: bool
     most: str = ""
-    """The bound of its batches as the project file says it; empty if there is none."""
+    """The limit of its batches as the project file writes it; empty if there is none."""
 
 
-def batches(runner: Runner, recent: Lately) -> Check:
-    """How long batches take, against the trigger."""
-    about = CheckSubject("pace.batches", runner.table)
-    usual = recent.usual_seconds
-    if usual is None:
-        return about.unknown("no batch is among the last commits")
-    longest = max(batch.seconds for batch in recent.recent)
-    number = len(recent.recent)
-    said = f"a batch takes {span(usual)}, the longest of the last {number} took {span(longest)}"
+def batches(runner: Runner, recent_commits: Lately) -> Check:
+    """How long batches take, compared with the trigger."""
+    check = CheckSubject("pace.batches", runner.table)
+    usual_seconds = recent_commits.usual_seconds
+    if usual_seconds is None:
+        return check.unknown("no batch is among the last commits")
+    longest_seconds = max(batch.seconds for batch in recent_commits.recent)
+    batch_count = len(recent_commits.recent)
+    text = f"a batch takes {span(usual_seconds)}, the longest of the last {batch_count} took {span(longest_seconds)}"
     trigger = runner.trigger
-    if number < _ENOUGH:
-        return about.ok(f"{said}: too few to judge, the first ones of a process are slow")
+    if batch_count < _MIN_BATCHES:
+        return check.ok(f"{text}: too few to judge, the first ones of a process are slow")
     if trigger.kind != "interval" or not trigger.seconds:
-        return about.ok(f"{said}; the trigger is {trigger.kind}")
-    if trigger.sla is not None and usual > trigger.sla / 3:
-        return about.warn(
-            f"{said}; a third of the SLA is {span(trigger.sla / 3)}: one late batch and the data is too old",
-            _quicker(runner),
+        return check.ok(f"{text}; the trigger is {trigger.kind}")
+    if trigger.sla is not None and usual_seconds > trigger.sla / 3:
+        return check.warn(
+            f"{text}; a third of the SLA is {span(trigger.sla / 3)}: one late batch and the data is too old",
+            _speed_up(runner),
         )
-    if usual > trigger.seconds:
-        return about.warn(
-            f"{said}; the trigger is {span(trigger.seconds)}, so they run back to back",
-            f"{_quicker(runner)}; or write trigger: {_rounded(2 * usual)}, which makes fewer, larger batches",
+    if usual_seconds > trigger.seconds:
+        return check.warn(
+            f"{text}; the trigger is {span(trigger.seconds)}, so they run back to back",
+            f"{_speed_up(runner)}; or write trigger: {_trigger_text(2 * usual_seconds)}, which makes fewer, larger "
+            "batches",
         )
-    return about.ok(f"{said}; the trigger is {span(trigger.seconds)}")
+    return check.ok(f"{text}; the trigger is {span(trigger.seconds)}")
 
 
 def sla(runner: Runner, backlog: Backlog, now_ms: float) -> list[Check]:
-    """Nothing to say of a table without one."""
+    """Empty for a table without an SLA."""
     allowed = runner.trigger.sla
     if allowed is None:
         return []
-    about = CheckSubject("pace.sla", runner.table)
+    check = CheckSubject("pace.sla", runner.table)
     if backlog.lag is None:
-        return [about.unknown(backlog.unknown or "the lag is not known")]
+        return [check.unknown(backlog.unknown or "the lag is not known")]
     age = backlog.age(now_ms)
     if backlog.lag and age is None:
-        return [about.unknown(f"{count(backlog.lag, backlog.unit)} wait, and the age of the oldest is not known")]
-    said = f"the oldest unread {backlog.unit} is {span(age)} old" if age is not None else "all is read"
-    said += f"; the SLA is {span(allowed)}"
-    run = _quicker(runner) if runner.alive else f"`penstock run {runner.table}`: nobody runs it"
+        return [check.unknown(f"{count(backlog.lag, backlog.unit)} wait, and the age of the oldest is not known")]
+    text = f"the oldest unread {backlog.unit} is {span(age)} old" if age is not None else "all is read"
+    text += f"; the SLA is {span(allowed)}"
+    fix = _speed_up(runner) if runner.alive else f"`penstock run {runner.table}`: nobody runs it"
     if age is not None and age > allowed:
-        return [about.red(said, run)]
+        return [check.red(text, fix)]
     if age is not None and age > _LATE_SHARE * allowed:
-        return [about.warn(said, run)]
-    return [about.ok(said)]
+        return [check.warn(text, fix)]
+    return [check.ok(text)]
 
 
 def behind(runner: Runner, backlog: Backlog) -> Check:
-    """Rate in against rate out, over the last batches; of a table that nobody runs there is nothing to compare."""
-    about = CheckSubject("pace.behind", runner.table)
+    """Rate in against rate out, over the last batches; for a table that is not running there is nothing to compare."""
+    check = CheckSubject("pace.behind", runner.table)
     if backlog.lag is None:
-        return about.unknown(backlog.unknown or "the lag is not known")
+        return check.unknown(backlog.unknown or "the lag is not known")
     units = f"{backlog.unit}s"
-    waits = f"{count(backlog.lag, backlog.unit)} behind"
+    lag_text = f"{count(backlog.lag, backlog.unit)} behind"
     trend = backlog.trend
     if not backlog.lag or not runner.alive:
-        return about.ok(waits if runner.alive else f"{waits}; it is not running")
+        return check.ok(lag_text if runner.alive else f"{lag_text}; it is not running")
     if trend is None:
-        return about.ok(f"{waits}; too few batches to say more")
+        return check.ok(f"{lag_text}; too few batches to say more")
     first, last = trend.points[0], trend.points[-1]
-    said = (
-        f"{waits}: {rate(trend.came)} {units} came and {rate(trend.read)} were read over the last {span(trend.seconds)}"
+    text = (
+        f"{lag_text}: {rate(trend.came)} {units} came and {rate(trend.read)} were read over the last "
+        f"{span(trend.seconds)}"
     )
     if trend.grows:
-        return about.warn(
-            f"{said}; after a batch {count(first.lag, backlog.unit)} were left then, and now {last.lag:,}",
-            _quicker(runner) + (f"; raise {runner.most} if batches are full" if runner.most else ""),
+        return check.warn(
+            f"{text}; after a batch {count(first.lag, backlog.unit)} were left then, and now {last.lag:,}",
+            _speed_up(runner) + (f"; raise {runner.most} if batches are full" if runner.most else ""),
         )
     if trend.read > trend.came and last.lag > 1:
-        return about.ok(f"{said}: caught up in about {span(last.lag / (trend.read - trend.came))}")
-    return about.ok(said)
+        return check.ok(f"{text}: caught up in about {span(last.lag / (trend.read - trend.came))}")
+    return check.ok(text)
 
 
-def _quicker(runner: Runner) -> str:
+def _speed_up(runner: Runner) -> str:
     return f"give Spark more cores (spark: {{master: …}}), or run {runner.table} in a process of its own"
 
 
-def _rounded(seconds: float) -> str:
+def _trigger_text(seconds: float) -> str:
     return f"{max(1, round(seconds / 60))}m" if seconds >= 90 else f"{max(1, round(seconds))}s"

@@ -1,4 +1,10 @@
-"""What one check came to: what was found, why it matters, what to do. Every check by its id."""
+"""The result of one check: the finding, why it matters, what to do; and every check by its id.
+
+`doctor` is a production checklist that is answered from evidence. Evidence, each piece read once: table_snapshot (a
+table's own files: its log, its upstreams, its quarantine), topics and backlog (brokers), machine. The checks are pure
+functions over it: backlog, files, machine, rejected, retention, security, topics, versions. `examine` brings both
+together.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-# Every check by its id, in the order in which they are made, and why it matters. docs/doctor.md has them all.
+# Every check by its id, in the order in which they run, and why it matters. docs/doctor.md describes them all.
 
 
 REASONS: Mapping[str, str] = {
@@ -45,14 +51,14 @@ REASONS: Mapping[str, str] = {
 }
 
 
-# What one check came to: what was found, why it matters, what to do.
+# The result of one check: the finding, why it matters, what to do.
 
 
 Level = Literal["red", "warn", "unknown", "note", "ok"]
 LEVELS: tuple[Level, ...] = ("red", "warn", "unknown", "note", "ok")
-"""The worst first. Only red makes the answer no."""
+"""The worst first. Only red makes `doctor` fail."""
 PROJECT = "the project"
-"""The subject of what is not about one table. With a space: no table can be called so."""
+"""The subject of checks that are not about one table. It has a space, so no table can have this name."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Check:
     """A table or a sink by its name, or the project."""
     level: Level
     found: str
-    """With the numbers that decided it; of `unknown`, why it could not be found out."""
+    """The finding, with the numbers that decided it; for `unknown`, why it could not be determined."""
     why: str
     fix: str = ""
     """A command, or a line of the project file; empty if there is nothing to do."""
@@ -75,24 +81,24 @@ class CheckSubject:
     id: str
     subject: str = PROJECT
 
-    def ok(self, found: str) -> Check:
-        return self._check("ok", found, "")
+    def ok(self, finding: str) -> Check:
+        return self._check("ok", finding, "")
 
-    def note(self, found: str, fix: str = "") -> Check:
-        return self._check("note", found, fix)
+    def note(self, finding: str, fix: str = "") -> Check:
+        return self._check("note", finding, fix)
 
-    def warn(self, found: str, fix: str) -> Check:
-        return self._check("warn", found, fix)
+    def warn(self, finding: str, fix: str) -> Check:
+        return self._check("warn", finding, fix)
 
-    def red(self, found: str, fix: str) -> Check:
-        return self._check("red", found, fix)
+    def red(self, finding: str, fix: str) -> Check:
+        return self._check("red", finding, fix)
 
     def unknown(self, reason: str, fix: str = "") -> Check:
-        """What cannot be found out is never taken for fine."""
+        """For what cannot be determined: it never counts as fine."""
         return self._check("unknown", reason, fix)
 
-    def _check(self, level: Level, found: str, fix: str) -> Check:
-        return Check(self.id, self.subject, level, found, REASONS[self.id], fix)
+    def _check(self, level: Level, finding: str, fix: str) -> Check:
+        return Check(self.id, self.subject, level, finding, REASONS[self.id], fix)
 
 
 def healthy(checks: Iterable[Check]) -> bool:
@@ -103,7 +109,7 @@ def document(check: Check) -> dict[str, Any]:
     return asdict(check)
 
 
-# Numbers as people read them.
+# Numbers in readable form.
 
 
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -116,13 +122,15 @@ def span(seconds: float) -> str:
         return f"-{span(-seconds)}"
     if seconds < 10:
         return f"{seconds:.1f} s".replace(".0 s", " s")
-    rest = round(seconds)
-    for index, (size, unit) in enumerate(_SPANS):
-        if rest >= size:
-            whole, rest = divmod(rest, size)
-            below, small = _SPANS[index + 1] if index + 1 < len(_SPANS) else (1, "s")
-            return f"{whole} {unit} {rest // below} {small}" if rest // below else f"{whole} {unit}"
-    return f"{rest} s"
+    remaining = round(seconds)
+    for index, (length, unit) in enumerate(_SPANS):
+        if remaining >= length:
+            amount, remaining = divmod(remaining, length)
+            smaller, smaller_unit = _SPANS[index + 1] if index + 1 < len(_SPANS) else (1, "s")
+            return (
+                f"{amount} {unit} {remaining // smaller} {smaller_unit}" if remaining // smaller else f"{amount} {unit}"
+            )
+    return f"{remaining} s"
 
 
 def size(number: float) -> str:
@@ -140,7 +148,7 @@ def count(number: int, noun: str, nouns: str | None = None) -> str:
 
 
 def rate(per_second: float) -> str:
-    """`12/s`; of slow things `3/h`."""
+    """`12/s`; slow rates as `3/h` or `0.5/d`."""
     if per_second >= 1:
         return f"{per_second:,.0f}/s"
     hourly = per_second * 3600
@@ -149,14 +157,6 @@ def rate(per_second: float) -> str:
 
 def listed(names: Iterable[str], most: int = 5) -> str:
     """`a, b, c and 4 more`."""
-    found: Sequence[str] = list(names)
-    more = f" and {len(found) - most:,} more" if len(found) > most else ""
-    return ", ".join(found[:most]) + more
-
-
-# The production checklist, told from evidence.
-#
-# Evidence, each read once:  seen (a table's own files: lately, times, layout, upstream, quarantine), cluster and
-# backlog (brokers), machine. Checks, pure functions over it:  location, checkpoints, topics, kafka_retention,
-# delta_retention, pace, files, rejected, symptoms, security, secrets, versions, room, clock. `examine` brings both
-# together.
+    all_names: Sequence[str] = list(names)
+    more = f" and {len(all_names) - most:,} more" if len(all_names) > most else ""
+    return ", ".join(all_names[:most]) + more

@@ -1,4 +1,4 @@
-"""What this machine is: file systems, memory, disks, clock; and whether the lake's place lasts and has locks."""
+"""This machine: file systems, memory, disks, clock; and whether the location of the lake is durable and has locks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.doctor.check import CheckSubject, size, span
 if TYPE_CHECKING:
     from penstock.doctor.check import Check
 
-# What this machine is: its file systems, its memory, its disks. From /proc and os alone.
+# This machine: its file systems, its memory, its disks. Read from /proc and os only.
 
 
 _PROC = Path("/proc")
@@ -39,17 +39,17 @@ class MachineMemory:
     total: int
     available: int
     limited: bool = False
-    """By the container, not by the machine."""
+    """The limit is that of the container, not of the machine."""
 
 
 @dataclass(frozen=True)
 class Disk:
-    """The file system under a place."""
+    """The file system that holds a path."""
 
     total: int
     free: int
     files_free: int | None = None
-    """None: it has no limit of files."""
+    """None if the number of files has no limit."""
     files: int | None = None
 
 
@@ -60,23 +60,25 @@ def mounts(text: str | None = None) -> list[Mount]:
             text = (_PROC / "self" / "mountinfo").read_text(errors="replace")
         except OSError:
             return []
-    found = []
+    mount_list = []
     for line in text.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, kinds = before.split(), after.split()
+        left_part, _, right_part = line.partition(" - ")
+        fields, kinds = left_part.split(), right_part.split()
         if len(fields) > 4 and kinds:
             point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), fields[4])
-            found.append(Mount(point, kinds[0]))
-    return found
+            mount_list.append(Mount(point, kinds[0]))
+    return mount_list
 
 
-def mount_of(path: str, known: list[Mount]) -> Mount | None:
-    """The file system that a path lies on, links followed; None if that cannot be told. The last of those that cover it
-    counts: it hides the others."""
+def mount_of(path: str, all_mounts: list[Mount]) -> Mount | None:
+    """The file system that a path is on, links followed; None if unknown. Of several that cover it the last one counts:
+    it hides the others."""
     real = os.path.realpath(path)
-    covering = [one for one in known if one.point == "/" or real == one.point or real.startswith(f"{one.point}/")]
-    longest = max((len(one.point) for one in covering), default=0)
-    return next((one for one in reversed(covering) if len(one.point) == longest), None)
+    covering = [
+        mount for mount in all_mounts if mount.point == "/" or real == mount.point or real.startswith(f"{mount.point}/")
+    ]
+    longest_point = max((len(mount.point) for mount in covering), default=0)
+    return next((mount for mount in reversed(covering) if len(mount.point) == longest_point), None)
 
 
 def in_container() -> bool:
@@ -84,36 +86,41 @@ def in_container() -> bool:
 
 
 def memory() -> MachineMemory | None:
-    """What a process may have: of the machine, or of its container if that is less. None where /proc does not tell."""
+    """What a process may use: that of the machine, or of its container if that is less. None if /proc does not tell."""
     try:
         lines = (_PROC / "meminfo").read_text().splitlines()
-        said = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
-        total, available = said["MemTotal"], said["MemAvailable"]
+        sizes = {name: int(value.split()[0]) * 1024 for name, _, value in (line.partition(":") for line in lines)}
+        total, available = sizes["MemTotal"], sizes["MemAvailable"]
     except (OSError, ValueError, IndexError, KeyError):
         return None
-    limit = _limit()
+    limit = _container_limit()
     if limit is None or limit >= total:
         return MachineMemory(total, available)
     return MachineMemory(limit, min(available, limit), limited=True)
 
 
 def disk(path: str) -> Disk | None:
-    """Of the nearest folder that exists; None if none can be looked at."""
+    """The disk of the nearest folder that exists; None if it cannot be read."""
     for folder in (Path(path), *Path(path).parents):
         try:
             usage = shutil.disk_usage(folder)
-            found = os.statvfs(folder)
+            statistics = os.statvfs(folder)
         except FileNotFoundError:
             continue
         except OSError:
             return None
-        counted = found.f_files > 0
-        return Disk(usage.total, usage.free, found.f_favail if counted else None, found.f_files if counted else None)
+        has_limit = statistics.f_files > 0
+        return Disk(
+            usage.total,
+            usage.free,
+            statistics.f_favail if has_limit else None,
+            statistics.f_files if has_limit else None,
+        )
     return None
 
 
 def device_of(path: str) -> int | None:
-    """Tells whether two places share a disk."""
+    """The device number: two paths with the same one share a disk."""
     for folder in (Path(path), *Path(path).parents):
         try:
             return folder.stat().st_dev
@@ -122,7 +129,7 @@ def device_of(path: str) -> int | None:
     return None
 
 
-def _limit() -> int | None:
+def _container_limit() -> int | None:
     for file in _CGROUPS:
         try:
             text = file.read_text().strip()
@@ -132,14 +139,14 @@ def _limit() -> int | None:
     return None
 
 
-# Room: on the disks for what comes, in memory for the JVM.
+# The checks of room: on the disks for new data, in memory for the JVM.
 
 
 LEAST = 1024**3
 SHARE = 0.05
-_WEEK = 7
-_BEYOND_HEAP = 1024**3
-"""What a JVM of Spark's takes beside its heap: classes, compiled code, threads, buffers of the network."""
+_DAYS_OF_ROOM = 7
+_OFF_HEAP = 1024**3
+"""What a JVM of Spark needs besides its heap: classes, compiled code, threads, network buffers."""
 _UNITS = {"": 1024**2, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _HEAP = re.compile(r"\s*(\d+)\s*([bkmgt]?)b?\s*", re.IGNORECASE)
 
@@ -150,49 +157,49 @@ class DiskPlace:
     """`the lake`, `temporary files` …"""
     path: str
     daily: int | None = None
-    """Bytes that came in the last day; None: not known, or not kept."""
+    """Bytes added in the last day; None if not known, or if the data is not kept."""
 
 
 def disk_room(place: DiskPlace, disk: Disk | None) -> Check:
-    about = CheckSubject("disk.room")
-    where = f"{place.what} ({place.path})"
+    check = CheckSubject("disk.room")
+    place_text = f"{place.what} ({place.path})"
     if disk is None:
-        return about.unknown(f"{where}: its disk cannot be looked at")
-    left = disk.free / disk.total if disk.total else 0.0
-    said = f"{where}: {size(disk.free)} free ({left:.0%})"
-    said += f", {size(place.daily)} came in the last day" if place.daily is not None else ""
+        return check.unknown(f"{place_text}: its disk cannot be looked at")
+    free_share = disk.free / disk.total if disk.total else 0.0
+    text = f"{place_text}: {size(disk.free)} free ({free_share:.0%})"
+    text += f", {size(place.daily)} came in the last day" if place.daily is not None else ""
     fix = "make room, or move it to a larger disk; `penstock vacuum` deletes what compaction and merges replaced"
     if disk.free < LEAST or (place.daily and disk.free < place.daily):
-        return about.red(said, fix)
-    if left < SHARE:
-        lasts = place.daily is not None and disk.free > _WEEK * place.daily
-        return about.warn(said, fix) if lasts else about.red(said, fix)
-    if place.daily and disk.free < _WEEK * place.daily:
-        return about.warn(f"{said}: full in {span(86_400 * disk.free / place.daily)}", fix)
+        return check.red(text, fix)
+    if free_share < SHARE:
+        lasts_a_week = place.daily is not None and disk.free > _DAYS_OF_ROOM * place.daily
+        return check.warn(text, fix) if lasts_a_week else check.red(text, fix)
+    if place.daily and disk.free < _DAYS_OF_ROOM * place.daily:
+        return check.warn(f"{text}: full in {span(86_400 * disk.free / place.daily)}", fix)
     if disk.files and disk.files_free is not None and disk.files_free < SHARE * disk.files:
-        return about.warn(
-            f"{said}, and room for {disk.files_free:,} more files", "compact tables with many small files"
+        return check.warn(
+            f"{text}, and room for {disk.files_free:,} more files", "compact tables with many small files"
         )
-    return about.ok(said)
+    return check.ok(text)
 
 
 def driver_memory(conf: str, memory: MachineMemory | None) -> Check:
-    """`conf` is spark.driver.memory: an upper limit, which a JVM reaches if it has reason to."""
-    about = CheckSubject("memory.driver")
+    """`conf` is spark.driver.memory: an upper limit, which a JVM reaches when it needs to."""
+    check = CheckSubject("memory.driver")
     heap = heap_bytes(conf)
     if memory is None:
-        return about.unknown("how much memory this machine has cannot be told")
+        return check.unknown("how much memory this machine has cannot be told")
     if heap is None:
-        return about.unknown(f"spark.driver.memory is '{conf}', which is not a size")
-    whose = "the container may have" if memory.limited else "the machine has"
-    said = f"spark.driver.memory is {size(heap)}, {whose} {size(memory.total)}"
-    fits = max(1, int((memory.total - _BEYOND_HEAP) * 0.8 / 1024**3))
-    fix = f"write spark: {{conf: {{spark.driver.memory: {fits}g}}}}, or give it more memory"
-    if heap + _BEYOND_HEAP > memory.total:
-        return about.red(f"{said}; a JVM takes about {size(_BEYOND_HEAP)} beside its heap", fix)
-    if heap + _BEYOND_HEAP > 0.9 * memory.total:
-        return about.warn(f"{said}; a JVM takes about {size(_BEYOND_HEAP)} beside its heap", fix)
-    return about.ok(f"{said}, {size(memory.available)} of it free")
+        return check.unknown(f"spark.driver.memory is '{conf}', which is not a size")
+    owner_text = "the container may have" if memory.limited else "the machine has"
+    text = f"spark.driver.memory is {size(heap)}, {owner_text} {size(memory.total)}"
+    fitting_gib = max(1, int((memory.total - _OFF_HEAP) * 0.8 / 1024**3))
+    fix = f"write spark: {{conf: {{spark.driver.memory: {fitting_gib}g}}}}, or give it more memory"
+    if heap + _OFF_HEAP > memory.total:
+        return check.red(f"{text}; a JVM takes about {size(_OFF_HEAP)} beside its heap", fix)
+    if heap + _OFF_HEAP > 0.9 * memory.total:
+        return check.warn(f"{text}; a JVM takes about {size(_OFF_HEAP)} beside its heap", fix)
+    return check.ok(f"{text}, {size(memory.available)} of it free")
 
 
 def heap_bytes(conf: str) -> int | None:
@@ -201,11 +208,11 @@ def heap_bytes(conf: str) -> int | None:
     return int(match[1]) * _UNITS[match[2].lower()] if match else None
 
 
-# Clocks: nothing may have happened in the future.
+# The check of clocks: no commit or record may lie in the future.
 
 
 ALLOWED = 5.0
-"""Seconds by which two clocks may differ without a word."""
+"""Seconds by which two clocks may differ without a finding."""
 FAR = 300.0
 
 
@@ -218,78 +225,82 @@ class Newest:
 
 
 def skew(commits: Mapping[str, int | None], records: Mapping[str, Newest], now_ms: float, unknown: str | None) -> Check:
-    """`commits` is the time of each table's newest commit, `records` of each topic's newest record; `unknown` says why
-    there are none of the latter. A clock that is behind ours is not seen: its records look old."""
-    about = CheckSubject("clock.skew")
+    """`commits` has the time of each table's newest commit, `records` of each topic's newest record; `unknown` says why
+    there are no records. A clock that is behind ours cannot be detected: its records look old."""
+    check = CheckSubject("clock.skew")
     ahead = [
         ((time_ms - now_ms) / 1000, f"the newest commit of {table}", "the clock of this machine went back")
         for table, time_ms in commits.items()
         if time_ms is not None
     ]
     for topic, newest in records.items():
-        whose = "the broker's clock" if newest.by_broker else "the clock of whoever wrote it"
-        ahead.append(((newest.time_ms - now_ms) / 1000, f"the newest record of {topic}", f"{whose} is ahead"))
+        clock_text = "the broker's clock" if newest.by_broker else "the clock of whoever wrote it"
+        ahead.append(((newest.time_ms - now_ms) / 1000, f"the newest record of {topic}", f"{clock_text} is ahead"))
     if not ahead:
-        return about.unknown(f"there is no commit and no record to compare with{': ' + unknown if unknown else ''}")
-    seconds, what, means = max(ahead)
-    said = f"{what} lies {span(seconds)} in the future: {means}, or this machine's clock is behind"
+        return check.unknown(f"there is no commit and no record to compare with{': ' + unknown if unknown else ''}")
+    seconds, item, cause = max(ahead)
+    text = f"{item} lies {span(seconds)} in the future: {cause}, or this machine's clock is behind"
     fix = "set both clocks by NTP (`timedatectl set-ntp true`); times in the tables are only as good as these"
     if seconds > FAR:
-        return about.red(said, fix)
+        return check.red(text, fix)
     if seconds > ALLOWED:
-        return about.warn(said, fix)
-    known = f"{len(ahead)} commits and records looked at, the newest {span(max(0.0, -seconds))} old, none in the future"
-    return about.ok(known if unknown is None else f"{known}; of records nothing is known: {unknown}")
+        return check.warn(text, fix)
+    fine_text = (
+        f"{len(ahead)} commits and records looked at, the newest {span(max(0.0, -seconds))} old, none in the future"
+    )
+    return check.ok(fine_text if unknown is None else f"{fine_text}; of records nothing is known: {unknown}")
 
 
-# Where the lake lies: does the place last, and does it have locks?
+# The checks of the lake's location: is it durable, and does it have locks?
 
 
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
-_IN_A_LAYER = ("overlay", "overlayfs", "aufs", "unionfs")
+_LAYERED = ("overlay", "overlayfs", "aufs", "unionfs")
 _SHARED = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "vboxsf", "lustre", "glusterfs", "afs", "gfs2")
-_BY_A_PROGRAM = "fuse"
+_FUSE = "fuse"
 """fuse.sshfs, fuse.s3fs, fuse.goofys …: buckets and machines that look like folders."""
-_SWEPT = ("/tmp", "/var/tmp", "/dev/shm", "/run")
-_MOVE = (
+_CLEANED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/run")
+_MOVE_FIX = (
     "stop the tables, move the lake to a disk or a store that lasts, and write that place as lake: in penstock.yml: "
     "the ledger names no paths, so the tables go on there"
 )
 
 
 def durable(lake: str, mount: Mount | None, *, in_container: bool) -> Check:
-    about = CheckSubject("lake.durable")
+    check = CheckSubject("lake.durable")
     if "://" in lake:
-        return about.ok(f"{lake} is on a store of its own")
+        return check.ok(f"{lake} is on a store of its own")
     if mount is None:
-        return about.unknown(f"the file system of {lake} cannot be told on this machine")
+        return check.unknown(f"the file system of {lake} cannot be told on this machine")
     if mount.kind in _IN_MEMORY:
-        return about.red(f"{lake} is on {mount.kind} ({mount.point}): it is gone when the machine stops", _MOVE)
-    swept = next((one for one in _SWEPT if Path(lake).is_relative_to(one)), None)
-    if swept is not None:
-        return about.warn(f"{lake} is under {swept}, which machines empty at a start or after some days", _MOVE)
-    if mount.kind in _IN_A_LAYER:
-        inside = "the container's own layer" if in_container else f"an {mount.kind}"
-        return about.warn(
-            f"{lake} is in {inside} ({mount.kind} at {mount.point}): it is gone when the container is removed",
+        return check.red(f"{lake} is on {mount.kind} ({mount.point}): it is gone when the machine stops", _MOVE_FIX)
+    cleaned_folder = next((folder for folder in _CLEANED_FOLDERS if Path(lake).is_relative_to(folder)), None)
+    if cleaned_folder is not None:
+        return check.warn(
+            f"{lake} is under {cleaned_folder}, which machines empty at a start or after some days", _MOVE_FIX
+        )
+    if mount.kind in _LAYERED:
+        layer_text = "the container's own layer" if in_container else f"an {mount.kind}"
+        return check.warn(
+            f"{lake} is in {layer_text} ({mount.kind} at {mount.point}): it is gone when the container is removed",
             "mount a volume there",
         )
-    return about.ok(f"{lake} is on {mount.kind}, mounted at {mount.point}")
+    return check.ok(f"{lake} is on {mount.kind}, mounted at {mount.point}")
 
 
 def locks(lake: str, mount: Mount | None) -> Iterator[Check]:
-    """Only of a local lake: object stores need none."""
-    about = CheckSubject("lake.locks")
+    """Only for a local lake: object stores need no locks."""
+    check = CheckSubject("lake.locks")
     if "://" in lake:
         return
     if mount is None:
-        yield about.unknown(f"the file system of {lake} cannot be told on this machine")
-    elif mount.kind in _SHARED or mount.kind.split(".")[0] == _BY_A_PROGRAM:
-        yield about.warn(
+        yield check.unknown(f"the file system of {lake} cannot be told on this machine")
+    elif mount.kind in _SHARED or mount.kind.split(".")[0] == _FUSE:
+        yield check.warn(
             f"{lake} is on {mount.kind} ({mount.point}): whether its locks hold between machines depends on how it is "
             "mounted",
             "run all tables of this lake on one machine; or put the lake on a disk of that machine, or on an object "
             "store, which needs no locks",
         )
     else:
-        yield about.ok(f"{mount.kind} has POSIX locks")
+        yield check.ok(f"{mount.kind} has POSIX locks")

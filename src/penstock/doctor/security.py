@@ -21,23 +21,25 @@ if TYPE_CHECKING:
     from penstock.spec.base_model import KeyPath as TreePath
     from penstock.spec.document import Document
 
-# Secrets that stand in the project file in clear. Their places are said, never their values.
+# The check for secrets in clear text in the project file. It reports their places, never their values.
 
 
-_NAME = re.compile(
+_SECRET_NAME = re.compile(
     r"(^|[._-])(password|passwd|passphrase|pwd|secret|token|credentials?|webhook|"
     r"(api|access|account|secret|private|shared|sas)[._-]?key(s)?)$",
     re.IGNORECASE,
 )
-_IN_ADDRESS = re.compile(
+_LOGIN_IN_ADDRESS = re.compile(
     r"//[^/\s:@]+:[^/\s@]+@|[?&;](password|pwd|passwd|token|secret|sig|api_?key|access_?key)=[^&;\s]+", re.IGNORECASE
 )
-_HOOK = re.compile(r"https?://(hooks\.slack\.com|[^/\s]*webhook|[^/\s]*discord[^/\s]*/api/webhooks)/\S", re.IGNORECASE)
+_WEBHOOK = re.compile(
+    r"https?://(hooks\.slack\.com|[^/\s]*webhook|[^/\s]*discord[^/\s]*/api/webhooks)/\S", re.IGNORECASE
+)
 _REFERENCE = re.compile(r"\$\{(?:env|file):[^}]*\}")
 _DEFAULT = re.compile(r"\$\{env:[^}]*?:-([^}]+)\}")
-_FILE = re.compile(r"\$\{file:([^}]+)\}")
+_FILE_REFERENCE = re.compile(r"\$\{file:([^}]+)\}")
 _NAMES_OF_COLUMNS = ("columns", "metrics", "lookups", "headers", "streams")
-"""Below these, keys are names that the user gave to columns and the like."""
+"""Below these, keys are names that the user chose, for columns and the like."""
 
 
 @dataclass(frozen=True)
@@ -49,46 +51,46 @@ class InClear:
 
 
 def in_clear(document: Document) -> Iterator[InClear]:
-    """Of a project file as it was read, references not replaced."""
+    """The secrets in a project file as it was read, with its references not yet replaced."""
     for path, value in _leaves(document.tree, ()):
-        what = _what(path, value)
-        if what is not None:
+        kind = _kind_of_secret(path, value)
+        if kind is not None:
             line, _ = document.place(path)
-            yield InClear(f"{document.file}:{line}", ".".join(map(str, path)), what)
+            yield InClear(f"{document.file}:{line}", ".".join(map(str, path)), kind)
 
 
 def named_files(document: Document, root: Path) -> list[Path]:
     """The files that `${file:…}` names."""
-    found = [match for _, value in _leaves(document.tree, ()) for match in _FILE.findall(value)]
-    return list(dict.fromkeys(root / Path(written.strip()).expanduser() for written in found))
+    matches = [match for _, value in _leaves(document.tree, ()) for match in _FILE_REFERENCE.findall(value)]
+    return list(dict.fromkeys(root / Path(path_text.strip()).expanduser() for path_text in matches))
 
 
-def plain(found: list[InClear], *, readable: bool) -> Check:
-    """`readable` by every user of this machine."""
-    about = CheckSubject("secrets.plain")
-    if not found:
-        return about.ok("no secret stands in the project file")
-    places = listed((f"{one.place} ({one.key}: {one.what})" for one in found), 4)
-    said = f"{count(len(found), 'secret')} in the project file in clear: {places}"
+def plain(secrets: list[InClear], *, readable: bool) -> Check:
+    """`readable`: whether every user of this machine can read the file."""
+    check = CheckSubject("secrets.plain")
+    if not secrets:
+        return check.ok("no secret stands in the project file")
+    places = listed((f"{secret.place} ({secret.key}: {secret.what})" for secret in secrets), 4)
+    text = f"{count(len(secrets), 'secret')} in the project file in clear: {places}"
     fix = "write ${env:NAME} or ${file:path} there, and change the secret: it is in every copy of the file"
     if readable:
-        return about.red(f"{said}; every user of this machine can read the file", fix)
-    return about.warn(said, fix)
+        return check.red(f"{text}; every user of this machine can read the file", fix)
+    return check.warn(text, fix)
 
 
-def _what(path: TreePath, value: str) -> str | None:
+def _kind_of_secret(path: TreePath, value: str) -> str | None:
     if any(step in _NAMES_OF_COLUMNS for step in path[:-1]):
         return None
     key = next((step for step in reversed(path) if isinstance(step, str)), "")
-    written = _REFERENCE.sub("", value)
-    if _IN_ADDRESS.search(written):
+    clear_text = _REFERENCE.sub("", value)
+    if _LOGIN_IN_ADDRESS.search(clear_text):
         return "an address with a login"
-    named = _NAME.search(key) is not None or (path[:2] == ("spark", "conf") and is_sensitive(key))
-    if named and any(_DEFAULT.findall(value)):
+    is_secret_name = _SECRET_NAME.search(key) is not None or (path[:2] == ("spark", "conf") and is_sensitive(key))
+    if is_secret_name and any(_DEFAULT.findall(value)):
         return "the default of a reference"
-    if named and written and written == value:
+    if is_secret_name and clear_text and clear_text == value:
         return "a value"
-    return "an address that lets anybody in who has it" if _HOOK.search(written) else None
+    return "an address that lets anybody in who has it" if _WEBHOOK.search(clear_text) else None
 
 
 def _leaves(tree: Any, path: TreePath) -> Iterator[tuple[TreePath, str]]:
@@ -102,79 +104,91 @@ def _leaves(tree: Any, path: TreePath) -> Iterator[tuple[TreePath, str]]:
         yield path, str(tree)
 
 
-# What others can read: on the way to brokers and targets, and in files.
+# The checks of what others can read: on the network to brokers and targets, and in files.
 
 
-_OTHERS_READ, _GROUP_READS = stat.S_IROTH, stat.S_IRGRP
-_OTHERS_WRITE = stat.S_IWOTH
-_MOUNTED = "/run/secrets"
-"""Where containers get theirs, for all of their users."""
+_OTHERS_CAN_READ, _GROUP_CAN_READ = stat.S_IROTH, stat.S_IRGRP
+_OTHERS_CAN_WRITE = stat.S_IWOTH
+_MOUNTED_SECRETS = "/run/secrets"
+"""Where containers get their secrets, readable by all of their users."""
 
 
 def kafka(cluster: Cluster) -> Check:
-    about = CheckSubject("kafka.secure")
-    said = f"{cluster.bootstrap} ({cluster.name}) by {cluster.protocol}"
-    far = [host for host in _hosts(cluster.bootstrap) if not is_loopback(host)]
-    if not far:
-        return about.ok(f"{said}: this machine only")
-    tls = (
+    check = CheckSubject("kafka.secure")
+    text = f"{cluster.bootstrap} ({cluster.name}) by {cluster.protocol}"
+    remote_hosts = [host for host in _hosts(cluster.bootstrap) if not is_loopback(host)]
+    if not remote_hosts:
+        return check.ok(f"{text}: this machine only")
+    tls_fix = (
         "write protocol: SASL_SSL, and ca_file: …, under `security` of that cluster; the broker needs a listener for it"
     )
     if cluster.protocol == "SASL_PLAINTEXT" and cluster.mechanism == "PLAIN":
-        return about.red(f"{said} with {cluster.mechanism}: the password goes to {listed(far)} in clear", tls)
+        return check.red(
+            f"{text} with {cluster.mechanism}: the password goes to {listed(remote_hosts)} in clear", tls_fix
+        )
     if cluster.protocol == "SASL_PLAINTEXT":
-        return about.warn(f"{said} with {cluster.mechanism}: records go to and from {listed(far)} in clear", tls)
+        return check.warn(
+            f"{text} with {cluster.mechanism}: records go to and from {listed(remote_hosts)} in clear", tls_fix
+        )
     if cluster.protocol == "PLAINTEXT":
-        return about.warn(f"{said}: records go to and from {listed(far)} in clear, and nobody is asked who he is", tls)
+        return check.warn(
+            f"{text}: records go to and from {listed(remote_hosts)} in clear, and nobody is asked who he is", tls_fix
+        )
     if cluster.options.get("ssl.endpoint.identification.algorithm") == "":
-        return about.warn(
-            f"{said}, but the names of the brokers are not checked: anybody on the way may answer for them",
+        return check.warn(
+            f"{text}, but the names of the brokers are not checked: anybody on the way may answer for them",
             "remove ssl.endpoint.identification.algorithm from `options` of that cluster",
         )
-    return about.ok(said)
+    return check.ok(text)
 
 
 def target(name: str, to: TargetPlan) -> Check:
-    """Of a system that has an address."""
-    about = CheckSubject("targets.secure", name)
+    """Only for a system that has an address."""
+    check = CheckSubject("targets.secure", name)
     host = _host(to)
     if host is None:
-        return about.unknown(f"the machine in {to.address} cannot be told")
+        return check.unknown(f"the machine in {to.address} cannot be told")
     if is_loopback(host):
-        return about.ok(f"{to.address}: this machine only")
+        return check.ok(f"{to.address}: this machine only")
     if to.encrypted:
-        return about.ok(f"{to.address}: with TLS")
+        return check.ok(f"{to.address}: with TLS")
     fix = f"write {to.encrypt_by} in `to` of {name}"
     if to.encrypted is None:
-        return about.warn(f"{to.address}: whether the connection is encrypted is left to the server", fix)
+        return check.warn(f"{to.address}: whether the connection is encrypted is left to the server", fix)
     if to.has_secret:
-        return about.red(f"{to.address}: the login goes to {host} in clear", fix)
-    return about.warn(f"{to.address}: rows go to {host} in clear", fix)
+        return check.red(f"{to.address}: the login goes to {host} in clear", fix)
+    return check.warn(f"{to.address}: rows go to {host} in clear", fix)
 
 
 def files(secret: Iterable[Path], project: Iterable[Path]) -> Iterator[Check]:
-    """`secret` are files of keys and passwords, `project` those that decide what is run."""
-    about = CheckSubject("secrets.files")
-    found, looked = [], 0
+    """`secret` are files of keys and passwords, `project` those that decide which code runs."""
+    check = CheckSubject("secrets.files")
+    findings, file_count = [], 0
     for path in secret:
         mode = _mode(path)
         if mode is None:
-            yield about.unknown(f"{path} cannot be looked at")
+            yield check.unknown(f"{path} cannot be looked at")
             continue
-        looked += 1
-        if mode & _OTHERS_READ and path.is_relative_to(_MOUNTED):
-            found.append(about.note(f"{path} ({mode:04o}) can be read by every user of this container", _chmod(path)))
-        elif mode & _OTHERS_READ:
-            found.append(about.red(f"{path} ({mode:04o}) can be read by every user of this machine", _chmod(path)))
-        elif mode & _GROUP_READS:
-            found.append(about.note(f"{path} ({mode:04o}) can be read by its group", _chmod(path)))
+        file_count += 1
+        if mode & _OTHERS_CAN_READ and path.is_relative_to(_MOUNTED_SECRETS):
+            findings.append(
+                check.note(f"{path} ({mode:04o}) can be read by every user of this container", _chmod_fix(path))
+            )
+        elif mode & _OTHERS_CAN_READ:
+            findings.append(
+                check.red(f"{path} ({mode:04o}) can be read by every user of this machine", _chmod_fix(path))
+            )
+        elif mode & _GROUP_CAN_READ:
+            findings.append(check.note(f"{path} ({mode:04o}) can be read by its group", _chmod_fix(path)))
     for path in project:
         mode = _mode(path)
-        looked += mode is not None
-        if mode is not None and mode & _OTHERS_WRITE:
+        file_count += mode is not None
+        if mode is not None and mode & _OTHERS_CAN_WRITE:
             fix = f"`chmod o-w {path}`"
-            found.append(about.red(f"{path} ({mode:04o}) can be changed by every user of this machine", fix))
-    yield from found or [about.ok(f"{count(looked, 'file')} of keys, passwords and the project: not open to others")]
+            findings.append(check.red(f"{path} ({mode:04o}) can be changed by every user of this machine", fix))
+    yield from findings or [
+        check.ok(f"{count(file_count, 'file')} of keys, passwords and the project: not open to others")
+    ]
 
 
 def is_loopback(host: str) -> bool:
@@ -204,5 +218,5 @@ def _mode(path: Path) -> int | None:
         return None
 
 
-def _chmod(path: Path) -> str:
+def _chmod_fix(path: Path) -> str:
     return f"`chmod 600 {path}`"

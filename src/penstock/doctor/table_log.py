@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from penstock.ledger.delta_log import Commit, RecentLog
     from penstock.storage.stores import Store
 
-# The last commits of a table: its batches and how long they took, and what others did.
+# The last commits of a table: its batches and how long they took, and the commits of others.
 
 
 COMMITS = 100
-"""That many are looked at on a local lake."""
+"""How many commits are read on a local lake."""
 COMMITS_REMOTE = 30
 BATCHES = 20
-"""Over so many of them durations and lags are taken."""
+"""Durations and lags are taken over so many batches."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +42,21 @@ class RecentBatch:
 
     @property
     def seconds(self) -> float:
-        """Of one that was run again after a stop, the pause is in it."""
+        """For a batch that was repeated after a stop, this includes the pause."""
         return max(0.0, (self.committed_ms - self.began_ms) / 1000)
 
 
 @dataclass(frozen=True)
 class Lately:
-    """Newest first."""
+    """The recent commits of a table, newest first."""
 
     batches: tuple[RecentBatch, ...] = ()
     appended: tuple[Commit, ...] = ()
-    """Commits of others that added rows, after the ledger was begun."""
+    """Commits of others that added rows since the ledger began."""
     doubled: tuple[tuple[int, int], ...] = ()
     """Versions that hold the same batch, both with rows."""
     opened: int = 0
-    """Generations that were opened."""
+    """How many generations were opened."""
     commits: int = 0
     newest_ms: int | None = None
 
@@ -66,22 +66,28 @@ class Lately:
 
     @property
     def usual_seconds(self) -> float | None:
-        """The median: the first batch of a process and one that was run again say little."""
+        """The median, because the first batch of a process and a repeated batch say little."""
         return median(batch.seconds for batch in self.recent) if self.recent else None
 
 
 def lately(log: RecentLog, commits: int = COMMITS) -> Lately:
-    found = list(islice(log.backwards(), commits))
-    ours = [commit for commit in found if commit.origin is Origin.LEDGER and commit.entry is not None]
-    batches = [_batch(commit) for commit in ours if commit.entry is not None and commit.entry.kind == "batch"]
-    begun = next((c.version for c in ours if c.entry is not None and c.entry.kind == "genesis"), -1)
+    read_commits = list(islice(log.backwards(), commits))
+    ledger_commits = [commit for commit in read_commits if commit.origin is Origin.LEDGER and commit.entry is not None]
+    batches = [_batch(commit) for commit in ledger_commits if commit.entry is not None and commit.entry.kind == "batch"]
+    genesis_version = next(
+        (commit.version for commit in ledger_commits if commit.entry is not None and commit.entry.kind == "genesis"), -1
+    )
     return Lately(
-        batches=tuple(_once(batches)),
-        appended=tuple(c for c in found if c.origin is Origin.FOREIGN_APPEND and c.version > begun),
-        doubled=tuple(_doubled(ours)),
-        opened=sum(commit.entry is not None and commit.entry.kind == "open" for commit in ours),
-        commits=len(found),
-        newest_ms=(found[0].timestamp_ms or None) if found else None,
+        batches=tuple(_without_repeats(batches)),
+        appended=tuple(
+            commit
+            for commit in read_commits
+            if commit.origin is Origin.FOREIGN_APPEND and commit.version > genesis_version
+        ),
+        doubled=tuple(_doubled_batches(ledger_commits)),
+        opened=sum(commit.entry is not None and commit.entry.kind == "open" for commit in ledger_commits),
+        commits=len(read_commits),
+        newest_ms=(read_commits[0].timestamp_ms or None) if read_commits else None,
     )
 
 
@@ -100,42 +106,42 @@ def _batch(commit: Commit) -> RecentBatch:
     )
 
 
-def _once(batches: list[RecentBatch]) -> list[RecentBatch]:
-    """A batch whose text a later commit repeats counts where it was written first."""
+def _without_repeats(batches: list[RecentBatch]) -> list[RecentBatch]:
+    """A batch that a later commit repeats counts where it was written first."""
     by_key = {(batch.generation, batch.number): batch for batch in batches}
     return sorted(by_key.values(), key=lambda batch: -batch.version)
 
 
-def _doubled(ours: list[Commit]) -> list[tuple[int, int]]:
-    """As `verify` sees it: rows in both, and the later one is no compaction of the first."""
-    found, first = [], dict[tuple[int, int], int]()
-    for commit in reversed(ours):
+def _doubled_batches(ledger_commits: list[Commit]) -> list[tuple[int, int]]:
+    """Defined as in `verify`: both commits have rows, and the later one is not a compaction of the first."""
+    pairs, first_versions = [], dict[tuple[int, int], int]()
+    for commit in reversed(ledger_commits):
         entry = commit.entry
         if entry is None or entry.kind != "batch" or not commit.rows:
             continue
-        if entry.key not in first:
-            first[entry.key] = commit.version
+        if entry.key not in first_versions:
+            first_versions[entry.key] = commit.version
         elif not commit.files_removed:
-            found.append((first[entry.key], commit.version))
-    return found
+            pairs.append((first_versions[entry.key], commit.version))
+    return pairs
 
 
-# When the commits of a log were made, found by few looks: a log of 30 days may have 86,000 of them.
+# When the commits of a log were made, found with few reads: a log of 30 days may have 86,000 commits.
 
 
 MOST_LOOKS = 120
-"""Commits that are read to find the longest pause. With n of them it is known to 1/n of the log's time."""
+"""Commits that are read to find the longest pause. With n of them it is known to 1/n of the log's time span."""
 
 
 @dataclass(frozen=True)
 class Pause:
-    """The longest time between two commits that follow each other: stopped, or nothing came."""
+    """The longest time between two consecutive commits: the table was stopped, or nothing arrived."""
 
     seconds: float
     before_version: int
-    """The commit that ended it."""
+    """The commit that ended the pause."""
     exact: bool = True
-    """Else there may be a longer one, of at most `at_most` seconds, that was not looked at."""
+    """If False, a stretch that was not examined may hold a longer pause, of at most `at_most` seconds."""
     at_most: float = 0.0
 
 
@@ -144,7 +150,7 @@ def oldest(log: RecentLog) -> int:
     low, high = 0, log.newest()
     if high < 0 or log.commit(0) is not None:
         return min(high, 0)
-    while high - low > 1:  # low is gone, high is there, and there is no hole between
+    while high - low > 1:  # low is missing, high exists, and there is no gap above the oldest
         middle = (low + high) // 2
         if log.commit(middle) is None:
             low = middle
@@ -154,14 +160,14 @@ def oldest(log: RecentLog) -> int:
 
 
 def version_at(log: RecentLog, time_ms: float) -> int | None:
-    """The newest version that was there at a time; None if the log does not go back so far, or the table was not made
+    """The newest version that existed at a time; None if the log does not reach back that far, or there was no table
     yet."""
     low, high = oldest(log), log.newest()
-    if high < 0 or _time(log, low) > time_ms:
+    if high < 0 or _commit_time(log, low) > time_ms:
         return None
     while low < high:
         middle = (low + high + 1) // 2
-        if _time(log, middle) <= time_ms:
+        if _commit_time(log, middle) <= time_ms:
             low = middle
         else:
             high = middle - 1
@@ -169,31 +175,36 @@ def version_at(log: RecentLog, time_ms: float) -> int | None:
 
 
 def longest_pause(log: RecentLog, looks: int = MOST_LOOKS) -> Pause | None:
-    """None if there are fewer than two commits. The longest stretch is halved again and again, until it is one between
-    two neighbours: whatever was not looked into is shorter."""
+    """None if there are fewer than two commits. The longest stretch is halved until it lies between two neighbours:
+    every stretch that was not examined is then shorter."""
     first, last = oldest(log), log.newest()
     if last - first < 1:
         return None
-    stretches = [_stretch(log, first, last)]
+    stretches = [_measure_stretch(log, first, last)]
     while True:
-        minus, low, high = heapq.heappop(stretches)
+        negative_seconds, low, high = heapq.heappop(stretches)
         if high - low == 1:
-            return Pause(-minus, high)
+            return Pause(-negative_seconds, high)
         if looks <= 0:
-            known = [(-seconds, end) for seconds, start, end in stretches if end - start == 1]
-            return Pause(*max(known, default=(0.0, last)), exact=False, at_most=-minus)
+            known_pauses = [
+                (-seconds, end_version)
+                for seconds, start_version, end_version in stretches
+                if end_version - start_version == 1
+            ]
+            return Pause(*max(known_pauses, default=(0.0, last)), exact=False, at_most=-negative_seconds)
         looks -= 1
         middle = (low + high) // 2
-        heapq.heappush(stretches, _stretch(log, low, middle))
-        heapq.heappush(stretches, _stretch(log, middle, high))
+        heapq.heappush(stretches, _measure_stretch(log, low, middle))
+        heapq.heappush(stretches, _measure_stretch(log, middle, high))
 
 
-def _stretch(log: RecentLog, low: int, high: int) -> tuple[float, int, int]:
-    return -max(0.0, (_time(log, high) - _time(log, low)) / 1000), low, high
+def _measure_stretch(log: RecentLog, low: int, high: int) -> tuple[float, int, int]:
+    return -max(0.0, (_commit_time(log, high) - _commit_time(log, low)) / 1000), low, high
 
 
-def _time(log: RecentLog, version: int) -> int:
-    """One that retention took meanwhile, or whose writer gave no time, is not allowed to look like a pause."""
+def _commit_time(log: RecentLog, version: int) -> int:
+    """In ms. A commit that retention removed meanwhile, or that has no time, must not look like a pause: it gets the
+    time of the newest commit."""
     commit = log.commit(version)
     if commit is not None and commit.timestamp_ms:
         return commit.timestamp_ms
@@ -201,15 +212,15 @@ def _time(log: RecentLog, version: int) -> int:
     return newest.timestamp_ms if newest is not None else 0
 
 
-# How a table lies on its store: files and bytes, its properties, its log since Delta's last checkpoint.
+# How a table is stored: files and bytes, its properties, its log since Delta's last checkpoint.
 #
-# Delta notes the number and the size of the files beside every commit (`N.crc`), so that a few small files tell all
-# of it; `deltalake` rebuilds the table's state only where a writer left no such note.
+# Delta writes the number and the size of the files next to every commit (`N.crc`), so a few small files are enough;
+# `deltalake` rebuilds the table's state only where a writer left no such file.
 
 
-_NOTES_TRIED = 3
-_MOST_SIZED = 1_000
-"""Commits since a checkpoint whose sizes are added up."""
+_CRC_TRIES = 3
+_MAX_SIZED_COMMITS = 1_000
+"""The sizes of at most so many commits since a checkpoint are added up."""
 _INTERVAL = re.compile(r"(\d+)\s+(second|minute|hour|day|week)s?", re.IGNORECASE)
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
@@ -222,72 +233,78 @@ class StoredLayout:
     since_checkpoint: int = 0
     """Commits after Delta's last checkpoint; all of them if there was none."""
     log_bytes: int | None = None
-    """Of those commits; None if there are too many to look, or the store does not tell."""
+    """Size of those commits; None if there are too many to look at, or the store does not tell."""
 
 
 def layout(store: Store, uri: str, version: int) -> StoredLayout:
-    """Of a table's newest version. Raises what `deltalake` raises if nothing else tells."""
-    found = _noted(store, uri, version) or _rebuilt(uri)
-    since = version - _last_checkpoint(store, uri)
-    return StoredLayout(found.files, found.bytes, found.properties, since, _log_bytes(uri, version, since))
+    """The layout of a table's newest version. Where no `.crc` file tells, it raises what `deltalake` raises."""
+    stored = _read_crc(store, uri, version) or _rebuild_layout(uri)
+    since_checkpoint = version - _last_checkpoint(store, uri)
+    return StoredLayout(
+        stored.files, stored.bytes, stored.properties, since_checkpoint, _log_bytes(uri, version, since_checkpoint)
+    )
 
 
 def bytes_at(store: Store, uri: str, version: int) -> int | None:
-    """The size of a table at an earlier version, if that was noted."""
-    found = _noted(store, uri, version)
-    return found.bytes if found is not None else None
+    """The size of a table at an earlier version, if a `.crc` file tells."""
+    stored = _read_crc(store, uri, version)
+    return stored.bytes if stored is not None else None
 
 
-def kept_for(properties: Mapping[str, str], name: str, usually: str) -> float | None:
-    """Seconds of a property that is an interval; None if it cannot be read."""
-    text = properties.get(name, usually)
-    found = _INTERVAL.findall(text)
-    left = re.sub(r"interval|\s", "", _INTERVAL.sub("", text), flags=re.IGNORECASE)
-    return None if not found or left else float(sum(int(number) * _SECONDS[unit.lower()] for number, unit in found))
+def kept_for(properties: Mapping[str, str], name: str, default: str) -> float | None:
+    """Seconds of a property that is an interval; None if it cannot be parsed."""
+    text = properties.get(name, default)
+    amounts = _INTERVAL.findall(text)
+    unparsed = re.sub(r"interval|\s", "", _INTERVAL.sub("", text), flags=re.IGNORECASE)
+    return (
+        None
+        if not amounts or unparsed
+        else float(sum(int(number) * _SECONDS[unit.lower()] for number, unit in amounts))
+    )
 
 
-def _noted(store: Store, uri: str, version: int) -> StoredLayout | None:
-    for one in range(version, max(-1, version - _NOTES_TRIED), -1):
-        note = _document(store.read(f"{uri}/_delta_log/{one:020d}.crc"))
+def _read_crc(store: Store, uri: str, version: int) -> StoredLayout | None:
+    for candidate in range(version, max(-1, version - _CRC_TRIES), -1):
+        crc = _parse_object(store.read(f"{uri}/_delta_log/{candidate:020d}.crc"))
         try:
-            properties = note["metadata"]["configuration"]
-            return StoredLayout(int(note["numFiles"]), int(note["tableSizeBytes"]), dict(properties))
+            properties = crc["metadata"]["configuration"]
+            return StoredLayout(int(crc["numFiles"]), int(crc["tableSizeBytes"]), dict(properties))
         except (KeyError, TypeError, ValueError):
             continue
     return None
 
 
-def _rebuilt(uri: str) -> StoredLayout:
+def _rebuild_layout(uri: str) -> StoredLayout:
     from penstock.storage.delta_rows import open_table
 
     table = open_table(uri)
     sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
-    return StoredLayout(len(sizes), sum(int(one) for one in sizes), dict(table.metadata().configuration))
+    return StoredLayout(len(sizes), sum(int(file_size) for file_size in sizes), dict(table.metadata().configuration))
 
 
 def _last_checkpoint(store: Store, uri: str) -> int:
     try:
-        return int(_document(store.read(f"{uri}/_delta_log/_last_checkpoint"))["version"])
+        return int(_parse_object(store.read(f"{uri}/_delta_log/_last_checkpoint"))["version"])
     except (KeyError, TypeError, ValueError):
         return -1
 
 
-def _log_bytes(uri: str, version: int, since: int) -> int | None:
-    if "://" in uri or since > _MOST_SIZED:
+def _log_bytes(uri: str, version: int, commits: int) -> int | None:
+    if "://" in uri or commits > _MAX_SIZED_COMMITS:
         return None
     log = Path(uri) / "_delta_log"
     total = 0
-    for one in range(version - since + 1, version + 1):
+    for commit_version in range(version - commits + 1, version + 1):
         try:
-            total += (log / f"{one:020d}.json").stat().st_size
+            total += (log / f"{commit_version:020d}.json").stat().st_size
         except FileNotFoundError:
             continue
     return total
 
 
-def _document(text: str | None) -> dict[str, Any]:
+def _parse_object(text: str | None) -> dict[str, Any]:
     try:
-        found = json.loads(text or "{}")
+        parsed = json.loads(text or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}

@@ -1,4 +1,4 @@
-"""All that a table's own files tell: read once, without a JVM and without a broker."""
+"""Everything that a table's own files show: read once, without a JVM and without a broker."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from penstock.storage.stores import Store
 
 T = TypeVar("T")
-_LONGEST = 300
+_MAX_LENGTH = 300
 
 
 @dataclass(frozen=True)
 class TableSnapshot:
-    """What could not be read is None, and `unknown` says why, by what it was."""
+    """What could not be read is None; `unknown` maps the name of the missing part to the reason."""
 
     table: TablePlan
     status: Status
@@ -50,7 +50,7 @@ class TableSnapshot:
     pause: Pause | None = None
     layout: StoredLayout | None = None
     daily: int | None = None
-    """Bytes by which it and its quarantine grew in the last day."""
+    """Bytes by which the table and its quarantine grew in the last day."""
     readings: tuple[UpstreamLog, ...] = ()
     upstreams: tuple[UpstreamFacts, ...] = ()
     rejected: Rejected | None = None
@@ -59,74 +59,74 @@ class TableSnapshot:
 
 
 def see(plan: Plan, table: TablePlan, store: Store, now_ms: float) -> TableSnapshot:
-    """Never raises because of the table: a damaged log, a file that is gone, a store that refuses."""
+    """Never raises because of the table: not for a damaged log, a missing file or a store that refuses access."""
     unknown: dict[str, str] = {}
 
-    def try_to(what: str, read: Callable[[], T]) -> T | None:
+    def try_to(part: str, read_part: Callable[[], T]) -> T | None:
         try:
-            return read()
+            return read_part()
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # `deltalake` raises plain Exception; a panic in it is not even that
-            unknown[what] = _said(error)
+            unknown[part] = _reason(error)
             return None
 
     log = RecentLog(store, table.uri, table.name)
     status = try_to("status", lambda: standing(plan, [table], store)[0]) or Status(
         table.name, "unreadable", reason=unknown.get("status")
     )
-    tail = try_to("ledger", lambda: read_head(log))
-    if tail is None:
+    head = try_to("ledger", lambda: read_head(log))
+    if head is None:
         return TableSnapshot(table, status, unknown=unknown)
-    recent = try_to("commits", lambda: lately(log, COMMITS if plan.local else COMMITS_REMOTE)) or Lately()
-    entry = tail.entry
-    read: list[UpstreamLog] = []
+    recent_commits = try_to("commits", lambda: lately(log, COMMITS if plan.local else COMMITS_REMOTE)) or Lately()
+    entry = head.entry
+    open_upstreams: list[UpstreamLog] = []
     if table.delta is not None:
-        read = try_to("upstream", lambda: readings(table, entry, store)) or []
-    found = try_to("upstream", lambda: [upstream_of(one, entry) for one in read]) or []
-    rescues = table.stages is not None and table.stages.decode is not None and table.stages.decode.rescue
+        open_upstreams = try_to("upstream", lambda: readings(table, entry, store)) or []
+    upstreams = try_to("upstream", lambda: [upstream_of(upstream_log, entry) for upstream_log in open_upstreams]) or []
+    rescues_fields = table.stages is not None and table.stages.decode is not None and table.stages.decode.rescue
     return TableSnapshot(
         table=table,
         status=status,
         entry=entry,
-        lately=recent,
+        lately=recent_commits,
         pause=try_to("pause", lambda: longest_pause(log)),
         layout=try_to("layout", lambda: layout(store, table.uri, log.newest())),
-        daily=try_to("daily", lambda: _daily(table, store, now_ms)),
-        readings=tuple(read),
-        upstreams=tuple(found),
+        daily=try_to("daily", lambda: _daily_growth(table, store, now_ms)),
+        readings=tuple(open_upstreams),
+        upstreams=tuple(upstreams),
         rejected=try_to("quarantine", lambda: read_rejected(table, store, now_ms)) if table.may_reject else None,
-        rescued=try_to("rescued", lambda: _rescued(store, table, recent)) if rescues else None,
+        rescued=try_to("rescued", lambda: _rescued(store, table, recent_commits)) if rescues_fields else None,
         unknown=unknown,
     )
 
 
-def _daily(table: TablePlan, store: Store, now_ms: float) -> int | None:
-    place = quarantine_of(table.name, table.uri)
-    grown = [
-        _grown(RecentLog(store, uri, name), store, uri, now_ms)
-        for uri, name in ((table.uri, table.name), (place.uri, place.table))
+def _daily_growth(table: TablePlan, store: Store, now_ms: float) -> int | None:
+    quarantine = quarantine_of(table.name, table.uri)
+    growths = [
+        _growth(RecentLog(store, uri, name), store, uri, now_ms)
+        for uri, name in ((table.uri, table.name), (quarantine.uri, quarantine.table))
     ]
-    known = [one for one in grown if one is not None]
-    return sum(known) if known else None
+    known_growths = [growth for growth in growths if growth is not None]
+    return sum(known_growths) if known_growths else None
 
 
-def _grown(log: RecentLog, store: Store, uri: str, now_ms: float) -> int | None:
-    """A table that is younger than a day has grown by all of it."""
+def _growth(log: RecentLog, store: Store, uri: str, now_ms: float) -> int | None:
+    """A table that is younger than a day grew by its whole size."""
     if log.newest() < 0:
         return None
-    now, version = bytes_at(store, uri, log.newest()), version_at(log, now_ms - DAY_MS)
-    then = bytes_at(store, uri, version) if version is not None else 0
-    return None if now is None or then is None else max(0, now - then)
+    bytes_now, version_a_day_ago = bytes_at(store, uri, log.newest()), version_at(log, now_ms - DAY_MS)
+    bytes_a_day_ago = bytes_at(store, uri, version_a_day_ago) if version_a_day_ago is not None else 0
+    return None if bytes_now is None or bytes_a_day_ago is None else max(0, bytes_now - bytes_a_day_ago)
 
 
-def _rescued(store: Store, table: TablePlan, recent: Lately) -> Rescued | None:
-    return read_rescued(store, table.uri, [batch.version for batch in recent.recent if batch.rows])
+def _rescued(store: Store, table: TablePlan, recent_commits: Lately) -> Rescued | None:
+    return read_rescued(store, table.uri, [batch.version for batch in recent_commits.recent if batch.rows])
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, PenstockError):
         return error.message
     text = " ".join(str(error).split()) or type(error).__name__
-    plain = "".join(letter for letter in text if letter.isprintable())
-    return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}…"
+    printable = "".join(letter for letter in text if letter.isprintable())
+    return printable if len(printable) <= _MAX_LENGTH else f"{printable[:_MAX_LENGTH]}…"

@@ -1,4 +1,4 @@
-"""Brokers and topics: do they answer, are they there, are they what they were, do they fit the machine?"""
+"""Brokers and topics: do they answer, do they exist, are they unchanged, do they fit the machine?"""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from penstock.plan.model import TablePlan
     from penstock.sources.topics import LogClient
 
-# What one cluster says of the topics that tables read: offsets, how long records are kept, the newest of them.
+# What one cluster answers about the topics that tables read: offsets, how long records are kept, the newest records.
 #
-# Asked once for all tables of a cluster. A broker that is away, or that does not tell this user, is said, never
-# raised.
+# Asked once for all tables of a cluster. That a broker is away, or does not tell this user, is part of the answer,
+# never raised.
 
 
 TIMEOUT = 2.5
-"""Seconds that a broker that is away may hold up the answer, as in `status`."""
+"""Seconds for which a broker that is away may delay the answer, as in `status`."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Kept:
     retention_ms: int | None = None
     """None: for ever."""
     retention_bytes: int | None = None
-    """Of one partition; None: as many as there are."""
+    """Per partition; None: no limit."""
     compacts: bool = False
     tombstones_ms: int = 86_400_000
-    """How long a compacted topic keeps the record that says that a key is deleted."""
+    """How long a compacted topic keeps the record that marks a key as deleted."""
     by_broker: bool = False
-    """The broker's clock gives the records their times, not the producers'."""
+    """Records get their times from the broker's clock, not the producers'."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class ClusterAnswer:
     kept: Mapping[str, Kept] = field(default_factory=dict)
     kept_unknown: str | None = None
     newest_ms: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """Topic -> partition -> time of its newest record."""
+    """Topic -> partition -> time of its newest record, in ms."""
     newest_unknown: str | None = None
     names: tuple[str, ...] = ()
-    """Every topic, if one that is read is missing or a pattern has to be matched."""
+    """All topics of the cluster; filled only if a topic is missing or a pattern has to be matched."""
 
 
 def touched(table: TablePlan) -> TopicsSource | None:
-    """The topics that a table reads, or that a sink sends to, as something to ask about."""
+    """The topics that a table reads, or that a sink sends to, as a source to ask about; None without topics."""
     if table.topics is not None:
         return table.topics
     sent_to = table.sink.topic_sent_to if table.sink is not None else None
@@ -70,14 +70,14 @@ def touched(table: TablePlan) -> TopicsSource | None:
 
 
 def kept(settings: Mapping[str, str]) -> Kept:
-    """From the settings of a topic as the broker gives them."""
-    policies = {one.strip() for one in settings.get("cleanup.policy", "delete").split(",")}
+    """Parses the settings of a topic as the broker gives them."""
+    policies = {policy.strip() for policy in settings.get("cleanup.policy", "delete").split(",")}
     deletes = "delete" in policies
     return Kept(
-        retention_ms=_limit(settings, "retention.ms") if deletes else None,
-        retention_bytes=_limit(settings, "retention.bytes") if deletes else None,
+        retention_ms=_limit_setting(settings, "retention.ms") if deletes else None,
+        retention_bytes=_limit_setting(settings, "retention.bytes") if deletes else None,
         compacts="compact" in policies,
-        tombstones_ms=_limit(settings, "delete.retention.ms") or 0,
+        tombstones_ms=_limit_setting(settings, "delete.retention.ms") or 0,
         by_broker=settings.get("message.timestamp.type") == "LogAppendTime",
     )
 
@@ -87,38 +87,38 @@ def ask_cluster(
 ) -> ClusterAnswer:
     """`topics` are those that tables name or have read. One that does not exist is left out of the answer."""
     admin = open_client(source, timeout=timeout)
-    wanted, names = set(topics), tuple[str, ...]()
+    topic_names, names = set(topics), tuple[str, ...]()
     try:
         if patterns := list(patterns):
             names = tuple(admin.names())
-            wanted |= {name for name in names if any(re.fullmatch(one, name) for one in patterns)}
-        held = ask(source, wanted, timeout=timeout)
-        if not names and not held.problem and set(held.topics) != wanted:
+            topic_names |= {name for name in names if any(re.fullmatch(pattern, name) for pattern in patterns)}
+        offsets = ask(source, topic_names, timeout=timeout)
+        if not names and not offsets.problem and set(offsets.topics) != topic_names:
             names = tuple(admin.names())
     except PenstockError as error:
         return ClusterAnswer(TopicOffsets(problem=error.message))
-    if held.problem:
-        return ClusterAnswer(held)
-    found, unknown = _kept(admin, held)
-    newest, newest_unknown = _newest(admin, held)
-    return ClusterAnswer(held, found, unknown, newest, newest_unknown, names)
+    if offsets.problem:
+        return ClusterAnswer(offsets)
+    kept_by_topic, kept_unknown = _read_kept(admin, offsets)
+    newest_ms, newest_unknown = _read_newest_times(admin, offsets)
+    return ClusterAnswer(offsets, kept_by_topic, kept_unknown, newest_ms, newest_unknown, names)
 
 
-def _kept(admin: LogClient, held: TopicOffsets) -> tuple[dict[str, Kept], str | None]:
+def _read_kept(admin: LogClient, offsets: TopicOffsets) -> tuple[dict[str, Kept], str | None]:
     try:
-        return {topic: kept(settings) for topic, settings in admin.settings(held.topics).items()}, None
+        return {topic: kept(settings) for topic, settings in admin.settings(offsets.topics).items()}, None
     except PenstockError as error:
         return {}, error.message
 
 
-def _newest(admin: LogClient, held: TopicOffsets) -> tuple[dict[str, dict[int, int]], str | None]:
+def _read_newest_times(admin: LogClient, offsets: TopicOffsets) -> tuple[dict[str, dict[int, int]], str | None]:
     try:
-        return admin.newest_times(held.topics), None
+        return admin.newest_times(offsets.topics), None
     except PenstockError as error:  # brokers before 3.0 cannot tell
         return {}, error.message
 
 
-def _limit(settings: Mapping[str, str], name: str) -> int | None:
+def _limit_setting(settings: Mapping[str, str], name: str) -> int | None:
     """-1 is Kafka's word for no limit."""
     try:
         number = int(settings.get(name, "-1"))
@@ -127,13 +127,13 @@ def _limit(settings: Mapping[str, str], name: str) -> int | None:
     return number if number >= 0 else None
 
 
-# Brokers and topics: do they answer, are they there, are they what they were, do they fit the machine?
+# The checks of brokers and topics.
 
 
-_BUSY = 0.5
-"""Part of its trigger from which on a table may use more cores."""
-_MANY = 20
-"""Partitions per core from which on most of a small batch is the start of tasks."""
+_BUSY_SHARE = 0.5
+"""Share of its trigger beyond which a table could use more cores."""
+_MANY_PER_CORE = 20
+"""Partitions per core beyond which a small batch spends most of its time starting tasks."""
 
 
 @dataclass(frozen=True)
@@ -143,101 +143,114 @@ class Subscribed:
     table: str
     source: TopicsSource
     position: Offsets
-    """{}: it was never made."""
+    """{} if the table was never created."""
     ids: Mapping[str, str]
     sends: bool = False
-    """It is a sink: it writes to the topic."""
+    """It is a sink that writes to the topic."""
 
 
 def answers(cluster: str, address: str, problem: str | None, tables: Sequence[str]) -> Check:
     """One finding per cluster, however many tables read it."""
-    about = CheckSubject("kafka.answers")
+    check = CheckSubject("kafka.answers")
     if problem is None:
-        return about.ok(f"{address} ({cluster}) answers")
+        return check.ok(f"{address} ({cluster}) answers")
     if " refused: " in problem:
         fix = f"check `security` of the cluster {cluster}: its user, its password, and the rights of the user"
     else:
         fix = "is it running, and is `bootstrap` right? `penstock kafka start` runs one for development"
-    return about.red(f"{problem}; {listed(tables)} {'depends' if len(tables) == 1 else 'depend'} on it", fix)
+    return check.red(f"{problem}; {listed(tables)} {'depends' if len(tables) == 1 else 'depend'} on it", fix)
 
 
-def topics(one: Subscribed, held: TopicOffsets, names: Sequence[str]) -> Check:
-    """`names` are all topics of the cluster, if one of the named is missing."""
-    about = CheckSubject("kafka.topics", one.table)
-    source = one.source
-    missing = [name for name in source.topics if name not in held.topics]
-    if missing and one.sends:
+def topics(subscribed: Subscribed, offsets: TopicOffsets, names: Sequence[str]) -> Check:
+    """`names` are all topics of the cluster; needed only if one that the table names is missing."""
+    check = CheckSubject("kafka.topics", subscribed.table)
+    source = subscribed.source
+    missing = [name for name in source.topics if name not in offsets.topics]
+    if missing and subscribed.sends:
         topic, bootstrap = missing[0], source.address
-        return about.red(
+        return check.red(
             f"{topic}, which it sends to, does not exist on {bootstrap}",
             f"`kafka-topics.sh --bootstrap-server {bootstrap} --create --topic {topic} --partitions 4`; the sink waits",
         )
     if missing:
-        meant = {name: nearest(name, [other for other in names if not other.startswith("__")]) for name in missing}
-        guess = next((f"did you mean {found}? " for found in meant.values() if found), "")
-        return about.red(
+        suggestions = {
+            name: nearest(name, [existing for existing in names if not existing.startswith("__")]) for name in missing
+        }
+        guess = next((f"did you mean {suggestion}? " for suggestion in suggestions.values() if suggestion), "")
+        return check.red(
             f"{listed(missing)} {'does' if len(missing) == 1 else 'do'} not exist on {source.address}",
-            f"{guess}correct `from: {{kafka: …}}` of {one.table}, or create the topic",
+            f"{guess}correct `from: {{kafka: …}}` of {subscribed.table}, or create the topic",
         )
-    gone = sorted(set(one.position) - set(held.topics))
-    wrong = [*(f"topic {name} no longer exists" for name in gone), *problems(one.position, one.ids, held)]
-    wrong = [text for text in wrong if "was removed from Kafka before it was landed" not in text]  # kafka.retention
-    if wrong:
-        return about.red(
-            "; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""),
+    removed = sorted(set(subscribed.position) - set(offsets.topics))
+    differences = [
+        *(f"topic {name} no longer exists" for name in removed),
+        *problems(subscribed.position, subscribed.ids, offsets),
+    ]
+    # Lost records are a finding of kafka.retention.
+    differences = [text for text in differences if "was removed from Kafka before it was landed" not in text]
+    if differences:
+        return check.red(
+            "; ".join(differences[:3]) + (f"; and {len(differences) - 3} more" if len(differences) > 3 else ""),
             f"the table stops at it. To accept that and go on with what is there: "
-            f"`penstock checkpoints reset {one.table} --to ledger`",
+            f"`penstock checkpoints reset {subscribed.table} --to ledger`",
         )
-    matched = read_topics(one, held)
+    matched = read_topics(subscribed, offsets)
     if source.pattern is not None and not matched:
-        return about.warn(
+        return check.warn(
             f"no topic of {source.address} matches the pattern '{source.pattern}'",
-            f"correct `from: {{kafka: {{pattern: …}}}}` of {one.table}; it matches whole names",
+            f"correct `from: {{kafka: {{pattern: …}}}}` of {subscribed.table}; it matches whole names",
         )
-    if one.sends:
-        return about.ok(f"{listed(sorted(matched))}, which it sends to, is there")
-    return about.ok(f"{listed(sorted(matched))}: there, and the same as when it was read last")
+    if subscribed.sends:
+        return check.ok(f"{listed(sorted(matched))}, which it sends to, is there")
+    return check.ok(f"{listed(sorted(matched))}: there, and the same as when it was read last")
 
 
-def read_topics(one: Subscribed, held: TopicOffsets) -> list[str]:
-    """Those that exist: it names them, its pattern matches them, or it has read them before."""
-    pattern = one.source.pattern
+def read_topics(subscribed: Subscribed, offsets: TopicOffsets) -> list[str]:
+    """The existing topics that the table names, that its pattern matches, or that it has read before."""
+    pattern = subscribed.source.pattern
     return [
         name
-        for name in held.topics
-        if name in one.position or name in one.source.topics or (pattern is not None and re.fullmatch(pattern, name))
+        for name in offsets.topics
+        if name in subscribed.position
+        or name in subscribed.source.topics
+        or (pattern is not None and re.fullmatch(pattern, name))
     ]
 
 
 def partitions(
-    one: Subscribed, held: TopicOffsets, parallelism: int, *, usual_seconds: float | None, trigger_seconds: float | None
+    subscribed: Subscribed,
+    offsets: TopicOffsets,
+    parallelism: int,
+    *,
+    usual_seconds: float | None,
+    trigger_seconds: float | None,
 ) -> Check:
-    about = CheckSubject("kafka.partitions", one.table)
-    number = sum(len(held.topics[name].partitions) for name in read_topics(one, held))
-    tasks = max(number, one.source.min_partitions or 0)
-    said = f"{count(number, 'partition')}, {count(parallelism, 'task')} at once"
-    busy = bool(usual_seconds and trigger_seconds and usual_seconds > _BUSY * trigger_seconds)
+    check = CheckSubject("kafka.partitions", subscribed.table)
+    partition_count = sum(len(offsets.topics[name].partitions) for name in read_topics(subscribed, offsets))
+    tasks = max(partition_count, subscribed.source.min_partitions or 0)
+    text = f"{count(partition_count, 'partition')}, {count(parallelism, 'task')} at once"
+    busy = bool(usual_seconds and trigger_seconds and usual_seconds > _BUSY_SHARE * trigger_seconds)
     if 0 < tasks < parallelism and busy:
-        return about.note(
-            f"{said}: {count(parallelism - tasks, 'core')} idle, while a batch takes {span(usual_seconds or 0)} of the "
+        return check.note(
+            f"{text}: {count(parallelism - tasks, 'core')} idle, while a batch takes {span(usual_seconds or 0)} of the "
             f"{span(trigger_seconds or 0)} of its trigger",
-            f"write min_partitions: {parallelism} in `from` of {one.table}; or give the topic more partitions",
+            f"write min_partitions: {parallelism} in `from` of {subscribed.table}; or give the topic more partitions",
         )
-    if number > _MANY * parallelism:
-        return about.note(
-            f"{said}: a small batch is mostly the start of {number:,} tasks",
-            f"a longer trigger for {one.table} makes fewer, larger batches; or give Spark more cores (spark: "
+    if partition_count > _MANY_PER_CORE * parallelism:
+        return check.note(
+            f"{text}: a small batch is mostly the start of {partition_count:,} tasks",
+            f"a longer trigger for {subscribed.table} makes fewer, larger batches; or give Spark more cores (spark: "
             "{master: …})",
         )
-    return about.ok(said)
+    return check.ok(text)
 
 
-def consumers(capacity: str | None, number: int) -> list[Check]:
+def consumers(capacity: str | None, partition_count: int) -> list[Check]:
     """Over all tables: Spark keeps one consumer per table and partition, up to a limit."""
-    if not capacity or not capacity.isdecimal() or not number:
+    if not capacity or not capacity.isdecimal() or not partition_count:
         return []
-    about = CheckSubject("kafka.consumers")
-    said = f"{count(number, 'partition')} are read in all, {int(capacity):,} consumers are kept"
-    if number <= int(capacity):
-        return [about.ok(said)]
-    return [about.warn(said, f"write spark: {{conf: {{spark.kafka.consumer.cache.capacity: {number}}}}}")]
+    check = CheckSubject("kafka.consumers")
+    text = f"{count(partition_count, 'partition')} are read in all, {int(capacity):,} consumers are kept"
+    if partition_count <= int(capacity):
+        return [check.ok(text)]
+    return [check.warn(text, f"write spark: {{conf: {{spark.kafka.consumer.cache.capacity: {partition_count}}}}}")]

@@ -1,4 +1,4 @@
-"""Python, packages, jars and Java: are they those that Penstock was tested with?"""
+"""Python, packages, jars and Java: are they the versions that Penstock was tested with?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.spark.java import OLDEST, SUPPORTED, java_version
 if TYPE_CHECKING:
     from penstock.doctor.check import Check
 
-_CHECKED = ("pyspark", "delta-spark", "deltalake", "confluent-kafka")
+_CHECKED_PACKAGES = ("pyspark", "delta-spark", "deltalake", "confluent-kafka")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*([<>=!~][^;]*)")
 _BOUND = re.compile(r"(==|>=|<=|<|>)\s*([0-9][0-9.]*)")
 _OLDEST_PYTHON = (3, 11)
@@ -27,104 +27,104 @@ _RELEASE = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
 
 
 def wanted_packages() -> dict[str, str]:
-    """Package -> the versions that Penstock asks for, as its own installation says."""
+    """Package -> the versions that Penstock requires, from the metadata of its installation."""
     try:
         required = metadata.requires("penstock") or []
     except metadata.PackageNotFoundError:
         return {}
-    found = (_REQUIREMENT.match(one) for one in required if "extra ==" not in one)
-    named = {match[1].lower(): match[2].strip() for match in found if match}
-    return {name: named[name] for name in _CHECKED if name in named}
+    matches = (_REQUIREMENT.match(requirement) for requirement in required if "extra ==" not in requirement)
+    versions = {match[1].lower(): match[2].strip() for match in matches if match}
+    return {name: versions[name] for name in _CHECKED_PACKAGES if name in versions}
 
 
 def installed_packages() -> dict[str, str]:
-    found = {}
-    for name in _CHECKED:
+    versions = {}
+    for name in _CHECKED_PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
-def packages(wanted: Mapping[str, str], installed: Mapping[str, str]) -> Check:
-    about = CheckSubject("versions.packages")
-    if not wanted:
-        return about.unknown("Penstock is not installed as a package, so what it asks for is not known")
-    wrong = [
+def packages(required: Mapping[str, str], installed: Mapping[str, str]) -> Check:
+    check = CheckSubject("versions.packages")
+    if not required:
+        return check.unknown("Penstock is not installed as a package, so what it asks for is not known")
+    problems = [
         f"{name} {installed.get(name, 'is missing')} (wanted {versions})"
-        for name, versions in wanted.items()
+        for name, versions in required.items()
         if name not in installed or not fits(installed[name], versions)
     ]
     if sys.version_info < _OLDEST_PYTHON:
-        wrong.append(f"Python {platform.python_version()} (wanted 3.11 or newer)")
-    if wrong:
-        asked = " ".join(f"'{name}{wanted[name]}'" for name in wanted)
-        return about.red(said_list(wrong), f"`pip install {asked}`, or `make setup` in a checkout")
-    return about.ok(f"Python {platform.python_version()}, " + ", ".join(f"{n} {v}" for n, v in installed.items()))
+        problems.append(f"Python {platform.python_version()} (wanted 3.11 or newer)")
+    if problems:
+        arguments = " ".join(f"'{name}{required[name]}'" for name in required)
+        return check.red(said_list(problems), f"`pip install {arguments}`, or `make setup` in a checkout")
+    return check.ok(f"Python {platform.python_version()}, " + ", ".join(f"{n} {v}" for n, v in installed.items()))
 
 
-def fits(version: str, wanted: str) -> bool:
-    """Versions by their numbers alone: no pre-release is pinned."""
-    has = _numbers(version)
-    for sign, text in _BOUND.findall(wanted):
-        asked = _numbers(text)
-        width = max(len(has), len(asked))
-        one, other = (numbers + (0,) * (width - len(numbers)) for numbers in (has, asked))
-        holds = {"==": one == other, ">=": one >= other, "<=": one <= other, "<": one < other, ">": one > other}
-        if not holds[sign]:
+def fits(version: str, requirement: str) -> bool:
+    """Compares the numbers of the versions only: no pre-release is pinned."""
+    actual = _numbers(version)
+    for operator, text in _BOUND.findall(requirement):
+        bound = _numbers(text)
+        width = max(len(actual), len(bound))
+        left, right = (numbers + (0,) * (width - len(numbers)) for numbers in (actual, bound))
+        holds = {"==": left == right, ">=": left >= right, "<=": left <= right, "<": left < right, ">": left > right}
+        if not holds[operator]:
             return False
     return True
 
 
 def jars(sets: Iterable[str]) -> Iterator[Check]:
-    """Every jar is hashed anew: 40 MB in a tenth of a second. Nothing is fetched."""
-    about = CheckSubject("versions.jars")
-    for name in sets:
-        folder = jar_folder(name)
+    """Every jar is hashed again: 40 MB in a tenth of a second. Nothing is downloaded."""
+    check = CheckSubject("versions.jars")
+    for set_name in sets:
+        folder = jar_folder(set_name)
         if not folder.is_dir():
-            yield about.note(
-                f"the jars of '{name}' are not fetched yet: the first run does it", "`penstock jars fetch`"
+            yield check.note(
+                f"the jars of '{set_name}' are not fetched yet: the first run does it", "`penstock jars fetch`"
             )
             continue
         try:
-            wrong = compare(folder, name)
+            problems = compare(folder, set_name)
         except OSError as error:
-            yield about.unknown(f"the jars in {folder} cannot be read: {error.strerror}")
+            yield check.unknown(f"the jars in {folder} cannot be read: {error.strerror}")
             continue
-        if wrong:
-            yield about.red(
-                f"{folder}: {said_list(str(one).partition(chr(10))[0] for one in wrong)}",
+        if problems:
+            yield check.red(
+                f"{folder}: {said_list(str(problem).partition(chr(10))[0] for problem in problems)}",
                 f"if you did not change them, find out who did; then: `rm -r {folder} && penstock jars fetch`",
             )
         else:
-            yield about.ok(f"{count(len(listed()[name]), 'jar')} of '{name}', all as listed")
+            yield check.ok(f"{count(len(listed()[set_name]), 'jar')} of '{set_name}', all as listed")
 
 
 def java() -> Check:
-    """By the file that every Java has beside it, so that none is started; by asking it where there is no such file."""
+    """Read from the `release` file that Java comes with, so that none is started; without that file Java is asked."""
     from penstock.spark.java import find_java
 
-    about = CheckSubject("versions.java")
-    noted = noted_java()
-    if noted is not None:
-        home, version = noted
+    check = CheckSubject("versions.java")
+    from_file = noted_java()
+    if from_file is not None:
+        home, version = from_file
     else:
         try:
-            found = find_java()
+            installation = find_java()
         except SetupError as error:
-            return about.red(error.message, error.hint or "install Java 17 or 21")
-        home, version = found.home, found.version
-    said = f"Java {version} in {home}"
+            return check.red(error.message, error.hint or "install Java 17 or 21")
+        home, version = installation.home, installation.version
+    text = f"Java {version} in {home}"
     if version < OLDEST:
-        return about.red(said, f"Spark needs {OLDEST} or newer: set JAVA_HOME to the folder of one")
+        return check.red(text, f"Spark needs {OLDEST} or newer: set JAVA_HOME to the folder of one")
     if version not in SUPPORTED:
-        return about.note(f"{said}: Spark is tested on 17 and 21", "set JAVA_HOME to one of them if it fails")
-    return about.ok(said)
+        return check.note(f"{text}: Spark is tested on 17 and 21", "set JAVA_HOME to one of them if it fails")
+    return check.ok(text)
 
 
 def noted_java() -> tuple[Path, int] | None:
-    """The home and version of the Java that a run would take, if its `release` file tells."""
+    """The home and version of the Java that a run would use, if its `release` file tells."""
     import os
     import shutil
 

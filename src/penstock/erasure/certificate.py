@@ -1,4 +1,4 @@
-"""The certificate of a forget: what was found where, what was done, and the proof, as a document without any name."""
+"""The certificate of an erasure: what was found where, what was done, and the proof, as a document without names."""
 
 from __future__ import annotations
 
@@ -30,78 +30,79 @@ HOW = (
     "the same name that are computed from them. Elsewhere, and within dates, times, fractions, addresses and UUIDs, "
     "the same digits are something else: they are counted below, and not taken for the name.",
 )
-_MOST = 200
+_MAX_SAME_DIGITS = 200
 
 
-def document(plan: Plan, done: ErasureResult) -> dict[str, Any]:
+def document(plan: Plan, result: ErasureResult) -> dict[str, Any]:
     return {
         "certificate": FORMAT,
-        "id": done.id,
+        "id": result.id,
         "project": plan.name,
         "lake": plan.lake,
-        "proven": done.proven,
-        "problems": done.problems,
-        "orders": [order_document(order) for order in done.orders],
-        "began": _time(done.began_ms),
-        "ended": _time(done.ended_ms),
+        "proven": result.proven,
+        "problems": result.problems,
+        "orders": [order_document(order) for order in result.orders],
+        "began": _iso_time(result.began_ms),
+        "ended": _iso_time(result.ended_ms),
         "command": "penstock forget",
         "versions": {"penstock": __version__, "pyspark": _version("pyspark"), "delta-spark": _version("delta-spark")},
-        "tables": [_place(one) for one in done.places.values()],
+        "tables": [_place_document(place) for place in result.places.values()],
         "readers": [
-            {"table": one.table, "reads": one.reads, "past_version": one.version, "problem": one.problem}
-            for one in done.readers
+            {"table": reader.table, "reads": reader.reads, "past_version": reader.version, "problem": reader.problem}
+            for reader in result.readers
         ],
         "elsewhere": {
-            "files_searched": done.elsewhere.files,
-            "logs_cleaned": list(done.elsewhere.masked),
-            "still_named": list(done.elsewhere.held),
-            "folders_of_no_table": list(done.elsewhere.strangers),
+            "files_searched": result.elsewhere.files,
+            "logs_cleaned": list(result.elsewhere.masked),
+            "still_named": list(result.elsewhere.held),
+            "folders_of_no_table": list(result.elsewhere.strangers),
         },
         "search": {
-            "files": done.search.files,
-            "bytes": done.search.bytes,
+            "files": result.search.files,
+            "bytes": result.search.bytes,
             "forms": list(FORMS),
             "left": [
                 {"in": table, "where": place, "files": len(files), "file": files[0]}
-                for (table, place), files in done.search.names.items()
+                for (table, place), files in result.search.names.items()
             ],
-            "unreadable": list(done.search.unreadable),
+            "unreadable": list(result.search.unreadable),
             "same_digits": [
                 {"in": table, "where": place, "times": times}
-                for (table, place), times in sorted(done.search.same.items())[:_MOST]
+                for (table, place), times in sorted(result.search.same.items())[:_MAX_SAME_DIGITS]
             ],
-            "same_digits_places": len(done.search.same),
-            "not_names": list(done.not_names),
+            "same_digits_places": len(result.search.same),
+            "not_names": list(result.not_names),
         },
-        "not_searched": list(done.undeclared),
-        "outside": list(done.outside),
+        "not_searched": list(result.undeclared),
+        "outside": list(result.outside),
         "how": list(HOW),
     }
 
 
-def _place(one: PlaceDone) -> dict[str, Any]:
+def _place_document(place: PlaceDone) -> dict[str, Any]:
     return {
-        "table": one.name,
-        "holds_names_in": list(one.where),
-        "rows_found": one.rows,
-        "rows_only_marked": one.marked,
-        "rows_are": "redacted" if one.redacted else "deleted",
-        "files_rewritten": one.files,
+        "table": place.name,
+        "holds_names_in": list(place.where),
+        "rows_found": place.rows,
+        "rows_only_marked": place.marked,
+        "rows_are": "redacted" if place.redacted else "deleted",
+        "files_rewritten": place.files,
         "commits": [
-            {"version": commit.version, "time": _time(commit.time_ms), "rows": commit.rows} for commit in one.commits
+            {"version": commit.version, "time": _iso_time(commit.time_ms), "rows": commit.rows}
+            for commit in place.commits
         ],
-        "files_removed": one.removed_files,
-        "bytes_removed": one.removed_bytes,
-        "files_waiting_for": dict(one.needed),
-        "log": {"files_rewritten": one.log_rewritten, "files_removed": one.log_removed},
+        "files_removed": place.removed_files,
+        "bytes_removed": place.removed_bytes,
+        "files_waiting_for": dict(place.needed),
+        "log": {"files_rewritten": place.log_rewritten, "files_removed": place.log_removed},
         "proof": {
-            "files_decoded": one.decoded,
-            "rows_left": one.left,
-            "log_files_read": one.log_files,
-            "log_files_left": list(one.log_left),
+            "files_decoded": place.decoded,
+            "rows_left": place.left,
+            "log_files_read": place.log_files,
+            "log_files_left": list(place.log_left),
         },
-        "problem": one.problem,
-        "clean": one.clean,
+        "problem": place.problem,
+        "clean": place.clean,
     }
 
 
@@ -110,21 +111,21 @@ def folder(plan: Plan) -> str:
 
 
 def states(plan: Plan, store: Store) -> dict[str, bool]:
-    """By order: what the certificates that are kept in the lake say; once proven, it stays so."""
-    found: dict[str, bool] = {}
+    """By order: whether a certificate in the lake proves it. An order that was proven once stays proven."""
+    proven: dict[str, bool] = {}
     for name in store.names(folder(plan)):
         if not name.endswith(".json") or name.startswith("."):
             continue
         try:
-            made = json.loads(store.read(f"{folder(plan)}/{name}") or "{}")
-            for order in made["orders"]:
-                found[order["id"]] = found.get(order["id"], False) or bool(made["proven"])
+            certificate = json.loads(store.read(f"{folder(plan)}/{name}") or "{}")
+            for order in certificate["orders"]:
+                proven[order["id"]] = proven.get(order["id"], False) or bool(certificate["proven"])
         except (ValueError, KeyError, TypeError):
             continue
-    return found
+    return proven
 
 
-def _time(ms: int) -> str:
+def _iso_time(ms: int) -> str:
     return time_text(ms).replace(" ", "T") + "Z"
 
 

@@ -1,4 +1,4 @@
-"""`forget`, step by step. Nothing is remembered between the steps: each finds what is left to do."""
+"""Runs an erasure step by step. No state is kept between the steps: each finds what is left to do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.tables.session import TableSession
     from penstock.tables.suppression_list import Order
 
-# What a forget has found and done: the content of its certificate. Numbers, hashes and places; no names.
+# The result of an erasure, which goes into its certificate: numbers, hashes and places; no names.
 
 
 @dataclass(frozen=True)
@@ -60,25 +60,25 @@ class PlaceDone:
 
     name: str
     where: tuple[str, ...] = ()
-    """Where it holds names: customer_id, $.customer_id of value."""
+    """Where it holds names, such as `customer_id` or `$.customer_id of value`."""
     rows: int = 0
     marked: int = 0
     files: int = 0
-    """Written anew."""
+    """Files that were rewritten."""
     redacted: bool = False
     commits: list[ErasureCommit] = field(default_factory=list)
-    """All of this order, those of an earlier run as well: from the table's log."""
+    """All commits of these orders, including those of an earlier run: read from the table's log."""
     removed_files: int = 0
     removed_bytes: int = 0
     log_rewritten: int = 0
     log_removed: int = 0
     needed: dict[str, int] = field(default_factory=dict)
-    """How many files that hold somebody each reader still needs."""
+    """By reader: the number of files with the subject that it still needs."""
     problem: str | None = None
     decoded: int = 0
-    """Files that the proof has decoded."""
+    """Files that the proof decoded."""
     left: int = 0
-    """Rows that it found."""
+    """Rows that the proof found."""
     log_files: int = 0
     log_left: tuple[str, ...] = ()
 
@@ -97,48 +97,50 @@ class ErasureResult:
     elsewhere: Searched = field(default_factory=Searched)
     outside: list[str] = field(default_factory=list)
     undeclared: tuple[str, ...] = ()
-    """Tables made of one that declares, and that declare nothing: no row was taken out."""
+    """Tables that read a table with declared subjects and declare none themselves: no row was erased from them."""
     outdated: dict[str, str] = field(default_factory=dict)
     """Tables whose runner may not know of the subject."""
     not_names: tuple[str, ...] = ()
-    """Places of which whoever gave the command says that they hold no names."""
+    """Places that the user declared to hold no names."""
     search: Left = field(default_factory=Left)
-    """What the search of every file has found at the end."""
+    """What the final search of every file found."""
     ended_ms: int = 0
 
     @property
     def problems(self) -> list[str]:
-        found = [f"{one.name}: {one.problem}" for one in self.places.values() if one.problem]
-        found += [f"{one.name}: {one.left:,} rows are still there" for one in self.places.values() if one.left]
-        found += [
-            f"{one.name}: {reader} still needs {counted(files, 'file')} of it, and somebody is in there"
-            for one in self.places.values()
-            for reader, files in one.needed.items()
+        problems = [f"{place.name}: {place.problem}" for place in self.places.values() if place.problem]
+        problems += [
+            f"{place.name}: {place.left:,} rows are still there" for place in self.places.values() if place.left
         ]
-        found += [
-            f"{one.name}: its log still has a name: {', '.join(one.log_left[:3])}"
-            for one in self.places.values()
-            if one.log_left
+        problems += [
+            f"{place.name}: {reader} still needs {counted(files, 'file')} of it, and somebody is in there"
+            for place in self.places.values()
+            for reader, files in place.needed.items()
         ]
-        found += [f"{one.table} {one.problem}" for one in self.readers if one.problem]
-        found += [f"{table}: {why}" for table, why in self.outdated.items()]
-        found += [f"{path} still has a name" for path in self.elsewhere.held]
+        problems += [
+            f"{place.name}: its log still has a name: {', '.join(place.log_left[:3])}"
+            for place in self.places.values()
+            if place.log_left
+        ]
+        problems += [f"{reader.table} {reader.problem}" for reader in self.readers if reader.problem]
+        problems += [f"{table}: {reason}" for table, reason in self.outdated.items()]
+        problems += [f"{path} still has a name" for path in self.elsewhere.held]
         for (table, place), files in self.search.names.items():
             if not (table in self.places and self.places[table].log_left and files[0].startswith("_delta_log/")):
-                found.append(
-                    f"{table}: {place} still has the name, in {_files(files)}. {self._what_to_do(table, files)}"
+                problems.append(
+                    f"{table}: {place} still has the name, in {_files(files)}. {self._advice(table, files)}"
                 )
-        found += [f"{path}: it cannot be searched, so nothing is known of it" for path in self.search.unreadable]
-        return found
+        problems += [f"{path}: it cannot be searched, so nothing is known of it" for path in self.search.unreadable]
+        return problems
 
-    def _what_to_do(self, table: str, files: list[str]) -> str:
+    def _advice(self, table: str, files: list[str]) -> str:
         if table not in self.places:
             return "It belongs to no table of the project: delete it, or take the name out of it"
         if table.endswith(".files"):
             return (
                 "A source file is called so. Its rows are left out, its name is not: rename such files at their source"
             )
-        if all(one.startswith("_delta_log/") for one in files):
+        if all(file.startswith("_delta_log/") for file in files):
             return "Run the command again"
         if MOVED_ASIDE in table:
             return "It is of an earlier table of that name, and nothing reads it: delete its folder"
@@ -165,28 +167,31 @@ def order_document(order: Order) -> dict[str, Any]:
     }
 
 
-# Nothing is remembered between the steps: each finds what is left to do, so that one that was killed is simply given
-# again, and one that was done finds nothing.
+# No state is kept between the steps: each finds what is left to do, so that a killed command is simply run again, and
+# a finished step finds nothing.
 #
-# The order is on the suppression list first: whatever is read from then on leaves the subject out. So rows are erased
-# from the top down; readers move past that; then the files; then the logs; the last look at everything is the proof.
+# The order goes on the suppression list first: from then on, whatever is read leaves the subject out. Then rows are
+# erased from the top down, readers move past that, old files go, logs are cleaned; a last search of everything proves
+# it.
 
 
 ROUNDS = 3
-"""Looks at everything, if rows or files turn up that were not there before."""
+"""How often all steps run at most, if rows or files turn up that were not there before."""
 TRIES = 3
 
 
 def run_forget(
     spark: SparkSession, plan: Plan, store: Store, planned: ErasurePlan, *, run: Run, tell: Tell, patience: float
 ) -> ErasureResult:
-    """In a session of `beside_a_runner`. `run` runs a table up to what is there; `patience` is how many seconds to wait
-    for tables of other processes."""
+    """Needs a session of `beside_a_runner`. `run` runs a table up to the current end of its sources; `patience` is how
+    many seconds to wait for tables of other processes."""
     assert plan.forget is not None
     tell("", "names are added to the suppression list")
-    listed = SuppressionList(plan.forget, store)
-    orders = tuple(listed.add(name.subject, name.value) for name in planned.names)
-    return Erasure(spark, plan, store, planned, SubjectMatch(listed.key, orders), run, tell, patience).run_steps()
+    suppression_list = SuppressionList(plan.forget, store)
+    orders = tuple(suppression_list.add(name.subject, name.value) for name in planned.names)
+    return Erasure(
+        spark, plan, store, planned, SubjectMatch(suppression_list.key, orders), run, tell, patience
+    ).run_steps()
 
 
 class Erasure:
@@ -196,73 +201,73 @@ class Erasure:
         plan: Plan,
         store: Store,
         planned: ErasurePlan,
-        wanted: SubjectMatch,
+        matcher: SubjectMatch,
         run: Run,
         tell: Tell,
         patience: float,
     ) -> None:
         self._spark, self._plan, self._store = spark, plan, store
-        self._planned, self._wanted, self._run, self._tell, self._patience = planned, wanted, run, tell, patience
+        self._planned, self._matcher, self._run, self._tell, self._patience = planned, matcher, run, tell, patience
         needles = [NameSearch(name.subject, name.value) for name in planned.names]
         self._search = LakeSearch(spark, plan, store, needles, planned.not_names)
-        self.done = ErasureResult(uuid.uuid4().hex[:12], wanted.orders, _now(), not_names=planned.not_names)
+        self.done = ErasureResult(uuid.uuid4().hex[:12], matcher.orders, _now_ms(), not_names=planned.not_names)
         for table in planned.tables:
-            for place, subjects in sought(table, store, wanted).items():
-                where = tuple(_said(one) for subject in subjects for one in subjects[subject])
+            for place, subjects in sought(table, store, matcher).items():
+                where = tuple(_describe_column(column) for subject in subjects for column in subjects[subject])
                 self.done.places[place.name] = PlaceDone(place.name, tuple(dict.fromkeys(where)))
-        for known in self._search.known:
-            self.done.places.setdefault(known.name, PlaceDone(known.name))
+        for known_table in self._search.known:
+            self.done.places.setdefault(known_table.name, PlaceDone(known_table.name))
 
     def run_steps(self) -> ErasureResult:
-        """All but the first, which is done before."""
-        for turn in range(ROUNDS):
+        """Runs all steps but the first, which `run_forget` has done before."""
+        for round_number in range(ROUNDS):
             for place in self.done.places.values():
                 place.problem = None
             for step in self._planned.steps[1:]:
                 self._run_step(step)
-            if self.done.proven or turn == ROUNDS - 1 or not self._came_back():
+            if self.done.proven or round_number == ROUNDS - 1 or not self._can_retry():
                 break
-        self.done.outside = outside(self._plan, self._wanted.orders)
+        self.done.outside = outside(self._plan, self._matcher.orders)
         self.done.outside += in_definition(self._plan, self._search.needles)
         self.done.outdated = outdated(self._plan, self._planned.tables)
-        self.done.undeclared = undeclared(self._plan, self._wanted.orders)
-        self._each("", self._commits, self._planned.created)
-        self.done.ended_ms = _now()
+        self.done.undeclared = undeclared(self._plan, self._matcher.orders)
+        self._for_each_table("", self._collect_commits, self._planned.created)
+        self.done.ended_ms = _now_ms()
         return self.done
 
     def _run_step(self, step: ErasureStep) -> None:
         match step:
             case EraseRows(tables):
-                self._each("rows are erased", self._erase, tables)
+                self._for_each_table("rows are erased", self._erase, tables)
             case CatchUpReaders():
-                self._readers()
+                self._catch_up_readers()
             case RemoveOldFiles(declared, tables):
-                self._each("files are read", self._files, declared)
-                self._each("files are searched", self._named_files, tables)
-                if any(one.needed for one in self.done.places.values()):
-                    self._step_over()
-                    self._each("files are read", self._files_left, declared)
-                    self._each("files are searched", self._named_files, tables)
+                self._for_each_table("files are read", self._files, declared)
+                self._for_each_table("files are searched", self._remove_named_files, tables)
+                if any(place.needed for place in self.done.places.values()):
+                    self._skip_last_batches()
+                    self._for_each_table("files are read", self._remove_needed_files, declared)
+                    self._for_each_table("files are searched", self._remove_named_files, tables)
             case CleanLogs(tables):
-                self._each("the log is searched", self._log, tables)
-                self._elsewhere()
+                self._for_each_table("the log is searched", self._clean_log, tables)
+                self._clean_other_files()
             case ProveErasure(declared, tables):
-                self._each("the proof: every file is read again", self._prove, declared)
-                self._each("the proof: the log is read again", self._prove_log, tables)
+                self._for_each_table("the proof: every file is read again", self._prove, declared)
+                self._for_each_table("the proof: the log is read again", self._prove_log, tables)
                 self._prove_everything()
 
-    def _each(self, what: str, work: Callable[[TablePlan], None], tables: Sequence[TablePlan]) -> None:
-        """Each table alone: what fails for one leaves the others."""
+    def _for_each_table(self, message: str, action: Callable[[TablePlan], None], tables: Sequence[TablePlan]) -> None:
+        """Handles each table separately: a failure in one does not stop the others."""
         for table in tables:
-            if what:
-                self._tell(table.name, what)
-            for tries in range(1, TRIES + 1):
+            if message:
+                self._tell(table.name, message)
+            for attempt in range(1, TRIES + 1):
                 try:
-                    work(table)
+                    action(table)
                     break
                 except Exception as error:
                     cause = self._explain(error, table)
-                    if isinstance(cause, Transient) and tries < TRIES:  # on an object store a batch came in between
+                    if isinstance(cause, Transient) and attempt < TRIES:  # on an object store a batch can interfere
                         continue
                     self.done.places[table.name].problem = cause.message
                     break
@@ -271,34 +276,35 @@ class Erasure:
         return explain(error, table.name, str(logs_folder(self._plan)))
 
     def _erase(self, table: TablePlan) -> None:
-        note = f"forget {', '.join(order.id for order in self._wanted.orders[:3])}"
-        note += f" and {len(self._wanted.orders) - 3} more" if len(self._wanted.orders) > 3 else ""
+        note = f"forget {', '.join(order.id for order in self._matcher.orders[:3])}"
+        note += f" and {len(self._matcher.orders) - 3} more" if len(self._matcher.orders) > 3 else ""
         with exclusive_table(self._spark, self._plan, table) as work:
-            for one in erase(work, self._wanted, note):
-                done = self.done.places[one.place]
-                done.rows += one.held.rows
-                done.marked += one.held.marked
-                done.files += len(one.held.files)
-                done.redacted = one.redacted
+            for erased in erase(work, self._matcher, note):
+                place_done = self.done.places[erased.place]
+                place_done.rows += erased.held.rows
+                place_done.marked += erased.held.marked
+                place_done.files += len(erased.held.files)
+                place_done.redacted = erased.redacted
 
-    def _readers(self) -> None:
+    def _catch_up_readers(self) -> None:
         self.done.readers = bring_on(self._spark, self._plan, self._store, self._run, self._tell, self._patience)
 
     def _files(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
-            for one in remove_files(self._plan, work, self._wanted, delete=True):
-                done = self.done.places[one.place]
-                done.removed_files += len(one.removed)
-                done.removed_bytes += one.bytes
-                done.needed = dict(one.needed)
+            for unlisted in remove_files(self._plan, work, self._matcher, delete=True):
+                place_done = self.done.places[unlisted.place]
+                place_done.removed_files += len(unlisted.removed)
+                place_done.removed_bytes += unlisted.bytes
+                place_done.needed = dict(unlisted.needed)
 
-    def _files_left(self, table: TablePlan) -> None:
-        if any(self.done.places[place.name].needed for place in sought(table, self._store, self._wanted)):
+    def _remove_needed_files(self, table: TablePlan) -> None:
+        if any(self.done.places[place.name].needed for place in sought(table, self._store, self._matcher)):
             self._files(table)
 
-    def _step_over(self) -> None:
-        """Readers are past, but for their last batch, which would be run again if their checkpoint was lost."""
-        names = {reader for one in self.done.places.values() for reader in one.needed}
+    def _skip_last_batches(self) -> None:
+        """The readers are past the erased rows except for their last batch, which would run again if their checkpoint
+        were lost."""
+        names = {reader for place in self.done.places.values() for reader in place.needed}
         for table in self._plan.tables:
             if table.name in names:
                 self._tell(table.name, "continues without its last batch")
@@ -308,97 +314,103 @@ class Erasure:
                     problem = self._explain(error, table).message
                     self._tell(table.name, problem)
 
-    def _named_files(self, table: TablePlan) -> None:
+    def _remove_named_files(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
-            for known in self._known(table):
-                one = remove_named(self._plan, work, known, self._search)
-                done = self.done.places[known.name]
-                done.removed_files += len(one.removed)
-                done.removed_bytes += one.bytes
-                for reader in one.needed.keys() | done.needed.keys():
-                    done.needed[reader] = max(one.needed.get(reader, 0), done.needed.get(reader, 0))
-                if not done.where:
-                    done.needed = dict(one.needed)
+            for known_table in self._created_places(table):
+                unlisted = remove_named(self._plan, work, known_table, self._search)
+                place_done = self.done.places[known_table.name]
+                place_done.removed_files += len(unlisted.removed)
+                place_done.removed_bytes += unlisted.bytes
+                for reader in unlisted.needed.keys() | place_done.needed.keys():
+                    place_done.needed[reader] = max(unlisted.needed.get(reader, 0), place_done.needed.get(reader, 0))
+                if not place_done.where:
+                    place_done.needed = dict(unlisted.needed)
 
-    def _known(self, table: TablePlan) -> Iterator[KnownTable]:
-        """The table and what belongs to it, as far as it is made."""
+    def _created_places(self, table: TablePlan) -> Iterator[KnownTable]:
+        """The table and the places that belong to it, as far as they exist."""
         names = {place.name for place in all_places(table, self._store)}
-        for known in self._search.known:
-            if known.name in names and DeltaLog(self._store, known.uri, known.name).versions():
-                yield known
+        for known_table in self._search.known:
+            if known_table.name in names and DeltaLog(self._store, known_table.uri, known_table.name).versions():
+                yield known_table
 
-    def _log(self, table: TablePlan) -> None:
+    def _clean_log(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
             if self._plan.local:
-                self._attempts(work)
-            for known in self._known(table):
-                within = sought_in(self._spark, self._search, work.store, known)
-                looked = scrub_log(self._spark, self._search, work.store, known, within)
-                self.done.places[known.name].log_rewritten += looked.rewritten
-                self.done.places[known.name].log_removed += looked.removed
+                self._remove_log_attempts(work)
+            for known_table in self._created_places(table):
+                log_names = sought_in(self._spark, self._search, work.store, known_table)
+                result = scrub_log(self._spark, self._search, work.store, known_table, log_names)
+                self.done.places[known_table.name].log_rewritten += result.rewritten
+                self.done.places[known_table.name].log_removed += result.removed
 
-    def _attempts(self, work: TableSession) -> None:
+    def _remove_log_attempts(self, work: TableSession) -> None:
         acquire_commit(work.lock, work.table.name, patience=PATIENCE)
         try:
-            for known in self._known(work.table):
-                if known.kind != "files":  # which is written to without the lock
-                    remove_attempts(work.store, known, alone=True)
+            for known_table in self._created_places(work.table):
+                if known_table.kind != "files":  # those are written without the lock
+                    remove_attempts(work.store, known_table, alone=True)
         finally:
             work.lock.release()
 
-    def _elsewhere(self) -> None:
+    def _clean_other_files(self) -> None:
         self._tell("", "logs and states are searched")
         folders = [place.uri for table in self._plan.tables for place in all_places(table, self._store)]
         self.done.elsewhere = search(self._plan, self._store, self._search.needles, folders, mask=True)
 
     def _prove(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
-            beside = {one.place: one for one in remove_files(self._plan, work, self._wanted, delete=False)}
-            for name, (files, held) in current(self._spark, work, self._wanted).items():
-                done = self.done.places[name]
-                done.decoded = files + beside[name].files
-                done.left = held.rows + held.marked + beside[name].held
+            unlisted = {result.place: result for result in remove_files(self._plan, work, self._matcher, delete=False)}
+            for name, (files, subject_rows) in current(self._spark, work, self._matcher).items():
+                place_done = self.done.places[name]
+                place_done.decoded = files + unlisted[name].files
+                place_done.left = subject_rows.rows + subject_rows.marked + unlisted[name].held
 
     def _prove_log(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
-            for known in self._known(table):
-                within = sought_in(self._spark, self._search, work.store, known)
-                looked = look_into_log(self._search, work.store, known, within)
-                self.done.places[known.name].log_files = looked.files
-                self.done.places[known.name].log_left = looked.held
+            for known_table in self._created_places(table):
+                log_names = sought_in(self._spark, self._search, work.store, known_table)
+                result = look_into_log(self._search, work.store, known_table, log_names)
+                self.done.places[known_table.name].log_files = result.files
+                self.done.places[known_table.name].log_left = result.held
 
     def _prove_everything(self) -> None:
         self._tell("", "the proof: every file of the lake is searched")
         lake = self._plan.lake
-        own = [str(Path(self._plan.root) / OWN)]
-        roots = [lake, *(one.uri for one in self._search.known if not one.uri.startswith(f"{lake}/"))]
-        self.done.search = self._search.everything([*roots, *(one for one in own if not one.startswith(f"{lake}/"))])
+        folders = [str(Path(self._plan.root) / OWN)]
+        roots = [lake, *(known.uri for known in self._search.known if not known.uri.startswith(f"{lake}/"))]
+        self.done.search = self._search.everything(
+            [*roots, *(uri for uri in folders if not uri.startswith(f"{lake}/"))]
+        )
 
-    def _came_back(self) -> bool:
-        """Whether another round can help: something turned up after it was taken out."""
-        return any(one.left or one.log_left for one in self.done.places.values() if not one.problem)
+    def _can_retry(self) -> bool:
+        """Whether another round can help: rows or names turned up again after they were removed."""
+        return any(place.left or place.log_left for place in self.done.places.values() if not place.problem)
 
-    def _commits(self, table: TablePlan) -> None:
-        ids = {order.id for order in self._wanted.orders}
+    def _collect_commits(self, table: TablePlan) -> None:
+        ids = {order.id for order in self._matcher.orders}
         for place in all_places(table, self._store):
-            done = self.done.places.get(place.name)
-            if done is None:
+            place_done = self.done.places.get(place.name)
+            if place_done is None:
                 continue
-            done.commits = []
+            place_done.commits = []
             for commit in RecentLog(self._store, place.uri, place.ledger).backwards():
                 entry = commit.entry
-                if entry is None or entry.kind != "forget" or not any(one in (entry.note or "") for one in ids):
+                if (
+                    entry is None
+                    or entry.kind != "forget"
+                    or not any(order_id in (entry.note or "") for order_id in ids)
+                ):
                     continue
                 counts = [entry.changed.get(name, 0) for name in (DELETED, REDACTED)]
                 if commit.changes:
-                    done.commits.insert(
+                    place_done.commits.insert(
                         0, ErasureCommit(commit.version, commit.timestamp_ms, sum(counts), bool(counts[1]))
                     )
 
 
-def _said(place: SubjectColumnPlan) -> str:
+def _describe_column(place: SubjectColumnPlan) -> str:
     return place.column if place.path is None else f"{place.path} of {place.column}"
 
 
-def _now() -> int:
+def _now_ms() -> int:
     return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""What a forget does, as steps, without a JVM; and its preview in numbers."""
+"""Plans an erasure as steps, without a JVM; and previews it in numbers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
-# The steps. Those over tables do one table after the other, and what fails for one leaves the others.
+# The steps. Those over tables handle one table after the other; a failure in one does not stop the others.
 
 
 @dataclass(frozen=True)
 class AddToSuppressionList:
-    """From then on whatever is read leaves these names out."""
+    """From then on, rows with these names are left out of whatever is read."""
 
     names: tuple[Name, ...]
 
@@ -37,12 +37,12 @@ class AddToSuppressionList:
 
 @dataclass(frozen=True)
 class EraseRows:
-    """Of tables that declare such a subject."""
+    """Erases rows of tables that declare such a subject."""
 
     tables: tuple[TablePlan, ...]
 
     def describe(self) -> str:
-        return f"erase rows, in one commit per table: {_names(self.tables)}"
+        return f"erase rows, in one commit per table: {_table_names(self.tables)}"
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ class CatchUpReaders:
     tables: tuple[TablePlan, ...]
 
     def describe(self) -> str:
-        return f"bring their readers past those commits: {_names(self.tables)}"
+        return f"bring their readers past those commits: {_table_names(self.tables)}"
 
 
 @dataclass(frozen=True)
 class RemoveOldFiles:
-    """Files of older versions that hold a name; those that a reader still needs stay until it is past them."""
+    """Removes files of older versions that hold a name; files that a reader still needs stay until it is past them."""
 
     declared: tuple[TablePlan, ...]
     tables: tuple[TablePlan, ...]
 
     def describe(self) -> str:
-        return f"delete older files with a name in them: {_names(self.tables)}"
+        return f"delete older files with a name in them: {_table_names(self.tables)}"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class CleanLogs:
     tables: tuple[TablePlan, ...]
 
     def describe(self) -> str:
-        return f"take names out of the table logs, Spark's logs and states: {_names(self.tables)}"
+        return f"take names out of the table logs, Spark's logs and states: {_table_names(self.tables)}"
 
 
 @dataclass(frozen=True)
@@ -88,16 +88,16 @@ ErasureStep = AddToSuppressionList | EraseRows | CatchUpReaders | RemoveOldFiles
 class ErasurePlan:
     names: tuple[Name, ...]
     not_names: tuple[str, ...]
-    """Places of which the caller says that they hold no names."""
+    """Places that the caller declared to hold no names."""
     tables: tuple[TablePlan, ...]
     """Those that declare such a subject."""
     created: tuple[TablePlan, ...]
-    """All that exist: each is searched."""
+    """All tables that exist: each is searched."""
     readers: tuple[TablePlan, ...]
 
     @property
     def steps(self) -> tuple[ErasureStep, ...]:
-        """In order. All but the first are repeated while something turns up that was not there before."""
+        """In order. All but the first are repeated while new names turn up."""
         return (
             AddToSuppressionList(self.names),
             EraseRows(self.tables),
@@ -109,31 +109,31 @@ class ErasurePlan:
 
 
 def plan_forget(plan: Plan, store: Store, names: Sequence[Name], not_names: Sequence[str] = ()) -> ErasurePlan:
-    wanted = _provisional(plan, store, names)
-    tables = tuple(table for table in plan.tables if sought(table, store, wanted))
+    matcher = _provisional_match(plan, store, names)
+    tables = tuple(table for table in plan.tables if sought(table, store, matcher))
     created = tuple(table for table in plan.tables if DeltaLog(store, table.uri, table.name).versions())
-    readers = tuple(table for table in _below(plan, {table.name for table in tables}) if table in created)
+    readers = tuple(table for table in _downstream(plan, {table.name for table in tables}) if table in created)
     return ErasurePlan(tuple(names), tuple(not_names), tables, created, readers)
 
 
-def _names(tables: Sequence[TablePlan]) -> str:
+def _table_names(tables: Sequence[TablePlan]) -> str:
     return ", ".join(table.name for table in tables) or "none"
 
 
-# What a forget would do, in numbers: every file of every table that could hold a subject is read, none is changed.
+# The preview in numbers: every file of every table that could hold a subject is read, none is changed.
 
 
 @dataclass(frozen=True)
 class PlaceLooked:
     name: str
     files: int
-    """Of the newest version."""
+    """Files of the newest version."""
     rows: int
     marked: int
     held: int
     """Files that would be rewritten."""
     beside: int
-    """Files of older versions, change feeds and of nobody that would be deleted."""
+    """Files of older versions, of change feeds and of no version that would be deleted."""
     bytes: int
 
 
@@ -141,15 +141,15 @@ class PlaceLooked:
 class ForgetPreview:
     places: tuple[PlaceLooked, ...]
     readers: tuple[str, ...]
-    """Tables that this command would run itself, up to what is there."""
+    """Tables that this command would run itself, up to the current end of their sources."""
     waits: tuple[str, ...]
-    """Tables that another process runs: it would be waited for them."""
+    """Tables that another process runs: the command would wait for them."""
     starts_over: tuple[str, ...]
     """Tables that would be rebuilt from their start."""
 
 
-def _provisional(plan: Plan, store: Store, names: Sequence[Name]) -> SubjectMatch:
-    """Orders that are written nowhere, to look only: before the first order there is no key, and any will do."""
+def _provisional_match(plan: Plan, store: Store, names: Sequence[Name]) -> SubjectMatch:
+    """Orders for searching only, which are not stored. Before the first order there is no key, so any key will do."""
     assert plan.forget is not None
     try:
         key = SuppressionList(plan.forget, store).key
@@ -159,40 +159,40 @@ def _provisional(plan: Plan, store: Store, names: Sequence[Name]) -> SubjectMatc
 
 
 def preview_forget(spark: SparkSession, plan: Plan, store: Store, planned: ErasurePlan) -> ForgetPreview:
-    wanted = _provisional(plan, store, planned.names)
-    found = []
+    matcher = _provisional_match(plan, store, planned.names)
+    places = []
     for table in planned.tables:
         with exclusive_table(spark, plan, table) as work:
-            beside = {one.place: one for one in remove_files(plan, work, wanted, delete=False)}
-            for name, (files, held) in current(spark, work, wanted).items():
-                other = beside[name]
-                found.append(
+            unlisted = {place.place: place for place in remove_files(plan, work, matcher, delete=False)}
+            for name, (files, subject_rows) in current(spark, work, matcher).items():
+                place_unlisted = unlisted[name]
+                places.append(
                     PlaceLooked(
                         name,
                         files,
-                        held.rows,
-                        held.marked,
-                        len(held.files),
-                        len(other.removed) + max(other.needed.values(), default=0),
-                        other.bytes,
+                        subject_rows.rows,
+                        subject_rows.marked,
+                        len(subject_rows.files),
+                        len(place_unlisted.removed) + max(place_unlisted.needed.values(), default=0),
+                        place_unlisted.bytes,
                     )
                 )
-    changed = {one.name for one in found if one.held}
-    below = _below(plan, changed)
+    changed = {place.name for place in places if place.held}
+    readers = _downstream(plan, changed)
     return ForgetPreview(
-        tuple(found),
-        tuple(table.name for table in below if not running(plan, table)),
-        tuple(table.name for table in below if running(plan, table)),
-        tuple(table.name for table in below if _starts_over(table)),
+        tuple(places),
+        tuple(table.name for table in readers if not running(plan, table)),
+        tuple(table.name for table in readers if running(plan, table)),
+        tuple(table.name for table in readers if _starts_over(table)),
     )
 
 
-def _below(plan: Plan, changed: set[str]) -> list[TablePlan]:
-    found: dict[str, TablePlan] = {}
+def _downstream(plan: Plan, changed: set[str]) -> list[TablePlan]:
+    downstream: dict[str, TablePlan] = {}
     for table in plan.tables:
-        if any(source.table in changed or source.table in found for source in sources_of(table)):
-            found[table.name] = table
-    return list(found.values())
+        if any(source.table in changed or source.table in downstream for source in sources_of(table)):
+            downstream[table.name] = table
+    return list(downstream.values())
 
 
 def _starts_over(table: TablePlan) -> bool:
@@ -201,21 +201,21 @@ def _starts_over(table: TablePlan) -> bool:
     return table.aggregate is not None and table.aggregate.emit == "final"
 
 
-def document(outlook: ForgetPreview) -> dict[str, Any]:
+def document(preview: ForgetPreview) -> dict[str, Any]:
     return {
         "tables": [
             {
-                "table": one.name,
-                "files": one.files,
-                "rows": one.rows,
-                "marked_rows": one.marked,
-                "files_to_rewrite": one.held,
-                "files_to_delete": one.beside,
-                "bytes_to_delete": one.bytes,
+                "table": place.name,
+                "files": place.files,
+                "rows": place.rows,
+                "marked_rows": place.marked,
+                "files_to_rewrite": place.held,
+                "files_to_delete": place.beside,
+                "bytes_to_delete": place.bytes,
             }
-            for one in outlook.places
+            for place in preview.places
         ],
-        "runs": list(outlook.readers),
-        "waits_for": list(outlook.waits),
-        "made_anew": list(outlook.starts_over),
+        "runs": list(preview.readers),
+        "waits_for": list(preview.waits),
+        "made_anew": list(preview.starts_over),
     }

@@ -1,7 +1,8 @@
-"""Names in the log of a table: commits are written anew without them, what only helps to read faster is deleted.
+"""Removes names from the log of a table: commits are rewritten without them, files that only speed up reading are
+deleted.
 
-Statistics have them, of columns that hold names without being declared, and from before the project said so; so have
-the folders of partitions, and what others wrote into a commit. The ledger stays whole: an entry has no names.
+Names are in the statistics of columns that hold names undeclared or were declared later, in partition folders, and in
+what others wrote into a commit. The ledger is kept intact: an entry has no names.
 """
 
 from __future__ import annotations
@@ -38,78 +39,81 @@ _TEMPORARY = ".forget-"
 class LogLooked:
     place: str
     files: int = 0
-    """That were read."""
+    """Files that were read."""
     held: tuple[str, ...] = ()
-    """Those that have a name."""
+    """Files that contain a name."""
     rewritten: int = 0
     removed: int = 0
 
 
-def sought_in(spark: SparkSession, search: LakeSearch, store: Store, known: KnownTable) -> Sought:
-    """Who is looked for in the log of a table as it is now."""
-    listed = store.listing(known.uri)
-    files = Rewrite(spark.newSession(), known.uri).files
+def sought_in(spark: SparkSession, search: LakeSearch, store: Store, table: KnownTable) -> Sought:
+    """What to search for in the log of a table in its current state."""
+    listing = store.listing(table.uri)
+    files = Rewrite(spark.newSession(), table.uri).files
     return Sought(
         search.needles,
-        frozenset(column.partition(".")[0] for columns in known.numbers.values() for column in columns),
-        frozenset(within(name, known.uri) for name in files),
-        frozenset(name for name in listed if not name.startswith("_delta_log/")),
+        frozenset(column.partition(".")[0] for columns in table.numbers.values() for column in columns),
+        frozenset(within(name, table.uri) for name in files),
+        frozenset(name for name in listing if not name.startswith("_delta_log/")),
         frozenset(search.others),
-        search.excepted_in(known),
+        search.excepted_in(table),
     )
 
 
 def look_into_log(
-    search: LakeSearch, store: Store, known: KnownTable, sought: Sought, *, outdated: bool = False
+    search: LakeSearch, store: Store, table: KnownTable, sought: Sought, *, outdated: bool = False
 ) -> LogLooked:
-    """With `outdated`, old checkpoints count if the name, or a number with the same digits, is in statistics in any
-    way: they have those of files that no version has any more."""
-    listed = dict(_log_files(store, known))
-    found = search.look(
-        {f"{known.uri}/_delta_log/{name}": about for name, about in listed.items() if name.endswith(".parquet")}
+    """Finds the log files with names. With `outdated`, an old checkpoint counts if the name, or a number with the same
+    digits, is in its statistics at all: it has the statistics of files that are in no version any more."""
+    log_files = dict(_log_files(store, table))
+    searched = search.look(
+        {f"{table.uri}/_delta_log/{name}": file for name, file in log_files.items() if name.endswith(".parquet")}
     )
-    held = []
-    for name in listed:
-        one = found.get(f"{known.uri}/_delta_log/{name}")
-        if one is not None:
-            old = outdated and _is_old(name, listed)
-            hit = any(search.holds(known, seen, log=True) or (old and search.in_bounds(seen)) for seen in one.seen)
+    with_names = []
+    for name in log_files:
+        file_seen = searched.get(f"{table.uri}/_delta_log/{name}")
+        if file_seen is not None:
+            is_outdated = outdated and _has_later_commit(name, log_files)
+            has_name = any(
+                search.holds(table, hit, log=True) or (is_outdated and search.in_bounds(hit)) for hit in file_seen.seen
+            )
         else:
-            hit = _text_holds(store.read(f"{known.uri}/_delta_log/{name}"), sought)
-        if hit:
-            held.append(name)
-    return LogLooked(known.name, len(listed), tuple(held))
+            has_name = _text_has_name(store.read(f"{table.uri}/_delta_log/{name}"), sought)
+        if has_name:
+            with_names.append(name)
+    return LogLooked(table.name, len(log_files), tuple(with_names))
 
 
-def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, known: KnownTable, sought: Sought) -> LogLooked:
-    """Beside the table's batches: they add to the log, and read only its end. Killed anywhere, it is done again: each
-    file is whole at every moment."""
-    folder = f"{known.uri}/_delta_log"
-    remove_attempts(store, known)
-    looked = look_into_log(search, store, known, sought, outdated=True)
+def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, table: KnownTable, sought: Sought) -> LogLooked:
+    """Removes names while batches of the table run: they add to the log and read only its end. After a kill it is
+    simply run again: each file is complete at every moment."""
+    folder = f"{table.uri}/_delta_log"
+    remove_attempts(store, table)
+    result = look_into_log(search, store, table, sought, outdated=True)
     rewritten = removed = 0
-    kept: Collection[str] = ()
-    if any(_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in looked.held):
-        # First of all: readers begin there, and do not look at the commits before it. While these are written anew,
-        # one may call a file by another name than the next one, which takes it away.
-        kept = _checkpoint_without(spark, search, store, known, sought)
-    for name in looked.held:
-        if not _COMMIT.fullmatch(name) and name != "_last_checkpoint" and name not in kept:
+    checkpoint_files: Collection[str] = ()
+    if any(_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in result.held):
+        # This comes first: readers start at the checkpoint and skip the commits before it. While those are being
+        # rewritten, one may name a file differently from the next one, which removes it.
+        checkpoint_files = _write_clean_checkpoint(spark, search, store, table, sought)
+    for name in result.held:
+        if not _COMMIT.fullmatch(name) and name != "_last_checkpoint" and name not in checkpoint_files:
             delete_file(store, folder, name)
             removed += 1
-    for name in looked.held:
+    for name in result.held:
         if _COMMIT.fullmatch(name):
-            made = scrubbed(store.read(f"{folder}/{name}") or "", sought)  # gone meanwhile, it stays so
-            if made is not None:
-                _replace(store, f"{folder}/{name}", made)
+            # A commit that was deleted meanwhile stays deleted.
+            cleaned = scrubbed(store.read(f"{folder}/{name}") or "", sought)
+            if cleaned is not None:
+                _replace(store, f"{folder}/{name}", cleaned)
                 rewritten += 1
-    return LogLooked(known.name, looked.files, looked.held, rewritten, removed)
+    return LogLooked(table.name, result.files, result.held, rewritten, removed)
 
 
-def remove_attempts(store: Store, known: KnownTable, *, alone: bool = False) -> None:
-    """What is left of processes that were killed as they wrote. Of a version that is there nobody writes any more; of
-    the next one another process may, unless we are `alone`."""
-    folder = f"{known.uri}/_delta_log"
+def remove_attempts(store: Store, table: KnownTable, *, alone: bool = False) -> None:
+    """Deletes temporary files of processes that were killed while writing. Nothing writes an existing version any more;
+    another process may be writing the next one, unless we are `alone`."""
+    folder = f"{table.uri}/_delta_log"
     names = store.names(folder)
     newest = max((int(name[:20]) for name in names if _COMMIT.fullmatch(name)), default=-1)
     for name in names:
@@ -118,89 +122,89 @@ def remove_attempts(store: Store, known: KnownTable, *, alone: bool = False) -> 
             store.delete(f"{folder}/{name}")
 
 
-def _checkpoint_without(
-    spark: SparkSession, search: LakeSearch, store: Store, known: KnownTable, sought: Sought
+def _write_clean_checkpoint(
+    spark: SparkSession, search: LakeSearch, store: Store, table: KnownTable, sought: Sought
 ) -> Collection[str]:
-    """A new checkpoint, of which these are the files. Files that are gone are in it as removed for a week, with the
-    folder of their partition: that they were there is of no use to anybody."""
-    folder = f"{known.uri}/_delta_log"
-    before = dict(_log_files(store, known))
-    version = checkpoint(spark.newSession(), known.uri)
-    after = dict(_log_files(store, known))
-    mine = [
+    """Writes a new checkpoint and returns its files. For a week a checkpoint lists removed files with their partition
+    folders; if those have a name, the entries of files that no longer exist are dropped: nothing needs them."""
+    folder = f"{table.uri}/_delta_log"
+    before = dict(_log_files(store, table))
+    version = checkpoint(spark.newSession(), table.uri)
+    after = dict(_log_files(store, table))
+    checkpoint_files = [
         name
         for name in after
         if _CHECKPOINT.fullmatch(name)
-        and (name not in before or after[name] != before[name] or _is_classic(name, version))
+        and (name not in before or after[name] != before[name] or _is_checkpoint_of(name, version))
     ]
-    found = search.look({f"{folder}/{name}": after[name] for name in mine if name.endswith(".parquet")})
-    for path, one in found.items():
-        if any(search.holds(known, seen, log=True) for seen in one.seen):
-            _without_removed(spark, store, path, sought.there)
-    return mine
+    searched = search.look({f"{folder}/{name}": after[name] for name in checkpoint_files if name.endswith(".parquet")})
+    for path, file_seen in searched.items():
+        if any(search.holds(table, hit, log=True) for hit in file_seen.seen):
+            _drop_missing_files(spark, store, path, sought.there)
+    return checkpoint_files
 
 
-def _is_old(name: str, listed: Collection[str]) -> bool:
-    """Of a checkpoint: there are commits after it."""
-    found = _CLASSIC.fullmatch(name)
-    return found is not None and f"{int(found[1]) + 1:020d}.json" in listed
+def _has_later_commit(name: str, log_files: Collection[str]) -> bool:
+    """Whether the file is a checkpoint with commits after it."""
+    checkpoint_name = _CLASSIC.fullmatch(name)
+    return checkpoint_name is not None and f"{int(checkpoint_name[1]) + 1:020d}.json" in log_files
 
 
-def _is_classic(name: str, version: int) -> bool:
-    found = _CLASSIC.fullmatch(name)
-    return found is not None and int(found[1]) == version
+def _is_checkpoint_of(name: str, version: int) -> bool:
+    checkpoint_name = _CLASSIC.fullmatch(name)
+    return checkpoint_name is not None and int(checkpoint_name[1]) == version
 
 
-def _without_removed(spark: SparkSession, store: Store, path: str, there: Collection[str]) -> None:
-    """The same file of a checkpoint without what it says of files that are gone."""
+def _drop_missing_files(spark: SparkSession, store: Store, path: str, existing: Collection[str]) -> None:
+    """Rewrites a checkpoint file without the entries of removed files that no longer exist."""
     session = spark.newSession()
     rows = session.read.parquet(path)
     if "remove" not in rows.columns:
         return
     removed = rows.where("remove IS NOT NULL").select("remove.path").toLocalIterator()
-    gone = [(row[0],) for row in removed if unquote(row[0]) not in there]
-    names = session.createDataFrame(gone, "gone STRING")
-    kept = rows.join(names, rows["remove"]["path"] == names["gone"], "left_anti")
+    missing = [(row[0],) for row in removed if unquote(row[0]) not in existing]
+    names = session.createDataFrame(missing, "gone STRING")
+    remaining = rows.join(names, rows["remove"]["path"] == names["gone"], "left_anti")
     folder, _, name = path.rpartition("/")
     temporary = f"{folder.removesuffix('/_sidecars')}/{_TEMPORARY}{uuid.uuid4().hex}"
-    kept.coalesce(1).write.parquet(temporary)
-    (made,) = (f"{temporary}/{one}" for one in store.names(temporary) if one.startswith("part-"))
+    remaining.coalesce(1).write.parquet(temporary)
+    (rewritten,) = (f"{temporary}/{part}" for part in store.names(temporary) if part.startswith("part-"))
     if "://" in path:
-        _copy(spark, made, path)
+        _copy_object(spark, rewritten, path)
     else:
         (Path(folder) / f".{name}.crc").unlink(missing_ok=True)
-        Path(made).replace(path)
+        Path(rewritten).replace(path)
     store.delete(temporary)
 
 
-def _copy(spark: SparkSession, made: str, path: str) -> None:
-    """On an object store, where the object is replaced as a whole."""
+def _copy_object(spark: SparkSession, written: str, path: str) -> None:
+    """For object stores, which replace an object as a whole."""
     jvm = jvm_of(spark)
     settings = hadoop_conf(spark)
-    source, target = jvm.org.apache.hadoop.fs.Path(made), jvm.org.apache.hadoop.fs.Path(path)
+    source, target = jvm.org.apache.hadoop.fs.Path(written), jvm.org.apache.hadoop.fs.Path(path)
     files = source.getFileSystem(settings)
     jvm.org.apache.hadoop.fs.FileUtil.copy(files, source, files, target, False, True, settings)
 
 
-def _log_files(store: Store, known: KnownTable) -> Iterator[tuple[str, StoredFile]]:
-    for name, about in sorted(store.listing(f"{known.uri}/_delta_log").items()):
+def _log_files(store: Store, table: KnownTable) -> Iterator[tuple[str, StoredFile]]:
+    for name, file in sorted(store.listing(f"{table.uri}/_delta_log").items()):
         if not any(part.startswith(".") for part in name.split("/")):
-            yield name, about
+            yield name, file
 
 
-def _text_holds(text: str | None, sought: Sought) -> bool:
+def _text_has_name(text: str | None, sought: Sought) -> bool:
     if not text:
         return False
     try:
         return names_left(text, sought)
-    except ValueError:  # no JSON: whatever it is, a name in it counts
-        return any(one.in_text(text) for one in sought.needles if one.telling)
+    except ValueError:  # not JSON: a name in it counts all the same
+        return any(needle.in_text(text) for needle in sought.needles if needle.telling)
 
 
 def _replace(store: Store, path: str, text: str) -> None:
-    """Its time stays: without times in the log, Delta goes by those of the files."""
+    """Keeps the file's times: without times in the log, Delta uses those of the files."""
     local = Path(path) if "://" not in path else None
-    was = local.stat() if local is not None else None
+    times = local.stat() if local is not None else None
     store.write(path, text)
-    if local is not None and was is not None:
-        os.utime(local, ns=(was.st_atime_ns, was.st_mtime_ns))
+    if local is not None and times is not None:
+        os.utime(local, ns=(times.st_atime_ns, times.st_mtime_ns))

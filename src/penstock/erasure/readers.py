@@ -1,4 +1,4 @@
-"""Readers brought past the versions in which rows were erased, so that nobody needs the files that hold them."""
+"""Brings readers past the versions in which rows were erased, so that nobody needs the files that hold those rows."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ if TYPE_CHECKING:
     from penstock.storage.stores import Store
     from penstock.tables.session import TableSession
 
-# Tables that rest on Spark's state: nobody can say whom that holds, so it is made anew.
+# Tables that depend on Spark's state: it cannot be known whose rows that holds, so they are rebuilt.
 
 
 def begun_before(table: TablePlan, source: DeltaSource, store: Store) -> bool:
-    """Whether its state may hold somebody who was forgotten since."""
-    forgotten = forgotten_since(RecentLog(store, source.uri, source.table or source.uri))
-    tail = read_head(RecentLog(store, table.uri, table.name))
-    if forgotten is None or tail is None:
+    """Whether the table's state may hold a subject that has been erased since it started."""
+    erased_version = forgotten_since(RecentLog(store, source.uri, source.table or source.uri))
+    head = read_head(RecentLog(store, table.uri, table.name))
+    if erased_version is None or head is None:
         return False
-    began = [parse_version(one).version for one in tail.entry.began if "reservoirVersion" in one]
-    return not began or min(began) <= forgotten
+    start_versions = [
+        parse_version(position).version for position in head.entry.began if "reservoirVersion" in position
+    ]
+    return not start_versions or min(start_versions) <= erased_version
 
 
 def begin_anew(
@@ -53,64 +55,66 @@ def begin_anew(
     table: TablePlan,
     source: DeltaSource,
     store: Store,
-    told: Callable[[str, str], None],
+    tell: Callable[[str, str], None],
 ) -> None:
-    """It is emptied, reads its sources from their start, and its old state is deleted. Refused while a runner works on
-    it, and where it did not begin at the start: rows would be missing."""
+    """Empties the table, lets it read its sources from their start, and deletes its old state. Refused while a runner
+    works on it, and if it was configured to begin later than at the start: rows would be missing."""
     if not begun_before(table, source, store):
         return
     assert table.stream is not None
-    later = [one.table for one in table.stream.inputs.values() if one.starting.kind != "earliest"]
-    if later:
+    late = [
+        source_input.table for source_input in table.stream.inputs.values() if source_input.starting.kind != "earliest"
+    ]
+    if late:
         raise UsageError(
-            f"it rests on Spark's state and begins to read {', '.join(map(str, later))} later than at the start: made "
+            f"it rests on Spark's state and begins to read {', '.join(map(str, late))} later than at the start: made "
             "anew, it would lack rows",
             hint=f"`penstock checkpoints reset {table.name} --to starting` when that may be",
         )
-    told(table.name, "rests on Spark's state, which is made anew")
-    tail = run_reset(spark, plan, plan_stream_reset(table, store, "starting"))
+    tell(table.name, "rests on Spark's state, which is made anew")
+    head = run_reset(spark, plan, plan_stream_reset(table, store, "starting"))
     for name in store.names(table.checkpoints):
         generation = name.partition(".")[0]
-        if generation.isdigit() and int(generation) < tail.entry.generation:
+        if generation.isdigit() and int(generation) < head.entry.generation:
             store.delete(f"{table.checkpoints}/{name}")
 
 
-# A table for oneself, beside its runner: nobody replays it, and nobody looks after its files, meanwhile. So a file
-# that is in no version is one that is not about to get into one.
+# Exclusive access to a table while its runner continues: no replay and no maintenance happens meanwhile. So a file that
+# is in no version is not about to enter one.
 
 
 PATIENCE = 600.0
-_POLL = 0.5
+_POLL_SECONDS = 0.5
 
 
 @contextmanager
 def exclusive_table(spark: SparkSession, plan: Plan, table: TablePlan) -> Iterator[TableSession]:
-    """Waits for a replay or an optimize that is under way; LockHeld if that takes too long."""
+    """Waits for a running replay or optimize; raises LockHeld if that takes too long."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        with ExitStack() as held:
+        with ExitStack() as locks:
             try:
-                held.enter_context(exclusive_maintenance(spark, plan, table.name))
-                work = held.enter_context(working_on(spark, plan, table))
+                locks.enter_context(exclusive_maintenance(spark, plan, table.name))
+                work = locks.enter_context(working_on(spark, plan, table))
             except LockHeld:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(_POLL)
+                time.sleep(_POLL_SECONDS)
                 continue
             yield work
             return
 
 
-# Readers brought past the versions in which somebody was forgotten, so that nobody needs the files that hold him.
+# Readers are brought past the versions in which rows were erased, so that nobody needs the files that hold those rows.
 #
 # Those that another process runs get there by themselves; all others are run here, as `penstock run --once` would.
-# Groups are computed again by their own next batch. What is closed, or rests on Spark's state, is made anew.
+# Groups are computed again by their own next batch. Closed windows and tables on Spark's state are rebuilt.
 
 
 Told = Callable[[str, str], None]
-"""A table, and what is being done with it."""
+"""Reports a table and what is being done with it."""
 Run = Callable[[TablePlan], PenstockError | None]
-"""Runs a table up to what is there now; why that failed."""
+"""Runs a table up to the current end of its sources; returns the error if that failed."""
 NOTE = "forget: nothing from before it is read again"
 
 
@@ -119,37 +123,37 @@ class Waited:
     table: str
     reads: str
     version: int
-    """Of the table that it reads, in which somebody was forgotten."""
+    """Version of the table that it reads in which rows were erased."""
     problem: str | None = None
-    """Why it is not past it."""
+    """Why the reader is not past that version."""
 
 
 def sources_of(table: TablePlan) -> list[DeltaSource]:
-    """The tables of the project that it reads as they grow."""
+    """The tables of the project that it reads as streams."""
     return [source for source in table.delta_sources if source.table is not None]
 
 
-def bring_on(spark: SparkSession, plan: Plan, store: Store, run: Run, told: Told, patience: float) -> list[Waited]:
-    """Upstream before downstream: each is past what its upstream has become through the ones before it."""
+def bring_on(spark: SparkSession, plan: Plan, store: Store, run: Run, tell: Told, patience: float) -> list[Waited]:
+    """Upstream before downstream, so that each reader also gets past the changes that this makes to its upstream."""
     deadline = time.monotonic() + patience
-    found: list[Waited] = []
+    progress: list[Waited] = []
     changed: set[str] = {
         table.name for table in plan.tables if forgotten_since(RecentLog(store, table.uri, table.name)) is not None
     }
     for table in plan.tables:
-        reads = [one for one in sources_of(table) if one.table in changed]
-        if not reads or read_head(RecentLog(store, table.uri, table.name)) is None:
+        sources = [source for source in sources_of(table) if source.table in changed]
+        if not sources or read_head(RecentLog(store, table.uri, table.name)) is None:
             continue
         changed.add(table.name)
-        for source in reads:
+        for source in sources:
             version = _newest_change(store, source)
             if version is not None:
-                problem = _past(spark, plan, table, source, version, store, run, told, deadline)
-                found.append(Waited(table.name, source.table or source.uri, version, problem))
-    return found
+                problem = _catch_up(spark, plan, table, source, version, store, run, tell, deadline)
+                progress.append(Waited(table.name, source.table or source.uri, version, problem))
+    return progress
 
 
-def _past(
+def _catch_up(
     spark: SparkSession,
     plan: Plan,
     table: TablePlan,
@@ -157,64 +161,64 @@ def _past(
     version: int,
     store: Store,
     run: Run,
-    told: Told,
+    tell: Told,
     deadline: float,
 ) -> str | None:
-    """None when it is; else why not."""
+    """Returns None when the reader is past the version, else the reason why it is not."""
     try:
         if table.stream is not None:
-            begin_anew(spark, plan, table, source, store, told)
-        alone = False
-        while _reached(table, source, store) < version:
+            begin_anew(spark, plan, table, source, store, tell)
+        ran_here = False
+        while _version_read(table, source, store) < version:
             if running(plan, table) and time.monotonic() < deadline:
-                told(table.name, f"waits until it has read version {version} of {source.table}")
-                time.sleep(_POLL)
+                tell(table.name, f"waits until it has read version {version} of {source.table}")
+                time.sleep(_POLL_SECONDS)
                 continue
-            if alone or running(plan, table):
-                return f"has read {source.table} up to version {_reached(table, source, store)} of {version}"
-            alone = True
-            told(table.name, "reads on")
-            if (failed := run(table)) is not None:
-                return failed.message
+            if ran_here or running(plan, table):
+                return f"has read {source.table} up to version {_version_read(table, source, store)} of {version}"
+            ran_here = True
+            tell(table.name, "reads on")
+            if (failure := run(table)) is not None:
+                return failure.message
         if table.aggregate is not None and table.aggregate.emit == "final":
-            _recompute(spark, plan, table, source, store, told)
+            _replay_final_windows(spark, plan, table, source, store, tell)
     except PenstockError as error:
         return error.message
     return None
 
 
-def _recompute(
-    spark: SparkSession, plan: Plan, table: TablePlan, source: DeltaSource, store: Store, told: Told
+def _replay_final_windows(
+    spark: SparkSession, plan: Plan, table: TablePlan, source: DeltaSource, store: Store, tell: Told
 ) -> None:
-    """Windows that are closed are touched by no batch."""
-    forgotten = forgotten_since(RecentLog(store, source.uri, source.table or ""))
-    tail = _tail(table, store)
-    if forgotten is None or (tail.entry.base is not None and tail.entry.base >= forgotten):
+    """No batch touches closed windows, so the table is replayed."""
+    erased_version = forgotten_since(RecentLog(store, source.uri, source.table or ""))
+    head = _ledger_head(table, store)
+    if erased_version is None or (head.entry.base is not None and head.entry.base >= erased_version):
         return
     with exclusive_table(spark, plan, table) as work:
-        told(table.name, "is made anew")
+        tell(table.name, "is made anew")
         replay(work, None, "replay, after a forget")
 
 
 def step_over(spark: SparkSession, plan: Plan, table: TablePlan, store: Store) -> bool:
-    """Opens a generation where the table is: its last batch, which is done, is not run again, and so needs no files.
-    Its stream begins anew there, by itself. False if the last batch is not done."""
+    """Opens a generation at the table's position: its last batch, which is complete, is never run again and so needs no
+    files. Its stream restarts there by itself. False if the last batch is not complete."""
     if table.stream is not None:
         return False
     with exclusive_table(spark, plan, table) as work:
         acquire_commit(work.lock, table.name)
         try:
-            tail = _tail(table, work.store)
-            entry = tail.entry
-            owes = pending_replay(entry) is not None or pending_rewind(entry) is not None or owes_jump(entry)
-            if owes or not _done(table, entry, work.store):
+            head = _ledger_head(table, work.store)
+            entry = head.entry
+            has_pending = pending_replay(entry) is not None or pending_rewind(entry) is not None or owes_jump(entry)
+            if has_pending or not _is_batch_done(table, entry, work.store):
                 return False
             row_counts = read_row_counts(work.store, folder_of(table.checkpoints, entry), entry.batch)
-            alone = replace(entry, pins=replace(entry.pins, lookups={}))
+            without_lookups = replace(entry, pins=replace(entry.pins, lookups={}))
             open_generation(
                 work.spark,
                 work.log,
-                replace(tail, entry=alone, row_counts=row_counts),
+                replace(head, entry=without_lookups, row_counts=row_counts),
                 table.uri,
                 after=entry.after,
                 topics=entry.topics,
@@ -228,15 +232,15 @@ def step_over(spark: SparkSession, plan: Plan, table: TablePlan, store: Store) -
 
 
 def running(plan: Plan, table: TablePlan) -> bool:
-    """By another process. On an object store nobody can tell, so it is run here: that is safe there."""
+    """Whether another process runs it. On an object store nothing tells, so it is run here: that is safe there."""
     return plan.local and holder(lock_path(plan.system, table.name, "run")) is not None
 
 
-def _done(table: TablePlan, entry: Entry, store: Store) -> bool:
+def _is_batch_done(table: TablePlan, entry: Entry, store: Store) -> bool:
     if entry.batch == 0:
         return True
-    found = read_checkpoint(store, folder_of(table.checkpoints, entry))
-    return found is not None and bool(found.commits.get(entry.batch))
+    checkpoint = read_checkpoint(store, folder_of(table.checkpoints, entry))
+    return checkpoint is not None and bool(checkpoint.commits.get(entry.batch))
 
 
 def _newest_change(store: Store, source: DeltaSource) -> int | None:
@@ -244,17 +248,19 @@ def _newest_change(store: Store, source: DeltaSource) -> int | None:
     return next((commit.version for commit in log.backwards() if commit.changes), None)
 
 
-def _reached(table: TablePlan, source: DeltaSource, store: Store) -> int:
-    entry = _tail(table, store).entry
+def _version_read(table: TablePlan, source: DeltaSource, store: Store) -> int:
+    entry = _ledger_head(table, store).entry
     if pending_replay(entry) is not None:
         return -1
     names = named_streams(entry)
-    wanted = [one for name, one in zip(names, entry.after, strict=False) if name == source.table] or [*entry.after[:1]]
-    ends = [parse_version(one) for one in wanted if "reservoirVersion" in one]
-    return min((-1 if one.snapshot else one.read_up_to for one in ends), default=-1)
+    positions = [position for name, position in zip(names, entry.after, strict=False) if name == source.table] or [
+        *entry.after[:1]
+    ]
+    parsed = [parse_version(position) for position in positions if "reservoirVersion" in position]
+    return min((-1 if position.snapshot else position.read_up_to for position in parsed), default=-1)
 
 
-def _tail(table: TablePlan, store: Store) -> LedgerHead:
-    tail = read_head(RecentLog(store, table.uri, table.name))
-    assert tail is not None
-    return tail
+def _ledger_head(table: TablePlan, store: Store) -> LedgerHead:
+    head = read_head(RecentLog(store, table.uri, table.name))
+    assert head is not None
+    return head

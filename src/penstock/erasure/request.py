@@ -1,4 +1,4 @@
-"""Who is to be forgotten, as a person says it; and what a forget cannot reach."""
+"""The names given to `penstock forget`, and what an erasure cannot reach."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
     from penstock.tables.suppression_list import Order
 
-# Who is to be forgotten, as a person says it: KEY=VALUE, several, or a file of these. A value is never repeated in a
-# message: it is a name.
+# Names come as KEY=VALUE arguments or as a file of such lines. No message repeats a value: it is a name.
 
 
-_SHAPE = "write --subject customer=42"
+_EXAMPLE = "write --subject customer=42"
 
 
 @dataclass(frozen=True)
@@ -34,42 +33,44 @@ class Name:
     value: str = field(repr=False)
 
 
-def names(plan: Plan, given: Sequence[str], listed: str | None, where: str) -> list[Name]:
-    """Each once. `listed` is the text of a file, `where` its name. Raises UsageError."""
-    known = subjects_of(plan)
-    if not known:
+def names(plan: Plan, arguments: Sequence[str], file_text: str | None, file_name: str) -> list[Name]:
+    """The names without duplicates. `file_text` is the content of the file `file_name`. Raises UsageError."""
+    subjects = subjects_of(plan)
+    if not subjects:
         raise UsageError(
             "no table of this project says where it holds subjects, so nobody can be found",
             hint="write under a table in penstock.yml: subjects: {customer: customer_id}; docs/forget.md has more",
         )
-    asked = [(f"--subject {index}", text) for index, text in enumerate(given, 1)]
-    if listed is not None:
-        lines = _lines(listed)
+    entries = [(f"--subject {index}", text) for index, text in enumerate(arguments, 1)]
+    if file_text is not None:
+        lines = _lines(file_text)
         if not lines:
-            raise UsageError(f"{where} names nobody", hint="one KEY=VALUE a line; lines that begin with # are left out")
-        asked += [(f"{where}:{number}", text) for number, text in lines]
-    if not asked:
-        raise UsageError("nobody is named", hint=f"{_SHAPE}, or --subjects FILE with one KEY=VALUE a line")
-    found = (_name(at, text, known) for at, text in asked)
-    return list(dict.fromkeys(written for name in found for written in _as_written(name)))
+            raise UsageError(
+                f"{file_name} names nobody", hint="one KEY=VALUE a line; lines that begin with # are left out"
+            )
+        entries += [(f"{file_name}:{number}", text) for number, text in lines]
+    if not entries:
+        raise UsageError("nobody is named", hint=f"{_EXAMPLE}, or --subjects FILE with one KEY=VALUE a line")
+    parsed = (_parse_name(origin, text, subjects) for origin, text in entries)
+    return list(dict.fromkeys(form for name in parsed for form in _normal_forms(name)))
 
 
-def _as_written(name: Name) -> list[Name]:
-    """The name, and the same in the other normal form of Unicode: it looks alike, and has other bytes."""
+def _normal_forms(name: Name) -> list[Name]:
+    """The name as written and in both Unicode normal forms: they look alike but differ in their bytes."""
     forms = dict.fromkeys([name.value, normalize("NFC", name.value), normalize("NFD", name.value)])
     return [Name(name.subject, value) for value in forms]
 
 
-def known_places(plan: Plan, given: Sequence[str]) -> list[str]:
-    """Of --not-a-name: TABLE.COLUMN, of tables of the project and their quarantines."""
-    tables = [place.name for table in plan.tables for place in places(table)]
-    for one in given:
-        if not any(one.casefold().startswith(f"{name}.".casefold()) for name in tables):
+def known_places(plan: Plan, exceptions: Sequence[str]) -> list[str]:
+    """Checks the values of --not-a-name: TABLE.COLUMN, of tables of the project and their quarantines."""
+    place_names = [place.name for table in plan.tables for place in places(table)]
+    for exception in exceptions:
+        if not any(exception.casefold().startswith(f"{place_name}.".casefold()) for place_name in place_names):
             raise UsageError(
-                f"--not-a-name {one}: this is not TABLE.COLUMN of a table of the project",
+                f"--not-a-name {exception}: this is not TABLE.COLUMN of a table of the project",
                 hint="write it as the answer of the last `penstock forget` has it, silver.orders.quantity",
             )
-    return list(given)
+    return list(exceptions)
 
 
 def subjects_of(plan: Plan) -> list[str]:
@@ -77,42 +78,42 @@ def subjects_of(plan: Plan) -> list[str]:
 
 
 def _lines(text: str) -> list[tuple[int, str]]:
-    found = ((number, line.strip()) for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1))
-    return [(number, line) for number, line in found if line and not line.startswith("#")]
+    numbered = ((number, line.strip()) for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1))
+    return [(number, line) for number, line in numbered if line and not line.startswith("#")]
 
 
-def _name(at: str, text: str, known: Iterable[str]) -> Name:
+def _parse_name(origin: str, text: str, subjects: Iterable[str]) -> Name:
     subject, equals, value = text.partition("=")
     subject, value = subject.strip(), value.strip()
     if not equals:
-        raise UsageError(f"{at} is not KEY=VALUE", hint=_SHAPE)
-    if subject not in known:
+        raise UsageError(f"{origin} is not KEY=VALUE", hint=_EXAMPLE)
+    if subject not in subjects:
         raise UsageError(
-            f"{at}: no table has a subject '{subject}'",
-            hint=did_you_mean(subject, list(known)) or f"the project knows {', '.join(known)}",
+            f"{origin}: no table has a subject '{subject}'",
+            hint=did_you_mean(subject, list(subjects)) or f"the project knows {', '.join(subjects)}",
         )
     if not value:
-        raise UsageError(f"{at}: there is nothing after {subject}=", hint=_SHAPE)
+        raise UsageError(f"{origin}: there is nothing after {subject}=", hint=_EXAMPLE)
     return Name(subject, value)
 
 
-# What a forget cannot reach, named so that somebody else can.
+# What an erasure cannot reach, listed so that people can deal with it.
 
 
-_WRITTEN = (".yml", ".yaml", ".py", ".sql", ".ddl", ".avsc", ".proto")
+_DEFINITION_SUFFIXES = (".yml", ".yaml", ".py", ".sql", ".ddl", ".avsc", ".proto")
 
 
 def outside(plan: Plan, orders: Sequence[Order]) -> list[str]:
-    return list(dict.fromkeys(_outside(plan, {order.subject for order in orders})))
+    return list(dict.fromkeys(_unreachable(plan, {order.subject for order in orders})))
 
 
-def _outside(plan: Plan, subjects: set[str]) -> Iterator[str]:
+def _unreachable(plan: Plan, subjects: set[str]) -> Iterator[str]:
     for table in plan.tables:
         if not subjects & {*table.subjects, *read_by(table).subjects}:
             continue
         if (topics := table.topics) is not None:
-            named = topics.pattern or ", ".join(topics.topics)
-            yield f"topic {named}: has the records until its retention takes them; read again, they are left out"
+            topic_names = topics.pattern or ", ".join(topics.topics)
+            yield f"topic {topic_names}: has the records until its retention takes them; read again, they are left out"
         elif table.files is not None:
             yield f"the files in {table.files.folder}: read again, their rows are left out"
         elif table.delta is not None and table.delta.table is None:
@@ -125,61 +126,61 @@ def _outside(plan: Plan, subjects: set[str]) -> Iterator[str]:
     yield "the scratch folders of Spark processes that still run (spark.local.dir), until they end"
 
 
-def in_definition(plan: Plan, needles: Sequence[NameSearch]) -> list[str]:
-    """Files of the project that name somebody: they are written by people, and stay. Plain names are not looked for:
-    numbers are everywhere in them."""
-    telling = [one for one in needles if one.telling]
+def in_definition(plan: Plan, name_searches: Sequence[NameSearch]) -> list[str]:
+    """Project files that contain a name: people write them, so they stay. Plain names are not searched for, because
+    numbers are everywhere in such files."""
+    unambiguous = [search for search in name_searches if search.telling]
     root = Path(plan.root)
-    found = []
-    for path in sorted([*root.glob("*"), *root.glob("*/*")]) if telling else ():
+    mentions = []
+    for path in sorted([*root.glob("*"), *root.glob("*/*")]) if unambiguous else ():
         inside = str(path.resolve()).startswith((f"{plan.lake}/", str((root / ".penstock").resolve())))
-        if path.suffix not in _WRITTEN or inside or not path.is_file():
+        if path.suffix not in _DEFINITION_SUFFIXES or inside or not path.is_file():
             continue
         text = path.read_text(encoding="utf-8", errors="replace")
         for number, line in enumerate(text.split("\n"), 1):
-            if any(one.in_text(line) for one in telling):
-                found.append(f"{path.relative_to(root)}:{number} of the project has the name: it is yours to change")
+            if any(search.in_text(line) for search in unambiguous):
+                mentions.append(f"{path.relative_to(root)}:{number} of the project has the name: it is yours to change")
                 break
-    return found
+    return mentions
 
 
 def undeclared(plan: Plan, orders: Sequence[Order]) -> tuple[str, ...]:
-    """Tables that are made of rows that hold such names, and do not say whether they do."""
+    """Tables that read rows with such names and do not declare where they hold them themselves."""
     subjects = {order.subject for order in orders}
-    return tuple(table.name for table in plan.tables if _silent(table, subjects))
+    return tuple(table.name for table in plan.tables if _lacks_declaration(table, subjects))
 
 
-def _silent(table: TablePlan, subjects: set[str]) -> bool:
-    missing = subjects & set(read_by(table).subjects) - set(table.subjects)
-    return bool(missing) and table.sink is None
+def _lacks_declaration(table: TablePlan, subjects: set[str]) -> bool:
+    undeclared_subjects = subjects & set(read_by(table).subjects) - set(table.subjects)
+    return bool(undeclared_subjects) and table.sink is None
 
 
-# Runners that were started before the project file was last changed: they may not know where tables hold names, and
-# would land again whom this command forgets.
+# Runners that started before the project file last changed may not know where tables hold names, and would land again
+# the rows that this command erases.
 
 
 def outdated(plan: Plan, tables: Sequence[TablePlan]) -> dict[str, str]:
-    """By table: who runs it, and since when. On an object store nobody can tell."""
+    """By table: which process runs it and since when. On an object store this cannot be known."""
     if not plan.local:
         return {}
     try:
-        changed = datetime.fromtimestamp((Path(plan.root) / FILE).stat().st_mtime, tz=UTC)
-    except OSError:  # a project that was made in Python
+        changed_at = datetime.fromtimestamp((Path(plan.root) / FILE).stat().st_mtime, tz=UTC)
+    except OSError:  # a project that is defined in Python
         return {}
-    found = {}
+    outdated_tables = {}
     for table in tables:
         path = lock_path(plan.system, table.name, "run")
         process = holder(path)
-        since = _time(owner(path).get("since")) if process is not None else None
-        if since is not None and since < changed.replace(microsecond=0):
-            found[table.name] = (
-                f"process {process} has run it since {since:%Y-%m-%d %H:%M:%S}, and {FILE} was changed after that: "
+        started = _parse_time(owner(path).get("since")) if process is not None else None
+        if started is not None and started < changed_at.replace(microsecond=0):
+            outdated_tables[table.name] = (
+                f"process {process} has run it since {started:%Y-%m-%d %H:%M:%S}, and {FILE} was changed after that: "
                 "it may not know of this subject. Start it again, then give this command again"
             )
-    return found
+    return outdated_tables
 
 
-def _time(text: object) -> datetime | None:
+def _parse_time(text: object) -> datetime | None:
     try:
         return datetime.fromisoformat(str(text))
     except ValueError:

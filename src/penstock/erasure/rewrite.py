@@ -1,4 +1,4 @@
-"""Rewriting every file that holds a data subject's rows: one commit per table, with its ledger entry."""
+"""Rewrites every file that holds a data subject's rows: one commit per table, with its ledger entry."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     from penstock.tables.session import TableSession
     from penstock.tables.subject_columns import SubjectMatch
 
-# The files of a table that hold somebody, written anew without him in one commit: Python's side of Erase.java.
+# The files of a table that hold a subject are rewritten without it in one commit: the Python side of Erase.java.
 
 
 Find = Callable[[DataFrame], Column | None]
-"""Of rows: which are of somebody who is looked for; None if none can be."""
+"""Takes rows and returns the condition for those of a wanted subject; None if none can be."""
 Redact = Callable[[DataFrame, Column], DataFrame]
-"""Those that meet the condition stay as rows, and say nothing any more."""
-_HIT, _CHANGE = "__hit", "_change_type"
+"""Rows that meet the condition stay, with their contents redacted."""
+_MATCHES, _CHANGE_TYPE = "__hit", "_change_type"
 
 
 @dataclass(frozen=True)
 class SubjectRows:
-    """What the files of a version hold of somebody."""
+    """The subject's rows in the files of a version."""
 
     rows: int = 0
     marked: int = 0
-    """Rows that are only marked as deleted, and still in their files."""
+    """Rows that are only marked as deleted and are still in their files."""
     files: tuple[str, ...] = ()
 
     @property
@@ -62,13 +62,13 @@ class SubjectRows:
 
 @dataclass(frozen=True)
 class SearchedFiles:
-    """What was found in the files of a version, by their names."""
+    """What a search found in the files of a version, by file name."""
 
     seen: frozenset[str] = frozenset()
     living: Mapping[str, int] = field(default_factory=dict)
-    """Rows of somebody."""
+    """Rows of the subject."""
     physical: Mapping[str, int] = field(default_factory=dict)
-    """The same with those that are only marked as deleted, of files that have such."""
+    """The same including rows that are only marked as deleted, for files that have such rows."""
 
     @property
     def held(self) -> SubjectRows:
@@ -77,93 +77,94 @@ class SearchedFiles:
 
 
 class Rewrite:
-    """Begun before the table is read, so that files that others take away in between are a conflict. Rows that others
-    append meanwhile are not: whoever is to be forgotten is not among them, or another look finds him."""
+    """Starts before the table is read, so that files that others remove in between are a conflict. Rows that others
+    append meanwhile are not: the subject is not among them, or the next search finds it."""
 
     def __init__(self, session: SparkSession, uri: str) -> None:
-        """The session is used by nobody else: what goes with its commits is of this one."""
+        """The session must have no other user: the settings that its commits carry belong to this rewrite."""
         jvm = jvm_of(session)
         self._session, self._jvm, self.uri = session, jvm, uri
-        self._inner: Any = jvm.penstock.delta.Erase.begin(java_session(session), uri)
+        self._erase: Any = jvm.penstock.delta.Erase.begin(java_session(session), uri)
 
     @property
     def version(self) -> int:
-        return int(self._inner.version())
+        return int(self._erase.version())
 
     @property
     def files(self) -> list[str]:
-        """Of the version, in full and decoded."""
+        """Full, decoded paths of the version's files."""
         return [unquote(name) for name in self._names()]
 
     def _names(self) -> list[str]:
-        return str(self._inner.names()).split()
+        return str(self._erase.names()).split()
 
-    def look(self, find: Find, before: SearchedFiles | None = None) -> SearchedFiles:
-        """Every file of the version is read: a person can be in any of them. Files do not change: what was seen in one
-        `before` is still so."""
-        known = before or SearchedFiles()
-        now = self._names()
-        new = [name for name in now if name not in known.seen]
+    def look(self, find: Find, previous: SearchedFiles | None = None) -> SearchedFiles:
+        """Reads every file of the version: a subject can be in any of them. Files do not change, so what `previous`
+        found in a file still holds."""
+        known = previous or SearchedFiles()
+        current = self._names()
+        new = [name for name in current if name not in known.seen]
         living, physical = dict(known.living), dict(known.physical)
         if new:
             names = "\n".join(new)
-            living |= _by_file(DataFrame(self._inner.rows(names), self._session), find)
-            if self._inner.marked():
-                physical |= _by_file(DataFrame(self._inner.withMarked(names), self._session), find)
-        there = set(now)
+            living |= _count_by_file(DataFrame(self._erase.rows(names), self._session), find)
+            if self._erase.marked():
+                physical |= _count_by_file(DataFrame(self._erase.withMarked(names), self._session), find)
+        present = set(current)
         return SearchedFiles(
-            frozenset(now),
-            {name: count for name, count in living.items() if name in there},
-            {name: count for name, count in physical.items() if name in there},
+            frozenset(current),
+            {name: count for name, count in living.items() if name in present},
+            {name: count for name, count in physical.items() if name in present},
         )
 
     def held_beside(self, find: Find, names: Sequence[str]) -> dict[str, int]:
-        """Of files in the folder of the table that are in no version, by their names from there on."""
+        """Counts the subject's rows in files of the table's folder that are in no version, by relative path."""
         if not names:
             return {}
-        found = _by_file(DataFrame(self._inner.others("\n".join(names)), self._session), find)
-        return {within(unquote(name), self.uri): count for name, count in found.items()}
+        counts = _count_by_file(DataFrame(self._erase.others("\n".join(names)), self._session), find)
+        return {within(unquote(name), self.uri): count for name, count in counts.items()}
 
-    def commit(self, held: SubjectRows, find: Find, entry: Entry, redact: Redact | None) -> int:
-        """The version."""
-        self._inner.choose("\n".join(held.files))
-        rows = DataFrame(self._inner.chosen(), self._session).drop(FILE)
+    def commit(self, subject_rows: SubjectRows, find: Find, entry: Entry, redact: Redact | None) -> int:
+        """Returns the version of the commit."""
+        self._erase.choose("\n".join(subject_rows.files))
+        rows = DataFrame(self._erase.chosen(), self._session).drop(FILE)
         condition = find(rows)
         assert condition is not None
-        rows = rows.withColumn(_HIT, condition)
-        come = redact(rows, F.col(_HIT)) if redact is not None else rows.where(f"NOT {_HIT}")
-        if self._inner.feeds():  # whoever follows the changes loses the row, also where it stays and says nothing
-            gone = rows.where(_HIT).withColumn(_CHANGE, F.lit("delete"))
-            come = come.withColumn(_CHANGE, F.lit(None).cast("string")).unionByName(gone)
-        told = self._jvm.java.util.HashMap()
-        for name, number in {"numDeletedRows": held.rows, "numRemovedFiles": len(held.files)}.items():
-            told.put(name, number)
+        rows = rows.withColumn(_MATCHES, condition)
+        remaining = redact(rows, F.col(_MATCHES)) if redact is not None else rows.where(f"NOT {_MATCHES}")
+        if self._erase.feeds():  # readers of the change feed lose the row, also where it stays in redacted form
+            deleted = rows.where(_MATCHES).withColumn(_CHANGE_TYPE, F.lit("delete"))
+            remaining = remaining.withColumn(_CHANGE_TYPE, F.lit(None).cast("string")).unionByName(deleted)
+        metrics = self._jvm.java.util.HashMap()
+        for name, number in {"numDeletedRows": subject_rows.rows, "numRemovedFiles": len(subject_rows.files)}.items():
+            metrics.put(name, number)
         with carrying(self._session, entry, idempotent=False):
-            return int(self._inner.commit(java_frame(come.drop(_HIT)), told))
+            return int(self._erase.commit(java_frame(remaining.drop(_MATCHES)), metrics))
 
 
 def checkpoint(session: SparkSession, uri: str) -> int:
-    """Of the table's log, at its newest version, which is given."""
+    """Writes a checkpoint of the table's log at its newest version, and returns that version."""
     jvm = jvm_of(session)
     return int(jvm.penstock.delta.Erase.checkpoint(java_session(session), uri))
 
 
-def _by_file(rows: DataFrame, find: Find) -> dict[str, int]:
+def _count_by_file(rows: DataFrame, find: Find) -> dict[str, int]:
     condition = find(rows)
     if condition is None:
         return {}
     return {str(row[0]): int(row[1]) for row in rows.where(condition).groupBy(FILE).count().collect()}
 
 
-# Somebody erased from a table and what lies beside it: each in one commit, with an entry in the ledger that says so.
+# A subject is erased from a table and from the places beside it (quarantine, tombstones): one commit each, with a
+# ledger entry that says so.
 #
-# All under the table's commit lock. The table's commit counts what goes from both, so it comes first; killed in
-# between, the next one finds that it is counted already. Nothing to erase, nothing committed.
+# All of it happens under the table's commit lock. The table's commit counts its own rows and the quarantine's, so it
+# comes first; after a kill in between, the next run finds them already counted. Nothing to erase means no commit.
 
 
 DELETED, REDACTED, OF_QUARANTINE, QUARANTINE_AT = "deleted", "redacted", "rejected", "quarantine"
-"""In an entry's `changed`: rows that went, rows that stayed and say nothing any more, rows that went from quarantine,
-and the version that it had then."""
+"""Keys in an entry's `changed`: rows deleted, rows redacted, rows deleted from the quarantine, and the version that the
+quarantine had before."""
 _PATIENCE = 600.0
 
 
@@ -174,51 +175,58 @@ class Erased:
     uri: str
     held: SubjectRows
     version: int | None = None
-    """Of the commit; None if there was nothing to do."""
+    """Version of the commit; None if there was nothing to do."""
     redacted: bool = False
 
 
-def finding(table: TablePlan, subjects: Subjects, wanted: SubjectMatch) -> Find:
+def finding(table: TablePlan, subjects: Subjects, matcher: SubjectMatch) -> Find:
     def find(rows: DataFrame) -> Column | None:
-        return rows_of(rows, subjects, wanted, table.name, partly=True)
+        return rows_of(rows, subjects, matcher, table.name, partly=True)
 
     return find
 
 
 def redaction(table: TablePlan) -> Redact | None:
-    """Records as they came keep their place in the topic, so that it stays provable that all of them are there."""
+    """How a landing table redacts; None for other tables, which delete. A landed record keeps its row and its place in
+    the topic, so that it stays provable that all records are there."""
     if not lands(table):
         return None
     return lambda rows, condition: redacted(rows, table.columns, condition)
 
 
-def sought(table: TablePlan, store: Store, wanted: SubjectMatch) -> dict[MaintainedTable, Subjects]:
-    """What is to be searched: the table and what lies beside it, with where each holds names; only where an order is
-    about one of these."""
-    asked = {order.subject for order in wanted.orders}
-    known = {
+def sought(table: TablePlan, store: Store, matcher: SubjectMatch) -> dict[MaintainedTable, Subjects]:
+    """The places to search: the table and those beside it, with the columns in which each holds names; only those that
+    hold a subject of one of the orders."""
+    ordered = {order.subject for order in matcher.orders}
+    subjects_by_place = {
         place: in_quarantine(table) if place.kind == "quarantine" else table.subjects
         for place in all_places(table, store)
         if place.kind != "files"
     }
-    return {place: subjects for place, subjects in known.items() if asked & set(subjects)}
+    return {place: subjects for place, subjects in subjects_by_place.items() if ordered & set(subjects)}
 
 
-def erase(work: TableSession, wanted: SubjectMatch, note: str) -> list[Erased]:
-    """The table is read before its batches have to wait; then only what is new since."""
-    before = {one.place: one.rewrite.look(one.find) for one in _begun(work, wanted)}
+def erase(work: TableSession, matcher: SubjectMatch, note: str) -> list[Erased]:
+    """Reads the table before its batches have to wait; under the lock it reads only files that are new since."""
+    earlier = {target.place: target.rewrite.look(target.find) for target in _targets(work, matcher)}
     acquire_commit(work.lock, work.table.name, patience=_PATIENCE)
     try:
-        found = [(one, one.rewrite.look(one.find, before.get(one.place)).held) for one in _begun(work, wanted)]
-        if all(held.nothing for _, held in found):
-            return [Erased(one.place, one.uri, held, redacted=one.redact is not None) for one, held in found]
-        return _commit(work, found, note)
+        hits = [
+            (target, target.rewrite.look(target.find, earlier.get(target.place)).held)
+            for target in _targets(work, matcher)
+        ]
+        if all(subject_rows.nothing for _, subject_rows in hits):
+            return [
+                Erased(target.place, target.uri, subject_rows, redacted=target.redact is not None)
+                for target, subject_rows in hits
+            ]
+        return _commit_all(work, hits, note)
     finally:
         work.lock.release()
 
 
 @dataclass(frozen=True)
-class _Begun:
+class _Target:
     place: str
     uri: str
     rewrite: Rewrite
@@ -227,89 +235,97 @@ class _Begun:
     log: DeltaLog
 
 
-def _begun(work: TableSession, wanted: SubjectMatch) -> list[_Begun]:
-    made = []
+def _targets(work: TableSession, matcher: SubjectMatch) -> list[_Target]:
+    targets = []
     table = work.table
-    for place, subjects in sought(table, work.store, wanted).items():
+    for place, subjects in sought(table, work.store, matcher).items():
         log = DeltaLog(work.store, place.uri, place.ledger)
         if log.versions():
             rewrite = Rewrite(work.spark.newSession(), place.uri)
-            find, redact = finding(table, subjects, wanted), redaction(table) if place.kind == "table" else None
-            made.append(_Begun(place.name, place.uri, rewrite, find, redact, log))
-    return made
+            find, redact = finding(table, subjects, matcher), redaction(table) if place.kind == "table" else None
+            targets.append(_Target(place.name, place.uri, rewrite, find, redact, log))
+    return targets
 
 
-def _commit(work: TableSession, found: list[tuple[_Begun, SubjectRows]], note: str) -> list[Erased]:
-    table, tail = work.table, _tail(work)
-    done: list[Erased] = []
-    quarantine = quarantine_of(table.name, table.uri).table
-    aside = next(((one, held) for one, held in found if one.place == quarantine), None)
-    own = next(((one, held) for one, held in found if one.place == table.name), None)
-    rejected = aside[1].rows if aside is not None else 0
-    told: dict[str, int] = {}
-    if aside is not None and rejected and not _counted(work, tail, aside[0]):
-        told = {OF_QUARANTINE: rejected, QUARANTINE_AT: aside[0].rewrite.version}
-    if own is not None:
-        begun, held = own
+def _commit_all(work: TableSession, hits: list[tuple[_Target, SubjectRows]], note: str) -> list[Erased]:
+    table, head = work.table, _ledger_head(work)
+    erased: list[Erased] = []
+    quarantine_name = quarantine_of(table.name, table.uri).table
+    quarantine_hit = next(
+        ((candidate, subject_rows) for candidate, subject_rows in hits if candidate.place == quarantine_name), None
+    )
+    table_hit = next(
+        ((candidate, subject_rows) for candidate, subject_rows in hits if candidate.place == table.name), None
+    )
+    rejected = quarantine_hit[1].rows if quarantine_hit is not None else 0
+    quarantine_changes: dict[str, int] = {}
+    if quarantine_hit is not None and rejected and not _already_counted(work, head, quarantine_hit[0]):
+        quarantine_changes = {OF_QUARANTINE: rejected, QUARANTINE_AT: quarantine_hit[0].rewrite.version}
+    if table_hit is not None:
+        target, subject_rows = table_hit
         version = None
-        if not held.nothing:
-            changes = {REDACTED if begun.redact is not None else DELETED: held.rows}
-            entry = _entry(table, tail, note, {**changes, **told})
-            version = begun.rewrite.commit(held, begun.find, entry, begun.redact)
-            must_confirm(tail, work.log, entry)
-            told = {}
-        done.append(Erased(begun.place, begun.uri, held, version, begun.redact is not None))
-    if told:
-        entry = _entry(table, tail, note, {DELETED: 0, **told})
+        if not subject_rows.nothing:
+            changes = {REDACTED if target.redact is not None else DELETED: subject_rows.rows}
+            entry = _forget_entry(table, head, note, {**changes, **quarantine_changes})
+            version = target.rewrite.commit(subject_rows, target.find, entry, target.redact)
+            must_confirm(head, work.log, entry)
+            quarantine_changes = {}
+        erased.append(Erased(target.place, target.uri, subject_rows, version, target.redact is not None))
+    if quarantine_changes:
+        entry = _forget_entry(table, head, note, {DELETED: 0, **quarantine_changes})
         append_nothing(work.spark, table.uri, entry)
-        must_confirm(tail, work.log, entry)
-    for begun, held in found:  # what lies beside the table
-        if begun.place == table.name:
+        must_confirm(head, work.log, entry)
+    for target, subject_rows in hits:  # places beside the table
+        if target.place == table.name:
             continue
         version = None
-        if not held.nothing:
-            last = read_head(begun.log)
-            assert last is not None
-            counts = replace(last.counts, total=last.counts.total - held.rows)
-            entry = replace(last.carried, kind="forget", counts=counts, note=note, changed={DELETED: held.rows})
+        if not subject_rows.nothing:
+            target_head = read_head(target.log)
+            assert target_head is not None
+            counts = replace(target_head.counts, total=target_head.counts.total - subject_rows.rows)
+            entry = replace(
+                target_head.carried, kind="forget", counts=counts, note=note, changed={DELETED: subject_rows.rows}
+            )
             entry = replace(entry, pending={})
-            version = begun.rewrite.commit(held, begun.find, entry, None)
-            must_confirm(last, begun.log, entry)
-        done.append(Erased(begun.place, begun.uri, held, version))
-    return done
+            version = target.rewrite.commit(subject_rows, target.find, entry, None)
+            must_confirm(target_head, target.log, entry)
+        erased.append(Erased(target.place, target.uri, subject_rows, version))
+    return erased
 
 
-def _tail(work: TableSession) -> LedgerHead:
-    tail = read_head(work.log)
-    assert tail is not None
-    refuse_foreign_changes(tail, work.log)
-    folder = folder_of(work.table.checkpoints, tail.entry)
-    return replace(tail, row_counts=read_row_counts(work.store, folder, tail.entry.batch))
+def _ledger_head(work: TableSession) -> LedgerHead:
+    head = read_head(work.log)
+    assert head is not None
+    refuse_foreign_changes(head, work.log)
+    folder = folder_of(work.table.checkpoints, head.entry)
+    return replace(head, row_counts=read_row_counts(work.store, folder, head.entry.batch))
 
 
-def _counted(work: TableSession, tail: LedgerHead, aside: _Begun) -> bool:
-    """Whether one that was cut off has counted the rows of the quarantine that are still there."""
+def _already_counted(work: TableSession, head: LedgerHead, target: _Target) -> bool:
+    """Whether an earlier erasure that was cut off has already counted the rows still in the quarantine."""
     for commit in work.log.backwards():
         entry = commit.entry
         if entry is None or entry.kind != "forget":
-            if entry is not None and entry.generation != tail.entry.generation:
+            if entry is not None and entry.generation != head.entry.generation:
                 return False
             continue
-        at = entry.changed.get(QUARANTINE_AT)
-        if entry.generation != tail.entry.generation or at is None:
+        erased_at = entry.changed.get(QUARANTINE_AT)
+        if entry.generation != head.entry.generation or erased_at is None:
             return False
-        return not any(one.entry is not None and one.entry.kind == "forget" for one in aside.log.since(at))
+        return not any(
+            later.entry is not None and later.entry.kind == "forget" for later in target.log.since(erased_at)
+        )
     return False
 
 
-def _entry(table: TablePlan, tail: LedgerHead, note: str, changed: Mapping[str, int]) -> Entry:
-    """Rows that went are no longer written, or rejected: they are forgotten. Of a merge its changes are counted, and
-    those were made."""
-    base = tail.counts
+def _forget_entry(table: TablePlan, head: LedgerHead, note: str, changed: Mapping[str, int]) -> Entry:
+    """Deleted rows no longer count as written or rejected but as forgotten. Merge tables count changes, not rows, and
+    those changes were made, so their counts stay."""
+    base = head.counts
     deleted = changed.get(DELETED, 0) if table.write.merge is None and table.aggregate is None else 0
     rejected = changed.get(OF_QUARANTINE, 0)
     row_counts = base.row_counts
     if row_counts and (deleted or rejected):
         row_counts = add_counts(row_counts, {FORGOTTEN: deleted + rejected, REJECTED: -rejected})
     counts = Counts(base.rows, base.total - deleted, row_counts)
-    return replace(tail.carried, kind="forget", counts=counts, note=note, changed=dict(changed))
+    return replace(head.carried, kind="forget", counts=counts, note=note, changed=dict(changed))

@@ -1,10 +1,10 @@
-"""The proof of a forget: every file of the lake searched for every form of the names, whatever the project says about
-where they are. Parquet files, compressed ones and Spark's state are searched in the JVM (penstock/forget/Search.java),
-text here. What is found and cannot be taken out, and what cannot be read, is told: then nothing is proven.
+"""Proves an erasure: searches every file of the lake for every form of the names, wherever the project says that they
+are. Parquet, compressed files and Spark's state are searched in the JVM (penstock/forget/Search.java), text here. Names
+that cannot be removed and files that cannot be read are reported: then nothing is proven.
 
-A plain name (erasure/text_search.py) can be another thing as well. Numbers count as the name in columns that the
-project declares, or that are made of such a column and called the same; text counts in values of rows. All else with
-the same digits is counted, told, and not taken for the name.
+A plain name (erasure/text_search.py) can also be something else. Numbers count as the name in columns that the project
+declares and in columns of the same name computed from them; text counts in values of rows. Everything else with the
+same digits is counted and reported, but not taken for the name.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ OWN = ".penstock"
 _LOG = "_delta_log/"
 _PARQUET = ".parquet"
 _BINARY = (".delta", ".snapshot", ".changelog", ".zip", ".sst", ".gz", ".zst", ".lz4")
-_PACKED = (b"\x1f\x8b", b"LZ4Block", b"PK\x03\x04", b"\x28\xb5\x2f\xfd")
+_COMPRESSED = (b"\x1f\x8b", b"LZ4Block", b"PK\x03\x04", b"\x28\xb5\x2f\xfd")
 _NOT_ROWS = ("topic", "_source.topic")
-_AT_ONCE = 5000
-_TRIES, _MOMENT = 3, 1.0
+_CHUNK_SIZE = 5000
+_TRIES, _PAUSE = 3, 1.0
 GONE = "gone"
 
 
 @dataclass(frozen=True)
 class KnownTable:
-    """What the project says of a Delta table."""
+    """What the project declares about a Delta table."""
 
     name: str
     uri: str
@@ -66,7 +66,7 @@ class KnownTable:
 
 @dataclass(frozen=True)
 class NameSighting:
-    """One name at one place of one file."""
+    """One name at one place in one file."""
 
     name: int
     column: str
@@ -89,12 +89,12 @@ class FileSeen:
 
 @dataclass
 class Left:
-    """What a search has found, by the table or folder and the place in it: how often, and in which files."""
+    """What a search found, by table (or folder) and place in it: how often, and in which files."""
 
     files: int = 0
     bytes: int = 0
     names: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    """Files in which the name is. Never shown in full where their own name has it."""
+    """Files that contain the name. A file name that contains it itself is masked."""
     same: dict[tuple[str, str], int] = field(default_factory=dict)
     """Numbers with the same digits."""
     unreadable: list[str] = field(default_factory=list)
@@ -105,41 +105,43 @@ class Left:
 
 
 def known_places(plan: Plan, store: Store) -> list[KnownTable]:
-    found = []
+    known_tables = []
     for table in plan.tables:
         for place in all_places(table, store):
             subjects = in_quarantine(table) if place.kind == "quarantine" else table.subjects
             declared = {
-                subject: frozenset((one.column.casefold(), _path(one.path)) for one in many)
-                for subject, many in (subjects.items() if place.kind != "files" else ())
+                subject: frozenset((column.column.casefold(), _json_path(column.path)) for column in columns)
+                for subject, columns in (subjects.items() if place.kind != "files" else ())
             }
-            found.append(KnownTable(place.name, place.uri, place.kind, declared, _numbers(plan, table, place)))
-    return found
+            known_tables.append(
+                KnownTable(place.name, place.uri, place.kind, declared, _number_columns(plan, table, place))
+            )
+    return known_tables
 
 
-def _path(path: str | None) -> str:
-    return "" if path is None else "$" + "".join("[*]" if one.startswith("[") else one for one in steps(path))
+def _json_path(path: str | None) -> str:
+    return "" if path is None else "$" + "".join("[*]" if step.startswith("[") else step for step in steps(path))
 
 
-def _numbers(plan: Plan, table: TablePlan, place: MaintainedTable) -> dict[str, frozenset[str]]:
-    """Of a table that declares none: the columns of those that it is made of."""
+def _number_columns(plan: Plan, table: TablePlan, place: MaintainedTable) -> dict[str, frozenset[str]]:
+    """By subject: the columns in which a number is the name. A table that declares none takes those of its upstream."""
     if place.kind != "table":
         return {}
-    found: dict[str, frozenset[str]] = {}
-    above: list[TablePlan] = [table]
-    seen: set[str] = set()
-    while above:
-        one = above.pop()
-        if one.name in seen:
+    numbers: dict[str, frozenset[str]] = {}
+    pending: list[TablePlan] = [table]
+    visited: set[str] = set()
+    while pending:
+        current = pending.pop()
+        if current.name in visited:
             continue
-        seen.add(one.name)
-        for subject, many in one.subjects.items():
-            if one is table or subject not in table.subjects:
-                columns = frozenset(place.column.casefold() for place in many if place.path is None)
-                found[subject] = found.get(subject, frozenset()) | columns
-        names = [source.table for source in one.delta_sources if source.table is not None]
-        above += [made for name in names if (made := plan.table(name)) is not None]
-    return found
+        visited.add(current.name)
+        for subject, subject_columns in current.subjects.items():
+            if current is table or subject not in table.subjects:
+                columns = frozenset(column.column.casefold() for column in subject_columns if column.path is None)
+                numbers[subject] = numbers.get(subject, frozenset()) | columns
+        names = [source.table for source in current.delta_sources if source.table is not None]
+        pending += [upstream for name in names if (upstream := plan.table(name)) is not None]
+    return numbers
 
 
 class LakeSearch:
@@ -151,177 +153,177 @@ class LakeSearch:
         needles: Sequence[NameSearch],
         excepted: Collection[str] = (),
     ) -> None:
-        """`excepted` are places, as `silver.orders.quantity`, of which a person says that they hold no names."""
+        """`excepted`: places such as `silver.orders.quantity` that the user declared to hold no names."""
         self._spark, self._plan, self._store = spark, plan, store
         self.needles = tuple(needles)
-        self._excepted = {one.casefold() for one in excepted}
+        self._excepted_places = {place.casefold() for place in excepted}
         self.known = known_places(plan, store)
-        self._read: dict[tuple[str, int, int], FileSeen] = {}
+        self._results: dict[tuple[str, int, int], FileSeen] = {}
         self.others: set[str] = set()
-        """Names of somebody else that have one of these in them: values of the declared places."""
-        self._alike: set[tuple[str, int]] = set()
-        """Tables with living values that begin like a long name."""
+        """Names of other subjects that contain a searched name: values of the declared places."""
+        self._shared_prefixes: set[tuple[str, int]] = set()
+        """Tables, with the index of a long name, that have living values with the same beginning."""
 
-    # Parquet and other files of the JVM
+    # Parquet and other files that the JVM reads
 
     def look(self, files: Mapping[str, StoredFile]) -> dict[str, FileSeen]:
-        """Of files by their full names. What was searched once is not searched again: files do not change, and one that
-        was written again has another time."""
-        keys = {name: (name, about.size, about.modified_ms) for name, about in files.items()}
-        new = [name for name, key in keys.items() if key not in self._read]
-        for begin in range(0, len(new), _AT_ONCE):
-            for made in self._search(new[begin : begin + _AT_ONCE]):
-                self._read[keys[made.file]] = made
-        return {name: self._read[key] for name, key in keys.items()}
+        """Searches files by their full paths. A file is searched only once: files do not change, and one that was
+        written again has another time."""
+        keys = {name: (name, file.size, file.modified_ms) for name, file in files.items()}
+        new = [name for name, key in keys.items() if key not in self._results]
+        for start in range(0, len(new), _CHUNK_SIZE):
+            for file_seen in self._search_in_jvm(new[start : start + _CHUNK_SIZE]):
+                self._results[keys[file_seen.file]] = file_seen
+        return {name: self._results[key] for name, key in keys.items()}
 
-    def _search(self, files: Sequence[str]) -> Iterator[FileSeen]:
+    def _search_in_jvm(self, files: Sequence[str]) -> Iterator[FileSeen]:
         jvm = jvm_of(self._spark)
         names = jvm.java.util.ArrayList()
         for needle in self.needles:
             names.add(needle.value)
-        text = jvm.penstock.forget.Search.files(java_session(self._spark), "\n".join(files), names)
-        for line in str(text).split("\n"):
-            yield _file(json.loads(line))
+        answer = jvm.penstock.forget.Search.files(java_session(self._spark), "\n".join(files), names)
+        for line in str(answer).split("\n"):
+            yield _parse_file_seen(json.loads(line))
 
-    def data(self, known: KnownTable, names: Iterable[str], listed: Mapping[str, StoredFile]) -> dict[str, FileSeen]:
-        """Of files in the folder of a table, by their names from there on; learns the names of others from them."""
-        found = self.look({f"{known.uri}/{name}": listed[name] for name in names})
-        made = {file[len(known.uri) + 1 :]: seen for file, seen in found.items()}
-        for one in made.values():
-            for seen in one.seen:
-                subject = self.needles[seen.name].subject
-                if self._is_declared(known, subject, seen) and not seen.sighting.alone and _is_text(seen):
-                    self.others.add(seen.sighting.around)
-        return made
+    def data(self, table: KnownTable, names: Iterable[str], listed: Mapping[str, StoredFile]) -> dict[str, FileSeen]:
+        """Searches files in a table's folder, by relative path, and learns names of other subjects from them."""
+        searched = self.look({f"{table.uri}/{name}": listed[name] for name in names})
+        by_name = {file[len(table.uri) + 1 :]: result for file, result in searched.items()}
+        for file_seen in by_name.values():
+            for hit in file_seen.seen:
+                subject = self.needles[hit.name].subject
+                if self._is_declared(table, subject, hit) and not hit.sighting.alone and _is_text(hit):
+                    self.others.add(hit.sighting.around)
+        return by_name
 
-    def _is_declared(self, known: KnownTable, subject: str, seen: NameSighting) -> bool:
-        return (seen.column.casefold(), seen.path) in known.declared.get(subject, ())
+    def _is_declared(self, table: KnownTable, subject: str, hit: NameSighting) -> bool:
+        return (hit.column.casefold(), hit.path) in table.declared.get(subject, ())
 
-    def holds(self, known: KnownTable, seen: NameSighting, *, log: bool = False) -> bool:
-        """Whether it is the name; else it is a number with the same digits, or the name of somebody else."""
-        needle, place = self.needles[seen.name], f".{seen.place}"
-        if seen.sighting.kind == NUMBER:
-            within = STATISTICS.search(place) if log else None
-            column = within[1] if within is not None else seen.column
-            return (not log or within is not None) and column.casefold() in known.numbers.get(needle.subject, ())
-        if seen.sighting.kind == CUT:
-            bound = log and STATISTICS.search(place) is not None and seen.sighting.at == 0
-            return bound and (known.uri, seen.name) not in self._alike
-        if seen.sighting.within(self.others):
+    def holds(self, table: KnownTable, hit: NameSighting, *, log: bool = False) -> bool:
+        """Whether the hit is the name; else it is a number with the same digits, or another subject's name."""
+        needle, place = self.needles[hit.name], f".{hit.place}"
+        if hit.sighting.kind == NUMBER:
+            statistics = STATISTICS.search(place) if log else None
+            column = statistics[1] if statistics is not None else hit.column
+            return (not log or statistics is not None) and column.casefold() in table.numbers.get(needle.subject, ())
+        if hit.sighting.kind == CUT:
+            bound = log and STATISTICS.search(place) is not None and hit.sighting.at == 0
+            return bound and (table.uri, hit.name) not in self._shared_prefixes
+        if hit.sighting.within(self.others):
             return False
         column = STATISTICS.search(place) if log else None
-        if column is not None and column[1].casefold() in self.excepted_in(known):
+        if column is not None and column[1].casefold() in self.excepted_in(table):
             return False
         if needle.plain and log and place.endswith(".path"):
-            before, behind = seen.sighting.around[: seen.sighting.at], seen.sighting.around[seen.sighting.at :]
-            if "=" not in before.rpartition("/")[2] or "/" not in behind:  # not the folder of a partition
+            before, after = hit.sighting.around[: hit.sighting.at], hit.sighting.around[hit.sighting.at :]
+            if "=" not in before.rpartition("/")[2] or "/" not in after:  # not the folder of a partition
                 return False
-        if needle.plain and (OF_ROWS.search(place) is None if log else seen.column in _NOT_ROWS):
+        if needle.plain and (OF_ROWS.search(place) is None if log else hit.column in _NOT_ROWS):
             return False
-        if not log and self._is_declared(known, needle.subject, seen):
-            return seen.sighting.alone
-        return f"{known.name}.{seen.place}".casefold() not in self._excepted
+        if not log and self._is_declared(table, needle.subject, hit):
+            return hit.sighting.alone
+        return f"{table.name}.{hit.place}".casefold() not in self._excepted_places
 
-    def in_bounds(self, seen: NameSighting) -> bool:
-        """Whether it is, in any way, in statistics of a log."""
-        return STATISTICS.search(f".{seen.place}") is not None and not seen.sighting.within(self.others)
+    def in_bounds(self, hit: NameSighting) -> bool:
+        """Whether the hit, of whatever kind, is in statistics of a log."""
+        return STATISTICS.search(f".{hit.place}") is not None and not hit.sighting.within(self.others)
 
-    def excepted_in(self, known: KnownTable) -> frozenset[str]:
-        begin = f"{known.name}.".casefold()
-        return frozenset(one[len(begin) :] for one in self._excepted if one.startswith(begin))
+    def excepted_in(self, table: KnownTable) -> frozenset[str]:
+        prefix = f"{table.name}.".casefold()
+        return frozenset(place[len(prefix) :] for place in self._excepted_places if place.startswith(prefix))
 
-    def same_digits(self, seen: NameSighting) -> bool:
-        return self.needles[seen.name].plain and seen.sighting.kind != CUT and not seen.sighting.within(self.others)
+    def same_digits(self, hit: NameSighting) -> bool:
+        return self.needles[hit.name].plain and hit.sighting.kind != CUT and not hit.sighting.within(self.others)
 
-    def learn_alike(self, known: KnownTable, active: Mapping[str, FileSeen]) -> None:
-        for one in active.values():
-            self._alike |= {(known.uri, seen.name) for seen in one.seen if seen.sighting.kind == CUT}
+    def learn_alike(self, table: KnownTable, active: Mapping[str, FileSeen]) -> None:
+        for file_seen in active.values():
+            self._shared_prefixes |= {(table.uri, hit.name) for hit in file_seen.seen if hit.sighting.kind == CUT}
 
-    # everything
+    # All files of the lake
 
     def everything(self, roots: Sequence[str]) -> Left:
-        """Every file and every folder's name below these; `roots` are folders of the lake and on this machine."""
-        left = Left()
-        parts: list[tuple[str, str, StoredFile]] = []
+        """Searches every file and every folder name below `roots`, folders of the lake and on this machine."""
+        findings = Left()
+        files: list[tuple[str, str, StoredFile]] = []
         for root in roots:
             store = self._store if "://" in root or "://" not in self._plan.lake else None
             listed = store.listing(root) if store is not None else _listing(root)
-            parts += [(root, name, about) for name, about in listed.items()]
-            for name in {*listed, *_folders(root, left.unreadable)}:
-                if self._path_named(root, name):
-                    self._note(left, root, name, "its own name, or that of its folder")
-        heavy = {f"{root}/{name}": about for root, name, about in parts if self._is_heavy(f"{root}/{name}")}
-        for known in self.known:
-            mine = {name: about for name, about in heavy.items() if name.startswith(f"{known.uri}/")}
-            active = {name[len(known.uri) + 1 :]: about for name, about in mine.items() if f"/{_LOG}" not in name}
-            self.data(known, active, active)
-        light = {f"{root}/{name}": about for root, name, about in parts if f"{root}/{name}" not in heavy}
-        texts = {path: self._text(path, about) for path, about in light.items()}
-        binary = {path: light[path] for path, one in texts.items() if one is None}
-        found = self._settled({**heavy, **binary})
-        for root, name, about in parts:
-            one = texts.get(f"{root}/{name}") or found[f"{root}/{name}"]
-            left.files += 1
-            if one.trouble == GONE:
+            files += [(root, name, file) for name, file in listed.items()]
+            for name in {*listed, *_folders(root, findings.unreadable)}:
+                if self._path_has_name(root, name):
+                    self._add_name(findings, root, name, "its own name, or that of its folder")
+        heavy = {f"{root}/{name}": file for root, name, file in files if self._is_heavy(f"{root}/{name}")}
+        for table in self.known:
+            own_files = {name: file for name, file in heavy.items() if name.startswith(f"{table.uri}/")}
+            active = {name[len(table.uri) + 1 :]: file for name, file in own_files.items() if f"/{_LOG}" not in name}
+            self.data(table, active, active)
+        light = {f"{root}/{name}": file for root, name, file in files if f"{root}/{name}" not in heavy}
+        texts = {path: self._search_text(path, file) for path, file in light.items()}
+        binary = {path: light[path] for path, file_seen in texts.items() if file_seen is None}
+        searched = self._search_settled({**heavy, **binary})
+        for root, name, file in files:
+            file_seen = texts.get(f"{root}/{name}") or searched[f"{root}/{name}"]
+            findings.files += 1
+            if file_seen.trouble == GONE:
                 continue
-            left.bytes += one.bytes or about.size
-            if one.trouble is not None:
-                left.unreadable.append(f"{self._shown(root, name)[1]} ({one.trouble})")
-            self._sort(left, root, name, one)
-        return left
+            findings.bytes += file_seen.bytes or file.size
+            if file_seen.trouble is not None:
+                findings.unreadable.append(f"{self._masked_location(root, name)[1]} ({file_seen.trouble})")
+            self._classify_hits(findings, root, name, file_seen)
+        return findings
 
-    def _sort(self, left: Left, root: str, name: str, one: FileSeen) -> None:
+    def _classify_hits(self, findings: Left, root: str, name: str, file_seen: FileSeen) -> None:
         path = f"{root}/{name}"
-        known = self.of(path)
-        log = known is not None and path.startswith(f"{known.uri}/{_LOG}")
-        for seen in one.seen:
-            if known is None:
-                is_name = seen.sighting.kind not in (NUMBER, CUT) and not seen.sighting.within(self.others)
-                is_name = is_name and (not self.needles[seen.name].plain or path.endswith((_PARQUET, *_BINARY)))
+        table = self.of(path)
+        in_log = table is not None and path.startswith(f"{table.uri}/{_LOG}")
+        for hit in file_seen.seen:
+            if table is None:
+                is_name = hit.sighting.kind not in (NUMBER, CUT) and not hit.sighting.within(self.others)
+                is_name = is_name and (not self.needles[hit.name].plain or path.endswith((_PARQUET, *_BINARY)))
             else:
-                is_name = self.holds(known, seen, log=log)
+                is_name = self.holds(table, hit, log=in_log)
             if is_name:
-                self._note(left, root, name, seen.place or "its content")
-            elif self.same_digits(seen):
-                key = (known.name if known is not None else root, f"{_LOG}… " * log + seen.place)
-                left.same[key] = left.same.get(key, 0) + seen.count
+                self._add_name(findings, root, name, hit.place or "its content")
+            elif self.same_digits(hit):
+                key = (table.name if table is not None else root, f"{_LOG}… " * in_log + hit.place)
+                findings.same[key] = findings.same.get(key, 0) + hit.count
 
-    def _settled(self, files: Mapping[str, StoredFile]) -> dict[str, FileSeen]:
-        """A file that is being written cannot be read yet: it is given a moment."""
-        found = self.look(files)
+    def _search_settled(self, files: Mapping[str, StoredFile]) -> dict[str, FileSeen]:
+        """Retries after a pause: a file that is still being written cannot be read yet."""
+        searched = self.look(files)
         for _ in range(_TRIES):
-            pending = {path for path, one in found.items() if one.trouble not in (None, GONE)}
+            pending = {path for path, file_seen in searched.items() if file_seen.trouble not in (None, GONE)}
             if not pending:
                 break
-            time.sleep(_MOMENT)
-            for key in [key for key in self._read if key[0] in pending]:
-                del self._read[key]
-            found |= self.look({path: files[path] for path in pending})
-        return found
+            time.sleep(_PAUSE)
+            for key in [key for key in self._results if key[0] in pending]:
+                del self._results[key]
+            searched |= self.look({path: files[path] for path in pending})
+        return searched
 
-    def _note(self, left: Left, root: str, name: str, place: str) -> None:
-        table, shown = self._shown(root, name)
-        left.names.setdefault((table, place), []).append(shown)
+    def _add_name(self, findings: Left, root: str, name: str, place: str) -> None:
+        table, masked_name = self._masked_location(root, name)
+        findings.names.setdefault((table, place), []).append(masked_name)
 
-    def _shown(self, root: str, name: str) -> tuple[str, str]:
-        """The table, or the folder, and the file in it; a name in that is not shown."""
-        known = self.of(f"{root}/{name}")
-        shown = name if known is None else f"{root}/{name}"[len(known.uri) + 1 :]
+    def _masked_location(self, root: str, name: str) -> tuple[str, str]:
+        """The table or folder, and the file in it, with any name in the file's path masked."""
+        table = self.of(f"{root}/{name}")
+        masked_name = name if table is None else f"{root}/{name}"[len(table.uri) + 1 :]
         for needle in self.needles:
-            if any(sighting.kind not in (NUMBER, CUT) for sighting in needle.sightings(shown)):
-                shown = needle.masked(shown) if needle.masked(shown) != shown else "…"
-        return known.name if known is not None else root, shown
+            if any(sighting.kind not in (NUMBER, CUT) for sighting in needle.sightings(masked_name)):
+                masked_name = needle.masked(masked_name) if needle.masked(masked_name) != masked_name else "…"
+        return table.name if table is not None else root, masked_name
 
     def of(self, path: str) -> KnownTable | None:
-        found = [one for one in self.known if path.startswith(f"{one.uri}/")]
-        return max(found, key=lambda one: len(one.uri), default=None)
+        tables = [table for table in self.known if path.startswith(f"{table.uri}/")]
+        return max(tables, key=lambda table: len(table.uri), default=None)
 
     def _is_heavy(self, path: str) -> bool:
         return path.endswith((_PARQUET, *_BINARY))
 
-    def _path_named(self, root: str, name: str) -> bool:
-        known = self.of(f"{root}/{name}")
-        excepted = self.excepted_in(known) if known is not None else frozenset()
+    def _path_has_name(self, root: str, name: str) -> bool:
+        table = self.of(f"{root}/{name}")
+        excepted = self.excepted_in(table) if table is not None else frozenset()
         for part in name.split("/"):
             column, _, value = part.partition("=")
             if column.casefold() in excepted:
@@ -333,28 +335,28 @@ class LakeSearch:
                         return True
         return False
 
-    def _text(self, path: str, about: StoredFile) -> FileSeen | None:
-        """None if it is no text."""
+    def _search_text(self, path: str, file: StoredFile) -> FileSeen | None:
+        """None if the file is not text."""
         try:
             content = self._content(path)
         except OSError as error:
-            return FileSeen(path, about.size, trouble=error.strerror or type(error).__name__)
+            return FileSeen(path, file.size, trouble=error.strerror or type(error).__name__)
         if content is None:
             return FileSeen(path, trouble=GONE)
         if isinstance(content, bytes):
-            if content.startswith(_PACKED):
+            if content.startswith(_COMPRESSED):
                 return None
             try:
                 content = content.decode()
             except UnicodeDecodeError:
                 return None
-        return FileSeen(path, about.size, None, tuple(self.in_text(content)))
+        return FileSeen(path, file.size, None, tuple(self.in_text(content)))
 
     def _content(self, path: str) -> bytes | str | None:
         if "://" in path:
             return self._store.read(path)
         file = Path(path)
-        if file.exists() and not file.is_file() and not file.is_dir():  # to read a pipe would wait for ever
+        if file.exists() and not file.is_file() and not file.is_dir():  # reading a pipe would wait forever
             raise OSError(errno.EINVAL, "it is no ordinary file")
         try:
             return file.read_bytes()
@@ -362,22 +364,22 @@ class LakeSearch:
             return None
 
     @staticmethod
-    def _possible(text: str, needles: Iterable[tuple[int, NameSearch]]) -> list[tuple[int, NameSearch]]:
+    def _candidates(text: str, needles: Iterable[tuple[int, NameSearch]]) -> list[tuple[int, NameSearch]]:
         texts = variants(text)
-        return [one for one in needles if one[1].possible(texts)]
+        return [numbered for numbered in needles if numbered[1].possible(texts)]
 
     def in_text(self, text: str) -> Iterator[NameSighting]:
-        """JSON in lines, or any text."""
-        needles = self._possible(text, enumerate(self.needles))
-        whole = parsed(text) if needles and "\n" in text else None
-        for line in [text] if whole is not None else text.split("\n") if needles else []:
-            mine = self._possible(line, needles)
-            document = whole or (parsed(line) if mine else None)
-            found: Iterable[tuple[str, Any]] = [("", line)] if mine else []
+        """Searches JSON lines, one JSON document, or any text."""
+        needles = self._candidates(text, enumerate(self.needles))
+        whole_document = parsed(text) if needles and "\n" in text else None
+        for line in [text] if whole_document is not None else text.split("\n") if needles else []:
+            candidates = self._candidates(line, needles)
+            document = whole_document or (parsed(line) if candidates else None)
+            values: Iterable[tuple[str, Any]] = [("", line)] if candidates else []
             if document is not None:
-                found = leaves(document, keys=True)
-            for place, value in found:
-                for index, needle in mine:
+                values = leaves(document, keys=True)
+            for place, value in values:
+                for index, needle in candidates:
                     if not isinstance(value, str):
                         if needle.equals(value):
                             yield NameSighting(index, "", place, 1, Sighting(NUMBER, True))
@@ -386,22 +388,22 @@ class LakeSearch:
                         yield NameSighting(index, "", place, 1, sighting)
 
 
-def _is_text(seen: NameSighting) -> bool:
-    return seen.sighting.kind not in (NUMBER, CUT) and bool(seen.sighting.around)
+def _is_text(hit: NameSighting) -> bool:
+    return hit.sighting.kind not in (NUMBER, CUT) and bool(hit.sighting.around)
 
 
-def _file(document: dict[str, Any]) -> FileSeen:
-    seen = tuple(
+def _parse_file_seen(document: dict[str, Any]) -> FileSeen:
+    hits = tuple(
         NameSighting(
-            one["name"],
-            one["column"],
-            one["path"],
-            one["count"],
-            Sighting(one["kind"], one["alone"], one["around"], one["at"]),
+            hit["name"],
+            hit["column"],
+            hit["path"],
+            hit["count"],
+            Sighting(hit["kind"], hit["alone"], hit["around"], hit["at"]),
         )
-        for one in document["hits"]
+        for hit in document["hits"]
     )
-    return FileSeen(document["file"], document["bytes"], document.get("trouble"), seen)
+    return FileSeen(document["file"], document["bytes"], document.get("trouble"), hits)
 
 
 def _listing(root: str) -> dict[str, StoredFile]:
@@ -411,12 +413,12 @@ def _listing(root: str) -> dict[str, StoredFile]:
 
 
 def _folders(root: str, unreadable: list[str]) -> Iterator[str]:
-    """On this machine; elsewhere there are no folders without files. Those that cannot be listed are told."""
+    """Folders on this machine (object stores have no empty ones). Those that cannot be listed go to `unreadable`."""
 
-    def refused(error: OSError) -> None:
+    def report(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
             unreadable.append(f"{error.filename} ({error.strerror})")
 
-    for folder, names, _ in os.walk(root, onerror=refused) if "://" not in root else ():
+    for folder, names, _ in os.walk(root, onerror=report) if "://" not in root else ():
         for name in names:
             yield str((Path(folder) / name).relative_to(root))

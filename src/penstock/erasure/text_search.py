@@ -1,7 +1,7 @@
-"""A name in clear, looked for in text: only ever in the memory of the command that was given it.
+"""Searches text for a name in clear, which is only ever in the memory of the command that received it.
 
-It counts where it stands as a word of its own, neither glued to letters nor to digits: 42 is not in 1042. However it is
-written: with the escapes of JSON or of an address, in base64 or hexadecimal, in either normal form of Unicode.
+A name counts where it stands as a separate word, with no letters or digits attached: 42 is not in 1042. It counts in
+any notation: with JSON or URL escapes, in base64 or hexadecimal, in either normal form of Unicode.
 
 A *plain* name is often something else: digits alone, or fewer than four characters. It counts in text that comes from
 rows, and in no position, count or size; not within a date, a time, a fraction, an address or a UUID. Fewer than five
@@ -23,176 +23,188 @@ from penstock.tables.suppression_list import canonical
 
 MASK = b"x"
 NUMBER, TEXT, CUT = "number", "text", "cut"
-"""A number with the same digits; the name; the part of it that statistics keep."""
+"""Kinds of sightings: a number with the same digits, the name, the prefix of it that statistics keep."""
 KEPT = 32
-"""Characters of a text that Delta's statistics have."""
-_LEAST, _BRIEF, _CODED, _DEPTH = 4, 5, 8, 3
-_NUMBERS = re.compile(
+"""Characters of a text that Delta's statistics keep."""
+_MIN_LENGTH, _MIN_DIGITS, _MIN_ENCODED, _MAX_DECODINGS = 4, 5, 8, 3
+_NUMERIC_TEXT = re.compile(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
     r"|\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
     r"|\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?|(?<!\d)\d+(?:\.\d+)+"
 )
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _BREAK = re.compile(r"[ \t]*[\r\n]+[ \t]*")
-_SIGNS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_CONTROL_CHARACTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """Of one name in one text."""
+    """One occurrence of a name in a text."""
 
     kind: str
     alone: bool = False
     """The name is the whole text."""
     around: str = field(default="", repr=False)
     at: int = 0
-    """Where in `around` it begins."""
+    """Offset in `around` at which it begins."""
 
     def within(self, others: Iterable[str]) -> bool:
-        """Whether it is a part of one of these, which are names of somebody else."""
-        return any(start <= self.at < start + len(other) for other in others for start in _all(self.around, other))
+        """Whether it is part of one of these names, which belong to other subjects."""
+        return any(
+            position <= self.at < position + len(other)
+            for other in others
+            for position in _occurrences(self.around, other)
+        )
 
 
 class NameSearch:
     def __init__(self, subject: str, value: str) -> None:
         self.subject, self.value = subject, value
         digits = re.fullmatch(r"[0-9.\-]+", value) is not None
-        self.plain = digits or len(value) < _LEAST
-        self.brief = digits and len(value) < _BRIEF
-        self.number = _number(value)
-        written = _written(value)
-        self._words = written | {one.replace(" ", "+") for one in written}
-        self._coded = _codes(value)
-        self._cut = value[:KEPT] if len(value) > KEPT else None
-        forms = sorted(_escaped(written), key=len, reverse=True)
-        self._text = re.compile(_pattern(forms))
-        self._bytes = re.compile(_pattern(forms).encode())
+        self.plain = digits or len(value) < _MIN_LENGTH
+        self.brief = digits and len(value) < _MIN_DIGITS
+        self.number = _parse_number(value)
+        written = _normal_forms(value)
+        self._words = written | {form.replace(" ", "+") for form in written}
+        self._encoded_forms = _encodings(value)
+        self._prefix = value[:KEPT] if len(value) > KEPT else None
+        forms = sorted(_spellings(written), key=len, reverse=True)
+        self._text_pattern = re.compile(_word_pattern(forms))
+        self._bytes_pattern = re.compile(_word_pattern(forms).encode())
         self.longest = max(len(form.encode()) for form in forms) + 2
 
     @property
     def telling(self) -> bool:
-        """Whether it can stand for nothing else."""
+        """Whether it is unambiguous: it can stand for nothing else."""
         return not self.plain
 
     def __repr__(self) -> str:
         return f"Needle({self.subject})"
 
     def sightings(self, text: str) -> Iterator[Sighting]:
-        """In text, of which nothing is known but that it is no JSON object."""
+        """Occurrences in any text that is not a JSON object."""
         for variant in variants(text):
             alone = variant.strip() in self._words
             for form in self._words:
-                for at in _all(variant, form):
-                    end = at + len(form)
-                    if _border(variant, at) and _border(variant, end):
-                        number = self.plain and not alone and (self.brief or _within_number(variant, at, end))
-                        yield Sighting(NUMBER if number else TEXT, alone, variant, at)
-            whole = _joined(variant)
-            for form in self._coded:
-                for at in _all(whole, form):
-                    yield Sighting("base64 or hex", False, whole, at)
-            if self._cut is not None and self._cut in variant and not alone:
-                yield Sighting(CUT, False, variant, variant.index(self._cut))
+                for start in _occurrences(variant, form):
+                    end = start + len(form)
+                    if _is_word_border(variant, start) and _is_word_border(variant, end):
+                        number = self.plain and not alone and (self.brief or _within_number(variant, start, end))
+                        yield Sighting(NUMBER if number else TEXT, alone, variant, start)
+            joined = _without_line_breaks(variant)
+            for form in self._encoded_forms:
+                for start in _occurrences(joined, form):
+                    yield Sighting("base64 or hex", False, joined, start)
+            if self._prefix is not None and self._prefix in variant and not alone:
+                yield Sighting(CUT, False, variant, variant.index(self._prefix))
 
     def possible(self, texts: Iterable[str]) -> bool:
-        """A quick look at whole files and their variants: false if it is certainly in none of them."""
-        forms = {*self._words, *([self._cut] if self._cut is not None else [])}
+        """A quick test of whole files and their variants: false if the name is certainly in none of them."""
+        forms = {*self._words, *([self._prefix] if self._prefix is not None else [])}
         return any(form in text for text in texts for form in forms) or any(
-            form in whole for whole in map(_joined, texts) for form in self._coded
+            form in joined for joined in map(_without_line_breaks, texts) for form in self._encoded_forms
         )
 
     def equals(self, number: object) -> bool:
-        """A number as JSON has it."""
+        """Whether a JSON number is the name."""
         if self.number is None or isinstance(number, bool) or not isinstance(number, int | float | Decimal):
             return False
         return canonical(number) == self.value
 
     def in_text(self, text: str) -> bool:
-        return any(one.kind not in (NUMBER, CUT) for one in self.sightings(text))
+        return any(sighting.kind not in (NUMBER, CUT) for sighting in self.sightings(text))
 
     def spans(self, content: bytes) -> list[tuple[int, int]]:
-        return [match.span() for match in self._bytes.finditer(content)]
+        return [match.span() for match in self._bytes_pattern.finditer(content)]
 
     def masked(self, text: str) -> str:
-        """As long as it was. Digits become digits: a number stays one."""
-        sign = "0" if self.number is not None else MASK.decode()
-        return self._text.sub(lambda match: sign * len(match[0]), text)
+        """The text with the name overwritten in the same length; digits become digits, so a number stays a number."""
+        filler = "0" if self.number is not None else MASK.decode()
+        return self._text_pattern.sub(lambda match: filler * len(match[0]), text)
 
 
 def variants(text: str) -> list[str]:
-    """The text, and what it says behind escapes of JSON and of addresses."""
-    found = [text]
-    for _ in range(_DEPTH):
-        more = [_unescaped(one) for one in found if "\\" in one] + [unquote(one) for one in found if "%" in one]
-        found = list(dict.fromkeys([*found, *more]))
-    return found
+    """The text, and the same text with its JSON and URL escapes decoded."""
+    texts = [text]
+    for _ in range(_MAX_DECODINGS):
+        decoded = [_unescape(variant) for variant in texts if "\\" in variant] + [
+            unquote(variant) for variant in texts if "%" in variant
+        ]
+        texts = list(dict.fromkeys([*texts, *decoded]))
+    return texts
 
 
-def _joined(text: str) -> str:
-    """Without line breaks: encoders of base64 break long lines, Spark's own after 76 characters."""
+def _without_line_breaks(text: str) -> str:
+    """Removes line breaks: base64 encoders break long lines, Spark's own after 76 characters."""
     return _BREAK.sub("", text) if "\n" in text or "\r" in text else text
 
 
-def _unescaped(text: str) -> str:
-    def plain(match: re.Match[str]) -> str:
-        return chr(int(match[1], 16)) if match[1] else _SIGNS.get(match[2], match[2])
+def _unescape(text: str) -> str:
+    def character(match: re.Match[str]) -> str:
+        return chr(int(match[1], 16)) if match[1] else _CONTROL_CHARACTERS.get(match[2], match[2])
 
-    made = _ESCAPE.sub(plain, text)
-    return made.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    unescaped = _ESCAPE.sub(character, text)
+    return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _written(value: str) -> set[str]:
+def _normal_forms(value: str) -> set[str]:
     return {value, normalize("NFC", value), normalize("NFD", value)}
 
 
-def _escaped(texts: Iterable[str]) -> set[str]:
-    made: set[str] = set()
+def _spellings(texts: Iterable[str]) -> set[str]:
+    spellings: set[str] = set()
     for text in texts:
-        once = {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], text.replace("/", "\\/")}
-        twice = {json.dumps(one, ensure_ascii=False)[1:-1] for one in once}
+        escaped = {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], text.replace("/", "\\/")}
+        escaped_twice = {json.dumps(form, ensure_ascii=False)[1:-1] for form in escaped}
         address = {quote(text), quote(text, safe=""), quote(quote(text, safe="")), quote_plus(text)}
-        made |= {text, *once, *twice, *(json.dumps(one, ensure_ascii=False)[1:-1] for one in twice), *address}
-        made |= {_as_folder(text), quote(_as_folder(text))}
-    return made
+        spellings |= {
+            text,
+            *escaped,
+            *escaped_twice,
+            *(json.dumps(form, ensure_ascii=False)[1:-1] for form in escaped_twice),
+            *address,
+        }
+        spellings |= {_partition_folder(text), quote(_partition_folder(text))}
+    return spellings
 
 
-def _as_folder(text: str) -> str:
-    """As Hive, and so Delta, names the folder of a partition."""
+def _partition_folder(text: str) -> str:
+    """The value as Hive, and so Delta, writes it in the name of a partition's folder."""
     return "".join(f"%{ord(sign):02X}" if sign < " " or sign in "\"#%'*/:=?\\{[]^\x7f" else sign for sign in text)
 
 
-def _codes(value: str) -> set[str]:
+def _encodings(value: str) -> set[str]:
     raw = value.encode()
-    found = {raw.hex(), raw.hex().upper()} if len(raw) >= _LEAST else set()
-    for before in range(3):
-        coded = base64.b64encode(bytes(before) + raw).decode()
-        core = coded[(8 * before + 5) // 6 : 8 * (before + len(raw)) // 6]
-        if len(core) >= _CODED:
-            found |= {core, core.replace("+", "-").replace("/", "_")}
-    return found
+    encodings = {raw.hex(), raw.hex().upper()} if len(raw) >= _MIN_LENGTH else set()
+    for padding in range(3):
+        coded = base64.b64encode(bytes(padding) + raw).decode()
+        core = coded[(8 * padding + 5) // 6 : 8 * (padding + len(raw)) // 6]
+        if len(core) >= _MIN_ENCODED:
+            encodings |= {core, core.replace("+", "-").replace("/", "_")}
+    return encodings
 
 
-def _number(value: str) -> Decimal | None:
+def _parse_number(value: str) -> Decimal | None:
     if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) is None or canonical(Decimal(value)) != value:
         return None
     return Decimal(value)
 
 
-def _border(text: str, at: int) -> bool:
-    return at in (0, len(text)) or not (text[at - 1].isalnum() and text[at].isalnum())
+def _is_word_border(text: str, position: int) -> bool:
+    return position in (0, len(text)) or not (text[position - 1].isalnum() and text[position].isalnum())
 
 
-def _within_number(text: str, at: int, end: int) -> bool:
-    found = (match.span() for match in _NUMBERS.finditer(text))
-    return any(first <= at and last >= end and last - first > end - at for first, last in found)
+def _within_number(text: str, start: int, end: int) -> bool:
+    spans = (match.span() for match in _NUMERIC_TEXT.finditer(text))
+    return any(first <= start and last >= end and last - first > end - start for first, last in spans)
 
 
-def _all(text: str, part: str) -> Iterator[int]:
-    at = text.find(part)
-    while at >= 0:
-        yield at
-        at = text.find(part, at + 1)
+def _occurrences(text: str, part: str) -> Iterator[int]:
+    start = text.find(part)
+    while start >= 0:
+        yield start
+        start = text.find(part, start + 1)
 
 
-def _pattern(forms: Sequence[str]) -> str:
+def _word_pattern(forms: Sequence[str]) -> str:
     return f"(?<![0-9A-Za-z])(?:{'|'.join(map(re.escape, forms))})(?![0-9A-Za-z])"

@@ -1,4 +1,4 @@
-"""A record's payload as typed columns, by one parse; what cannot be taken as it stands is a fault with its reason."""
+"""A record's payload as typed columns, in one parse; what does not fit is a fault with its reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.spark.sql_text import literal, quote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A record's payload as typed columns, by one parse; what cannot be taken as it stands is a fault with its reason.
+# A record's payload as typed columns, in one parse; what does not fit is a fault with its reason.
 
 
 PARSED = "__parsed"
@@ -18,7 +18,7 @@ PARSED = "__parsed"
 
 @dataclass(frozen=True)
 class Decoded:
-    """`frame` has the columns of the input and what the parser gave. The rest are SQL expressions over it."""
+    """`frame` has the columns of the input and the parser's result. The rest are SQL expressions over it."""
 
     frame: DataFrame
     columns: tuple[tuple[str, str], ...]
@@ -28,7 +28,7 @@ class Decoded:
     why: str
     """A struct of reason and detail: computed for bad records only."""
     gone: str = "false"
-    """True or false: the record is no row and no fault either, and is counted as dropped."""
+    """True or false: the record is neither a row nor a fault, and is counted as dropped."""
 
 
 class Decoder(Protocol):
@@ -36,20 +36,20 @@ class Decoder(Protocol):
 
 
 def reason(name: str, detail: str) -> str:
-    """`detail` is an expression."""
+    """`detail` is an SQL expression."""
     return f"named_struct('reason', {literal(name)}, 'detail', {detail})"
 
 
 def absent(column: str, binary: str | None) -> list[tuple[str, str]]:
-    """Condition and reason of payloads that are not there at all."""
+    """Condition and reason of missing payloads."""
     value = quote(column)
-    found = []
+    conditions = []
     if binary is not None:
         detail = literal(f"{column} is not UTF-8; its bytes are in value_binary")
-        found.append((f"{value} IS NULL AND {quote(binary)} IS NOT NULL", reason("not_utf8", detail)))
-    found.append((f"{value} IS NULL", reason("no_value", literal(f"{column} is null"))))
-    found.append((f"trim({value}) = ''", reason("empty_value", literal(f"{column} is empty"))))
-    return found
+        conditions.append((f"{value} IS NULL AND {quote(binary)} IS NOT NULL", reason("not_utf8", detail)))
+    conditions.append((f"{value} IS NULL", reason("no_value", literal(f"{column} is null"))))
+    conditions.append((f"trim({value}) = ''", reason("empty_value", literal(f"{column} is empty"))))
+    return conditions
 
 
 def case(conditions: list[tuple[str, str]], otherwise: str) -> str:

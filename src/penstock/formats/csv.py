@@ -1,10 +1,9 @@
 """CSV lines and plain text.
 
-A record is taken apart by a function of the JVM, jar_data/java/penstock/csv: Spark's parser takes a half-quoted cell
-for text, reads the first of two lines, and makes no difference between an empty text and no value. Every cell is read
-as text and then converted by the rules that JSON has (docs/types.md): jar_data/java/penstock/json/Cells.java. A value
-that does not fit is a fault of its record.
-"""
+A record is split by a function of the JVM, jar_data/java/penstock/csv: Spark's parser takes a half-quoted cell for
+text, reads the first of two lines, and does not distinguish an empty text from a missing value. Every cell is read as
+text and then converted by the same rules as JSON (docs/types.md): jar_data/java/penstock/json/Cells.java. A value that
+does not fit is a fault of its record."""
 
 from __future__ import annotations
 
@@ -63,11 +62,11 @@ class CsvDecoder:
 
 
 def with_types(frame: DataFrame, schema: Struct) -> DataFrame:
-    """With TYPED, made of the texts in PARSED."""
+    """Adds TYPED, made from the texts in PARSED."""
     spark = frame.sparkSession
     zone = spark.conf.get("spark.sql.session.timeZone")
-    made = own_class(spark, "Cells").column(java_column(F.col(PARSED)), schema.columns(), zone)
-    return frame.withColumn(TYPED, JvmColumn(made))
+    typed = own_class(spark, "Cells").column(java_column(F.col(PARSED)), schema.columns(), zone)
+    return frame.withColumn(TYPED, JvmColumn(typed))
 
 
 def cells(spark: SparkSession, text: Column, names: Sequence[str], options: Mapping[str, str]) -> Column:

@@ -1,14 +1,14 @@
 """Debezium's changes. The parse is that of JSON objects, by a function of the JVM that knows its envelope:
 jar_data/java/penstock/json/Changes.java.
 
-A row has the columns of the schema, from `after`, or of a deleted row what is known of it; and then
+A row has the columns of the schema, from `after`, or for a deleted row what is known of it; and also
 
 - `_op`: c (insert), r (read by a snapshot), u (update), d (delete), t (truncate, all other columns are NULL);
 - `_changed_at`: when the change was committed, by the clock of the database;
 - `_position`: text that puts the changes of a key into the order in which the database made them, whatever order they
   arrive in. An event that is sent again has the same. It compares within one database only. Its parts, per kind of
-  database, are told in Position.java: for PostgreSQL the commit before the change's own, whether it is a change or a
-  snapshot's read, which comes before all that follows that commit, and its place in the log.
+  database, are described in Position.java: for PostgreSQL the commit before the change's own, whether it is a change or
+  a snapshot's read, which comes before all that follows that commit, and its place in the log.
 
 A record without a value is a tombstone, which Debezium sends behind a delete for Kafka's compaction: no row, no fault.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.plan.stages import DecodePlan
 
 KEY = "__key"
-"""The column with the key of each record as text, or NULL: of a deleted row it may be all that is known."""
+"""The column with the key of each record as text, or NULL: for a deleted row it may be all that is known."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,19 @@ class DebeziumDecoder:
             f"named_struct('reason', {PARSED}.__reason, 'detail', {PARSED}.__detail)",
         )
         empty = [self.plan.column, *([self.binary] if self.binary else [])]
-        gone = f"({' AND '.join(f'{quote(name)} IS NULL' for name in empty)})"
-        bad = f"({PARSED}.__reason IS NOT NULL AND NOT {gone})"
-        return Decoded(records.withColumn(PARSED, self._parsed(records)), tuple(columns), bad, why, gone)
+        is_dropped = f"({' AND '.join(f'{quote(name)} IS NULL' for name in empty)})"
+        bad = f"({PARSED}.__reason IS NOT NULL AND NOT {is_dropped})"
+        return Decoded(records.withColumn(PARSED, self._parsed(records)), tuple(columns), bad, why, is_dropped)
 
     def _parsed(self, records: DataFrame) -> JvmColumn:
         assert self.plan.schema is not None
         spark = records.sparkSession
         text, key = F.expr(quote(self.plan.column)), F.expr(KEY)
-        written = [self.plan.options.get(name, "") for name in ("times", "decimals", "before")]
+        conventions = [self.plan.options.get(name, "") for name in ("times", "decimals", "before")]
         zone = spark.conf.get("spark.sql.session.timeZone")
         changes = own_class(spark, "Changes")
         return JvmColumn(
             changes.column(
-                java_column(text), java_column(key), self.plan.schema.columns(), zone, self.plan.rescue, *written
+                java_column(text), java_column(key), self.plan.schema.columns(), zone, self.plan.rescue, *conventions
             )
         )

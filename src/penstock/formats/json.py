@@ -1,6 +1,5 @@
-"""JSON objects. Spark's parser says nothing of half of what is wrong with a record, so the parse is Penstock's own: a
-function of the JVM, jar_data/java/penstock/json, that gives the typed values and, of a record that has one, its fault.
-"""
+"""JSON objects. Spark's parser does not report half of what can be wrong with a record, so Penstock has its own parser:
+a function of the JVM, jar_data/java/penstock/json, that gives the typed values or, for a faulty record, its fault."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ class JsonDecoder:
     expected: tuple[str, ...] = ()
     """Fields of the object that the schema does not name, and that are not unknown."""
     deep: bool = False
-    """Unknown fields of objects within the object are rescued too, by their paths."""
+    """Unknown fields of nested objects are rescued too, by their paths."""
 
     def decode(self, records: DataFrame) -> Decoded:
         assert self.plan.schema is not None
@@ -56,16 +55,16 @@ class JsonDecoder:
         text = F.expr(quote(self.plan.column))
         zone = spark.conf.get("spark.sql.session.timeZone")
         ddl, expected = self.plan.schema.columns(), list(self.expected)
-        made = decoder.column(java_column(text), ddl, zone, self.plan.rescue, self.deep, expected)
-        return JvmColumn(made)
+        decoded = decoder.column(java_column(text), ddl, zone, self.plan.rescue, self.deep, expected)
+        return JvmColumn(decoded)
 
 
 def own_class(spark: SparkSession, name: str, package: str = "json") -> JavaClass:
     """A class of penstock.json, or of another package of Penstock's own."""
     jvm = jvm_of(spark)
-    found = getattr(getattr(jvm.penstock, package), name)
-    if not isinstance(found, JavaClass):
+    java_class = getattr(getattr(jvm.penstock, package), name)
+    if not isinstance(java_class, JavaClass):
         from penstock.spark.jars import own_jar
 
         raise SetupError("this Spark session lacks Penstock's own jar", hint=_HINT.format(jar=own_jar()))
-    return found
+    return java_class

@@ -1,4 +1,4 @@
-"""The decode formats: the decoder of each by its name."""
+"""The decode formats: opens the decoder of each by its name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FormatPlugin(Protocol):
-    """What an entry point of `penstock.formats` stands for."""
+    """What an entry point of `penstock.formats` provides."""
 
     rules: FormatRules
 
@@ -25,7 +25,7 @@ class FormatPlugin(Protocol):
         """`binary` is the column that holds payloads that are not UTF-8, if there is one."""
 
 
-_OWN: dict[str, Callable[[DecodePlan, str | None], Decoder]] = {
+_BUILT_IN: dict[str, Callable[[DecodePlan, str | None], Decoder]] = {
     "json": JsonDecoder,
     "csv": CsvDecoder,
     "text": TextDecoder,
@@ -34,7 +34,7 @@ _OWN: dict[str, Callable[[DecodePlan, str | None], Decoder]] = {
 
 
 def open_decoder(plan: DecodePlan, binary: str | None) -> Decoder:
-    if plan.format in _OWN:
-        return _OWN[plan.format](plan, binary)
+    if plan.format in _BUILT_IN:
+        return _BUILT_IN[plan.format](plan, binary)
     kind: FormatPlugin = plugin(FORMATS, plan.format)()
     return kind.open(plan, binary)

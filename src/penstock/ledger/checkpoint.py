@@ -1,4 +1,4 @@
-"""A checkpoint on disk: read as Spark writes it, the documents of its batches, and how it is rebuilt from the
+"""A checkpoint on disk: reading it as Spark writes it, the documents of its batches, and rebuilding it from the
 ledger."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # A checkpoint on disk, read as Spark writes it, and compared with the ledger before a start.
 #
-# Spark 4.0 checks little of this itself: it takes a checkpoint without `metadata` for a new query, silently.
+# Spark 4.0 checks little of this itself: it silently takes a checkpoint without `metadata` for a new query.
 
 
 MARKER = "penstock.json"
@@ -42,13 +42,13 @@ class PlannedBatch:
 @dataclass(frozen=True)
 class Checkpoint:
     offsets: Mapping[int, PlannedBatch | None]
-    """By batch; None where the file is there and cannot be read."""
+    """By batch; None where the file exists and cannot be read."""
     commits: Mapping[int, bool]
-    """By batch; False where the file is there and cannot be read."""
+    """By batch; False where the file exists and cannot be read."""
     metadata: bool
     marker: Mapping[str, Any] | None
     strangers: tuple[str, ...] = field(default=())
-    """Sources beyond ours, or state: a checkpoint of another kind of query."""
+    """Sources that are not ours, or state: a checkpoint of another kind of query."""
 
 
 def folder_of(checkpoints: str, entry: Entry) -> str:
@@ -75,11 +75,11 @@ def parse_planned(text: str) -> PlannedBatch | None:
 
 
 def read_checkpoint(store: Store, folder: str) -> Checkpoint | None:
-    """None if the folder is missing or empty. Reads the two newest batches, which are all that Spark looks at."""
+    """None if the folder is missing or empty. Reads only the two newest batches, as Spark does."""
     if not store.names(folder):
         return None
-    offsets = _batches(store, f"{folder}/offsets")
-    commits = _batches(store, f"{folder}/commits")
+    offsets = _batch_numbers(store, f"{folder}/offsets")
+    commits = _batch_numbers(store, f"{folder}/commits")
     try:
         marker = json.loads(store.read(f"{folder}/{MARKER}") or "null")
         metadata = bool(json.loads(store.read(f"{folder}/metadata") or "{}").get("id"))
@@ -87,36 +87,35 @@ def read_checkpoint(store: Store, folder: str) -> Checkpoint | None:
         marker, metadata = None, False
     return Checkpoint(
         offsets={batch: read_planned(store, folder, batch) for batch in offsets[-2:]},
-        commits={batch: _commit_is_whole(store.read(f"{folder}/commits/{batch}")) for batch in commits[-2:]},
+        commits={batch: _is_complete_commit(store.read(f"{folder}/commits/{batch}")) for batch in commits[-2:]},
         metadata=metadata,
         marker=marker if isinstance(marker, dict) else None,
         strangers=tuple(name for name in store.names(folder) if name == "state"),
     )
 
 
-def why_rebuild(found: Checkpoint | None, entry: Entry, *, stateful: bool = False) -> str | None:
-    """None if the checkpoint is whole and in step with the table's last entry, else what is wrong with it. `stateful`
-    if it may hold Spark's state, and nothing can be read again without that.
+def why_rebuild(checkpoint: Checkpoint | None, entry: Entry, *, stateful: bool = False) -> str | None:
+    """None if the checkpoint is complete and in step with the table's last entry, else what is wrong with it.
+    `stateful`: it may hold Spark's state, without which nothing can be read again.
 
-    Raises TableChanged if the checkpoint is this table's own and ahead of it: then it is the table that went back.
-    """
-    if found is None:
+    Raises TableChanged if the checkpoint is this table's own and ahead of it: then the table was put back."""
+    if checkpoint is None:
         return "it is missing or empty"
-    if found.marker is None:
+    if checkpoint.marker is None:
         return "its marker file is missing"
-    if found.marker.get("ledger") != entry.ledger or found.marker.get("generation") != entry.generation:
-        return f"it belongs to {found.marker.get('table')}, generation {found.marker.get('generation')}"
-    if not found.metadata:
+    if checkpoint.marker.get("ledger") != entry.ledger or checkpoint.marker.get("generation") != entry.generation:
+        return f"it belongs to {checkpoint.marker.get('table')}, generation {checkpoint.marker.get('generation')}"
+    if not checkpoint.metadata:
         return "its metadata file is missing or empty"
-    if not found.offsets or not found.commits:
+    if not checkpoint.offsets or not checkpoint.commits:
         return "its offsets or commits are missing"
-    if None in found.offsets.values() or not all(found.commits.values()):
+    if None in checkpoint.offsets.values() or not all(checkpoint.commits.values()):
         return "a file in offsets or commits is cut short"
-    if found.strangers and not stateful:
+    if checkpoint.strangers and not stateful:
         return "it holds state of another query"
-    planned, committed = max(found.offsets), max(found.commits)
+    planned, committed = max(checkpoint.offsets), max(checkpoint.commits)
     if committed > entry.batch or planned > entry.batch + 1:
-        ahead = found.offsets[planned]
+        ahead = checkpoint.offsets[planned]
         assert ahead is not None
         raise TableChanged(
             f"the checkpoint has seen batch {max(committed, planned - 1)}, the table ends with batch {entry.batch}: "
@@ -126,10 +125,10 @@ def why_rebuild(found: Checkpoint | None, entry: Entry, *, stateful: bool = Fals
             hint=f"`penstock checkpoints reset {entry.table} --to "
             + ("starting` empties the table and begins anew" if stateful else "ledger` reads those records again"),
         )
-    return _why_out_of_step(found, entry, planned, committed)
+    return _why_out_of_step(checkpoint, entry, planned, committed)
 
 
-def _why_out_of_step(found: Checkpoint, entry: Entry, planned: int, committed: int) -> str | None:
+def _why_out_of_step(checkpoint: Checkpoint, entry: Entry, planned: int, committed: int) -> str | None:
     if planned < entry.batch:
         return f"it is older than the ledger (batch {planned}, the ledger has {entry.batch})"
     if committed < planned - 1 or committed > planned:
@@ -137,19 +136,21 @@ def _why_out_of_step(found: Checkpoint, entry: Entry, planned: int, committed: i
     if committed not in (entry.batch - 1, entry.batch):
         return f"commits end at batch {committed}, the ledger at {entry.batch}"
     pairs = [(entry.batch, entry.after)]
-    if planned == entry.batch and entry.batch > 0:  # Spark reads the two newest offsets files, and dies of either
+    if planned == entry.batch and entry.batch > 0:  # Spark reads the two newest offsets files, and fails on either
         pairs.append((entry.batch - 1, tuple(map(position.filled, entry.before, entry.after))))
     for batch, expected in pairs:
-        at = found.offsets.get(batch)
-        if at is None or len(at.after) != len(expected):
+        recorded = checkpoint.offsets.get(batch)
+        if recorded is None or len(recorded.after) != len(expected):
             return f"offsets/{batch} is missing"
-        # To run a batch again, Spark has to be told where its new partitions began: it would ask the broker otherwise,
-        # and refuse if retention has taken their head since. For a batch that is done with, it does not matter.
-        says = at.after if committed < entry.batch else tuple(map(position.filled, at.after, entry.after))
-        if not all(map(position.same, says, expected)):
-            return f"offsets/{batch} says {', '.join(at.after)}, the ledger {', '.join(expected)}"
+        # To run a batch again, Spark must be told where its new partitions began: otherwise it would ask the broker,
+        # and refuse if retention has removed their start since. For a batch that is done, it does not matter.
+        positions = (
+            recorded.after if committed < entry.batch else tuple(map(position.filled, recorded.after, entry.after))
+        )
+        if not all(map(position.same, positions, expected)):
+            return f"offsets/{batch} says {', '.join(recorded.after)}, the ledger {', '.join(expected)}"
     if planned == entry.batch + 1:
-        ahead = found.offsets[planned]
+        ahead = checkpoint.offsets[planned]
         if ahead is None or len(ahead.after) != len(entry.after):
             return f"offsets/{planned} does not fit the sources"
         if not all(_reaches(a, b) for a, b in zip(entry.after, ahead.after, strict=True)):
@@ -167,11 +168,11 @@ def _reaches(before: str, after: str) -> bool:
     )
 
 
-def _batches(store: Store, folder: str) -> list[int]:
+def _batch_numbers(store: Store, folder: str) -> list[int]:
     return sorted(int(name) for name in store.names(folder) if name.isdigit())
 
 
-def _commit_is_whole(text: str | None) -> bool:
+def _is_complete_commit(text: str | None) -> bool:
     lines = (text or "").split("\n")
     try:
         return lines[0] == "v1" and isinstance(json.loads(lines[1]), dict)
@@ -179,40 +180,40 @@ def _commit_is_whole(text: str | None) -> bool:
         return False
 
 
-# A checkpoint made from the ledger: the log is the truth, the checkpoint its cache.
+# A checkpoint rebuilt from the ledger: the log is the truth, the checkpoint its cache.
 
 
 def heal(store: Store, folder: str, entry: Entry) -> None:
-    """Writes the checkpoint from which Spark goes on exactly after `entry`.
+    """Writes the checkpoint from which Spark continues exactly after `entry`.
 
     A batch is planned again over its recorded range and left uncommitted, so that Spark runs it once more: its rows are
     skipped as a retry, and whatever else of it was not written is completed. An entry without rows (genesis, open) is
-    batch 0, committed; one that stops at a position has its next batch planned up to there. Ids go on from the entry's:
-    to begin again at 0 within a generation would make Delta take the next batches for old ones and skip them.
-    """
-    with _replaced(store, folder, entry) as temporary:
+    batch 0, committed; one that stops at a position has its next batch planned up to there. Batch ids continue from the
+    entry's: starting again at 0 within a generation would make Delta take the next batches for old ones and skip
+    them."""
+    with _replacement_folder(store, folder, entry) as temporary:
         if entry.batch == 0:
-            _batch(store, temporary, 0, entry.pins.time_ms, entry.after, committed=True)
+            _write_batch(store, temporary, 0, entry.pins.time_ms, entry.after, committed=True)
             if (end := entry.stops_at) is not None:
-                _batch(store, temporary, 1, entry.pins.time_ms, (end,), committed=False)
+                _write_batch(store, temporary, 1, entry.pins.time_ms, (end,), committed=False)
         else:
             before = tuple(map(position.filled, entry.before, entry.after))
-            _batch(store, temporary, entry.batch - 1, entry.pins.time_ms, before, committed=True)
-            _batch(store, temporary, entry.batch, entry.pins.time_ms, entry.after, committed=False)
+            _write_batch(store, temporary, entry.batch - 1, entry.pins.time_ms, before, committed=True)
+            _write_batch(store, temporary, entry.batch, entry.pins.time_ms, entry.after, committed=False)
 
 
 def seed(store: Store, folder: str, entry: Entry, metadata: str) -> None:
-    """The same for a query that keeps state, of an entry without rows. Its batch 0 is planned over nothing and not yet
-    done: Spark runs it, which makes the empty state that batch 1 begins with. `metadata` is what Spark writes of its
-    settings."""
+    """The same for a query that keeps state, at an entry without rows. Its batch 0 is planned over nothing and left
+    uncommitted: Spark runs it, which creates the empty state that batch 1 begins with. `metadata` is what Spark writes
+    about its settings."""
     assert entry.batch == 0
-    with _replaced(store, folder, entry) as temporary:
+    with _replacement_folder(store, folder, entry) as temporary:
         store.write(f"{temporary}/offsets/0", "\n".join(["v1", metadata, *entry.after]))
 
 
 @contextmanager
-def _replaced(store: Store, folder: str, entry: Entry) -> Iterator[str]:
-    """A folder that takes the place of the checkpoint, whole."""
+def _replacement_folder(store: Store, folder: str, entry: Entry) -> Iterator[str]:
+    """A temporary folder that then replaces the checkpoint as a whole."""
     parent, _, generation = folder.rpartition("/")
     for name in store.names(parent):
         if name.startswith(f"{generation}.") and name.endswith(".new"):  # left by a process that died while healing
@@ -226,16 +227,19 @@ def _replaced(store: Store, folder: str, entry: Entry) -> Iterator[str]:
     store.move(temporary, folder)
 
 
-def _batch(store: Store, folder: str, batch: int, time_ms: int, after: tuple[str, ...], *, committed: bool) -> None:
-    # Commits before offsets: on a store without an atomic rename of folders, a half-made copy then holds commits that
-    # no offsets precede, which the comparison at start finds, and never offsets that seem to be uncommitted work.
+def _write_batch(
+    store: Store, folder: str, batch: int, time_ms: int, after: tuple[str, ...], *, committed: bool
+) -> None:
+    # Commits before offsets: on a store without an atomic rename of folders, an incomplete copy then holds commits
+    # without offsets before them, which the comparison at start finds, and never offsets that look like uncommitted
+    # work.
     if committed:
         store.write(f"{folder}/commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
     meta = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": time_ms, "conf": {}}, separators=(",", ":"))
     store.write(f"{folder}/offsets/{batch}", "\n".join(["v1", meta, *after]))
 
 
-# Tables that rest on the state that Spark keeps in their checkpoint, and nowhere else: lost, they begin anew.
+# Tables that depend on the state that Spark keeps only in their checkpoint: if it is lost, they start over.
 
 
 def start_over_hint(table: str) -> str:
@@ -254,24 +258,24 @@ def state_lost(table: str, why: str) -> Terminal:
 
 
 def rebuild(spark: SparkSession, store: Store, table: TablePlan, folder: str, entry: Entry) -> None:
-    """The checkpoint from which Spark goes on exactly after `entry`. Raises where there would have to be state."""
+    """Writes the checkpoint from which Spark continues exactly after `entry`. Raises if that would need lost state."""
     if table.stream is None:
         heal(store, folder, entry)
     elif entry.batch == 0:
-        seed(store, folder, entry, _metadata(spark, entry.pins.time_ms))
+        seed(store, folder, entry, _offset_metadata(spark, entry.pins.time_ms))
     else:
         raise state_lost(table.name, f"batch {entry.generation}.{entry.batch} has been written")
 
 
-def _metadata(spark: SparkSession, time_ms: int) -> str:
-    """What Spark itself would write of its settings. Those that are missing it takes for those of its first releases,
+def _offset_metadata(spark: SparkSession, time_ms: int) -> str:
+    """What Spark itself would write about its settings. For missing ones it assumes the values of its first releases,
     whose state had faults. The number of shuffle partitions is among them, and stays what it is now."""
     jvm = jvm_of(spark)
-    kind = jvm.org.apache.spark.sql.execution.streaming.OffsetSeqMetadata
-    return str(kind.apply(0, time_ms, java_session(spark).conf()).json())
+    metadata_class = jvm.org.apache.spark.sql.execution.streaming.OffsetSeqMetadata
+    return str(metadata_class.apply(0, time_ms, java_session(spark).conf()).json())
 
 
-# Small documents of a batch, beside Spark's own files in the checkpoint.
+# Small documents of a batch, next to Spark's own files in the checkpoint.
 
 
 KEPT = 100
@@ -285,7 +289,7 @@ def write_batch_file(store: Store, folder: str, kind: str, batch: int, document:
 
 
 def read_batch_file(store: Store, folder: str, kind: str, batch: int) -> dict[str, Any] | None:
-    """None if it is not there, or not whole."""
+    """None if it is missing or incomplete."""
     try:
         document = json.loads(store.read(f"{folder}/{kind}/{batch}") or "null")
     except (ValueError, RecursionError):
@@ -293,7 +297,7 @@ def read_batch_file(store: Store, folder: str, kind: str, batch: int) -> dict[st
     return document if isinstance(document, dict) else None
 
 
-# What a batch has pinned, stored beside `offsets/N` before its first write.
+# The pins of a batch, stored next to `offsets/N` before its first write.
 
 
 def store_pins(store: Store, folder: str, batch: int, pins: Pins) -> None:
@@ -301,7 +305,7 @@ def store_pins(store: Store, folder: str, batch: int, pins: Pins) -> None:
 
 
 def read_pins(store: Store, folder: str, batch: int) -> Pins | None:
-    """The pins of a batch that was begun before; None if it never came to its first write."""
+    """The pins of a batch that was started before; None if it never reached its first write."""
     document = read_batch_file(store, folder, "pins", batch)
     try:
         return parse_pins(document) if document else None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.ledger.entry import Entry
     from penstock.ledger.head import LedgerHead
 
-# The files that a commit takes out of a table, by their names: who reads older versions still reads them.
+# The names of the files that a commit removes from a table: readers of older versions still read them.
 
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -30,37 +30,37 @@ _LENGTH = 20
 
 
 def removed_files(commit: str, *, feed: bool = True) -> Iterator[str]:
-    """Of the text of a commit: removed files, the marks of deleted rows that went with them, and with `feed` the files
-    of its change feed, which belong to no version. Files that lie elsewhere are left out."""
+    """From the text of a commit: removed files, the deletion vectors that went with them, and with `feed` the files of
+    its change feed, which belong to no version. Files outside the table's folder are left out."""
     kinds = ("remove", "cdc") if feed else ("remove",)
     for line in commit.split("\n"):
         if not any(f'"{kind}"' in line for kind in kinds):
             continue
         action = json.loads(line)
         for kind in kinds:
-            about = action.get(kind)
-            if about is not None:
-                path = unquote(about["path"])
+            details = action.get(kind)
+            if details is not None:
+                path = unquote(details["path"])
                 if not path.startswith("/") and "://" not in path and not path.startswith("file:"):
                     yield path
-                if about.get("deletionVector"):
-                    yield from _vector(about["deletionVector"])
+                if details.get("deletionVector"):
+                    yield from _deletion_vector_file(details["deletionVector"])
 
 
-def _vector(about: dict[str, Any]) -> Iterator[str]:
-    """Delta writes the UUID that names the file in 20 digits of base 85, after a folder."""
-    if about.get("storageType") != "u":
+def _deletion_vector_file(descriptor: dict[str, Any]) -> Iterator[str]:
+    """Delta writes the UUID that names the file as 20 digits of base 85, after a folder."""
+    if descriptor.get("storageType") != "u":
         return
-    text = about["pathOrInlineDv"]
+    text = descriptor["pathOrInlineDv"]
     folder, digits = text[:-_LENGTH], text[-_LENGTH:]
-    number = bytes(byte for at in range(0, _LENGTH, 5) for byte in _decoded(digits[at : at + 5]))
-    name = f"deletion_vector_{uuid.UUID(bytes=number)}.bin"
+    uuid_bytes = bytes(byte for start in range(0, _LENGTH, 5) for byte in _decode_base85(digits[start : start + 5]))
+    name = f"deletion_vector_{uuid.UUID(bytes=uuid_bytes)}.bin"
     yield f"{folder}/{name}" if folder else name
 
 
-def _decoded(five: str) -> bytes:
+def _decode_base85(digits: str) -> bytes:
     value = 0
-    for digit in five:
+    for digit in digits:
         value = value * 85 + _DIGITS.index(digit)
     return value.to_bytes(4, "big")
 
@@ -73,26 +73,28 @@ _GENERATION_BITS = 32
 
 def append(rows: DataFrame, uri: str, entry: Entry, *, idempotent: bool, more: bool = False) -> None:
     """`idempotent` adds Delta's own check, for stores without our locks: there it stops a second live writer. `more`:
-    the table has rows of this batch, or of later ones, and these are others, so its number is taken."""
-    _write(rows, uri, entry, _transaction(rows.sparkSession, uri, entry, more=more) if idempotent else {})
+    the table already has rows of this batch or of later ones, and these are others, so the batch's number is taken."""
+    _write(rows, uri, entry, _transaction_options(rows.sparkSession, uri, entry, more=more) if idempotent else {})
 
 
 def overwrite(rows: DataFrame, uri: str, entry: Entry, *, idempotent: bool) -> None:
-    """The whole table anew, in one commit."""
-    _write(rows, uri, entry, _transaction(rows.sparkSession, uri, entry) if idempotent else {}, mode="overwrite")
+    """Replaces the whole table in one commit."""
+    _write(
+        rows, uri, entry, _transaction_options(rows.sparkSession, uri, entry) if idempotent else {}, mode="overwrite"
+    )
 
 
 @contextmanager
 def carrying(
     session: SparkSession, entry: Entry, *, idempotent: bool, uri: str = "", more: bool = False
 ) -> Iterator[None]:
-    """For a MERGE, which takes no options: the entry goes with the next commit of this session, which is that of one
-    query alone. Left set, it would go with others too. `uri` is that of the table, where commits beside the batches, or
-    `more` of one, are to be idempotent."""
+    """For a MERGE, which takes no options: the entry goes with the next commit of this session, which belongs to one
+    query alone. Left set, it would go with other commits too. `uri` is the table's, where commits outside the batches,
+    or `more` of one, are to be idempotent."""
     confs = {"spark.databricks.delta.commitInfo.userMetadata": dump(entry)}
     if idempotent:
-        mark = _transaction(session, uri, entry, more=more)
-        confs |= {f"spark.databricks.delta.write.{name}": str(value) for name, value in mark.items()}
+        transaction = _transaction_options(session, uri, entry, more=more)
+        confs |= {f"spark.databricks.delta.write.{name}": str(value) for name, value in transaction.items()}
     for name, value in confs.items():
         session.conf.set(name, value)
     try:
@@ -103,75 +105,76 @@ def carrying(
 
 
 def append_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
-    """An entry without rows, with Delta's transaction mark: without that an empty append makes no commit. Nothing is
-    committed if another process has done so after what `entry` has seen: the caller confirms it."""
-    note = _notes(spark)
-    if entry.kind in BESIDE or entry.kind == "fill":  # the number of a fill is taken: its rejected rows have it
+    """Commits an entry without rows, with Delta's transaction mark: without it an empty append makes no commit. Nothing
+    is committed if another process has committed after what `entry` has seen: the caller confirms it."""
+    note_class = _note_class(spark)
+    if entry.kind in BESIDE or entry.kind == "fill":  # the number of a fill is taken: its rejected rows use it
         assert entry.seen is not None
-        note.next(java_session(spark), uri, dump(entry), _beside(entry), entry.seen)
+        note_class.next(java_session(spark), uri, dump(entry), _kind_app_id(entry), entry.seen)
         return
     seen = -1 if entry.seen is None else entry.seen
-    note.marked(java_session(spark), uri, dump(entry), _batches(entry), _number(entry), seen)
+    note_class.marked(java_session(spark), uri, dump(entry), _batch_app_id(entry), _batch_version(entry), seen)
 
 
 def overwrite_by_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
-    """An entry that removes all rows; with the transaction options also if there are none."""
-    nothing = spark.read.format("delta").load(uri).limit(0)
-    _write(nothing, uri, entry, _transaction(spark, uri, entry), mode="overwrite")
+    """Commits an entry that removes all rows; thanks to the transaction options also if there are none."""
+    no_rows = spark.read.format("delta").load(uri).limit(0)
+    _write(no_rows, uri, entry, _transaction_options(spark, uri, entry), mode="overwrite")
 
 
 def next_number(spark: SparkSession, uri: str, application: str, seen: int) -> int:
-    """For a commit of an application that has read the log up to a version. If it has committed anything since, in
-    whichever process, the number is taken and Delta skips the commit: so it has to be confirmed."""
-    return int(_notes(spark).last(java_session(spark), uri, application, seen)) + 1
+    """The next transaction number of an application whose writer has read the log up to version `seen`. If any process
+    has committed for it since, the number is taken and Delta skips the commit: so it has to be confirmed."""
+    return int(_note_class(spark).last(java_session(spark), uri, application, seen)) + 1
 
 
 def last_generation(spark: SparkSession, uri: str, table: str, version: int) -> int:
-    """Of the commits that Delta itself still knows of, though their entries may be gone from the log; 0 if none."""
+    """The last generation among the commits that Delta itself still knows, though their entries may be gone from the
+    log; 0 if none."""
     return max(next_number(spark, uri, f"penstock:{table}", version) - 1, 0) >> _GENERATION_BITS
 
 
-def confirm(tail: LedgerHead, log: DeltaLog, entry: Entry) -> LedgerHead | None:
-    """The end of the ledger if `entry` is in the log after `tail`, else None. One of another process with the same
-    number is another one."""
-    if any(_is(commit.entry, entry) for commit in log.since(tail.version)):
-        return advance(tail, log)
+def confirm(head: LedgerHead, log: DeltaLog, entry: Entry) -> LedgerHead | None:
+    """The end of the ledger if `entry` is in the log after `head`, else None. An entry of another process with the same
+    number does not count."""
+    if any(_is_same_entry(commit.entry, entry) for commit in log.since(head.version)):
+        return advance(head, log)
     return None
 
 
-def _is(found: Entry | None, entry: Entry) -> bool:
-    return found is not None and (found.key, found.kind, found.id) == (entry.key, entry.kind, entry.id)
+def _is_same_entry(logged: Entry | None, entry: Entry) -> bool:
+    return logged is not None and (logged.key, logged.kind, logged.id) == (entry.key, entry.kind, entry.id)
 
 
-def must_confirm(tail: LedgerHead, log: DeltaLog, entry: Entry) -> LedgerHead:
-    """Raises where it is not in the log: what follows from it must not be done."""
-    confirmed = confirm(tail, log, entry)
+def must_confirm(head: LedgerHead, log: DeltaLog, entry: Entry) -> LedgerHead:
+    """The same, but raises if the entry is not in the log: what follows from it must not be done."""
+    confirmed = confirm(head, log, entry)
     if confirmed is None:
-        raise _absent(tail, log, entry)
+        raise _not_committed_error(head, log, entry)
     return confirmed
 
 
-def _absent(tail: LedgerHead, log: DeltaLog, entry: Entry) -> PenstockError:
-    what = f"{entry.kind} {entry.generation}.{entry.batch}"
-    others = [commit for commit in log.since(tail.version) if commit.entry is not None]
-    if not others:
+def _not_committed_error(head: LedgerHead, log: DeltaLog, entry: Entry) -> PenstockError:
+    label = f"{entry.kind} {entry.generation}.{entry.batch}"
+    other_commits = [commit for commit in log.since(head.version) if commit.entry is not None]
+    if not other_commits:
         return ChainBroken(
-            f"{what} was written, but the log does not hold it after version {tail.version}",
+            f"{label} was written, but the log does not hold it after version {head.version}",
             where=entry.table,
             hint="another process replaced or rewrote the table. `penstock history` shows its commits",
         )
-    first = others[-1]
-    assert first.entry is not None
-    if first.entry.generation > entry.generation:
+    winner = other_commits[-1]
+    assert winner.entry is not None
+    if winner.entry.generation > entry.generation:
         return Fenced(
-            f"{what} was not committed: another process has opened generation {first.entry.generation} in version "
-            f"{first.version}",
+            f"{label} was not committed: another process has opened generation {winner.entry.generation} in version "
+            f"{winner.version}",
             where=entry.table,
             hint="the table continues from its ledger by itself",
         )
     return Conflict(
-        f"{what} was not committed: another process committed first, {first.entry.kind} {first.entry.generation}."
-        f"{first.entry.batch} in version {first.version}",
+        f"{label} was not committed: another process committed first, {winner.entry.kind} {winner.entry.generation}."
+        f"{winner.entry.batch} in version {winner.version}",
         where=entry.table,
         hint="nothing was lost. Try again when the other process has finished",
     )
@@ -181,32 +184,32 @@ def _write(rows: DataFrame, uri: str, entry: Entry, options: dict[str, Any], mod
     rows.write.format("delta").mode(mode).option("userMetadata", dump(entry)).options(**options).save(uri)
 
 
-def _transaction(spark: SparkSession, uri: str, entry: Entry, *, more: bool = False) -> dict[str, Any]:
-    """One appId per table, for ever, and a number that only grows: that of the batch, from the ledger. What comes
-    beside the batches has an appId per kind, and the number after the last that the log had when its writer looked at
-    it. So of two that have seen the same log only one commits; the other one is skipped, and finds that when it
+def _transaction_options(spark: SparkSession, uri: str, entry: Entry, *, more: bool = False) -> dict[str, Any]:
+    """One appId per table, permanently, and a number that only grows: that of the batch, from the ledger. Entries
+    outside the batches have an appId per kind, and the number after the last that the log had when their writer read
+    it. So of two writers that have read the same log only one commits; the other is skipped, and notices when it
     confirms.
 
     An appId per commit would let both commit, and Delta keeps every appId in the table's state for ever."""
     if entry.kind not in BESIDE and not more:
-        return {"txnAppId": _batches(entry), "txnVersion": _number(entry)}
+        return {"txnAppId": _batch_app_id(entry), "txnVersion": _batch_version(entry)}
     assert uri and entry.seen is not None
-    return {"txnAppId": _beside(entry), "txnVersion": next_number(spark, uri, _beside(entry), entry.seen)}
+    return {"txnAppId": _kind_app_id(entry), "txnVersion": next_number(spark, uri, _kind_app_id(entry), entry.seen)}
 
 
-def _batches(entry: Entry) -> str:
+def _batch_app_id(entry: Entry) -> str:
     return f"penstock:{entry.table}"
 
 
-def _beside(entry: Entry) -> str:
+def _kind_app_id(entry: Entry) -> str:
     return f"penstock:{entry.table}:{entry.kind}"
 
 
-def _number(entry: Entry) -> int:
+def _batch_version(entry: Entry) -> int:
     return entry.generation << _GENERATION_BITS | entry.batch
 
 
-def _notes(spark: SparkSession) -> Any:
+def _note_class(spark: SparkSession) -> Any:
     """jar_data/java/penstock/delta/Note.java"""
     jvm = jvm_of(spark)
     return jvm.penstock.delta.Note

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from penstock.ledger.head import LedgerHead
     from penstock.storage.stores import Store
 
-# Creating a Delta table: one commit, after whatever a process that died here has left behind is removed.
+# Creating a Delta table: one commit, after removing whatever a process that died here has left.
 #
 # Delta creates the folder of a table and its log first and writes the commit into it afterwards. A process killed in
-# between leaves a folder without a table in it, and Delta then says of it that it exists when it is created, and that
-# it does not when it is read.
+# between leaves a folder without a table in it: Delta then says that it exists when it is to be created, and that it
+# does not when it is to be read.
 
 
 LOG = "_delta_log"
 _UNFINISHED = re.compile(r"\..+\.tmp|\.[^/]*\.crc|\d{20}\.crc")
-"""What is in a log before its first commit: the commit under a temporary name, and checksums."""
+"""What a log holds before its first commit: the commit under a temporary name, and checksums."""
 _FOLDERS = ("_staged_commits", "_sidecars", "_commits")
 """Folders that Delta may create in a log; without a commit they are empty."""
 _SHOWN = 3
@@ -54,14 +54,15 @@ def create_table(
     partition_by: Sequence[str] = (),
     cluster_by: Sequence[str] = (),
 ) -> None:
-    """Without a job and without a data file. `metadata` goes with the commit: it is a conf of the session, so there is
-    one for this commit alone, because other tables are created at the same time. Raises TableChanged if the folder
+    """Runs no job and writes no data file. `metadata` goes with the commit: it is a conf of the session, so this commit
+    gets a session of its own, because other tables are created at the same time. Raises TableChanged if the folder
     holds files of another kind."""
     remove_unfinished(log.store, uri, log.table)
     session = spark.newSession()
     if metadata is not None:
         session.conf.set("spark.databricks.delta.commitInfo.userMetadata", metadata)
-    # Delta compares two spellings of the one place that it was given, file:///lake and file:/lake, and finds two.
+    # Delta compares two spellings of the one path that it was given, file:///lake and file:/lake, and takes them for
+    # two.
     session.conf.set("spark.databricks.delta.legacy.allowAmbiguousPathsInCreateTable", "true")
     table = (
         DeltaTable.create(session).tableName(f"delta.{quote(uri)}").location(uri).addColumns(nullable_within(schema))
@@ -76,19 +77,21 @@ def create_table(
 
 
 def remove_unfinished(store: Store, uri: str, table: str) -> None:
-    """Of a table without a commit: empties its folder of what was left by a process that died while it created it.
+    """For a table without a commit: empties its folder of what was left by a process that died while creating it.
 
     Nothing else is ever removed: files are deleted by their names, and folders only if they are empty. On stores
     without our locks another process may be creating the table at this moment: a commit under its temporary name stays
     for as long as it can still be renamed."""
-    inside = store.names(uri)
-    if not inside:
+    names = store.names(uri)
+    if not names:
         return
-    in_log = store.names(f"{uri}/{LOG}")
-    others = [name for name in inside if name != LOG]
-    others += [f"{LOG}/{name}" for name in in_log if not _left_behind(store, f"{uri}/{LOG}", name)]
-    if others:
-        shown = ", ".join(sorted(others)[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if others[_SHOWN:] else "")
+    log_names = store.names(f"{uri}/{LOG}")
+    other_names = [name for name in names if name != LOG]
+    other_names += [f"{LOG}/{name}" for name in log_names if not _is_left_over(store, f"{uri}/{LOG}", name)]
+    if other_names:
+        shown = ", ".join(sorted(other_names)[:_SHOWN]) + (
+            f" and {len(other_names) - _SHOWN} more" if other_names[_SHOWN:] else ""
+        )
         raise TableChanged(
             f"its folder {uri} holds files, but no Delta table: there is no commit in {LOG}, and there is {shown}",
             where=table,
@@ -96,8 +99,8 @@ def remove_unfinished(store: Store, uri: str, table: str) -> None:
             "them away, or give the table another name",
         )
     if not isinstance(store, LocalStore):
-        _refuse_young(store, uri, table)
-    for name in in_log:
+        _refuse_recent_files(store, uri, table)
+    for name in log_names:
         path = f"{uri}/{LOG}/{name}"
         if name in _FOLDERS:
             store.delete_empty(path)
@@ -106,19 +109,19 @@ def remove_unfinished(store: Store, uri: str, table: str) -> None:
     store.delete_empty(f"{uri}/{LOG}")
 
 
-def _left_behind(store: Store, folder: str, name: str) -> bool:
+def _is_left_over(store: Store, folder: str, name: str) -> bool:
     if name in _FOLDERS:
         return not store.names(f"{folder}/{name}")
     return _UNFINISHED.fullmatch(name) is not None
 
 
-def _refuse_young(store: Store, uri: str, table: str) -> None:
-    """HDFS writes a commit under a temporary name and renames it. Taken away in between, it is an error there."""
-    since = time.time() * 1000 - _MAY_BE_RENAMED_MS
-    young = [name for name, file in store.listing(f"{uri}/{LOG}").items() if file.modified_ms > since]
-    if any(name.endswith(".tmp") for name in young):
+def _refuse_recent_files(store: Store, uri: str, table: str) -> None:
+    """HDFS writes a commit under a temporary name and renames it. Removing it in between makes that writer fail."""
+    threshold_ms = time.time() * 1000 - _MAY_BE_RENAMED_MS
+    recent = [name for name, file in store.listing(f"{uri}/{LOG}").items() if file.modified_ms > threshold_ms]
+    if any(name.endswith(".tmp") for name in recent):
         raise Conflict(
-            f"another process is creating it, or died while it did so: {uri}/{LOG}/{min(young)} is less than "
+            f"another process is creating it, or died while it did so: {uri}/{LOG}/{min(recent)} is less than "
             f"{_MAY_BE_RENAMED_MS // 1000} s old",
             where=table,
             hint="nothing was changed. It is tried again: what a process that died has left is removed then",
@@ -145,10 +148,10 @@ def genesis(
     cluster_by: Sequence[str] = (),
     base: int | None = None,
 ) -> LedgerHead:
-    """Creates the table in one commit with its entry: batch 0 of its first generation, at an explicit position. A Delta
-    table that is there already is taken over: only the entry is committed to it."""
+    """Creates the table in one commit with its entry: batch 0 of its first generation, at an explicit position. An
+    existing Delta table is taken over: only the entry is committed to it."""
     versions = log.versions()
-    if versions:  # the number of a commit has to grow, whatever became of the entries of those before
+    if versions:  # the number of a commit has to grow, even if the entries of earlier commits are gone
         generation = max(generation, last_generation(spark, uri, table, versions[-1]) + 1)
     entry = Entry(
         kind="genesis",
@@ -169,10 +172,10 @@ def genesis(
         append_nothing(spark, uri, entry)
     else:
         _create(spark, log, uri, schema, properties, entry, partition_by, cluster_by)
-    tail = read_head(log)
-    if tail is None or tail.entry.ledger != entry.ledger:
+    head = read_head(log)
+    if head is None or head.entry.ledger != entry.ledger:
         raise ChainBroken("the table was created, but its log does not hold our entry", where=table)
-    return tail
+    return head
 
 
 def _create(

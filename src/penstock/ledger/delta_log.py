@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 # Reading a table's Delta log commit by commit: the ledger and everything that is not in it.
 #
-# Only `_delta_log/N.json` files are read: a batch reads the few that are new since its own last one, a start walks
-# back from the newest to the last entry. No snapshot is built.
+# Only `_delta_log/N.json` files are read: a batch reads the few that are new since its own last one, a start walks back
+# from the newest to the last entry. No snapshot is built.
 
 
 class Origin(Enum):
-    """Who made a commit, and whether rows went with it."""
+    """Who made a commit, and whether it changed rows."""
 
     LEDGER = "ledger"
     MAINTENANCE = "maintenance"
     """No row changed: compaction, properties, vacuum."""
     FOREIGN_APPEND = "foreign append"
-    """Rows were added by somebody else."""
+    """Rows were added by another writer."""
     FOREIGN_CHANGE = "foreign change"
-    """Rows were removed, restored or replaced by somebody else."""
+    """Rows were removed, restored or replaced by another writer."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Commit:
     origin: Origin
     entry: Entry | None
     rows: int
-    """Rows written, from Delta's own metrics or the files' statistics; of a sink those that it sent, of a merge the
+    """Rows written, from Delta's own metrics or the files' statistics; for a sink those that it sent, for a merge the
     changes that it applied."""
     bytes: int
     files_added: int
@@ -50,18 +50,18 @@ class Commit:
     table_id: str | None
     """Set where the commit carries the table's metadata."""
     changes: bool = False
-    """Rows that were there before are gone or replaced."""
+    """Existing rows were removed or replaced."""
     restored_to: int | None = None
     """The version that a RESTORE went back to."""
     removed_ms: int | None = None
-    """The earliest time at which one of the files that it removes counts as removed: vacuum goes by that, not by the
-    time of the commit. None if it removes none."""
+    """The earliest time at which one of the files that it removes counts as removed: vacuum uses that, not the time of
+    the commit. None if it removes none."""
     feeds: bool = False
     """It has files of a change feed."""
     feed_files: int = 0
     """Files that a reader of its changes reads: those of the change feed, else the added and removed ones."""
     upkeep: MaintenanceNote | None = None
-    """Set where Penstock itself looked after the files."""
+    """Set if this is a maintenance commit of Penstock."""
 
 
 class DeltaLog:
@@ -84,19 +84,19 @@ class DeltaLog:
 
     def since(self, version: int) -> list[Commit]:
         """The commits after `version`, oldest first."""
-        found = []
+        commits = []
         while (commit := self.commit(version + 1)) is not None:
-            found.append(commit)
+            commits.append(commit)
             version += 1
-        return found
+        return commits
 
     def versions(self) -> list[int]:
-        """The versions whose commit file is still there, oldest first; [] means there is no table."""
+        """The versions whose commit file still exists, oldest first; [] means there is no table."""
         stems = (name[:-5] for name in self.store.names(self._folder) if name.endswith(".json"))
         return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdigit())
 
     def backwards(self) -> Iterator[Commit]:
-        """From the newest commit back as far as the log still goes."""
+        """From the newest commit back as far as the log still reaches."""
         for version in reversed(self.versions()):
             commit = self.commit(version)
             if commit is not None:
@@ -107,8 +107,8 @@ def read_commit(version: int, text: str, table: str) -> Commit:
     info: dict[str, Any] = {}
     table_id = None
     removed_ms: int | None = None
-    fed = 0
-    added = removed = changed_in = changed_out = size = rows = 0
+    feed_files = 0
+    added = removed = data_added = data_removed = size = rows = 0
     for line in text.split("\n"):  # not splitlines: JSON leaves U+2028 and U+0085 in a value as they are
         if not line:
             continue
@@ -117,16 +117,16 @@ def read_commit(version: int, text: str, table: str) -> Commit:
             add = action["add"]
             added += 1
             size += add["size"]
-            changed_in += bool(add["dataChange"])
+            data_added += bool(add["dataChange"])
             if '"numRecords"' in (add.get("stats") or ""):
                 rows += json.loads(add["stats"])["numRecords"]
         elif "remove" in action:
             removed += 1
-            changed_out += bool(action["remove"]["dataChange"])
-            at = int(action["remove"].get("deletionTimestamp") or 0)
-            removed_ms = at if removed_ms is None else min(removed_ms, at)
+            data_removed += bool(action["remove"]["dataChange"])
+            deleted_ms = int(action["remove"].get("deletionTimestamp") or 0)
+            removed_ms = deleted_ms if removed_ms is None else min(removed_ms, deleted_ms)
         elif "cdc" in action:
-            fed += 1
+            feed_files += 1
         elif "commitInfo" in action:
             info = action["commitInfo"]
         elif "metaData" in action:
@@ -135,31 +135,31 @@ def read_commit(version: int, text: str, table: str) -> Commit:
     entry = parse_entry(info.get("userMetadata"))
     if entry is not None and (entry.table != table or operation == "OPTIMIZE"):
         entry = None  # auto-compaction may repeat the entry of the commit that it follows
-    written = (info.get("operationMetrics") or {}).get("numOutputRows")
+    output_rows = (info.get("operationMetrics") or {}).get("numOutputRows")
     return Commit(
         version=version,
         timestamp_ms=int(info.get("inCommitTimestamp") or info.get("timestamp") or 0),
         operation=operation,
-        origin=_origin(entry, operation, changed_in, changed_out),
+        origin=_origin(entry, operation, data_added, data_removed),
         entry=entry,
-        rows=_rows(entry, written, rows),
+        rows=_row_count(entry, output_rows, rows),
         bytes=size,
         files_added=added,
         files_removed=removed,
         table_id=table_id,
-        changes=bool(changed_out) or operation == "RESTORE",
+        changes=bool(data_removed) or operation == "RESTORE",
         restored_to=_restored_to(info) if operation == "RESTORE" else None,
         removed_ms=removed_ms,
-        feeds=fed > 0,
-        feed_files=fed or changed_in + changed_out,
+        feeds=feed_files > 0,
+        feed_files=feed_files or data_added + data_removed,
         upkeep=parse_upkeep(info.get("userMetadata")) if entry is None else None,
     )
 
 
-def _rows(entry: Entry | None, written: Any, in_files: int) -> int:
+def _row_count(entry: Entry | None, output_rows: Any, file_rows: int) -> int:
     if entry is not None and entry.applied is not None:
         return entry.applied
-    return int(written) if written is not None else in_files
+    return int(output_rows) if output_rows is not None else file_rows
 
 
 def _restored_to(info: dict[str, Any]) -> int | None:
@@ -167,12 +167,12 @@ def _restored_to(info: dict[str, Any]) -> int | None:
     return int(version) if version is not None and str(version).isdigit() else None
 
 
-def _origin(entry: Entry | None, operation: str, changed_in: int, changed_out: int) -> Origin:
+def _origin(entry: Entry | None, operation: str, data_added: int, data_removed: int) -> Origin:
     if entry is not None and (operation != "RESTORE" or entry.kind == "rewind"):
         return Origin.LEDGER
-    if operation == "RESTORE" or changed_out:
+    if operation == "RESTORE" or data_removed:
         return Origin.FOREIGN_CHANGE
-    return Origin.FOREIGN_APPEND if changed_in else Origin.MAINTENANCE
+    return Origin.FOREIGN_APPEND if data_added else Origin.MAINTENANCE
 
 
 # The end of a table's log, found without listing it: a log of 30 days at a commit every 30 seconds is 86,000 files.
@@ -183,7 +183,7 @@ def _is_quiet(commit: Commit) -> bool:
 
 
 class RecentLog(DeltaLog):
-    """A log for one look from its end backwards. What was read is kept: the log does not change under it."""
+    """A log that is read once, from its end backwards. What was read is cached: the log is taken as unchanging."""
 
     def __init__(self, store: Store, uri: str, table: str) -> None:
         super().__init__(store, uri, table)
@@ -212,28 +212,28 @@ class RecentLog(DeltaLog):
 
     def end(self, position: int) -> int | None:
         """The version after the newest one that has something to read for a reader at `position`; None if there is no
-        table. Commits in which no row comes or goes leave nobody behind: a stream does not step over them."""
+        table. Commits that neither add nor remove rows put no reader behind: a stream does not step over them."""
         newest = self.newest()
         while newest >= max(0, position) and (commit := self.commit(newest)) is not None and _is_quiet(commit):
             newest -= 1
         return newest + 1 if self.newest() >= 0 else None
 
     def _find_newest(self) -> int:
-        """-1 if there is no table. Delta notes its last checkpoint; the commits after that have no holes."""
-        known = self._last_checkpoint()
-        if known is None or not self._exists(known):
+        """-1 if there is no table. Delta notes its last checkpoint; the commits after that have no gaps."""
+        existing = self._last_checkpoint()
+        if existing is None or not self._exists(existing):
             return max(self.versions(), default=-1)
         step = 1
-        while self._exists(known + step):
-            known, step = known + step, step * 2
-        missing = known + step
-        while missing - known > 1:
-            middle = (known + missing) // 2
+        while self._exists(existing + step):
+            existing, step = existing + step, step * 2
+        missing = existing + step
+        while missing - existing > 1:
+            middle = (existing + missing) // 2
             if self._exists(middle):
-                known = middle
+                existing = middle
             else:
                 missing = middle
-        return known
+        return existing
 
     def _exists(self, version: int) -> bool:
         return self._files.read(f"{self._log_folder}/{version:020d}.json") is not None

@@ -16,14 +16,14 @@ from penstock.errors import Terminal
 RowCounts = Mapping[str, int]
 
 
-# What a commit of Penstock's own upkeep says in `userMetadata`: who looked after the files, and why.
+# What a maintenance commit of Penstock says in `userMetadata`: who made it, and why.
 #
-# It is no link of the chain: no row changes with it, and the last entry of the table stays the last one.
+# It is not a link of the chain: it changes no row, and the table's last entry stays the last one.
 
 
 Work = Literal["optimize", "purge", "vacuum", "remember"]
 WORKS = ("optimize", "purge", "vacuum", "remember")
-"""optimize: small files became large ones, or were put in order. purge: rows that were only marked as deleted are gone.
+"""optimize: small files were compacted, or files sorted. purge: rows that were only marked as deleted were removed.
 vacuum: files that no version needs any more were deleted. remember: the table remembers removed files for longer."""
 _FORMAT = 1
 
@@ -44,21 +44,21 @@ class MaintenanceNote:
         return f"{self.note} ({self.by}, process {self.process} on {self.host})"
 
 
-def dump_maintenance(upkeep: MaintenanceNote) -> str:
+def dump_maintenance(maintenance: MaintenanceNote) -> str:
     document: dict[str, Any] = {
         "penstock": _FORMAT,
-        "kind": upkeep.work,
-        "table": upkeep.table,
-        "by": upkeep.by,
-        "note": upkeep.note,
-        "host": upkeep.host,
-        "process": upkeep.process,
+        "kind": maintenance.work,
+        "table": maintenance.table,
+        "by": maintenance.by,
+        "note": maintenance.note,
+        "host": maintenance.host,
+        "process": maintenance.process,
     }
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
 def parse_maintenance(user_metadata: str | None) -> MaintenanceNote | None:
-    """None if that is somebody else's text, or an entry of the ledger."""
+    """None if the text is not a maintenance note of Penstock."""
     if not user_metadata or '"penstock"' not in user_metadata:
         return None
     try:
@@ -79,56 +79,58 @@ def parse_maintenance(user_metadata: str | None) -> MaintenanceNote | None:
 
 # A ledger entry: what a commit's `userMetadata` says about where its rows came from.
 #
-# Every entry stands alone: the last one is enough to go on from, because Delta's log retention removes the older
-# ones.
+# Every entry is complete in itself: the last one is enough to continue from, because Delta's log retention removes the
+# older ones.
 
 
 FORMAT = 1
 Kind = Literal["genesis", "batch", "open", "fill", "rewind", "redrive", "forget", "carry"]
-"""genesis: the table is made. batch: rows. open: a new generation at a chosen position. fill: all rows anew, up to the
-position that its generation was opened at. rewind: the rows of an earlier version, at the position of that. redrive:
-rows out of quarantine, beside the batches. forget: the rows of somebody are gone. carry: the last entry again."""
+"""genesis: the table is created. batch: rows of a batch. open: a new generation at a chosen position. fill: all rows
+rewritten, up to the position at which the generation was opened. rewind: the rows and the position of an earlier
+version. redrive: rows from quarantine, outside the batches. forget: a subject's rows are removed. carry: a copy of the
+last entry."""
 
 
 BESIDE: tuple[Kind, ...] = ("carry", "redrive", "forget")
-"""Entries with the number and the positions of the one before: they come beside the batches."""
+"""Entries outside the sequence of batches: they repeat the number and the positions of the entry before."""
 WHOLE: tuple[Kind, ...] = ("fill", "rewind")
-"""Entries that put other rows in the place of all that there were. They have the number of what opened for them."""
+"""Entries that replace all rows of the table. They have the number of the entry that opened their generation."""
 APPLIED = ("inserted", "updated", "deleted")
-"""What a change of a merge can do to the table."""
+"""What a merged change can do to a row of the table."""
 _LETTERS = str.maketrans("0123456789", "ghijklmnop")
 
 
 @dataclass(frozen=True)
 class Watermark:
-    """In microseconds since 1970; None as long as no time was read."""
+    """In microseconds since 1970; None until a time has been read."""
 
     closed: int | None = None
     """Windows that end here or earlier were closed by the batches before."""
     now: int | None = None
     """Windows that end here or earlier are closed by this one."""
     reached: int | None = None
-    """The latest time that was read, less the delay. It becomes `now` where the source's version is read to its end."""
+    """The latest time that was read, less the delay. It becomes `now` when the source's version has been read to its
+    end."""
     local: bool = False
-    """Of times without a zone: counted by their own clock."""
+    """The times have no zone: they are counted by their own clock."""
 
 
 Place = tuple[str | int, ...]
-"""Where a record came from: topic, partition, offset; file and row; or, of records without either, "#" and hashes."""
+"""Where a record came from: topic, partition, offset; file and row; or, for records with neither, "#" and hashes."""
 
 
 @dataclass(frozen=True)
 class Pins:
-    """What a batch must see again if it runs again."""
+    """What a batch must see again when it is retried."""
 
     time_ms: int
     definition: str
     lookups: Mapping[str, int] = field(default_factory=dict)
     watermark: Watermark | None = None
     aside: tuple[Place, ...] = ()
-    """Records of the batch on which an expression raised: they are not in the table, but in its quarantine."""
+    """Records of the batch on which an expression raised: they are in the table's quarantine, not in the table."""
     kept: tuple[Place, ...] = ()
-    """The same of a redrive: they stay in quarantine."""
+    """The same for a redrive: records that stay in quarantine."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class Counts:
     rows: int = 0
     total: int = 0
     row_counts: RowCounts = field(default_factory=dict)
-    """Of a table with stages: what became of the rows that it read."""
+    """For a table with stages: what became of the rows that it read."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,8 @@ class Entry:
     kind: Kind
     table: str
     ledger: str
-    """Random, chosen at genesis: tells this table's checkpoints from those of an earlier table of the same name."""
+    """Random, chosen at genesis: distinguishes this table's checkpoints from those of an earlier table of the same
+    name."""
     generation: int
     batch: int
     before: tuple[str, ...]
@@ -154,61 +157,64 @@ class Entry:
     after: tuple[str, ...]
     pins: Pins
     topics: Mapping[str, str] = field(default_factory=dict)
-    """Topic ids: a topic deleted and made again keeps its name and loses its records."""
+    """Topic ids: a topic that is deleted and recreated keeps its name and loses its records."""
     subscription: Mapping[str, Any] = field(default_factory=dict)
-    """{"topics": [...]} or {"pattern": ...}: tells a topic newly named in the project from one that newly appeared.
-    Of a table {"table": ...}, of several {"streams": {name: table}, "order": [names, one per position]}."""
+    """{"topics": [...]} or {"pattern": ...}: distinguishes a topic that was added to the project from one that was
+    created in Kafka. For one table {"table": ...}, for several {"streams": {name: table}, "order": [names, one per
+    position]}."""
     counts: Counts = Counts()
     note: str | None = None
     parked: Mapping[str, Any] = field(default_factory=dict)
-    """Topics that were taken out of the project: {topic: {"id": …, "offsets": {"0": 12}}}. Put back, they go on there;
-    by `starting` their rows would be read twice."""
+    """Topics that were removed from the project: {topic: {"id": …, "offsets": {"0": 12}}}. Added again, they continue
+    there; with `starting` their rows would be read twice."""
     seen: int | None = None
-    """The version up to which its writer had looked at the log: what lies between that and its own commit slipped in
-    while the rows were written, and still has to be looked at."""
+    """The version up to which its writer had read the log: commits between that and its own were made while the rows
+    were written, and still have to be checked."""
     sent: int | None = None
-    """Of a sink: rows that went out. They are counted before the commit, which itself adds one row about the batch."""
+    """For a sink: rows that were sent. They are counted before the commit, which itself adds one row about the
+    batch."""
     changed: Mapping[str, int] = field(default_factory=dict)
-    """Of a merge, which counts before it commits too: inserted, updated and deleted rows, changes that were superseded,
-    those that contradicted another of their sequence, and how many of the table's files were read for it."""
+    """For a merge, which also counts before it commits: inserted, updated and deleted rows, superseded changes, changes
+    that contradicted another of their sequence, and how many of the table's files were read for it."""
 
     horizon: str | None = None
-    """Of a merge: before it nothing counts any more. In words of its own, carried from entry to entry."""
+    """For a merge: what lies before it no longer counts. In the merge's own text format, carried from entry to
+    entry."""
     began: tuple[str, ...] = ()
-    """Where the table began to read, carried from its genesis."""
+    """The position at which the table began to read, carried from its genesis."""
     base: int | None = None
-    """Of a table that reads another: the version of it that all rows here were made from, or of later ones. Carried."""
+    """For a table that reads another: all rows here were made from this version of it or from later ones. Carried."""
     filled: tuple[int, int] | None = None
     """Generation and version of the last fill before this entry. Carried."""
     started_ms: int | None = None
     """When the attempt that wrote this batch began, for rates. Not `pins.time_ms`: that is when the batch was planned,
     perhaps by a runner that was killed hours ago."""
     pending: Mapping[str, Any] = field(default_factory=dict)
-    """What a generation that was opened still owes: until it is done, no batch is written."""
+    """Work that an opened generation still has to finish: until then no batch is written."""
     id: str = field(default="", compare=False)
-    """Random, of this commit alone: another process can commit an entry with the same number. Empty in entries of
-    versions before."""
+    """Random, unique to this commit: another process can commit an entry with the same number. Empty in entries of
+    older versions."""
 
     @property
     def key(self) -> tuple[int, int]:
         return (self.generation, self.batch)
 
     def carried(self, counts: Counts, seen: int | None = None) -> Entry:
-        alone = replace(self, kind="carry", sent=None, changed={}, started_ms=None, id=new_id())
-        return replace(alone, counts=counts, seen=seen)
+        entry = replace(self, kind="carry", sent=None, changed={}, started_ms=None, id=new_id())
+        return replace(entry, counts=counts, seen=seen)
 
-    def stamped(self, **given: Any) -> Entry:
-        """The same with other values, for a commit of its own."""
-        return replace(self, **given, id=new_id())
+    def stamped(self, **values: Any) -> Entry:
+        """A copy with other values, for a commit of its own."""
+        return replace(self, **values, id=new_id())
 
-    def followed(self, kind: Kind, **given: Any) -> Entry:
-        """The next entry of the ledger: what is carried stays, what was about one commit alone does not."""
-        alone = replace(self, kind=kind, note=None, sent=None, changed={}, started_ms=None, pending={}, id=new_id())
-        return replace(alone, **given)
+    def followed(self, kind: Kind, **values: Any) -> Entry:
+        """The next entry of the ledger: keeps what is carried, clears what was about one commit alone."""
+        entry = replace(self, kind=kind, note=None, sent=None, changed={}, started_ms=None, pending={}, id=new_id())
+        return replace(entry, **values)
 
     @property
     def unfinished(self) -> bool:
-        """Its generation was opened for a replay or a rewind, which is not done."""
+        """Its generation was opened for a replay or a rewind that is not finished."""
         return "replay" in self.pending or "rewind" in self.pending
 
     @property
@@ -219,19 +225,19 @@ class Entry:
 
     @property
     def applied(self) -> int | None:
-        """Of a sink or a merge: the rows that counted; None where the commit itself says it."""
+        """For a sink or a merge: the rows that counted; None where the commit itself has the number."""
         if self.sent is not None:
             return self.sent
         return sum(self.changed.get(kind, 0) for kind in APPLIED) if self.changed else None
 
 
 def new_id() -> str:
-    """Without digits: a name that is a number cannot be found in it by chance."""
+    """Has no digits: a search for a name that is a number cannot match it by chance."""
     return uuid.uuid4().hex.translate(_LETTERS)
 
 
 def named_streams(entry: Entry) -> tuple[str, ...]:
-    """Of a table with `stream`: the table that each of its positions is of; () of any other."""
+    """For a table with `stream`: the table behind each of its positions; () for any other."""
     tables = entry.subscription.get("streams", {})
     return tuple(tables.get(name, name) for name in entry.subscription.get("order", ()))
 
@@ -239,8 +245,8 @@ def named_streams(entry: Entry) -> tuple[str, ...]:
 def pins_document(pins: Pins) -> dict[str, Any]:
     document: dict[str, Any] = {"time": pins.time_ms, "definition": pins.definition, "lookups": dict(pins.lookups)}
     if pins.watermark is not None:
-        marks = asdict(pins.watermark)
-        document["watermark"] = marks if marks.pop("local") is False else {**marks, "local": True}
+        watermark = asdict(pins.watermark)
+        document["watermark"] = watermark if watermark.pop("local") is False else {**watermark, "local": True}
     if pins.aside:
         document["set_aside"] = [list(place) for place in pins.aside]
     if pins.kept:
@@ -249,12 +255,12 @@ def pins_document(pins: Pins) -> dict[str, Any]:
 
 
 def parse_pins(document: Mapping[str, Any]) -> Pins:
-    marks = document.get("watermark")
+    watermark = document.get("watermark")
     return Pins(
         document["time"],
         document["definition"],
         document.get("lookups", {}),
-        Watermark(**marks) if marks is not None else None,
+        Watermark(**watermark) if watermark is not None else None,
         tuple(tuple(place) for place in document.get("set_aside", ())),
         tuple(tuple(place) for place in document.get("redrive_set_aside", ())),
     )
@@ -305,7 +311,7 @@ def dump(entry: Entry) -> str:
 
 
 def parse(user_metadata: str | None) -> Entry | None:
-    """The entry in a commit's userMetadata, or None if that is somebody else's text."""
+    """The entry in a commit's userMetadata, or None if the text is not a ledger entry."""
     if not user_metadata or '"penstock"' not in user_metadata:
         return None
     try:
@@ -314,12 +320,12 @@ def parse(user_metadata: str | None) -> Entry | None:
         return None
     if not isinstance(document, dict) or not isinstance(document.get("penstock"), int):
         return None
-    if document["penstock"] != FORMAT:  # overlooked, it would send the table back to the last entry that we can read
+    if document["penstock"] != FORMAT:  # skipped, it would send the table back to the last entry that we can read
         raise Terminal(
             f"the table's log has an entry of format {document['penstock']}; this Penstock reads format {FORMAT}",
             hint="a newer Penstock wrote to the table: run that version",
         )
-    if document.get("kind") in WORKS:  # it says who looked after the files, and moves no position
+    if document.get("kind") in WORKS:  # a maintenance note, which moves no position
         return None
     pins, counts = document["pins"], document.get("counts", {})
     return Entry(

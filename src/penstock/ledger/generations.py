@@ -1,4 +1,4 @@
-"""Entries without rows that change or keep where a table stands."""
+"""Entries without rows, which change a table's position or repeat it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 DAY_MS = 24 * 3600 * 1000
 CARRY_AFTER_MS = 2 * DAY_MS
-"""Delta keeps its log for 30 days, 7 at the least that a project may ask for: an idle table's last entry is said again
+"""Delta keeps its log for 30 days, 7 at the least that a project may ask for: an idle table's last entry is repeated
 long before that."""
 
 
 def open_generation(
     spark: SparkSession,
     log: DeltaLog,
-    tail: LedgerHead,
+    head: LedgerHead,
     uri: str,
     *,
     after: tuple[str, ...],
@@ -39,10 +39,10 @@ def open_generation(
     pending: Mapping[str, Any] | None = None,
     at_least: int = 0,
 ) -> LedgerHead:
-    """Generation g+1 at the position `after`: fences whoever writes generation g, at his next chain check. `emptied`
-    removes all rows in the same commit; `pending` is what has to be done before its first batch. The generation is
-    `at_least` that: of a table that was put back, what lies beside it may be of later ones."""
-    last = tail.entry
+    """Opens generation g+1 at the position `after`: fences whoever writes generation g, at the next chain check.
+    `emptied` removes all rows in the same commit; `pending` is what has to be done before its first batch. The
+    generation is `at_least` that: if a table was put back, what lies beside it may belong to later ones."""
+    last = head.entry
     entry = last.followed(
         "open",
         generation=max(last.generation + 1, at_least),
@@ -52,34 +52,35 @@ def open_generation(
         pins=replace(last.pins, time_ms=time.time_ns() // 1_000_000, definition=definition),
         topics=topics,
         subscription=subscription,
-        counts=tail.counts,
+        counts=head.counts,
         note=note,
         parked=last.parked if parked is None else parked,
-        seen=tail.version,
+        seen=head.version,
         horizon=None if emptied else last.horizon,
         base=base if emptied or base is not None else last.base,
         began=after if emptied else began if began is not None else last.began,
-        filled=tail.filled,
+        filled=head.filled,
         pending=pending or {},
     )
     if emptied:
         overwrite_by_nothing(spark, uri, entry)
     else:
         append_nothing(spark, uri, entry)
-    return must_confirm(tail, log, entry)
+    return must_confirm(head, log, entry)
 
 
-def is_old(tail: LedgerHead, now_ms: int | None = None) -> bool:
+def is_old(head: LedgerHead, now_ms: int | None = None) -> bool:
     now = now_ms if now_ms is not None else time.time_ns() // 1_000_000
-    return now - tail.commit.timestamp_ms >= CARRY_AFTER_MS
+    return now - head.commit.timestamp_ms >= CARRY_AFTER_MS
 
 
 def carry_forward(
-    spark: SparkSession, log: DeltaLog, tail: LedgerHead, uri: str, *, now_ms: int | None = None
+    spark: SparkSession, log: DeltaLog, head: LedgerHead, uri: str, *, now_ms: int | None = None
 ) -> LedgerHead:
-    """Says the last entry again if it is so old that log retention could take it; else gives the tail as it is."""
-    if not is_old(tail, now_ms):
-        return tail
-    entry = tail.carried
+    """Commits the last entry again if it is so old that log retention could remove it; else returns the head
+    unchanged."""
+    if not is_old(head, now_ms):
+        return head
+    entry = head.carried
     append_nothing(spark, uri, entry)
-    return must_confirm(tail, log, entry)
+    return must_confirm(head, log, entry)

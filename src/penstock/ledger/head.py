@@ -29,7 +29,7 @@ class LedgerHead:
     commit: Commit
     later: tuple[Commit, ...]
     unseen: tuple[Commit, ...] = ()
-    """Commits of others just before it, which its writer had not seen when it decided to write."""
+    """Commits by others just before it, which its writer had not seen when it decided to write."""
     row_counts: RowCounts = field(default_factory=dict)
     """What became of the rows of its batch, if that is known: it is not in the log yet."""
 
@@ -41,7 +41,7 @@ class LedgerHead:
     def counts(self) -> Counts:
         """For the next entry: rows of the last batch and of all so far."""
         before = self.entry.counts
-        if self.entry.kind == "redrive":  # beside the batches: the rows of the last one are still those of a batch
+        if self.entry.kind == "redrive":  # outside the batches: the rows of the last batch stay those of that batch
             return Counts(before.rows, before.total + self.commit.rows, before.row_counts)
         if self.entry.kind not in ("batch", "fill"):
             return before
@@ -49,12 +49,12 @@ class LedgerHead:
 
     @property
     def filled(self) -> tuple[int, int] | None:
-        """Generation and version of the last commit that exchanged all rows."""
+        """Generation and version of the last commit that replaced all rows."""
         return (self.entry.generation, self.commit.version) if self.entry.kind in WHOLE else self.entry.filled
 
     @property
     def carried(self) -> Entry:
-        """The last entry said again."""
+        """A copy of the last entry, to commit again."""
         return replace(self.entry.carried(self.counts, self.version), filled=self.filled)
 
 
@@ -63,7 +63,7 @@ def read_head(log: DeltaLog) -> LedgerHead | None:
     later: list[Commit] = []
     for commit in log.backwards():
         if commit.origin is Origin.LEDGER and commit.entry is not None:
-            return _tail(log, commit, later[::-1])
+            return _build_head(log, commit, later[::-1])
         later.append(commit)
     if not later:
         return None
@@ -76,60 +76,60 @@ def read_head(log: DeltaLog) -> LedgerHead | None:
     )
 
 
-def advance(tail: LedgerHead, log: DeltaLog) -> LedgerHead:
-    """The tail with the commits that are new since it was read. Usually there is none: one look for a file."""
-    if log.commit(tail.version) is None:
+def advance(head: LedgerHead, log: DeltaLog) -> LedgerHead:
+    """The head, with the commits that are new since it was read. Usually there are none: that costs one file lookup."""
+    if log.commit(head.version) is None:
         raise TableChanged(
-            f"version {tail.version}, which was there before, is gone: the table was deleted or replaced while it was "
+            f"version {head.version}, which was there before, is gone: the table was deleted or replaced while it was "
             "being written to",
             where=log.table,
             hint="put it back; at a start it is compared with its checkpoint",
         )
-    for commit in log.since(tail.version):
+    for commit in log.since(head.version):
         entry = commit.entry if commit.origin is Origin.LEDGER else None
-        if entry is not None and entry.kind in BESIDE and entry.key < tail.entry.key:
-            entry = None  # its writer had not seen the last batch: it says nothing about the position
-        if entry is not None and (entry.key != tail.entry.key or entry.kind in (*BESIDE, *WHOLE)):
-            tail = LedgerHead(entry, commit, (), _unseen(log, commit))
+        if entry is not None and entry.kind in BESIDE and entry.key < head.entry.key:
+            entry = None  # its writer had not seen the last batch, so its position is outdated
+        if entry is not None and (entry.key != head.entry.key or entry.kind in (*BESIDE, *WHOLE)):
+            head = LedgerHead(entry, commit, (), _unseen_commits(log, commit))
         else:
-            tail = replace(tail, later=(*tail.later, commit))
-    return tail
+            head = replace(head, later=(*head.later, commit))
+    return head
 
 
-def _tail(log: DeltaLog, commit: Commit, later: list[Commit]) -> LedgerHead:
-    """An entry beside the batches repeats the position that its writer knew. On a store without our locks a batch can
-    have come in between: the position is that of the batch, or it would be read again."""
-    unseen = _unseen(log, commit)
-    batch = _overlooked(commit, unseen)
+def _build_head(log: DeltaLog, commit: Commit, later: list[Commit]) -> LedgerHead:
+    """An entry outside the batches repeats the position that its writer knew. On a store without our locks a batch can
+    have been committed in between: its position counts, or that batch would be read again."""
+    unseen = _unseen_commits(log, commit)
+    batch = _overlooked_batch(commit, unseen)
     assert commit.entry is not None
     if batch is None or batch.entry is None:
         return LedgerHead(commit.entry, commit, tuple(later), unseen)
-    after = [one for one in unseen if one.version > batch.version]
-    return LedgerHead(batch.entry, batch, (*after, commit, *later), _unseen(log, batch))
+    after = [other for other in unseen if other.version > batch.version]
+    return LedgerHead(batch.entry, batch, (*after, commit, *later), _unseen_commits(log, batch))
 
 
 def standing(log: DeltaLog, commit: Commit) -> Commit:
-    """The commit that says where the table was when a ledger entry was committed: that one, or a batch that its writer
+    """The commit with the table's position at the time of a ledger entry: that entry's own, or a batch that its writer
     had not seen."""
-    return _overlooked(commit, _unseen(log, commit)) or commit
+    return _overlooked_batch(commit, _unseen_commits(log, commit)) or commit
 
 
 @dataclass(frozen=True)
 class LastRows:
-    """What the rows of a table are of, whatever was opened since."""
+    """The entry that the table's rows belong to, whatever was opened since."""
 
     entry: Entry
     opened: frozenset[tuple[int, int]]
-    """Keys of the entries without rows after it."""
+    """Keys of the later entries, which wrote no rows."""
     abandoned: bool
-    """A replay was opened after it, and came to nothing."""
+    """A replay was opened after it and never finished."""
 
 
-def last_rows(tail: LedgerHead, log: DeltaLog) -> LastRows:
-    """The last entry that wrote rows, or exchanged them; the oldest that the log still has if there is none."""
-    entry, version, opened, abandoned = tail.entry, tail.commit.version, set(), False
+def last_rows(head: LedgerHead, log: DeltaLog) -> LastRows:
+    """The last entry that wrote or replaced rows; if there is none, the oldest that the log still has."""
+    entry, version, opened, abandoned = head.entry, head.commit.version, set(), False
     while entry.kind == "open" or (entry.kind in BESIDE and entry.batch == 0):
-        abandoned = abandoned or (entry.key != tail.entry.key and entry.unfinished)
+        abandoned = abandoned or (entry.key != head.entry.key and entry.unfinished)
         if not entry.unfinished:
             opened.add(entry.key)
         version -= 1
@@ -137,55 +137,55 @@ def last_rows(tail: LedgerHead, log: DeltaLog) -> LastRows:
             version -= 1
         if commit is None:
             break
-        before = standing(log, commit)
-        assert before.entry is not None
-        entry, version = before.entry, before.version
+        earlier = standing(log, commit)
+        assert earlier.entry is not None
+        entry, version = earlier.entry, earlier.version
     return LastRows(entry, frozenset(opened), abandoned)
 
 
-def _overlooked(commit: Commit, unseen: tuple[Commit, ...]) -> Commit | None:
-    """The last commit with a later batch than that which an entry beside the batches repeats."""
+def _overlooked_batch(commit: Commit, unseen: tuple[Commit, ...]) -> Commit | None:
+    """The last unseen commit with a later batch than the one that an entry outside the batches repeats."""
     entry = commit.entry
     if entry is None or entry.kind not in BESIDE:
         return None
-    for one in reversed(unseen):
-        if one.origin is Origin.LEDGER and one.entry is not None and one.entry.key > entry.key:
-            return one
+    for other in reversed(unseen):
+        if other.origin is Origin.LEDGER and other.entry is not None and other.entry.key > entry.key:
+            return other
     return None
 
 
-def _beside(commit: Commit) -> bool:
+def _is_beside_batches(commit: Commit) -> bool:
     return commit.entry is not None and commit.entry.kind in BESIDE
 
 
-def _unseen(log: DeltaLog, commit: Commit) -> tuple[Commit, ...]:
+def _unseen_commits(log: DeltaLog, commit: Commit) -> tuple[Commit, ...]:
     if commit.entry is None or commit.entry.seen is None:
         return ()
-    found = (log.commit(version) for version in range(commit.entry.seen + 1, commit.version))
-    return tuple(commit for commit in found if commit is not None)
+    commits = (log.commit(version) for version in range(commit.entry.seen + 1, commit.version))
+    return tuple(commit for commit in commits if commit is not None)
 
 
-def refuse_foreign_changes(tail: LedgerHead, log: DeltaLog) -> list[Commit]:
-    """Raises if rows were removed or the table replaced since the last entry was decided upon; gives the foreign
-    appends to report."""
-    others = (*tail.unseen, *tail.later)
-    for commit in others:
+def refuse_foreign_changes(head: LedgerHead, log: DeltaLog) -> list[Commit]:
+    """Raises if rows were removed or the table replaced since the writer of the last entry read the log; returns the
+    foreign appends to report."""
+    other_commits = (*head.unseen, *head.later)
+    for commit in other_commits:
         if commit.origin is Origin.FOREIGN_CHANGE or commit.operation.startswith(("CREATE", "REPLACE")):
-            raise _table_changed(tail, commit, log)
-        if commit.origin is Origin.LEDGER and commit.rows and not _beside(commit):
+            raise _table_changed_error(head, commit, log)
+        if commit.origin is Origin.LEDGER and commit.rows and not _is_beside_batches(commit):
             raise TableChanged(
-                f"batch {tail.entry.batch} was committed twice, in versions {tail.commit.version} and {commit.version}",
-                where=tail.entry.table,
+                f"batch {head.entry.batch} was committed twice, in versions {head.commit.version} and {commit.version}",
+                where=head.entry.table,
                 hint="two processes wrote to the table without a common lock. Stop one; "
-                f"`penstock verify {tail.entry.table}` shows what is doubled",
+                f"`penstock verify {head.entry.table}` shows what is doubled",
             )
-    return [commit for commit in others if commit.origin is Origin.FOREIGN_APPEND]
+    return [commit for commit in other_commits if commit.origin is Origin.FOREIGN_APPEND]
 
 
-def refuse_gap(tail: LedgerHead, log: DeltaLog) -> None:
-    """Raises if the last entry does not follow the one before it, as far as the log still tells: the table was deleted
-    or replaced by an older copy in the very moment in which a batch was written."""
-    entry, version = tail.entry, tail.commit.version - 1
+def refuse_gap(head: LedgerHead, log: DeltaLog) -> None:
+    """Raises if the last entry does not follow the one before it, as far as the log still shows: the table was deleted
+    or replaced by an older copy at the very moment when a batch was written."""
+    entry, version = head.entry, head.commit.version - 1
     while version >= 0 and (commit := log.commit(version)) is not None and commit.origin is not Origin.LEDGER:
         version -= 1
     earlier = log.commit(version) if version >= 0 else None
@@ -194,10 +194,10 @@ def refuse_gap(tail: LedgerHead, log: DeltaLog) -> None:
     last = standing(log, earlier).entry if earlier is not None else None
     if last is not None and (entry.kind in BESIDE or all(map(same, last.after, entry.before))):
         return
-    was = f"the entry before it ends at {', '.join(last.after)}" if last else "there is no entry before it"
+    actual = f"the entry before it ends at {', '.join(last.after)}" if last else "there is no entry before it"
     raise TableChanged(
-        f"{entry.kind} {entry.generation}.{entry.batch} begins at {', '.join(entry.before)}, but {was}: the table was "
-        "replaced while it was being written to",
+        f"{entry.kind} {entry.generation}.{entry.batch} begins at {', '.join(entry.before)}, but {actual}: the table "
+        "was replaced while it was being written to",
         where=entry.table,
         hint=f"`penstock verify {entry.table}` shows what is missing. Put the table back, or accept it as it is: "
         f"`penstock checkpoints reset {entry.table} --to ledger`",
@@ -216,39 +216,39 @@ def position_at(log: DeltaLog, version: int) -> Entry | None:
     return None
 
 
-def _table_changed(tail: LedgerHead, commit: Commit, log: DeltaLog) -> TableChanged:
-    table, entry = tail.entry.table, tail.entry
-    what = f"{commit.files_removed} files removed, {commit.files_added} added"
-    then = position_at(log, commit.restored_to) if commit.restored_to is not None else None
-    if then is not None:
-        held = entry.before if commit.version < tail.commit.version else entry.after
-        lost = "; ".join(difference(a, b) for a, b in zip(then.after, held, strict=False))
-        what = f"the table went back to version {commit.restored_to}, so it no longer holds {lost}"
-    again = f"--to version:{commit.restored_to if then else 'N'}"
+def _table_changed_error(head: LedgerHead, commit: Commit, log: DeltaLog) -> TableChanged:
+    table, entry = head.entry.table, head.entry
+    change = f"{commit.files_removed} files removed, {commit.files_added} added"
+    restored = position_at(log, commit.restored_to) if commit.restored_to is not None else None
+    if restored is not None:
+        expected = entry.before if commit.version < head.commit.version else entry.after
+        lost = "; ".join(difference(a, b) for a, b in zip(restored.after, expected, strict=False))
+        change = f"the table went back to version {commit.restored_to}, so it no longer holds {lost}"
+    option = f"--to version:{commit.restored_to if restored else 'N'}"
     return TableChanged(
         f"version {commit.version} ({commit.operation}), not made by Penstock, changed rows after batch {entry.batch}: "
-        f"{what}",
+        f"{change}",
         where=table,
         hint=f"decide: `penstock checkpoints reset {table} --to ledger` accepts the table as it is and goes on from "
-        f"{', '.join(map(describe_position, entry.after))}; `penstock checkpoints reset {table} {again}` reads again "
+        f"{', '.join(map(describe_position, entry.after))}; `penstock checkpoints reset {table} {option}` reads again "
         "from the position of that version",
     )
 
 
-# Who decides that a batch is already in the table: this check, from the ledger.
+# The check that decides, from the ledger, whether a batch is already in the table.
 #
-# It covers half-written seeds, old backups put back, two runners and lost metadata, because all of them show as a
-# batch that does not start where the last entry ended.
+# It covers half-written seeds, restored old backups, two runners and lost metadata, because all of them show as a batch
+# that does not start where the last entry ended.
 
 
 class Verdict(Enum):
     WRITE = "write"
     RETRY = "retry"
-    """The rows are in the table already: skip that write and complete the rest of the batch."""
+    """The rows are in the table already: skip the write and complete the rest of the batch."""
 
 
 def check(last: Entry, generation: int, batch: int, before: tuple[str, ...], after: tuple[str, ...]) -> Verdict:
-    """May batch `batch` of `generation`, which covers before..after, be written after the entry `last`?"""
+    """Whether batch `batch` of `generation`, which covers before..after, may be written after the entry `last`."""
     if last.generation > generation:
         raise Fenced(
             f"generation {generation} was replaced by generation {last.generation} ({last.kind})",
@@ -258,29 +258,29 @@ def check(last: Entry, generation: int, batch: int, before: tuple[str, ...], aft
     if last.generation == generation:
         if (
             batch == last.batch
-            and _same(after, last.after)
-            and _same(_filled(before, after), _filled(last.before, after))
+            and _same_positions(after, last.after)
+            and _same_positions(_fill_partitions(before, after), _fill_partitions(last.before, after))
         ):
             return Verdict.RETRY
-        if batch == last.batch + 1 and _same(before, last.after):
+        if batch == last.batch + 1 and _same_positions(before, last.after):
             return Verdict.WRITE
     raise ChainBroken(
-        f"batch {batch} of generation {generation} reads {_describe(before, after)}, but the ledger ends with batch "
-        f"{last.batch} of generation {last.generation} at {', '.join(last.after)}",
+        f"batch {batch} of generation {generation} reads {_describe_range(before, after)}, but the ledger ends with "
+        f"batch {last.batch} of generation {last.generation} at {', '.join(last.after)}",
         where=last.table,
         hint="nothing was written. Start again: the checkpoint is then compared with the ledger. If this comes back, "
         "another process writes to the table or its checkpoint",
     )
 
 
-def _filled(before: tuple[str, ...], after: tuple[str, ...]) -> tuple[str, ...]:
+def _fill_partitions(before: tuple[str, ...], after: tuple[str, ...]) -> tuple[str, ...]:
     """A healed checkpoint names the partitions that were new in its last batch; the ledger has Spark's own text."""
     return tuple(map(position.filled, before, after))
 
 
-def _same(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    return len(one) == len(other) and all(position.same(a, b) for a, b in zip(one, other, strict=True))
+def _same_positions(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
+    return len(first) == len(second) and all(position.same(a, b) for a, b in zip(first, second, strict=True))
 
 
-def _describe(before: tuple[str, ...], after: tuple[str, ...]) -> str:
+def _describe_range(before: tuple[str, ...], after: tuple[str, ...]) -> str:
     return "; ".join(position.difference(a, b) for a, b in zip(before, after, strict=False))

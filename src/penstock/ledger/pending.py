@@ -1,5 +1,5 @@
-"""What a ledger still owes: an unfinished replay or rewind, where the table began, and when somebody was last
-erased."""
+"""Work that a ledger still owes: an unfinished replay or rewind, where the table began, and when a subject was last
+forgotten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.ledger.entry import Entry
     from penstock.ledger.position import Offsets
 
-# Where a table began to read. Every entry carries it; older ledgers say it only in their first one.
+# Where a table began to read. Every entry carries it; older ledgers have it only in their first one.
 
 
 def began_of(log: DeltaLog, entry: Entry) -> tuple[str, ...]:
@@ -33,8 +33,8 @@ def began_of(log: DeltaLog, entry: Entry) -> tuple[str, ...]:
     return first.after
 
 
-# What a generation that was opened for a replay still owes. It stands in the ledger, so that whoever starts the table
-# next can finish it.
+# What a generation that was opened for a replay still owes. It is in the ledger, so that whoever starts the table next
+# can finish it.
 
 
 _REPLAY, _SETTLE = "replay", "settle"
@@ -42,14 +42,14 @@ _REPLAY, _SETTLE = "replay", "settle"
 
 @dataclass(frozen=True)
 class Replay:
-    """Its end is the position at which the generation was opened."""
+    """It ends at the position at which the generation was opened."""
 
     since: int
     """The generation before it, which counts until the table is filled."""
     position: tuple[str, ...]
-    """Where the table was then."""
+    """The table's position at that time."""
     at: int | None = None
-    """The version of the table upstream that is read; None: what the table had read of it."""
+    """The version of the upstream table to read; None: what the table had read of it."""
 
 
 def document(replay: Replay) -> dict[str, Any]:
@@ -57,21 +57,23 @@ def document(replay: Replay) -> dict[str, Any]:
 
 
 def pending_replay(entry: Entry) -> Replay | None:
-    """None if nothing is owed."""
-    asked = entry.pending.get(_REPLAY)
-    return None if asked is None else Replay(asked["since"], tuple(asked["position"]), asked.get("at"))
+    """None if no replay is pending."""
+    pending = entry.pending.get(_REPLAY)
+    return None if pending is None else Replay(pending["since"], tuple(pending["position"]), pending.get("at"))
 
 
-def settling(kept: str | None, held: Offsets | None) -> dict[str, Any]:
-    """What a fill itself owes: its quarantine still has rejected rows from before. `kept` is a condition upon those
-    that stay: of records from before `held`."""
-    return {_SETTLE: {"kept": kept, "held": held}}
+def settling(kept_condition: str | None, first_offsets: Offsets | None) -> dict[str, Any]:
+    """What a fill itself owes: its quarantine still has rejected rows from before. `kept_condition` selects those that
+    stay: records from before `first_offsets`."""
+    return {_SETTLE: {"kept": kept_condition, "held": first_offsets}}
 
 
 def held_of(entry: Entry) -> Offsets | None:
-    """Of a fill: the first offsets that it read; None if those are where the table began."""
-    held = entry.pending.get(_SETTLE, {}).get("held")
-    return None if held is None else {topic: {int(p): o for p, o in parts.items()} for topic, parts in held.items()}
+    """For a fill: the first offsets that it read; None if those are where the table began."""
+    offsets = entry.pending.get(_SETTLE, {}).get("held")
+    return (
+        None if offsets is None else {topic: {int(p): o for p, o in parts.items()} for topic, parts in offsets.items()}
+    )
 
 
 def owes_settling(entry: Entry) -> bool:
@@ -79,14 +81,14 @@ def owes_settling(entry: Entry) -> bool:
 
 
 def kept_of(entry: Entry) -> str | None:
-    kept = entry.pending[_SETTLE]["kept"]
-    return None if kept is None else str(kept)
+    condition = entry.pending[_SETTLE]["kept"]
+    return None if condition is None else str(condition)
 
 
-# What is owed because of a rewind. It stands in the ledgers, so that whoever starts a table next can finish it.
+# What is owed because of a rewind. It is in the ledgers, so that whoever starts a table next can finish it.
 #
-# The table itself owes its rows of then. A table that reads it, and had not read beyond that version, is stopped
-# before and owes a jump: over the versions whose rows are gone, which a stream would read all the same.
+# The table itself still has to restore its earlier rows. A table that reads it, and had not read beyond that version,
+# is stopped before it and owes a jump: over the versions whose rows are gone, which a stream would read all the same.
 
 
 _REWIND, _HALT, _UNTIL = "rewind", "halt", "until"
@@ -96,14 +98,14 @@ _REWIND, _HALT, _UNTIL = "rewind", "halt", "until"
 class Rewind:
     version: int
     since: int
-    """The generation before it, which counts until the table is back."""
+    """The generation before it, which counts until the table is restored."""
     position: tuple[str, ...]
-    """Where the table was."""
+    """The table's position at that time."""
 
 
 @dataclass(frozen=True)
 class Halt:
-    """Of a reader: it waits for the table that it reads to go back."""
+    """For a reader: it waits for the table that it reads to be rewound."""
 
     seen: int
     """The newest version of that table when the reader was stopped."""
@@ -111,12 +113,12 @@ class Halt:
 
 @dataclass(frozen=True)
 class Until:
-    """Of a reader: it reads up to one position, and goes on at another."""
+    """For a reader: it reads up to one position, and continues at another."""
 
     at: str
     to: str
     base: int
-    """The version of the table upstream from which on its rows count as made of."""
+    """The upstream version that the rows then count as made from."""
 
 
 def rewind_document(rewind: Rewind) -> dict[str, Any]:
@@ -124,8 +126,8 @@ def rewind_document(rewind: Rewind) -> dict[str, Any]:
 
 
 def pending_rewind(entry: Entry) -> Rewind | None:
-    asked = entry.pending.get(_REWIND)
-    return None if asked is None else Rewind(asked["version"], asked["since"], tuple(asked["position"]))
+    pending = entry.pending.get(_REWIND)
+    return None if pending is None else Rewind(pending["version"], pending["since"], tuple(pending["position"]))
 
 
 def halt_document(halt: Halt) -> dict[str, Any]:
@@ -133,8 +135,8 @@ def halt_document(halt: Halt) -> dict[str, Any]:
 
 
 def pending_halt(entry: Entry) -> Halt | None:
-    asked = entry.pending.get(_HALT)
-    return None if asked is None else Halt(asked["seen"])
+    pending = entry.pending.get(_HALT)
+    return None if pending is None else Halt(pending["seen"])
 
 
 def until_document(until: Until) -> dict[str, Any]:
@@ -142,28 +144,28 @@ def until_document(until: Until) -> dict[str, Any]:
 
 
 def pending_until(entry: Entry) -> Until | None:
-    asked = entry.pending.get(_UNTIL)
-    return None if asked is None else Until(asked["at"], asked["to"], asked["base"])
+    pending = entry.pending.get(_UNTIL)
+    return None if pending is None else Until(pending["at"], pending["to"], pending["base"])
 
 
 def owes_jump(entry: Entry) -> bool:
     return _HALT in entry.pending or _UNTIL in entry.pending
 
 
-# Versions of a table from before somebody was forgotten: nothing reads them any more, nothing goes back to them.
+# Versions of a table from before a subject was forgotten: nothing reads them or goes back to them any more.
 
 
 def forgets(commit: Commit) -> bool:
-    """Whether rows of somebody went with it."""
+    """Whether the commit removed rows of a forgotten subject."""
     return commit.entry is not None and commit.entry.kind == "forget" and commit.changes
 
 
 def forgotten_since(log: DeltaLog) -> int | None:
-    """The newest version in which somebody was forgotten; no version before it can be gone back to. None: nobody was,
-    as far as the log goes back."""
+    """The newest version in which a subject was forgotten; no version before it can be restored. None: there is none,
+    as far as the log reaches back."""
     return next((commit.version for commit in log.backwards() if forgets(commit)), None)
 
 
 def forgotten_after(log: DeltaLog, version: int) -> int | None:
-    """The first version after this one in which somebody was forgotten."""
+    """The first version after this one in which a subject was forgotten."""
     return next((commit.version for commit in log.since(version) if forgets(commit)), None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 # Positions: how far a table has read, as Spark writes it: `{"orders":{"0":120,"1":98}}` of topics, of a Delta table
 # `{"sourceVersion":1,"reservoirId":"…","reservoirVersion":7,"index":-1,"isStartingVersion":false}`.
 #
-# The ledger keeps Spark's text verbatim; these functions only look into it. To them a Delta table is a topic of one
+# The ledger keeps Spark's text verbatim; these functions only read it. They treat a Delta table as a topic of one
 # partition whose offsets are its versions.
 
 
@@ -22,7 +22,7 @@ class TopicInfo:
 Offsets = dict[str, dict[int, int]]
 """topic -> partition -> next offset to read."""
 VERSIONS = "versions of its source"
-"""What stands for the topic of a Delta table; no topic can be called so."""
+"""Takes the place of the topic for a Delta table; no topic can have this name."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Range:
     end: int
 
     def __str__(self) -> str:
-        what = "versions" if self.topic == VERSIONS else f"{self.topic}-{self.partition}"
-        return f"{what} [{self.start}, {self.end})"
+        label = "versions" if self.topic == VERSIONS else f"{self.topic}-{self.partition}"
+        return f"{label} [{self.start}, {self.end})"
 
 
 def parse(position: str) -> Offsets:
@@ -51,13 +51,13 @@ def dump(offsets: Mapping[str, Mapping[int, int]]) -> str:
     return json.dumps(ordered, separators=(",", ":"))
 
 
-def same(one: str, other: str) -> bool:
-    """Spark does not promise an order of topics and partitions: compare what they say."""
-    return one == other or json.loads(one) == json.loads(other)
+def same(first: str, second: str) -> bool:
+    """Compares content: Spark does not promise an order of topics and partitions."""
+    return first == second or json.loads(first) == json.loads(second)
 
 
 def ranges(before: str, after: str) -> Iterator[Range]:
-    """What was read between two positions. A partition that `before` does not know began at 0."""
+    """What was read between two positions. A partition that `before` lacks began at 0."""
     earlier = parse(before)
     for topic, partitions in sorted(parse(after).items()):
         for partition, end in sorted(partitions.items()):
@@ -67,7 +67,7 @@ def ranges(before: str, after: str) -> Iterator[Range]:
 
 
 def filled(before: str, after: str) -> str:
-    """`before` with the partitions that only `after` knows, at 0, which is where they began."""
+    """`before` plus the partitions that only `after` has, at 0, where they began."""
     earlier, later = parse(before), parse(after)
     new = {t: set(parts) - set(earlier.get(t, {})) for t, parts in later.items()}
     if not any(new.values()):
@@ -76,22 +76,22 @@ def filled(before: str, after: str) -> str:
 
 
 def size(before: str, after: str) -> int:
-    """Offsets between two positions: at most so many records."""
+    """The number of offsets between two positions, an upper bound for the number of records."""
     return sum(r.end - r.start for r in ranges(before, after))
 
 
 def difference(before: str, after: str) -> str:
     """For messages: `orders-0 [5, 9), orders-1 [0, 3)`."""
-    found = [str(r) for r in ranges(before, after)]
-    return ", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "") or "nothing"
+    spans = [str(r) for r in ranges(before, after)]
+    return ", ".join(spans[:8]) + (f" and {len(spans) - 8} more" if len(spans) > 8 else "") or "nothing"
 
 
-def describe_position(place: str) -> str:
-    """A position for people: what Spark writes of a Delta table tells them nothing."""
-    if "reservoirVersion" not in place:
-        return place
-    found = json.loads(place)
-    return f"{'the table as of ' if found.get('isStartingVersion') else ''}version {found['reservoirVersion']}"
+def describe_position(position: str) -> str:
+    """A position for people, who cannot read what Spark writes for a Delta table."""
+    if "reservoirVersion" not in position:
+        return position
+    document = json.loads(position)
+    return f"{'the table as of ' if document.get('isStartingVersion') else ''}version {document['reservoirVersion']}"
 
 
 # Positions in a Delta table, in Spark's own text.
@@ -102,8 +102,8 @@ _BEFORE_ALL_FILES = -1
 
 @dataclass(frozen=True)
 class Version:
-    """Before the first file of a version, or within it. `snapshot` means the whole table as of the version is read,
-    before what was added later."""
+    """Before the first file of a version, or within it. `snapshot` means that the whole table as of the version is
+    read, before what was added later."""
 
     table_id: str
     version: int
@@ -112,12 +112,12 @@ class Version:
 
     @property
     def read_up_to(self) -> int:
-        """The last version of which rows have been read."""
+        """The last version from which rows have been read."""
         return self.version - 1 if self.whole else self.version
 
     @property
     def whole(self) -> bool:
-        """Every version up to here is read to its end."""
+        """Every version up to here has been read to its end."""
         return self.index == _BEFORE_ALL_FILES and not self.snapshot
 
     def __str__(self) -> str:
@@ -132,9 +132,9 @@ class Version:
 
 
 def base_of(position: str) -> int:
-    """The version up to which all that a table has read is wholly there as it is now, if it begins here."""
-    at = parse_version(position)
-    return at.version if at.snapshot else at.version - 1
+    """The `base` of a table that begins at this position: all that it reads is of this version or later ones."""
+    start = parse_version(position)
+    return start.version if start.snapshot else start.version - 1
 
 
 def parse_version(text: str) -> Version:

@@ -18,22 +18,24 @@ if TYPE_CHECKING:
     from penstock.storage.stores import Store
 
 BATCHES = "batches"
-"""How many batches were counted: with fewer than there were, a crash took the numbers of some."""
+"""How many batches were counted: if there were more, a crash lost the numbers of some."""
 READ = "read"
 RESHAPED = "reshaped"
-"""Rows that the transform made, less those that it was given."""
+"""Rows that the transform returned, less those that it was given."""
 REJECTED = "rejected"
-"""To quarantine."""
+"""Rows sent to quarantine."""
 DROPPED = "dropped"
 DUPLICATES = "duplicates"
 SUPERSEDED = "superseded"
-"""Of a merged table: changes that a newer one of their key had overtaken, or that say what is there already."""
+"""For a merged table: changes that a newer one of their key had superseded, or that repeat what the table already
+has."""
 FORGOTTEN = "forgotten"
-"""Of a subject that shall be forgotten: left out, or taken out of the table or its quarantine later."""
+"""Rows of a subject to be forgotten: left out, or removed later from the table or its quarantine."""
 CONFLICTS = "conflicts"
-"""Among the changes of a merged table: those that had the sequence of another one of their key, and another content."""
+"""Among the changes of a merged table: those with the same sequence as another one of their key, and different
+content."""
 UNMET = "unmet:"
-"""Before the name of an expectation: rows that did not meet it, whatever its action."""
+"""Prefix of the name of an expectation: rows that did not meet it, whatever its action."""
 NOT_WRITTEN = {
     REJECTED: "in quarantine",
     DUPLICATES: "duplicates",
@@ -45,13 +47,13 @@ NOT_WRITTEN = {
 
 
 def unexplained(counts: RowCounts, written: int) -> int:
-    """Rows that were read and of which nothing is known, by the identity above; below 0, rows from nowhere."""
-    known = written + sum(counts.get(name, 0) for name in NOT_WRITTEN)
-    return counts.get(READ, 0) + counts.get(RESHAPED, 0) - known
+    """Rows that were read and that the identity above does not account for; below 0, rows of unknown origin."""
+    accounted = written + sum(counts.get(name, 0) for name in NOT_WRITTEN)
+    return counts.get(READ, 0) + counts.get(RESHAPED, 0) - accounted
 
 
-def add_counts(one: RowCounts, other: RowCounts) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+def add_counts(first: RowCounts, second: RowCounts) -> dict[str, int]:
+    return {name: first.get(name, 0) + second.get(name, 0) for name in {**first, **second}}
 
 
 def store_row_counts(store: Store, folder: str, batch: int, counts: RowCounts) -> None:
@@ -59,7 +61,7 @@ def store_row_counts(store: Store, folder: str, batch: int, counts: RowCounts) -
 
 
 def read_row_counts(store: Store, folder: str, batch: int) -> RowCounts:
-    """Empty if nobody has counted, or a crash came first."""
+    """Empty if nothing was counted, or a crash came first."""
     return read_batch_file(store, folder, "fates", batch) or {}
 
 
@@ -77,7 +79,7 @@ class Conserved:
     forgotten: int = 0
     conflicts: int = 0
     uncounted: int = 0
-    """Batches whose numbers a crash took."""
+    """Batches whose numbers a crash lost."""
 
     @property
     def left_out(self) -> int:
@@ -91,9 +93,9 @@ class Conserved:
     @property
     def said(self) -> str:
         """`1,000 read = 980 written + 15 in quarantine + 5 duplicates`."""
-        made = f" + {self.reshaped:,} made by its stages" if self.reshaped > 0 else ""
-        said = f"{self.read:,} read{made} = {' + '.join(self._parts())}"
-        return f"{said}; {self.conflicts:,} contradicted another of their sequence" if self.conflicts else said
+        reshaped = f" + {self.reshaped:,} made by its stages" if self.reshaped > 0 else ""
+        text = f"{self.read:,} read{reshaped} = {' + '.join(self._parts())}"
+        return f"{text}; {self.conflicts:,} contradicted another of their sequence" if self.conflicts else text
 
     def _parts(self) -> Iterator[str]:
         yield f"{self.written:,} written"
@@ -103,7 +105,7 @@ class Conserved:
 
 
 def conserved_counts(counts: RowCounts, written: int, *, batches: int | None) -> Conserved:
-    """Of a table whose ledger holds these counts; `batches` are those that it has had, None if nobody knows."""
+    """The totals of a table whose ledger holds these counts; `batches` is how many it has had, None if unknown."""
     names = (READ, RESHAPED, REJECTED, DROPPED, DUPLICATES, SUPERSEDED, FORGOTTEN, CONFLICTS)
     uncounted = max(0, batches - counts.get(BATCHES, 0)) if batches is not None else 0
     return Conserved(written=written, uncounted=uncounted, **{name: counts.get(name, 0) for name in names})

@@ -1,4 +1,4 @@
-"""What the writer asks of a source, and what a table reads in the words of the ledger."""
+"""What the writer needs from a source, and what a table reads in the terms of the ledger."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     from penstock.plan.model import TablePlan
     from penstock.plan.sources import DeltaSource
 
-# What a table has read of its source, all at once: the input of a replay.
+# Everything a table has read of its source at once: the input of a replay.
 
 
 @dataclass(frozen=True)
 class ReplayInput:
-    """The source may no longer have everything: rows of the table that were made of what is gone stay as they are."""
+    """The source may no longer have everything: rows of the table that were made from missing input stay as they
+    are."""
 
     rows: DataFrame
-    """As batches of the source bring them."""
+    """In the form in which batches of the source have them."""
     held: Offsets | None = None
-    """Of topics: the first offsets that are read; rows from before them, or from other topics, stay. None: it is all
-    there."""
+    """For topics: the first offsets that are read; rows from before them, or from other topics, stay. None: everything
+    is there."""
     gone: tuple[str, ...] = field(default=())
     """Files whose rows stay."""
 
@@ -36,20 +37,20 @@ class ReplayInput:
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """Up to where, and how, a source is to be read once more."""
+    """Up to which position, and how, a source is to be read once more."""
 
     after: tuple[str, ...]
     began: tuple[str, ...]
     """Where the table began to read."""
     ids: Mapping[str, str]
-    """Of the topics that were read."""
+    """Ids of the topics that were read."""
     at: int | None = None
-    """A version of the table upstream, in whose place the position would stand for another one."""
+    """A version of the upstream table, read instead of the one that the position names."""
     as_state: bool = False
-    """Of changes: what the rows are in the end is enough, not how they became so."""
+    """For changes: the final state of the rows is enough, not how they got there."""
 
 
-# What the protocol asks of a source, whatever it reads: where it begins, whether it is still the same, a stream.
+# What every source provides, whatever it reads: where it begins, whether it is still the same, a stream.
 
 
 Position = tuple[str, ...]
@@ -63,14 +64,14 @@ class Start:
     position: Position
     ids: Mapping[str, str]
     said: str | None = None
-    """The position in words, where its text says nothing to a person."""
+    """The position in words, where its text tells a person nothing."""
     notes: tuple[str, ...] = ()
-    """What else a person should know of how the table begins."""
+    """What else a person should know about how the table begins."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """The project names the source in another way than the ledger does: where the table goes on."""
+    """The project names the source differently from the ledger: where the table continues."""
 
     position: Position
     ids: Mapping[str, str]
@@ -79,46 +80,46 @@ class Move:
 
 
 class Source(Protocol):
-    """Opened at each start of a table; what it needs to ask outside, it asks before the table's lock is taken."""
+    """Opened at each start of a table; questions to other systems are asked before the table's lock is taken."""
 
     @property
     def subscription(self) -> Mapping[str, Any]:
-        """What is read, as the ledger keeps it."""
+        """What is read, as the ledger records it."""
 
     def start(self) -> Start:
-        """Raises Transient while what is named does not exist."""
+        """Raises Transient while what the project names does not exist."""
 
     def follow(self, entry: Entry) -> Move | None:
         """None if the ledger's subscription is that of the project."""
 
     def refuse_lost(self, entry: Entry) -> None:
-        """Raises DataLoss where what comes after the entry's position can no longer be read."""
+        """Raises DataLoss if what follows the entry's position can no longer be read."""
 
     def ids(self, after: Position) -> Mapping[str, str]:
-        """Asked in every batch; raises DataLoss if something is no longer what was read before."""
+        """Called in every batch; raises DataLoss if a topic or table is no longer the one that was read before."""
 
     def stream(self, spark: SparkSession) -> DataFrame: ...
 
-    def covered(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
-        """What was read up to a position, all at once. Raises Terminal where that can no longer be told."""
+    def covered(self, spark: SparkSession, request: ReplayRequest) -> ReplayInput:
+        """Everything that was read up to a position, at once. Raises Terminal if that can no longer be determined."""
 
     def size(self, before: Position, after: Position) -> int | None:
-        """At most so many rows lie between two positions; None if only their bytes are known."""
+        """An upper bound for the rows between two positions; None if only their bytes are known."""
 
     def remarks(self, before: Position, after: Position) -> Iterable[str]:
-        """What a person should know of what lay between two positions."""
+        """What a person should know about the range between two positions."""
 
 
-# What a table reads, in the words of the ledger: from its plan alone, without Spark and without a broker.
+# What a table reads, in the terms of the ledger: from its plan alone, without Spark and without a broker.
 
 
 def of_streams(inputs: Mapping[str, DeltaSource]) -> dict[str, str]:
-    """The tables by the names of the arguments. In which order they are read only the function knows."""
+    """The tables by the names of the function's arguments. Only the function knows in which order they are read."""
     return {name: source.label for name, source in inputs.items()}
 
 
 def subscribes(table: TablePlan) -> dict[str, Any]:
-    """What the next entry will say; of a table with `stream` without the order."""
+    """The subscription of the next entry; for a table with `stream` without the order."""
     if table.stream is not None:
         return {"streams": of_streams(table.stream.inputs)}
     return table.source.subscription(table.name)

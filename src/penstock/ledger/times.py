@@ -1,9 +1,8 @@
-"""Times as numbers: what travels from a batch to a condition is an instant, never a local text.
+"""Times as numbers: what is passed from a batch to a condition is an instant, never a local text.
 
-In a session whose zone has daylight saving, the text of an hour that is repeated stands for two instants, and that of
-an hour that is skipped for none. A TIMESTAMP is counted in microseconds since 1970 in UTC, a TIMESTAMP_NTZ in those of
-its own clock, a DATE in days: no zone has a say in it.
-"""
+In a session whose zone has daylight saving, the text of an hour that is repeated means two instants, and that of an
+hour that is skipped none. A TIMESTAMP is counted in microseconds since 1970 in UTC, a TIMESTAMP_NTZ in those of its own
+clock, a DATE in days: no zone affects it."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def is_time(kind: DataType) -> bool:
 
 
 def micros(value: str, kind: DataType) -> str:
-    """SQL: a time as a number, whose distance to another one is the time between them."""
+    """SQL: a time as a number, so that the difference of two is the time between them."""
     if isinstance(kind, TimestampType):
         return f"unix_micros({value})"
     if isinstance(kind, DateType):
@@ -44,30 +43,32 @@ def micros(value: str, kind: DataType) -> str:
 
 
 def time_at(number: int, kind: DataType) -> str:
-    """SQL: a literal of the type, of microseconds as `micros` counts them; of a DATE the day that holds them."""
+    """SQL: a literal of the type, from microseconds as `micros` counts them; for a DATE the day that holds them."""
     number = max(_LEAST, min(_GREATEST, number))
     if isinstance(kind, DateType):
         return f"date_from_unix_date({max(-(2**31), min(2**31 - 1, number // _DAY))})"
     if isinstance(kind, TimestampNTZType):
-        sign, whole = "-" if number < 0 else "+", abs(number)
-        return f"({_NTZ_EPOCH} {sign} make_dt_interval({whole // _DAY}, 0, 0, {whole % _DAY / 1_000_000:.6f}BD))"
+        sign, magnitude = "-" if number < 0 else "+", abs(number)
+        return (
+            f"({_NTZ_EPOCH} {sign} make_dt_interval({magnitude // _DAY}, 0, 0, {magnitude % _DAY / 1_000_000:.6f}BD))"
+        )
     return f"timestamp_micros({number}L)"
 
 
 def not_before(number: int, kind: DataType) -> str:
-    """A lower bound for files to be skipped by: never too high."""
-    old = isinstance(kind, TimestampType) and number < _ODD_ZONES
-    return time_at(number - _MINUTE if old else number, kind)
+    """A lower bound for skipping files: never too high."""
+    is_odd = isinstance(kind, TimestampType) and number < _ODD_ZONES
+    return time_at(number - _MINUTE if is_odd else number, kind)
 
 
 def not_after(number: int, kind: DataType) -> str:
-    """An upper bound for files to be skipped by: never too low."""
-    old = isinstance(kind, TimestampType) and number < _ODD_ZONES
-    return time_at(number + _MINUTE if old else number, kind)
+    """An upper bound for skipping files: never too low."""
+    is_odd = isinstance(kind, TimestampType) and number < _ODD_ZONES
+    return time_at(number + _MINUTE if is_odd else number, kind)
 
 
 def lower(value: str) -> str:
-    """SQL: the same of a value that is a TIMESTAMP, as a number."""
+    """SQL: the same for a value that is a TIMESTAMP, as a number."""
     return f"(unix_micros({value}) - IF(unix_micros({value}) < {_ODD_ZONES}L, {_MINUTE}L, 0L))"
 
 
@@ -76,10 +77,14 @@ def upper(value: str) -> str:
 
 
 def refuse_local_partitions(spark: SparkSession, schema: StructType, partition_by: Sequence[str], table: str) -> None:
-    """Delta takes the value of a TIMESTAMP partition from a folder's name, which is local text: of an hour that comes
+    """Delta takes the value of a TIMESTAMP partition from a folder's name, which is local text: of an hour that occurs
     twice, one half would be read as the other."""
-    wanted = {name.casefold() for name in partition_by}
-    times = [f.name for f in schema.fields if f.name.casefold() in wanted and isinstance(f.dataType, TimestampType)]
+    partition_columns = {name.casefold() for name in partition_by}
+    times = [
+        f.name
+        for f in schema.fields
+        if f.name.casefold() in partition_columns and isinstance(f.dataType, TimestampType)
+    ]
     if not times:
         return
     zone = spark.conf.get("spark.sql.session.timeZone")

@@ -1,5 +1,5 @@
-"""Where the rows of a batch go: into the table as a commit of their own, or, in a replay, into files that one
-commit swaps in."""
+"""Where the rows of a batch go: into the table as a commit of their own, or, in a replay, into files that one commit
+swaps in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.ledger.entry import Entry, Pins
 
 # Where the rows of a batch go: into the table, as a commit of their own; or, in a replay, into files that become the
-# table later. A table's function does not know which.
+# table later. The batch processor does not know which.
 
 
 class WriteTarget(Protocol):
@@ -31,21 +31,21 @@ class WriteTarget(Protocol):
 
     @property
     def anew(self) -> bool:
-        """The rows are those of the whole table: what it holds now does not count."""
+        """The rows are those of the whole table: its current rows do not count."""
 
     @property
     def lazy(self) -> bool:
-        """Nothing is committed: whoever takes the rows computes them later."""
+        """Nothing is committed: the receiver of the rows computes them later."""
 
     def there(self, session: SparkSession) -> DataFrame | None:
-        """The rows that stay beside those of the batch; None if there are none."""
+        """The existing rows that stay, next to those of the batch; None if there are none."""
 
     def append(self, rows: DataFrame, entry: Entry) -> None: ...
 
     def overwrite(self, rows: DataFrame, entry: Entry) -> None: ...
 
     def repin(self, entry: Entry) -> None:
-        """Before its first write a batch has pinned more: records that are set aside."""
+        """Called when a batch has pinned more before its first write: records that are set aside."""
 
 
 @dataclass
@@ -55,9 +55,9 @@ class DeltaTableTarget:
     anew: bool = False
     lazy: bool = False
     store: Callable[[Pins], None] | None = None
-    """Keeps the pins beside the offsets of the batch."""
+    """Stores the pins next to the offsets of the batch."""
     entry: Entry | None = field(default=None, init=False)
-    """As the function has pinned it anew; None if it has not."""
+    """The entry as the processor has pinned it again; None if it has not."""
 
     def there(self, session: SparkSession) -> DataFrame:
         return session.read.format("delta").load(self.uri)
@@ -75,12 +75,11 @@ class DeltaTableTarget:
 
 
 def in_files(rows: DataFrame, files: int) -> DataFrame:
-    """In so many files; as many as Spark makes if that is 0."""
+    """The rows in that many files; 0 leaves the number to Spark."""
     return rows.coalesce(files) if files else rows
 
 
-# The rows of a table that is made anew: written first, and put in the place of all that it holds by one commit,
-# later.
+# The rows of a table that is rebuilt: written first, and swapped in for all its rows by one commit later.
 #
 # Python's side of jar_data/java/penstock/delta/Refill.java.
 
@@ -89,30 +88,30 @@ class StagedOverwrite:
     anew, lazy = True, False
 
     def __init__(self, session: SparkSession, uri: str, *, idempotent: bool, kept: DataFrame | None = None) -> None:
-        """`kept`: rows of the table that stay as they are. The session is used by nobody else: what goes with its
-        commits is of this one."""
+        """`kept`: rows of the table that stay as they are. Nobody else uses the session: its commits carry the metadata
+        set on it."""
         self.uri, self.idempotent = uri, idempotent
         self._session, self._kept = session, kept
         self._schema: StructType | None = None
-        self._begun: Any = None
+        self._started_refill: Any = None
         self.entry: Entry | None = None
-        """As the function gave it: a merge adds to it what it counted."""
+        """As the processor gave it: a merge adds to it what it counted."""
 
     @property
-    def _inner(self) -> Any:
-        """Begun with the first rows: until then a table of files may still get columns that its files bring."""
-        if self._begun is None:
+    def _refill(self) -> Any:
+        """Started with the first rows: until then a table of files may still get columns that its files bring."""
+        if self._started_refill is None:
             jvm = jvm_of(self._session)
-            self._begun = jvm.penstock.delta.Refill.begin(java_session(self._session), self.uri)
+            self._started_refill = jvm.penstock.delta.Refill.begin(java_session(self._session), self.uri)
             if self._schema is not None:
-                self._begun.columns(self._schema.json())
-        return self._begun
+                self._started_refill.columns(self._schema.json())
+        return self._started_refill
 
     def there(self, session: SparkSession) -> DataFrame | None:
         return self._kept
 
     def append(self, rows: DataFrame, entry: Entry) -> None:
-        self._inner.write(java_frame(rows))
+        self._refill.write(java_frame(rows))
         self.entry = entry
 
     overwrite = append
@@ -122,21 +121,21 @@ class StagedOverwrite:
 
     @property
     def rows(self) -> int:
-        """Written so far."""
-        return int(self._inner.rows())
+        """Number of rows written so far."""
+        return int(self._refill.rows())
 
     def columns(self, schema: StructType) -> None:
-        """Those that the table shall have; before anything is written."""
+        """The columns that the table will have; to be called before anything is written."""
         self._schema = schema
 
     def keep(self) -> int:
-        """Writes the rows that stay; how many those are."""
+        """Writes the rows that stay, and returns how many there are."""
         if self._kept is None:
             return 0
         before = self.rows
-        self._inner.write(java_frame(self._kept))
+        self._refill.write(java_frame(self._kept))
         return self.rows - before
 
     def commit(self, entry: Entry) -> None:
         with carrying(self._session, entry, idempotent=self.idempotent):
-            self._inner.commit()
+            self._refill.commit()

@@ -1,4 +1,5 @@
-"""Writing a batch exactly once: chain check, pins, the rows with their entry, and the look that confirms them."""
+"""Writing a batch exactly once: chain check, pins, the rows with their entry, and the read of the log that confirms
+them."""
 
 from __future__ import annotations
 
@@ -36,48 +37,50 @@ if TYPE_CHECKING:
     from penstock.storage.locks import Lock
     from penstock.storage.stores import Store
 
-# What the writer of a table's batches asks of the table.
+# What the writer of a table's batches needs from the table.
 
 
 @dataclass(frozen=True)
 class PinnedInputs:
-    """What a batch shall see again if it runs again; `Pins` says what each means."""
+    """What a batch must see again when it is retried; `Pins` says what each means."""
 
     lookups: Mapping[str, int] = field(default_factory=dict)
     watermark: Watermark | None = None
 
 
 class BatchProcessor(ABC):
-    """What a table makes of a batch."""
+    """Turns a batch into rows of its table."""
 
     @property
     @abstractmethod
     def outdated(self) -> bool:
-        """A subject was added to the suppression list since it began: what it has made must not be committed."""
+        """A subject was added to the suppression list since the batch began: its results must not be committed."""
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
-        """Of a batch which begins now and reads up to `after`; `last` are the pins of the batch before."""
+        """The inputs of a batch that starts now and reads up to `after`; `last` are the pins of the batch before."""
         return PinnedInputs()
 
     @abstractmethod
-    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
-        """One commit with the entry, or none if the batch makes no row. `files` is how many its rows deserve; 0 leaves
-        that to Spark."""
+    def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
+        """Makes one commit with the entry, or none if the batch has no row. `files` is how many files its rows deserve;
+        0 leaves that to Spark."""
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
-        """After the rows are in the table, so many: whatever else belongs to the batch. `written` says that this
-        function wrote them; else they were there already. What became of the batch; empty where nothing is counted."""
+        """Called when that many rows are in the table: completes whatever else belongs to the batch. `written` says
+        that this processor wrote them; else they were there already. Returns what became of the batch; empty if nothing
+        is counted."""
         return {}
 
     def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame | None:
-        """The rows that would go to quarantine, with the reasons; after `write`. None where that is not known."""
+        """The rows that would go to quarantine, with the reasons; called after `write`. None if that is not known."""
         return None
 
     def done(self) -> None:  # noqa: B027
-        """The batch has ended, well or not: what was kept for it is let go."""
+        """The batch has ended, successfully or not: releases what was cached for it."""
 
 
-# Writing a batch exactly once: chain check, pins, the rows with their entry, and the look that confirms them.
+# Writing a batch exactly once: chain check, pins, the rows with their entry, and the read of the log that confirms
+# them.
 
 
 ROWS_PER_FILE = 20_000
@@ -99,7 +102,7 @@ class WriterTarget:
     idempotent: bool
     """On stores without our locks: every write carries Delta's transaction options."""
     purge: Callable[[LedgerHead], None] | None = None
-    """Of a table that does not keep its tombstones forever: called now and then, under the lock."""
+    """For a table that does not keep its tombstones forever: called now and then, under the lock."""
 
 
 @dataclass(frozen=True)
@@ -114,64 +117,64 @@ class Written:
     row_counts: RowCounts = field(default_factory=dict)
     """What became of the rows that it read."""
     remarks: tuple[str, ...] = ()
-    """What the source has to say of the range that was read."""
+    """The source's remarks about the range that was read."""
 
 
 class BatchWriter:
-    """The batches of one running query, in their order. Knows the end of the ledger, so that a batch reads only what is
-    new in the log."""
+    """Writes the batches of one running query, in their order. Knows the end of the ledger, so that a batch reads only
+    what is new in the log."""
 
-    def __init__(self, target: WriterTarget, tail: LedgerHead) -> None:
+    def __init__(self, target: WriterTarget, head: LedgerHead) -> None:
         self._target = target
-        self._tail = tail
-        self._generation = tail.entry.generation
-        self._seen = tail.commit.version
+        self._head = head
+        self._generation = head.entry.generation
+        self._reported_version = head.commit.version
         self._planned: tuple[int, PlannedBatch] | None = None
-        self._begun = False
+        self._checked_pins = False
 
     @property
     def tail(self) -> LedgerHead:
-        return self._tail
+        return self._head
 
     def write(
         self,
         batch: DataFrame,
         number: int,
-        function: BatchProcessor,
+        processor: BatchProcessor,
     ) -> Written:
-        """Raises rather than writes whenever the batch does not follow the ledger, or its source is not what was read
-        before; that is asked before the lock is taken, because it may talk to a broker."""
+        """Raises, without writing, if the batch does not follow the ledger or its source is not what was read before;
+        the source is checked before the lock is taken, because that may talk to a broker."""
         target, started_ms = self._target, round(time.time() * 1000)
-        before, planned = self._range(number)
+        before, planned = self._planned_range(number)
         after, time_ms = planned.after, planned.time_ms
         ids = target.source.ids(after)
         acquire_commit(target.lock, target.table)
         try:
-            self._tail = advance(self._tail, target.log)
-            appends = refuse_foreign_changes(self._tail, target.log)
-            verdict = check(self._tail.entry, self._generation, number, before, after)
+            self._head = advance(self._head, target.log)
+            appends = refuse_foreign_changes(self._head, target.log)
+            verdict = check(self._head.entry, self._generation, number, before, after)
             if verdict is Verdict.WRITE:
-                self._stop(before)
+                self._refuse_at_limit(before)
             rows = 0
             if verdict is Verdict.WRITE:
-                pins = self._pin(batch, number, planned, function)
-                entry = replace(self._entry(number, before, after, pins, ids), started_ms=started_ms)
-                self._tail = self._commit(batch, entry, function)
-                rows = self._tail.commit.rows
-                appends += refuse_foreign_changes(self._tail, target.log)  # what slipped in meanwhile
-            row_counts = self._complete(batch, number, function, written=verdict is Verdict.WRITE)
-            foreign = tuple(commit for commit in appends if commit.version > self._seen)
-            self._seen = self._tail.version
+                pins = self._pin(batch, number, planned, processor)
+                entry = replace(self._next_entry(number, before, after, pins, ids), started_ms=started_ms)
+                self._head = self._commit(batch, entry, processor)
+                rows = self._head.commit.rows
+                appends += refuse_foreign_changes(self._head, target.log)  # what was committed meanwhile
+            row_counts = self._complete(batch, number, processor, written=verdict is Verdict.WRITE)
+            foreign = tuple(commit for commit in appends if commit.version > self._reported_version)
+            self._reported_version = self._head.version
             remarks = tuple(target.source.remarks(before, after)) if verdict is Verdict.WRITE else ()
-            remarks += tuple(getattr(function, "remarks", ()))
-            return Written(number, rows, verdict, self._tail.commit.version, time_ms, foreign, row_counts, remarks)
+            remarks += tuple(getattr(processor, "remarks", ()))
+            return Written(number, rows, verdict, self._head.commit.version, time_ms, foreign, row_counts, remarks)
         finally:
             target.lock.release()
-            function.done()
+            processor.done()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else commits to the table meanwhile."""
+        """Holds the commit lock: nobody else commits to the table meanwhile."""
         acquire_commit(self._target.lock, self._target.table)
         try:
             yield
@@ -179,29 +182,29 @@ class BatchWriter:
             self._target.lock.release()
 
     def replaced_by(self) -> Entry | None:
-        """The last entry, if it is of a later generation: an idle query would not come to the check that finds it. Not
-        while another process is still at what it was opened for: on stores without our locks both would do it."""
-        entries = [commit.entry for commit in self._target.log.since(self._tail.version) if commit.entry is not None]
+        """The last entry, if it is of a later generation: an idle query would not reach the check that finds it. None
+        while another process is still doing what it was opened for: on stores without our locks both would do it."""
+        entries = [commit.entry for commit in self._target.log.since(self._head.version) if commit.entry is not None]
         last = entries[-1] if entries else None
         return last if last is not None and last.generation > self._generation and not last.unfinished else None
 
     def keep(self, spark: SparkSession) -> None:
-        """Called now and then. Says the last entry of an idle table again before log retention takes it, and lets old
-        tombstones go."""
+        """Called now and then. Repeats the last entry of an idle table before log retention removes it, and removes old
+        tombstones."""
         target = self._target
-        if not is_old(self._tail) and target.purge is None:
+        if not is_old(self._head) and target.purge is None:
             return
         acquire_commit(target.lock, target.table)
         try:
-            self._tail = carry_forward(spark, target.log, advance(self._tail, target.log), target.uri)
+            self._head = carry_forward(spark, target.log, advance(self._head, target.log), target.uri)
             if target.purge is not None:
-                target.purge(self._tail)
+                target.purge(self._head)
         finally:
             target.lock.release()
 
-    def _range(self, number: int) -> tuple[tuple[str, ...], PlannedBatch]:
-        """Spark writes `offsets/N` before it calls foreachBatch(N): what the batch reads stands there."""
-        target, last = self._target, self._tail.entry
+    def _planned_range(self, number: int) -> tuple[tuple[str, ...], PlannedBatch]:
+        """Spark writes `offsets/N` before it calls foreachBatch(N): that file says what the batch reads."""
+        target, last = self._target, self._head.entry
         planned = read_planned(target.store, target.checkpoint, number)
         if planned is None:
             raise Transient(f"offsets/{number} of the checkpoint is gone", where=target.table)
@@ -212,28 +215,28 @@ class BatchWriter:
         elif number == last.batch == 0:
             before = last.before  # the empty batch with which a query that keeps state begins
         elif number == last.batch + 1:
-            before = last.after  # the folder was emptied under a running query: Spark goes on from memory, so do we
+            before = last.after  # the folder was emptied under a running query: Spark continues from memory, so do we
         else:
             raise Transient(f"offsets/{number - 1} of the checkpoint is gone", where=target.table)
         self._planned = (number, planned)
         return before, planned
 
-    def _pin(self, batch: DataFrame, number: int, planned: PlannedBatch, function: BatchProcessor) -> Pins:
+    def _pin(self, batch: DataFrame, number: int, planned: PlannedBatch, processor: BatchProcessor) -> Pins:
         target = self._target
-        begun = None if self._begun else read_pins(target.store, target.checkpoint, number)
-        self._begun = True  # only the first batch of a query can be one that was begun before
-        pinned = function.pin(batch, self._tail.entry.pins, planned.after)
-        lookups = {**pinned.lookups, **(begun.lookups if begun else {})}
-        aside = begun.aside if begun is not None and begun.definition == target.definition else ()
-        pins = Pins(planned.time_ms, target.definition, lookups, pinned.watermark, aside)
+        earlier_pins = None if self._checked_pins else read_pins(target.store, target.checkpoint, number)
+        self._checked_pins = True  # only the first batch of a query can have been started before
+        inputs = processor.pin(batch, self._head.entry.pins, planned.after)
+        lookups = {**inputs.lookups, **(earlier_pins.lookups if earlier_pins else {})}
+        aside = earlier_pins.aside if earlier_pins is not None and earlier_pins.definition == target.definition else ()
+        pins = Pins(planned.time_ms, target.definition, lookups, inputs.watermark, aside)
         store_pins(target.store, target.checkpoint, number, pins)
         return pins
 
-    def _entry(
+    def _next_entry(
         self, number: int, before: tuple[str, ...], after: tuple[str, ...], pins: Pins, ids: Mapping[str, str]
     ) -> Entry:
-        target, tail = self._target, self._tail
-        return tail.entry.followed(
+        target, head = self._target, self._head
+        return head.entry.followed(
             "batch",
             generation=self._generation,
             batch=number,
@@ -242,62 +245,62 @@ class BatchWriter:
             pins=pins,
             topics=ids,
             subscription=target.source.subscription,
-            counts=tail.counts,
-            seen=tail.version,
-            filled=tail.filled,
-            pending=tail.entry.pending if tail.entry.stops_at is not None else {},
+            counts=head.counts,
+            seen=head.version,
+            filled=head.filled,
+            pending=head.entry.pending if head.entry.stops_at is not None else {},
         )
 
-    def _stop(self, before: tuple[str, ...]) -> None:
-        """Its next start goes on elsewhere."""
-        if before == (self._tail.entry.stops_at,):
+    def _refuse_at_limit(self, before: tuple[str, ...]) -> None:
+        """Raises at the position where its generation stops: its next start continues elsewhere."""
+        if before == (self._head.entry.stops_at,):
             raise Transient("what comes next was undone upstream: it goes on after that", where=self._target.table)
 
-    def _commit(self, batch: DataFrame, entry: Entry, function: BatchProcessor) -> LedgerHead:
+    def _commit(self, batch: DataFrame, entry: Entry, processor: BatchProcessor) -> LedgerHead:
         target, log = self._target, self._target.log
-        keep = partial(store_pins, target.store, target.checkpoint, entry.batch)
-        into = DeltaTableTarget(target.uri, target.idempotent, store=keep)
-        function.write(batch, entry, into, files=self._files(entry, batch))
-        entry = into.entry or entry
-        written = confirm(self._tail, log, entry)
-        if written is not None:
-            return written
-        # No row in the range (only transaction markers, say): Delta makes no commit of that by itself.
+        store = partial(store_pins, target.store, target.checkpoint, entry.batch)
+        write_target = DeltaTableTarget(target.uri, target.idempotent, store=store)
+        processor.write(batch, entry, write_target, files=self._file_count(entry, batch))
+        entry = write_target.entry or entry
+        confirmed = confirm(self._head, log, entry)
+        if confirmed is not None:
+            return confirmed
+        # No row in the range (only transaction markers, say): Delta by itself makes no commit of that.
         append_nothing(batch.sparkSession, target.uri, entry)
-        return must_confirm(self._tail, log, entry)
+        return must_confirm(self._head, log, entry)
 
-    def _complete(self, batch: DataFrame, number: int, function: BatchProcessor, *, written: bool) -> RowCounts:
-        tail, target = self._tail, self._target
-        row_counts = function.complete(batch, tail.entry, rows=tail.counts.rows, written=written)
+    def _complete(self, batch: DataFrame, number: int, processor: BatchProcessor, *, written: bool) -> RowCounts:
+        head, target = self._head, self._target
+        row_counts = processor.complete(batch, head.entry, rows=head.counts.rows, written=written)
         if row_counts:
             store_row_counts(target.store, target.checkpoint, number, row_counts)
-            self._tail = replace(tail, row_counts=row_counts)
+            self._head = replace(head, row_counts=row_counts)
         return row_counts
 
-    def _files(self, entry: Entry, batch: DataFrame) -> int:
-        """As many files as the rows deserve: a small batch costs one task and leaves one file."""
+    def _file_count(self, entry: Entry, batch: DataFrame) -> int:
+        """How many files the rows deserve: a small batch costs one task and leaves one file."""
         rows = self._target.source.size(entry.before, entry.after)
         if rows is None:
             return max(1, math.ceil(_bytes_read(batch) / BYTES_PER_FILE))
-        commit = self._tail.commit
+        commit = self._head.commit
         bytes_per_row = commit.bytes / commit.rows if commit.rows else 0
         return max(1, math.ceil(rows / ROWS_PER_FILE), math.ceil(rows * bytes_per_row / BYTES_PER_FILE))
 
 
 def _bytes_read(batch: DataFrame) -> int:
-    """What Spark's plan says of the files that a batch reads."""
+    """The size of the files that a batch reads, according to Spark's plan."""
     return int(str(java_frame(batch).queryExecution().optimizedPlan().stats().sizeInBytes()))
 
 
-# What the write of a batch counted on its way, so that no second pass is needed to know it.
+# What the write of a batch counted along the way, so that no second pass is needed.
 
 
 PATIENCE = 10.0
-"""Spark tells what was observed after the write has ended, by another thread."""
+"""Seconds to wait: Spark delivers the metrics after the write has ended, from another thread."""
 
 
 class BatchMetrics:
-    """`Observation.get` waits for ever if its write was skipped; this one gives up."""
+    """`Observation.get` waits for ever if its write was skipped; this class gives up."""
 
     def __init__(self) -> None:
         self._observation = Observation()
@@ -306,15 +309,15 @@ class BatchMetrics:
         return frame.observe(self._observation, *metrics)
 
     def result(self) -> dict[str, Any] | None:
-        """Values as the JVM has them; None if nothing was told."""
+        """Values as the JVM has them; None if none were delivered."""
         observation = self._observation._jo
         if observation is None:
             return None
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            found = observation.getOrEmpty()
-            if not found.isEmpty():
-                keys = found.keys().toSeq()
-                return {str(keys.apply(i)): found.apply(keys.apply(i)) for i in range(keys.size())}
+            observed = observation.getOrEmpty()
+            if not observed.isEmpty():
+                keys = observed.keys().toSeq()
+                return {str(keys.apply(i)): observed.apply(keys.apply(i)) for i in range(keys.size())}
             time.sleep(0.002)
         return None

@@ -1,4 +1,4 @@
-"""`optimize`: which files to rewrite, whether that pays, and doing it. Each step is one commit."""
+"""`optimize`: decides which files to rewrite and whether that pays, and rewrites them. Each step is one commit."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
     from penstock.storage.layout import DataFile, Layout, Partition
     from penstock.storage.stores import Store
 
-# What looking after the files of a table would do, and whether it pays. Pure: files in, steps out.
+# Which steps would optimize a table's files, and whether they pay. Pure: files in, steps out.
 #
-# Every rule weighs bytes that are written anew against files that a reader no longer has to open. Without them a
-# table of a terabyte would be written anew every hour because of the megabyte that came meanwhile.
+# Every rule weighs the bytes to rewrite against the files that a reader no longer has to open. Without these rules a
+# table of a terabyte would be rewritten every hour because of one new megabyte.
 
 
 FEWEST = 5
-"""Files that have to come together before they are worth a write."""
+"""The smallest number of files that is worth a rewrite."""
 SHARE = 0.2
-"""Of the bytes that would be put in order, those that are new; of the rows that would be read, those that are gone."""
+"""The smallest share that pays: of new bytes among those to put in order, of deleted rows among those to read."""
 MANY = 100
-"""Files that are new: so many are put in order, however small their share."""
+"""So many new files are put in order, however small their share."""
 CUBE = 16
-"""Rows are clustered in groups of about so many files of the target's size; a group that is full stays as it is."""
+"""Rows are clustered in groups of about so many files of the target size; a full group stays as it is."""
 MOST_PARTITIONS = 200
-"""That are put in order in one commit: they are named in the statement. The others follow in the next run."""
+"""At most so many are put in order in one commit: the statement names them. The others follow in the next run."""
 Kind = Literal["purge", "compact", "zorder", "cluster"]
 
 
@@ -63,12 +63,12 @@ Kind = Literal["purge", "compact", "zorder", "cluster"]
 class OptimizeStep:
     kind: Kind
     files: int
-    """That are written anew."""
+    """Files to rewrite."""
     bytes: int
     left: int
-    """About so many files are left of them."""
+    """About how many files they become."""
     partitions: tuple[Partition, ...] = ()
-    """Of zorder: only these; empty: the whole table."""
+    """For zorder: only these; empty: the whole table."""
 
     def describe(self) -> str:
         what = {
@@ -77,137 +77,148 @@ class OptimizeStep:
             "zorder": "in order",
             "cluster": "clustered",
         }[self.kind]
-        some = f" in {counted(len(self.partitions), 'partition')}" if self.partitions else ""
-        return f"{counted(self.files, 'file')}{some} {what}"
+        partitions = f" in {counted(len(self.partitions), 'partition')}" if self.partitions else ""
+        return f"{counted(self.files, 'file')}{partitions} {what}"
 
 
 @dataclass(frozen=True)
 class LayoutGoal:
-    """What a table's files should be like."""
+    """What the layout of a table's files should be."""
 
     target: int
     zorder_by: tuple[str, ...] = ()
     full: bool = False
-    """Also where it does not pay."""
+    """Rewrite also where it does not pay."""
     ordered: Mapping[Partition, int] = field(default_factory=dict)
-    """When a partition was put in order: files that are newer are not, yet. All of the others are not."""
+    """By partition: when it was put in order; newer files are not in order. Partitions that are missing here have no
+    files in order."""
 
     @property
     def small(self) -> int:
-        """Files below are written anew. Half of the target: what was written once is left alone."""
+        """Files below this size are rewritten. It is half of the target, so that rewritten files are left alone."""
         return self.target if self.full else self.target // 2
 
 
-def target_bytes(configuration: Mapping[str, str], default: int) -> int:
-    """`delta.targetFileSize` of the table, else the project's."""
+def target_bytes(configuration: Mapping[str, str], default_bytes: int) -> int:
+    """`delta.targetFileSize` of the table, else the project's default."""
     try:
-        return size(configuration["delta.targetFileSize"].strip()) or default
+        return size(configuration["delta.targetFileSize"].strip()) or default_bytes
     except (KeyError, Wrong):
-        return default
+        return default_bytes
 
 
-def steps(layout: Layout, wanted: LayoutGoal) -> list[OptimizeStep]:
-    """In the order in which they are done; [] if there is nothing that pays."""
-    ordering = _cluster(layout, wanted) if layout.clustered else _zorder(layout, wanted) if wanted.zorder_by else None
+def steps(layout: Layout, goal: LayoutGoal) -> list[OptimizeStep]:
+    """The steps in the order in which they run; [] if nothing pays."""
+    ordering = (
+        _cluster_step(layout, goal) if layout.clustered else _zorder_step(layout, goal) if goal.zorder_by else None
+    )
     if ordering is not None:
-        return [ordering]  # it leaves no deleted row behind either
-    purge, rest = _purge(layout, wanted)
-    if layout.clustered or wanted.zorder_by:
+        return [ordering]  # this also removes deleted rows
+    purge, rest = _purge_step(layout, goal)
+    if layout.clustered or goal.zorder_by:
         return [purge] if purge else []
-    compact = _compact(rest, wanted)
+    compact = _compact_step(rest, goal)
     return [step for step in (purge, compact) if step is not None]
 
 
-def _purge(layout: Layout, wanted: LayoutGoal) -> tuple[OptimizeStep | None, list[DataFile]]:
-    """Files with rows that are only marked as deleted, and the others."""
+def _purge_step(layout: Layout, goal: LayoutGoal) -> tuple[OptimizeStep | None, list[DataFile]]:
+    """The step for files with rows that are only marked as deleted, and the remaining files."""
     marked = [file for file in layout.files if file.deleted]
-    rows, gone = sum(max(file.rows, file.deleted) for file in marked), sum(file.deleted for file in marked)
-    if not marked or (gone < rows * SHARE and not wanted.full):
+    rows, deleted = sum(max(file.rows, file.deleted) for file in marked), sum(file.deleted for file in marked)
+    if not marked or (deleted < rows * SHARE and not goal.full):
         return None, list(layout.files)
-    size_left = sum(file.size for file in marked) * (rows - gone) // max(1, rows)
-    parts = len({file.partition for file in marked})
+    size_left = sum(file.size for file in marked) * (rows - deleted) // max(1, rows)
+    partition_count = len({file.partition for file in marked})
     step = OptimizeStep(
-        "purge", len(marked), sum(file.size for file in marked), max(parts, -(-size_left // wanted.target))
+        "purge", len(marked), sum(file.size for file in marked), max(partition_count, -(-size_left // goal.target))
     )
     return step, [file for file in layout.files if not file.deleted]
 
 
-def _compact(files: Sequence[DataFile], wanted: LayoutGoal) -> OptimizeStep | None:
-    bins = [one for found in _by_partition(files).values() for one in _bins(found, wanted)]
-    count = sum(map(len, bins))
-    if count - len(bins) < (1 if wanted.full else FEWEST - 1):
+def _compact_step(files: Sequence[DataFile], goal: LayoutGoal) -> OptimizeStep | None:
+    groups = [
+        group
+        for partition_files in _by_partition(files).values()
+        for group in _groups_to_compact(partition_files, goal)
+    ]
+    count = sum(map(len, groups))
+    if count - len(groups) < (1 if goal.full else FEWEST - 1):
         return None
-    return OptimizeStep("compact", count, sum(file.size for one in bins for file in one), len(bins))
+    return OptimizeStep("compact", count, sum(file.size for group in groups for file in group), len(groups))
 
 
-def _bins(files: Sequence[DataFile], wanted: LayoutGoal) -> Iterator[list[DataFile]]:
-    """As Delta fills them: the smallest first, each up to the target; a file alone stays as it is."""
-    small = sorted((file for file in files if file.size < wanted.small), key=lambda file: file.size)
-    one: list[DataFile] = []
-    filled = 0
+def _groups_to_compact(files: Sequence[DataFile], goal: LayoutGoal) -> Iterator[list[DataFile]]:
+    """Groups files as Delta does: the smallest first, each group up to the target; a single file stays as it is."""
+    small = sorted((file for file in files if file.size < goal.small), key=lambda file: file.size)
+    group: list[DataFile] = []
+    group_size = 0
     for file in small:
-        if one and filled + file.size > wanted.target:
-            if len(one) > 1:
-                yield one
-            one, filled = [], 0
-        one.append(file)
-        filled += file.size
-    if len(one) > 1:
-        yield one
+        if group and group_size + file.size > goal.target:
+            if len(group) > 1:
+                yield group
+            group, group_size = [], 0
+        group.append(file)
+        group_size += file.size
+    if len(group) > 1:
+        yield group
 
 
-def _zorder(layout: Layout, wanted: LayoutGoal) -> OptimizeStep | None:
-    """A partition is put in order as a whole."""
-    parts = _by_partition(layout.files)
-    if wanted.full:
-        return _ordering("zorder", list(layout.files), wanted, ()) if layout.files else None
-    chosen = [part for part, files in parts.items() if _pays(files, sum(file.size for file in files), wanted)]
-    chosen = sorted(chosen, key=lambda part: -_new(parts[part], wanted)[0])[:MOST_PARTITIONS]
+def _zorder_step(layout: Layout, goal: LayoutGoal) -> OptimizeStep | None:
+    """Each partition is put in order as a whole."""
+    by_partition = _by_partition(layout.files)
+    if goal.full:
+        return _ordering_step("zorder", list(layout.files), goal, ()) if layout.files else None
+    chosen = [
+        partition for partition, files in by_partition.items() if _pays(files, sum(file.size for file in files), goal)
+    ]
+    chosen = sorted(chosen, key=lambda partition: -_unordered_files(by_partition[partition], goal)[0])[:MOST_PARTITIONS]
     if not chosen:
         return None
-    files = [file for part in chosen for file in parts[part]]
-    return _ordering("zorder", files, wanted, tuple(chosen) if layout.partition_by else ())
+    files = [file for partition in chosen for file in by_partition[partition]]
+    return _ordering_step("zorder", files, goal, tuple(chosen) if layout.partition_by else ())
 
 
-def _cluster(layout: Layout, wanted: LayoutGoal) -> OptimizeStep | None:
-    """What is new joins the group that is not full yet."""
-    count, fresh = _new(layout.files, wanted)
-    total = layout.bytes if wanted.full else min(layout.bytes, fresh + CUBE * wanted.target)
-    if wanted.full:
-        return _ordering("cluster", list(layout.files), wanted, ()) if layout.files else None
-    if not _pays(layout.files, total, wanted):
+def _cluster_step(layout: Layout, goal: LayoutGoal) -> OptimizeStep | None:
+    """New files join the group that is not full yet."""
+    count, new_bytes = _unordered_files(layout.files, goal)
+    total = layout.bytes if goal.full else min(layout.bytes, new_bytes + CUBE * goal.target)
+    if goal.full:
+        return _ordering_step("cluster", list(layout.files), goal, ()) if layout.files else None
+    if not _pays(layout.files, total, goal):
         return None
     files = len(layout.files) if total == layout.bytes else count + CUBE
-    return OptimizeStep("cluster", files, total, max(1, total // wanted.target))
+    return OptimizeStep("cluster", files, total, max(1, total // goal.target))
 
 
-def _ordering(
-    kind: Kind, files: Sequence[DataFile], wanted: LayoutGoal, partitions: tuple[Partition, ...]
+def _ordering_step(
+    kind: Kind, files: Sequence[DataFile], goal: LayoutGoal, partitions: tuple[Partition, ...]
 ) -> OptimizeStep:
-    parts = _by_partition(files)
-    left = sum(max(1, sum(file.size for file in found) // wanted.target) for found in parts.values())
+    by_partition = _by_partition(files)
+    left = sum(
+        max(1, sum(file.size for file in partition_files) // goal.target) for partition_files in by_partition.values()
+    )
     return OptimizeStep(kind, len(files), sum(file.size for file in files), left, partitions)
 
 
-def _pays(files: Sequence[DataFile], total: int, wanted: LayoutGoal) -> bool:
-    count, fresh = _new(files, wanted)
-    return count >= FEWEST and (fresh >= total * SHARE or count >= MANY)
+def _pays(files: Sequence[DataFile], total: int, goal: LayoutGoal) -> bool:
+    count, new_bytes = _unordered_files(files, goal)
+    return count >= FEWEST and (new_bytes >= total * SHARE or count >= MANY)
 
 
-def _new(files: Sequence[DataFile], wanted: LayoutGoal) -> tuple[int, int]:
-    """How many files are not in order yet, and their bytes."""
-    found = [file for file in files if file.modified_ms > wanted.ordered.get(file.partition, 0)]
-    return len(found), sum(file.size for file in found)
+def _unordered_files(files: Sequence[DataFile], goal: LayoutGoal) -> tuple[int, int]:
+    """The number and bytes of files that are not in order yet."""
+    unordered = [file for file in files if file.modified_ms > goal.ordered.get(file.partition, 0)]
+    return len(unordered), sum(file.size for file in unordered)
 
 
 def _by_partition(files: Sequence[DataFile]) -> dict[Partition, list[DataFile]]:
-    found: dict[Partition, list[DataFile]] = {}
+    by_partition: dict[Partition, list[DataFile]] = {}
     for file in files:
-        found.setdefault(file.partition, []).append(file)
-    return found
+        by_partition.setdefault(file.partition, []).append(file)
+    return by_partition
 
 
-# The statements by which files are written anew. None changes a row: readers and streams do not see them.
+# The statements that rewrite files. None changes a row: readers and streams do not notice them.
 
 
 _CONFLICT = re.compile(r"DELTA_CONCURRENT|Concurrent\w+Exception|ProtocolChangedException|MetadataChangedException")
@@ -215,38 +226,38 @@ _OPTIMIZE = "spark.databricks.delta.optimize"
 
 
 def is_conflict(error: BaseException) -> bool:
-    """A batch has changed one of the files first: what was written anew is of no use."""
+    """Whether a batch changed one of the files first: then the rewritten files are useless."""
     return bool(_CONFLICT.search(str(error)))
 
 
 def rewrite(
-    spark: SparkSession, place: MaintainedTable, layout: Layout, step: OptimizeStep, wanted: LayoutGoal, by: str
+    spark: SparkSession, place: MaintainedTable, layout: Layout, step: OptimizeStep, goal: LayoutGoal, by: str
 ) -> None:
     """One commit, or none if Delta finds nothing to do. Raises what Delta raises."""
     note = f"{step.describe()}, {len(layout.files):,} before"
-    upkeep = MaintenanceNote("purge" if step.kind == "purge" else "optimize", place.name, by, note)
+    maintenance_note = MaintenanceNote("purge" if step.kind == "purge" else "optimize", place.name, by, note)
     threads = str(max(1, spark.sparkContext.defaultParallelism))
     session = session_with(
         spark,
         {
-            f"{_OPTIMIZE}.minFileSize": str(wanted.small),
-            f"{_OPTIMIZE}.maxFileSize": str(wanted.target),
+            f"{_OPTIMIZE}.minFileSize": str(goal.small),
+            f"{_OPTIMIZE}.maxFileSize": str(goal.target),
             f"{_OPTIMIZE}.maxThreads": threads,
-            # Deleted rows are another step: here they would have files of any size written anew.
+            # Deleted rows are a separate step: here they would cause files of any size to be rewritten.
             f"{_OPTIMIZE}.maxDeletedRowsRatio": "1.0",
-            f"{_OPTIMIZE}.clustering.mergeStrategy.minCubeSize.threshold": str(CUBE * wanted.target),
-            f"{_OPTIMIZE}.clustering.mergeStrategy.minCubeSize.targetCubeSize": str(2 * CUBE * wanted.target),
+            f"{_OPTIMIZE}.clustering.mergeStrategy.minCubeSize.threshold": str(CUBE * goal.target),
+            f"{_OPTIMIZE}.clustering.mergeStrategy.minCubeSize.targetCubeSize": str(2 * CUBE * goal.target),
         },
-        upkeep,
+        maintenance_note,
     )
     try:
-        session.sql(statement(place, layout, step, wanted)).collect()
+        session.sql(statement(place, layout, step, goal)).collect()
     except PySparkException as error:
-        raise _explained(error, place, wanted) or error from None
+        raise _zorder_error(error, place, goal) or error from None
 
 
-def _explained(error: PySparkException, place: MaintainedTable, wanted: LayoutGoal) -> Terminal | None:
-    columns = ", ".join(wanted.zorder_by)
+def _zorder_error(error: PySparkException, place: MaintainedTable, goal: LayoutGoal) -> Terminal | None:
+    columns = ", ".join(goal.zorder_by)
     if "DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS" in str(error):
         return Terminal(
             f"zorder_by: {columns}: the table keeps no statistics of these columns, so their order would help nobody",
@@ -259,7 +270,7 @@ def _explained(error: PySparkException, place: MaintainedTable, wanted: LayoutGo
     return None
 
 
-def statement(place: MaintainedTable, layout: Layout, step: OptimizeStep, wanted: LayoutGoal) -> str:
+def statement(place: MaintainedTable, layout: Layout, step: OptimizeStep, goal: LayoutGoal) -> str:
     table = f"delta.{quote(place.uri)}"
     match step.kind:
         case "purge":
@@ -267,14 +278,14 @@ def statement(place: MaintainedTable, layout: Layout, step: OptimizeStep, wanted
         case "compact":
             return f"OPTIMIZE {table}"
         case "cluster":
-            return f"OPTIMIZE {table} FULL" if wanted.full else f"OPTIMIZE {table}"
+            return f"OPTIMIZE {table} FULL" if goal.full else f"OPTIMIZE {table}"
         case "zorder":
-            where = f" WHERE {_within(layout, step.partitions)}" if step.partitions else ""
-            return f"OPTIMIZE {table}{where} ZORDER BY ({', '.join(map(quote, wanted.zorder_by))})"
+            where = f" WHERE {_partition_condition(layout, step.partitions)}" if step.partitions else ""
+            return f"OPTIMIZE {table}{where} ZORDER BY ({', '.join(map(quote, goal.zorder_by))})"
 
 
-def _within(layout: Layout, partitions: tuple[Partition, ...]) -> str:
-    """The values are data: somebody else's text. Each is a literal of its column's type."""
+def _partition_condition(layout: Layout, partitions: tuple[Partition, ...]) -> str:
+    """The values are data, so untrusted text: each becomes a literal of its column's type."""
     return " OR ".join(
         "("
         + " AND ".join(
@@ -286,20 +297,20 @@ def _within(layout: Layout, partitions: tuple[Partition, ...]) -> str:
     )
 
 
-# What `optimize` would do to a table, from its log alone.
+# The plan of an optimize, from the tables' logs alone.
 
 
 Progress = Callable[[str, str, float], None]
-"""Table, what is being done, and which part of that is done."""
+"""Takes the table, what is being done, and the fraction that is complete."""
 
 
 @dataclass(frozen=True)
 class TableOptimize:
-    """What is to be done with the files of a table, or of its quarantine."""
+    """What to do with the files of a table, or of one beside it."""
 
     place: MaintainedTable
     table: TablePlan
-    """Whose files they are: its own, or those of its quarantine."""
+    """The table of the project to which `place` belongs."""
     files: int = 0
     bytes: int = 0
     steps: tuple[OptimizeStep, ...] = ()
@@ -324,9 +335,13 @@ class OptimizePlan:
 def plan_optimize(
     plan: Plan, tables: Sequence[TablePlan], store: Store, *, full: bool, progress: Progress = lambda *_: None
 ) -> OptimizePlan:
-    """In their order. Nothing is raised because of a table: it is in the answer."""
-    every = ((table, place) for table in tables for place in places(table) if place.kind != "files")
-    chosen = [(t, place) for t, place in every if place.expected or DeltaLog(store, place.uri, place.name).versions()]
+    """Plans the tables in this order. Errors of a table are not raised: they are in the plan."""
+    candidates = ((table, place) for table in tables for place in places(table) if place.kind != "files")
+    chosen = [
+        (table, place)
+        for table, place in candidates
+        if place.expected or DeltaLog(store, place.uri, place.name).versions()
+    ]
     planned = []
     for index, (table, place) in enumerate(chosen):
         progress(place.name, "counting its files", index / len(chosen))
@@ -341,20 +356,20 @@ def _plan_table(plan: Plan, table: TablePlan, place: MaintainedTable, store: Sto
         layout = read_layout(place.uri)
     except Exception as error:  # deltalake raises plain Exception
         return TableOptimize(place, table, problem=unreadable_log(error, place.name))
-    wanted = wanted_of(plan, table, place, layout, read_memory(store, plan.system, place.name), full=full)
-    return TableOptimize(place, table, len(layout.files), layout.bytes, tuple(steps(layout, wanted)))
+    goal = wanted_of(plan, table, place, layout, read_memory(store, plan.system, place.name), full=full)
+    return TableOptimize(place, table, len(layout.files), layout.bytes, tuple(steps(layout, goal)))
 
 
 def wanted_of(
-    plan: Plan, table: TablePlan, place: MaintainedTable, layout: Layout, memory: MaintenanceHistory, *, full: bool
+    plan: Plan, table: TablePlan, place: MaintainedTable, layout: Layout, history: MaintenanceHistory, *, full: bool
 ) -> LayoutGoal:
-    """What was put in order by other columns is not in order."""
-    by = place.zorder_by or (table.write.cluster_by if place.kind == "table" else ())
+    """The goal for a table. Files that were put in order by other columns count as unordered."""
+    columns = place.zorder_by or (table.write.cluster_by if place.kind == "table" else ())
     return LayoutGoal(
         target=target_bytes(layout.configuration, plan.maintenance.target_bytes),
         zorder_by=() if layout.clustered else place.zorder_by,
         full=full,
-        ordered=memory.ordered if memory.ordered_by == by else {},
+        ordered=history.ordered if history.ordered_by == columns else {},
     )
 
 
@@ -364,7 +379,9 @@ def document(planned: TableOptimize) -> dict[str, Any]:
         "created": planned.created,
         "files": planned.files,
         "bytes": planned.bytes,
-        "steps": [{**asdict(step), "partitions": [list(one) for one in step.partitions]} for step in planned.steps],
+        "steps": [
+            {**asdict(step), "partitions": [list(partition) for partition in step.partitions]} for step in planned.steps
+        ],
     }
 
 
@@ -372,11 +389,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-# Looking after the files of a table. Each step is one commit; killed anywhere, it can be run again.
+# Optimizing a table. Each step is one commit; after a kill it can simply be run again.
 
 
 TRIES = 3
-"""Beside a stream that keeps changing the files; the last time the stream waits, where that can be arranged."""
+"""Attempts beside a stream that keeps changing the files; for the last one the stream waits, where that is possible."""
 
 
 @dataclass(frozen=True)
@@ -390,8 +407,8 @@ class Optimized:
 
     @property
     def said(self) -> str:
-        became = f"{counted(self.files_before, 'file')} became {self.files:,}"
-        return f"{'; '.join(step.describe() for step in self.done)}: {became}"
+        change = f"{counted(self.files_before, 'file')} became {self.files:,}"
+        return f"{'; '.join(step.describe() for step in self.done)}: {change}"
 
 
 @dataclass
@@ -403,7 +420,7 @@ class OptimizeResult:
 def run_optimize(
     spark: SparkSession, plan: Plan, planned: OptimizePlan, store: Store, tell: Tell, *, by: str = "penstock optimize"
 ) -> OptimizeResult:
-    """Each table alone: one that fails leaves the others. In a session of `beside_a_runner`."""
+    """Handles each table separately: one failure does not stop the others. Needs a session of `beside_a_runner`."""
     result = OptimizeResult(errors=planned.problems)
     for task in planned.todo:
         name, table = task.place.name, task.table
@@ -422,7 +439,7 @@ def run_optimize(
 
 
 @contextmanager
-def _free() -> Iterator[None]:
+def _no_pause() -> Iterator[None]:
     yield
 
 
@@ -439,46 +456,53 @@ def optimize(
     beside: bool = False,
     step_done: Callable[[OptimizeStep], None] = lambda _: None,
 ) -> Optimized:
-    """Under the table's upkeep lock. `hold` keeps the table's batches waiting; `beside` goes without it as long as no
-    batch comes in between."""
+    """Needs the table's maintenance lock. `hold` makes the table's batches wait; with `beside` it is used only for the
+    last attempt, when batches have interfered before."""
     before = layout = snapshot_layout(spark, place.uri)
     done: list[OptimizeStep] = []
-    with _remembered(store, plan.system, place.name) as memory:
+    with _record_history(store, plan.system, place.name) as history:
         while len(done) < 2:
-            wanted = wanted_of(plan, table, place, layout, memory.now, full=full)
-            step = next((one for one in steps(layout, wanted) if one.kind not in {past.kind for past in done}), None)
+            goal = wanted_of(plan, table, place, layout, history.now, full=full)
+            step = next(
+                (
+                    candidate
+                    for candidate in steps(layout, goal)
+                    if candidate.kind not in {finished.kind for finished in done}
+                ),
+                None,
+            )
             if step is None:
                 break
-            memory.begin()
-            _try(spark, place, layout, step, wanted, by, hold, beside=beside)
+            history.begin()
+            _rewrite_with_retries(spark, place, layout, step, goal, by, hold, beside=beside)
             done.append(step)
             step_done(step)
             layout = snapshot_layout(spark, place.uri)
             if step.kind in ("zorder", "cluster"):
-                memory.now = _in_order(memory.now, table, place, step, layout)
+                history.now = _mark_ordered(history.now, table, place, step, layout)
     return Optimized(place, len(before.files), before.bytes, len(layout.files), layout.bytes, tuple(done))
 
 
-def _try(
+def _rewrite_with_retries(
     spark: SparkSession,
     place: MaintainedTable,
     layout: Layout,
     step: OptimizeStep,
-    wanted: LayoutGoal,
+    goal: LayoutGoal,
     by: str,
     hold: Hold,
     *,
     beside: bool,
 ) -> None:
-    for number in range(1, TRIES + 1):
+    for attempt in range(1, TRIES + 1):
         try:
-            with _free() if beside and number < TRIES else hold():
-                rewrite(spark, place, layout, step, wanted, by)
+            with _no_pause() if beside and attempt < TRIES else hold():
+                rewrite(spark, place, layout, step, goal, by)
             return
         except Exception as error:
             if not is_conflict(error):
                 raise
-            if number == TRIES:
+            if attempt == TRIES:
                 raise Conflict(
                     f"batches changed its files {TRIES} times while they were written anew",
                     where=place.name,
@@ -486,37 +510,43 @@ def _try(
                 ) from error
 
 
-class _Kept:
-    """From `begin` on whoever vacuums the table knows that files lie there which no commit names yet."""
+class _HistoryFile:
+    """From `begin` on, a vacuum of the table knows that there are files that are not committed yet."""
 
     def __init__(self, store: Store, system: str, name: str) -> None:
-        self._place = (store, system, name)
-        self.now = read_memory(*self._place)
+        self._location = (store, system, name)
+        self.now = read_memory(*self._location)
 
     def begin(self) -> None:
         self.now = replace(self.now, began_ms=now_ms())
-        write_memory(*self._place, self.now)
+        write_memory(*self._location, self.now)
 
     def end(self) -> None:
-        write_memory(*self._place, replace(self.now, began_ms=None))
+        write_memory(*self._location, replace(self.now, began_ms=None))
 
 
 @contextmanager
-def _remembered(store: Store, system: str, name: str) -> Iterator[_Kept]:
-    kept = _Kept(store, system, name)
+def _record_history(store: Store, system: str, name: str) -> Iterator[_HistoryFile]:
+    history = _HistoryFile(store, system, name)
     try:
-        yield kept
-        kept.now = replace(kept.now, done={**kept.now.done, "optimize": now_ms()})
+        yield history
+        history.now = replace(history.now, done={**history.now.done, "optimize": now_ms()})
     finally:
-        with suppress(Exception):  # the session may be gone: then nobody can tell, and the note stays
-            kept.end()
+        with suppress(Exception):  # the session may be gone: then the end is not recorded
+            history.end()
 
 
-def _in_order(
-    memory: MaintenanceHistory, table: TablePlan, place: MaintainedTable, step: OptimizeStep, layout: Layout
+def _mark_ordered(
+    history: MaintenanceHistory, table: TablePlan, place: MaintainedTable, step: OptimizeStep, layout: Layout
 ) -> MaintenanceHistory:
-    there = {file.partition for file in layout.files}
-    now = now_ms()
-    by = place.zorder_by if step.kind == "zorder" else table.write.cluster_by
-    kept = {part: at for part, at in memory.ordered.items() if part in there} if memory.ordered_by == by else {}
-    return replace(memory, ordered={**kept, **dict.fromkeys(step.partitions or there, now)}, ordered_by=by)
+    present = {file.partition for file in layout.files}
+    ordered_ms = now_ms()
+    columns = place.zorder_by if step.kind == "zorder" else table.write.cluster_by
+    remaining = (
+        {partition: time_ms for partition, time_ms in history.ordered.items() if partition in present}
+        if history.ordered_by == columns
+        else {}
+    )
+    return replace(
+        history, ordered={**remaining, **dict.fromkeys(step.partitions or present, ordered_ms)}, ordered_by=columns
+    )

@@ -1,4 +1,4 @@
-"""How far a vacuum may go: who still needs files that are no longer in the newest version."""
+"""How far a vacuum may go: which readers still need files that are no longer in the newest version."""
 
 from __future__ import annotations
 
@@ -31,39 +31,39 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
-# How far a vacuum may go: the one place that decides which files nobody needs any more.
+# How far a vacuum may go: the only place that decides which files nobody needs any more.
 #
-# Delta's VACUUM keeps the files of the newest version, and those that were removed at a time or later. So whoever
-# still needs older files is told as a time, and the earliest of them is the horizon. Two things that Delta does not
-# say itself (both run): it rounds hours, so that 0.4 is none at all; and it knows which files were removed only for
-# as long as the table's property says, 7 days: it would delete a file that was removed earlier, however many hours it
-# is told to retain.
+# Delta's VACUUM keeps the files of the newest version, and those that were removed at or after a given time. So each
+# need for older files is expressed as a time, and the earliest is the horizon. Two facts that Delta does not document
+# (both verified by running it): it rounds hours, so that 0.4 becomes 0; and it knows which files were removed only for
+# as long as the table's property says, 7 days by default: it would delete a file that was removed earlier, however many
+# hours it is told to retain.
 #
-# No Spark, no clock, no files: commands that delete anything ask here.
+# No Spark, no clock, no files here: every command that deletes anything asks this module.
 
 
 HOUR_MS = 3_600_000
 MARGIN_MS = 10 * 60_000
-"""Between the look that decides and Delta's own look at the clock."""
+"""Margin for the time between our decision and the moment at which Delta reads the clock."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """Somebody, or something, that needs files which are no longer in the newest version."""
+    """A reader, or a setting, that needs files which are no longer in the newest version."""
 
     who: str
     what: str
-    """`has read up to version 7 of 12`: goes on from `who`."""
+    """Continues the sentence that starts with `who`: `has read up to version 7 of 12`."""
     since_ms: int | None
-    """Files that were removed then or later. None: nobody can tell, so no file may go."""
+    """It needs files that were removed then or later. None: unknown, so no file may be deleted."""
     version: int | None = None
-    """Of a reader: the oldest version that it reads."""
+    """For a reader: the oldest version that it reads."""
     first: int | None = None
-    """Of a reader: the first version whose removed files it reads all the same."""
+    """For a reader: the first version whose removed files it still reads."""
     changes: bool = False
-    """Of a reader: it reads the files of the change feed as well."""
+    """For a reader: whether it reads the files of the change feed as well."""
     window: bool = False
-    """A length of time that a person chose, rather than a place in the table."""
+    """A length of time that the user chose, rather than a position in the table."""
 
     def __str__(self) -> str:
         return f"{self.who} {self.what}"
@@ -74,53 +74,53 @@ class Horizon:
     table: str
     asked_ms: int
     at_ms: int | None
-    """Files that were removed before may go; None: none may."""
+    """Files that were removed before this time may be deleted; None: none may."""
     needs: tuple[Need, ...]
-    """Everybody's, the one that goes back furthest first."""
+    """All needs, the one that goes back furthest first."""
     why: str | None = None
-    """Why none may."""
+    """Why no file may be deleted."""
     still: bool = False
-    """No batch is at work on the table, and none will be before this is over."""
+    """No batch of the table runs, and none will start before this is over."""
 
     @property
     def limits(self) -> tuple[Need, ...]:
-        """The needs because of which less may go than was asked for."""
+        """The needs because of which less may be deleted than was asked for."""
         return tuple(need for need in self.needs if need.since_ms is None or need.since_ms < self.asked_ms)
 
     @property
     def all_may_go(self) -> bool:
-        """Whatever is not in the newest version."""
+        """Whether every file that is not in the newest version may be deleted."""
         return self.still and self.at_ms is not None and self.at_ms >= self.asked_ms
 
 
 def horizon(table: str, asked_ms: int, needs: Sequence[Need], known_since_ms: int, *, still: bool = False) -> Horizon:
-    """`asked_ms`: what was removed before then was asked to go. `known_since_ms`: Delta knows no earlier removal."""
+    """`asked_ms`: removals before it are requested to go. `known_since_ms`: Delta knows no earlier removal."""
     ordered = tuple(sorted(needs, key=lambda need: -1 if need.since_ms is None else need.since_ms))
-    made = Horizon(table, asked_ms, None, ordered, still=still)
+    result = Horizon(table, asked_ms, None, ordered, still=still)
     unclear = next((need for need in ordered if need.since_ms is None), None)
     if unclear is not None:
-        return _none(made, str(unclear))
-    forgets = f"Delta has forgotten what was removed before {time_text(known_since_ms)}"
+        return _nothing_may_go(result, str(unclear))
+    forgotten = f"Delta has forgotten what was removed before {time_text(known_since_ms)}"
     for need in ordered:
         assert need.since_ms is not None
         early = (
             need.since_ms + MARGIN_MS < known_since_ms if need.window else need.since_ms < known_since_ms + MARGIN_MS
         )
         if early:
-            return _none(made, f"{need}, and {forgets}")
+            return _nothing_may_go(result, f"{need}, and {forgotten}")
     if asked_ms + MARGIN_MS < known_since_ms:
-        return _none(made, f"what was removed before {time_text(asked_ms)} may go, and {forgets}")
-    at = min([asked_ms, *(need.since_ms for need in ordered if need.since_ms is not None)])
-    return replace(made, at_ms=at)
+        return _nothing_may_go(result, f"what was removed before {time_text(asked_ms)} may go, and {forgotten}")
+    at_ms = min([asked_ms, *(need.since_ms for need in ordered if need.since_ms is not None)])
+    return replace(result, at_ms=at_ms)
 
 
-def hours(now_ms: int, made: Horizon) -> int:
-    """What VACUUM is told so that it goes no further than the horizon: whole hours, never fewer. None at all only where
-    all may go, and nobody writes."""
-    assert made.at_ms is not None
-    if made.all_may_go:
+def hours(now_ms: int, limit: Horizon) -> int:
+    """The hours for VACUUM so that it goes no further than the horizon: rounded up to whole hours, at least 1. 0 only
+    where every old file may be deleted and nothing writes."""
+    assert limit.at_ms is not None
+    if limit.all_may_go:
         return 0
-    return max(1, -((made.at_ms - MARGIN_MS - now_ms) // HOUR_MS))
+    return max(1, -((limit.at_ms - MARGIN_MS - now_ms) // HOUR_MS))
 
 
 def time_text(ms: int) -> str:
@@ -128,182 +128,195 @@ def time_text(ms: int) -> str:
 
 
 def span_text(ms: int) -> str:
-    """Rounded, as people say it: `7d`, `2h10m`."""
+    """Rounded for people to read: `7d`, `2h10m`."""
     seconds = max(0, round(ms / 1000))
-    for unit, least in ((3600, 2 * 86400), (60, 7200)):
-        if seconds >= least:
+    for unit, minimum in ((3600, 2 * 86400), (60, 7200)):
+        if seconds >= minimum:
             seconds = round(seconds / unit) * unit
             break
     return duration_text(seconds) if seconds else "0s"
 
 
-def _none(made: Horizon, why: str) -> Horizon:
-    return replace(made, at_ms=None, why=why)
+def _nothing_may_go(limit: Horizon, reason: str) -> Horizon:
+    return replace(limit, at_ms=None, why=reason)
 
 
-# Who still needs files of a table that are no longer in its newest version: from the ledgers and logs, without a JVM.
+# Which readers still need files of a table that are no longer in its newest version: from ledgers and logs, without a
+# JVM.
 #
-# A reader needs all that lies behind the position *before* its last batch: a checkpoint that is rebuilt runs that
-# batch again. What it needs is told by the log of the table that it reads: the files that were removed in the
-# versions from there on, and when. That time is not the one of the commit: a long OPTIMIZE dates its removals back to
-# its beginning.
+# A reader needs everything after the position *before* its last batch: a rebuilt checkpoint runs that batch again. The
+# log of the table that it reads says what it needs: the files that were removed in the versions from there on, and
+# when. That time is not the commit's: a long OPTIMIZE dates its removals back to its start.
 
 
-_BATCHES = 50
-"""Of the last commits, among which the longest batch is looked for."""
-_LONGEST_MS = 24 * HOUR_MS
-"""A batch that seems to take longer was planned, and waited for its table to be started again."""
+_RECENT_COMMITS = 50
+"""How many recent commits are searched for the longest batch."""
+_MAX_BATCH_MS = 24 * HOUR_MS
+"""A batch that seems to take longer was planned and then waited for its table to be restarted."""
 
 
 def needs(
     plan: Plan, owner: TablePlan, place: MaintainedTable, store: Store, now_ms: int, *, still: bool = False
 ) -> list[Need]:
-    """Of the Delta table at `place`: the table of `owner`, or one that lies beside it. `still`: no batch of it is at
-    work, and none will be before this is over."""
+    """The needs for files of the Delta table at `place`: the table of `owner`, or one beside it. `still`: no batch of
+    it runs, and none will start before this is over."""
     log = RecentLog(store, place.uri, place.name)
-    at_work = () if still else _at_work(plan, owner, store, now_ms)
-    found = [*at_work, *_owners(plan, owner, place, store, now_ms), *_windows(plan, owner, now_ms)]
+    batch_needs = () if still else _running_batch(plan, owner, store, now_ms)
+    table_needs = [*batch_needs, *_owner_needs(plan, owner, place, store, now_ms), *_time_windows(plan, owner, now_ms)]
     for reader in plan.tables:
-        found += _reader(reader, place.uri, log, store, now_ms)
-    return found
+        table_needs += _reader_needs(reader, place.uri, log, store, now_ms)
+    return table_needs
 
 
-def _at_work(plan: Plan, owner: TablePlan, store: Store, now_ms: int) -> Iterator[Need]:
-    """Files that are written and in no commit yet look like files that nobody needs."""
+def _running_batch(plan: Plan, owner: TablePlan, store: Store, now_ms: int) -> Iterator[Need]:
+    """Protects files that are written and not yet committed: they look like files that nobody needs."""
     log = RecentLog(store, owner.uri, owner.name)
-    longest = min(_LONGEST_MS, max((_took(commit) for commit in islice(log.backwards(), _BATCHES)), default=0))
+    longest = min(
+        _MAX_BATCH_MS, max((_batch_ms(commit) for commit in islice(log.backwards(), _RECENT_COMMITS)), default=0)
+    )
     yield Need(
         "whoever is writing or reading now",
         f"has an hour and the longest batch, {span_text(longest)}",
         now_ms - longest - HOUR_MS,
         window=True,
     )
-    tail = ledger_end(log)
-    works = not plan.local or holder(lock_path(plan.system, owner.name, "run")) is not None
-    flight = _in_flight(store, owner, tail.entry) if works and isinstance(tail, LedgerHead) else None
-    if flight is not None:
-        yield Need(owner.name, f"has had a batch under way since {time_text(flight)}", flight - HOUR_MS)
+    head = ledger_end(log)
+    may_run = not plan.local or holder(lock_path(plan.system, owner.name, "run")) is not None
+    planned_ms = _unfinished_batch_ms(store, owner, head.entry) if may_run and isinstance(head, LedgerHead) else None
+    if planned_ms is not None:
+        yield Need(owner.name, f"has had a batch under way since {time_text(planned_ms)}", planned_ms - HOUR_MS)
 
 
-def _owners(plan: Plan, owner: TablePlan, place: MaintainedTable, store: Store, now_ms: int) -> Iterator[Need]:
+def _owner_needs(plan: Plan, owner: TablePlan, place: MaintainedTable, store: Store, now_ms: int) -> Iterator[Need]:
     log = RecentLog(store, owner.uri, owner.name)
-    tail = ledger_end(log)
-    if isinstance(tail, LedgerHead) and pending_replay(tail.entry) is not None:
-        opened = tail.entry.pins.time_ms
+    head = ledger_end(log)
+    if isinstance(head, LedgerHead) and pending_replay(head.entry) is not None:
+        opened = head.entry.pins.time_ms
         yield Need(owner.name, f"is being replayed since {time_text(opened)}", opened - HOUR_MS)
-    back = pending_rewind(tail.entry) if isinstance(tail, LedgerHead) else None
-    if back is not None:
-        what = f"is going back to version {back.version}"
-        yield Need(owner.name, what, _removed_since(log, back.version + 1, False, now_ms))
+    rewind = pending_rewind(head.entry) if isinstance(head, LedgerHead) else None
+    if rewind is not None:
+        what = f"is going back to version {rewind.version}"
+        yield Need(owner.name, what, _removed_since(log, rewind.version + 1, False, now_ms))
     began = None if plan.local else under_way(store, plan.system, place.name)
-    if began is not None:  # on a local lake there is a lock instead
+    if began is not None:  # a local lake has a lock instead
         what = (
             f"that began at {time_text(began)} has not ended; was it killed, `penstock optimize {owner.name}` clears it"
         )
         yield Need("an optimize", what, began - HOUR_MS)
 
 
-def _took(commit: Commit) -> int:
+def _batch_ms(commit: Commit) -> int:
     entry = commit.entry
     return commit.timestamp_ms - entry.pins.time_ms if entry is not None and entry.kind == "batch" else 0
 
 
-def _in_flight(store: Store, table: TablePlan, entry: Entry) -> int | None:
-    """When the batch was planned that is not done yet."""
-    found = read_checkpoint(store, folder_of(table.checkpoints, entry))
-    if found is None or not found.offsets:
+def _unfinished_batch_ms(store: Store, table: TablePlan, entry: Entry) -> int | None:
+    """When the batch that is not complete yet was planned; None if there is none."""
+    checkpoint = read_checkpoint(store, folder_of(table.checkpoints, entry))
+    if checkpoint is None or not checkpoint.offsets:
         return None
-    newest = max(found.offsets)
-    planned = found.offsets[newest]
-    return None if planned is None or newest in found.commits else planned.time_ms
+    newest = max(checkpoint.offsets)
+    planned = checkpoint.offsets[newest]
+    return None if planned is None or newest in checkpoint.commits else planned.time_ms
 
 
-def _windows(plan: Plan, owner: TablePlan, now_ms: int) -> Iterator[Need]:
-    wanted = plan.maintenance
-    if wanted.replay_ms:
-        what = f"of {span_text(wanted.replay_ms)} keeps all that can be read again"
-        yield Need("the replay window", what, now_ms - wanted.replay_ms, window=True)
-    for one in wanted.external:
-        if one.table == owner.name:
-            what = f"reads it from outside the project, up to {span_text(one.lag_ms)} behind"
-            yield Need(one.name, what, now_ms - one.lag_ms, window=True)
+def _time_windows(plan: Plan, owner: TablePlan, now_ms: int) -> Iterator[Need]:
+    maintenance = plan.maintenance
+    if maintenance.replay_ms:
+        what = f"of {span_text(maintenance.replay_ms)} keeps all that can be read again"
+        yield Need("the replay window", what, now_ms - maintenance.replay_ms, window=True)
+    for reader in maintenance.external:
+        if reader.table == owner.name:
+            what = f"reads it from outside the project, up to {span_text(reader.lag_ms)} behind"
+            yield Need(reader.name, what, now_ms - reader.lag_ms, window=True)
 
 
-def _reader(reader: TablePlan, uri: str, log: RecentLog, store: Store, now_ms: int) -> Iterator[Need]:
-    sources = _sources(reader, uri)
-    lookups = [one for one in (reader.stages.lookups if reader.stages else ()) if same_place(one.uri, uri)]
+def _reader_needs(reader: TablePlan, uri: str, log: RecentLog, store: Store, now_ms: int) -> Iterator[Need]:
+    sources = _sources_at(reader, uri)
+    lookups = [lookup for lookup in (reader.stages.lookups if reader.stages else ()) if same_place(lookup.uri, uri)]
     if not sources and not lookups:
         return
-    tail = ledger_end(RecentLog(store, reader.uri, reader.name))
-    if isinstance(tail, str):
-        yield Need(reader.name, f"reads it, and nobody can tell how far: {tail}", None)
+    head = ledger_end(RecentLog(store, reader.uri, reader.name))
+    if isinstance(head, str):
+        yield Need(reader.name, f"reads it, and nobody can tell how far: {head}", None)
         return
     for source in sources:
-        yield from _stream(reader, source, tail, log, now_ms)
-    for one in lookups if tail is not None else ():
-        assert tail is not None
-        folder = folder_of(reader.checkpoints, tail.entry)
-        begun = read_pins(store, folder, tail.entry.batch + 1)
-        pinned = {pins.lookups[one.name] for pins in (tail.entry.pins, begun) if pins and one.name in pins.lookups}
+        yield from _stream_needs(reader, source, head, log, now_ms)
+    for lookup in lookups if head is not None else ():
+        assert head is not None
+        folder = folder_of(reader.checkpoints, head.entry)
+        next_pins = read_pins(store, folder, head.entry.batch + 1)
+        pinned = {
+            pins.lookups[lookup.name] for pins in (head.entry.pins, next_pins) if pins and lookup.name in pins.lookups
+        }
         if pinned:
             version = min(pinned)
             since = _removed_since(log, version + 1, False, now_ms)
             yield Need(reader.name, f"has looked up rows in version {version}", since, version, version + 1)
 
 
-def _stream(
-    reader: TablePlan, source: VersionsSource, tail: LedgerHead | None, log: RecentLog, now_ms: int
+def _stream_needs(
+    reader: TablePlan, source: VersionsSource, head: LedgerHead | None, log: RecentLog, now_ms: int
 ) -> Iterator[Need]:
-    at = _begins(reader, source, log) if tail is None else _position(reader, source, tail.entry)
-    if at is None:
+    position = _configured_start(reader, source, log) if head is None else _last_batch_start(reader, source, head.entry)
+    if position is None:
         return
-    if at.version > log.newest() + 1:
-        if table_id(log, log.versions()) not in (None, at.table_id):
-            return  # the table was made again: what the reader needs is gone, and it is stopped
-        what = f"has read up to version {at.read_up_to}, and the table ends with {log.newest()}"
-        yield Need(reader.name, what, None, at.version)
+    if position.version > log.newest() + 1:
+        if table_id(log, log.versions()) not in (None, position.table_id):
+            return  # the table was recreated: what the reader needs is gone, and it is stopped
+        what = f"has read up to version {position.read_up_to}, and the table ends with {log.newest()}"
+        yield Need(reader.name, what, None, position.version)
         return
-    first = _first_needed(at, source, log)
+    first = _first_needed(position, source, log)
     since = _removed_since(log, first, source.changes, now_ms)
     yield Need(
-        reader.name, _said(at, log.newest(), source.changes, tail), since, at.version, first, changes=source.changes
+        reader.name,
+        _describe_position(position, log.newest(), source.changes, head),
+        since,
+        position.version,
+        first,
+        changes=source.changes,
     )
 
 
-def _first_needed(at: Version, source: VersionsSource, log: RecentLog) -> int:
-    """The first version that the reader still reads files of. Spark's position stays at the last file of a version
-    until a later one brings files; then a reader of changes has read all of it."""
-    if not source.changes or at.snapshot:
-        return at.read_up_to + 1
-    commit = log.commit(at.version)
-    done = commit is not None and 0 < commit.feed_files <= at.index + 1
-    return at.version + 1 if done else at.version
+def _first_needed(position: Version, source: VersionsSource, log: RecentLog) -> int:
+    """The first version whose files the reader still reads. Spark's position stays at the last file of a version until
+    a later one brings files; at that last file, a reader of changes has read all of the version."""
+    if not source.changes or position.snapshot:
+        return position.read_up_to + 1
+    commit = log.commit(position.version)
+    complete = commit is not None and 0 < commit.feed_files <= position.index + 1
+    return position.version + 1 if complete else position.version
 
 
-def _said(at: Version, newest: int, changes: bool, tail: LedgerHead | None) -> str:
-    if tail is None:
-        return f"is not made yet, and begins at version {at.version}"
-    if at.snapshot:
-        return f"is reading the whole table as of version {at.version}"
+def _describe_position(position: Version, newest: int, changes: bool, head: LedgerHead | None) -> str:
+    if head is None:
+        return f"is not made yet, and begins at version {position.version}"
+    if position.snapshot:
+        return f"is reading the whole table as of version {position.version}"
     what = "followed its changes" if changes else "read it"
-    return f"has {what} up to version {at.read_up_to} of {newest}"
+    return f"has {what} up to version {position.read_up_to} of {newest}"
 
 
-def _position(reader: TablePlan, source: VersionsSource, entry: Entry) -> Version | None:
-    """Where its last batch began; where it was told to begin, if it has had none."""
+def _last_batch_start(reader: TablePlan, source: VersionsSource, entry: Entry) -> Version | None:
+    """Where the reader's last batch started; before its first batch, where the reader is to start."""
     positions = entry.after if entry.batch == 0 else entry.before
     names = named_streams(entry)
     if not names:
-        owed = pending_replay(entry)  # given up, it goes on where it was before
-        ends = [one for one in (positions[0], *(owed.position if owed else ())) if "reservoirVersion" in one]
-        return min(map(parse_version, ends), key=lambda one: one.version, default=None)
-    found = [
-        parse_version(one) for name, one in zip(names, positions, strict=False) if name == (source.table or source.uri)
+        replay = pending_replay(entry)  # if the replay is given up, it continues where it was before
+        starts = [
+            version for version in (positions[0], *(replay.position if replay else ())) if "reservoirVersion" in version
+        ]
+        return min(map(parse_version, starts), key=lambda version: version.version, default=None)
+    versions = [
+        parse_version(version)
+        for name, version in zip(names, positions, strict=False)
+        if name == (source.table or source.uri)
     ]
-    return min(found, key=lambda one: one.version, default=None)
+    return min(versions, key=lambda version: version.version, default=None)
 
 
-def _begins(reader: TablePlan, source: VersionsSource, log: RecentLog) -> Version | None:
+def _configured_start(reader: TablePlan, source: VersionsSource, log: RecentLog) -> Version | None:
     versions = log.versions()
     identity = table_id(log, versions)
     if identity is None:
@@ -311,7 +324,7 @@ def _begins(reader: TablePlan, source: VersionsSource, log: RecentLog) -> Versio
     try:
         return resolve_version(source.starting, identity, versions, log, reader.name)
     except PenstockError:
-        return None  # it cannot begin there: its log is gone
+        return None  # it cannot start there: the log no longer reaches back
 
 
 def _removed_since(log: RecentLog, first: int, changes: bool, now_ms: int) -> int | None:
@@ -323,30 +336,30 @@ def _removed_since(log: RecentLog, first: int, changes: bool, now_ms: int) -> in
             return None
         if commit.removed_ms is not None:
             since = min(since, commit.removed_ms)
-        if changes and commit.feeds:  # the files of a feed count as removed from the moment in which they are written
-            begun = commit.entry.pins.time_ms if commit.entry is not None else commit.timestamp_ms
-            since = min(since, begun - HOUR_MS, commit.timestamp_ms - HOUR_MS)
+        if changes and commit.feeds:  # files of a change feed count as removed as soon as they are written
+            written_ms = commit.entry.pins.time_ms if commit.entry is not None else commit.timestamp_ms
+            since = min(since, written_ms - HOUR_MS, commit.timestamp_ms - HOUR_MS)
     return since
 
 
-def still_needed(store: Store, uri: str, found: Sequence[Need]) -> dict[str, str]:
-    """File by file, by its name within the table, who needs it: the proof of what the horizon promises."""
-    readers = [need for need in found if need.first is not None]
-    wanted: dict[str, str] = {}
+def still_needed(store: Store, uri: str, all_needs: Sequence[Need]) -> dict[str, str]:
+    """By file, as a path in the table: which reader needs it. Proves what the horizon promises."""
+    readers = [need for need in all_needs if need.first is not None]
+    needed_by: dict[str, str] = {}
     for version in range(min((need.first or 0 for need in readers), default=1), RecentLog(store, uri, "").newest() + 1):
         text = store.read(f"{uri}/_delta_log/{version:020d}.json") or ""
-        for need in (one for one in readers if (one.first or 0) <= version):
-            wanted |= dict.fromkeys(removed_files(text, feed=need.changes), need.who)
-    return wanted
+        for need in (reader for reader in readers if (reader.first or 0) <= version):
+            needed_by |= dict.fromkeys(removed_files(text, feed=need.changes), need.who)
+    return needed_by
 
 
-def _sources(reader: TablePlan, uri: str) -> list[VersionsSource]:
-    read: tuple[VersionsSource, ...] = (reader.files,) if reader.files is not None else reader.delta_sources
-    return [source for source in read if same_place(source.uri, uri)]
+def _sources_at(reader: TablePlan, uri: str) -> list[VersionsSource]:
+    sources: tuple[VersionsSource, ...] = (reader.files,) if reader.files is not None else reader.delta_sources
+    return [source for source in sources if same_place(source.uri, uri)]
 
 
 def ledger_end(log: DeltaLog) -> LedgerHead | str | None:
-    """None if the table is not made; text if its ledger cannot be read."""
+    """None if the table does not exist; text if its ledger cannot be read."""
     try:
         return read_head(log)
     except PenstockError as error:
@@ -355,12 +368,12 @@ def ledger_end(log: DeltaLog) -> LedgerHead | str | None:
         return f"its log cannot be read: {error}"
 
 
-def same_place(one: str, other: str) -> bool:
-    """By another spelling, or over a link, it is the same table."""
-    return _place(one) == _place(other)
+def same_place(uri: str, other_uri: str) -> bool:
+    """Whether both are the same table, also by another spelling or through a link."""
+    return _canonical_uri(uri) == _canonical_uri(other_uri)
 
 
-def _place(uri: str) -> str:
+def _canonical_uri(uri: str) -> str:
     scheme, colon, rest = uri.partition("://")
     if not colon:
         return os.path.realpath(uri)

@@ -1,4 +1,4 @@
-"""`vacuum`: which files no version needs any more, and deleting them."""
+"""`vacuum`: finds the files that nobody needs any more, and deletes them."""
 
 from __future__ import annotations
 
@@ -60,9 +60,10 @@ if TYPE_CHECKING:
     from penstock.storage.layout import Layout
     from penstock.storage.stores import Store, StoredFile
 
-# Delta's VACUUM, told exactly how far it may go, and a note in the table's log of what it did.
+# Delta's VACUUM with an exact limit, and a note in the table's log of what it did.
 #
-# By default it ignores the hours that it is told unless they are 0, and commits twice whatever it finds (both run).
+# By default VACUUM ignores the hours that it is given unless they are 0, and commits twice whatever it finds (both
+# verified by running it).
 
 
 _DELTA = "spark.databricks.delta"
@@ -70,17 +71,17 @@ _HOUR_MS = 3_600_000
 
 
 def would_go(spark: SparkSession, uri: str, hours: int) -> list[str]:
-    """The files, by their names within the table, that a vacuum would delete now; empty folders as well."""
-    rows = _session(spark, uri).sql(f"VACUUM delta.{quote(uri)} RETAIN {hours:d} HOURS DRY RUN").collect()
+    """Paths in the table that a vacuum would delete now: files, and empty folders as well."""
+    rows = _vacuum_session(spark, uri).sql(f"VACUUM delta.{quote(uri)} RETAIN {hours:d} HOURS DRY RUN").collect()
     return [within(str(row[0]), uri) for row in rows]
 
 
 def delete(spark: SparkSession, uri: str, hours: int) -> None:
-    """Makes no commit: whoever dies in between has deleted what nobody needs, and the next one goes on."""
-    _session(spark, uri).sql(f"VACUUM delta.{quote(uri)} RETAIN {hours:d} HOURS").collect()
+    """Makes no commit: a vacuum that dies in between has only deleted unneeded files, and the next one continues."""
+    _vacuum_session(spark, uri).sql(f"VACUUM delta.{quote(uri)} RETAIN {hours:d} HOURS").collect()
 
 
-def _session(spark: SparkSession, uri: str) -> SparkSession:
+def _vacuum_session(spark: SparkSession, uri: str) -> SparkSession:
     return session_with(
         spark,
         {
@@ -100,33 +101,33 @@ def within(path: str, uri: str) -> str:
     return plain[len(place) :].lstrip("/") if plain.startswith(place) else plain
 
 
-def record(spark: SparkSession, uri: str, upkeep: MaintenanceNote, files: int) -> None:
-    """A commit without rows and files, which says who deleted what."""
-    session = session_with(spark, {}, upkeep)
+def record(spark: SparkSession, uri: str, note: MaintenanceNote, files: int) -> None:
+    """Makes a commit without rows and files that records who deleted what."""
+    session = session_with(spark, {}, note)
     jvm = jvm_of(session)
-    told = jvm.java.util.HashMap()
-    told.put("numDeletedFiles", files)
-    jvm.penstock.delta.Note.vacuumed(java_session(session), uri, told)
+    metrics = jvm.java.util.HashMap()
+    metrics.put("numDeletedFiles", files)
+    jvm.penstock.delta.Note.vacuumed(java_session(session), uri, metrics)
 
 
 def remember(
     spark: SparkSession,
     uri: str,
-    wanted_ms: int,
+    span_ms: int,
     configuration: Mapping[str, str],
     now_ms: int,
-    upkeep: MaintenanceNote,
+    note: MaintenanceNote,
 ) -> None:
-    """From now on the table remembers for so long what is removed. What is forgotten by now stays forgotten."""
-    hours = -(-wanted_ms // _HOUR_MS)
+    """Makes the table remember removals for so long from now on. Those already forgotten stay forgotten."""
+    hours = -(-span_ms // _HOUR_MS)
     properties = {REMOVED: f"interval {hours} hours", SINCE: str(known_since_ms(configuration, now_ms))}
-    if retention_ms(configuration, LOG) < hours * _HOUR_MS:  # Delta asks for a log that goes back as far
+    if retention_ms(configuration, LOG) < hours * _HOUR_MS:  # Delta requires a log that goes back as far
         properties[LOG] = f"interval {hours} hours"
-    told = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-    session_with(spark, {}, upkeep).sql(f"ALTER TABLE delta.{quote(uri)} SET TBLPROPERTIES ({told})")
+    assignments = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    session_with(spark, {}, note).sql(f"ALTER TABLE delta.{quote(uri)} SET TBLPROPERTIES ({assignments})")
 
 
-# What `vacuum` would do to a table: how far it may go, and which files that are.
+# The plan of a vacuum: how far it may go in each table, and which files it would delete.
 
 
 @dataclass(frozen=True)
@@ -134,14 +135,14 @@ class TableVacuum:
     place: MaintainedTable
     table: TablePlan
     horizon: Horizon | None = None
-    """None if the table is not made, or could not be looked at."""
+    """None if the table does not exist or could not be read."""
     files: tuple[str, ...] = ()
-    """That would go, by their names within the table; without Spark nobody knows."""
+    """Files that would be deleted, as paths in the table; unknown until Spark has listed them."""
     bytes: int = 0
     candidates: bool = False
-    """Whether there is a file that could go: without one Spark need not be asked."""
+    """Whether there is a file that could be deleted: without one Spark is not needed."""
     remember_ms: int | None = None
-    """The table has to remember removed files for so long, and does not yet."""
+    """How long the table has to remember removed files; None if it already does."""
     problem: PenstockError | None = None
 
     @property
@@ -185,16 +186,16 @@ class VacuumPlan:
     tables: tuple[TableVacuum, ...]
     old: tuple[DropOldCheckpoints, ...]
     retain_ms: int | None
-    """What was asked for just now; else the project's setting counts."""
+    """The value of this command; None: the project's setting counts."""
 
     @property
     def needs_listing(self) -> bool:
-        """Whether there is a file that may go: only Delta knows which, in Spark."""
+        """Whether there is a file that may be deleted: only Delta, in Spark, knows which."""
         return any(table.candidates for table in self.tables)
 
     @property
     def steps(self) -> tuple[VacuumStep, ...]:
-        """Per table of the project, in the order in which they are carried out. Files only after `list_files`."""
+        """By table of the project, in the order in which they run. Files are known only after `list_files`."""
         return tuple(step for table in self.project_tables for step in self.steps_of(table))
 
     def steps_of(self, table: TablePlan) -> Iterator[VacuumStep]:
@@ -218,12 +219,12 @@ class VacuumPlan:
         return {table.place.name: table.problem for table in self.tables if table.problem is not None}
 
     def tables_of(self, table: TablePlan) -> list[TableVacuum]:
-        """Those of its Delta tables with something to do."""
+        """The Delta tables of this table with something to do."""
         return [task for task in self.tables if task.table is table and (task.files or task.remember_ms)]
 
 
 def plan_vacuum(plan: Plan, tables: Sequence[TablePlan], store: Store, retain_ms: int | None) -> VacuumPlan:
-    """Each table and what lies beside it, without a JVM. Nothing is raised because of a table: it is in the answer."""
+    """Plans each table and those beside it, without a JVM. Errors of a table are not raised: they are in the plan."""
     planned, old = [], []
     for table in tables:
         for place in places(table):
@@ -240,100 +241,100 @@ def plan_vacuum(plan: Plan, tables: Sequence[TablePlan], store: Store, retain_ms
 
 
 def list_files(spark: SparkSession, plan: Plan, planned: VacuumPlan, store: Store, tell: Tell) -> VacuumPlan:
-    """The same with the files that would go, as Delta lists them. A table that fails has its problem in the answer."""
+    """The same plan with the files to delete, as Delta lists them. Errors of a table are in the plan."""
 
-    def listed(table: TableVacuum) -> TableVacuum:
+    def with_listing(table: TableVacuum) -> TableVacuum:
         tell(table.place.name, "listing its files")
         try:
             return with_files(spark, table, store)
         except Exception as error:
             return replace(table, problem=explain(error, table.place.name, str(logs_folder(plan))))
 
-    return replace(planned, tables=tuple(map(listed, planned.tables)))
+    return replace(planned, tables=tuple(map(with_listing, planned.tables)))
 
 
 def plan_table_vacuum(
     plan: Plan, table: TablePlan, place: MaintainedTable, store: Store, layout: Layout, retain_ms: int | None
 ) -> TableVacuum:
-    """Without a JVM: how far it may go. `retain_ms` is what was asked for just now; else the project's wish counts."""
+    """How far a vacuum may go, without a JVM. `retain_ms` is this command's value; None: the project's setting."""
     now, still = now_ms(), at_once(plan, retain_ms)
     windows = max(plan.maintenance.retain_ms or 0, plan.maintenance.replay_ms, plan.maintenance.lag_ms(table.name))
-    asked = retain_ms if retain_ms is not None else plan.maintenance.retain_ms
+    retain = retain_ms if retain_ms is not None else plan.maintenance.retain_ms
     remembered = retention_ms(layout.configuration)
-    found = needs(plan, table, place, store, now, still=still)
-    asked_ms = now - (remembered if asked is None else asked)
-    made = horizon(place.name, asked_ms, found, known_since_ms(layout.configuration, now), still=still)
+    table_needs = needs(plan, table, place, store, now, still=still)
+    asked_ms = now - (remembered if retain is None else retain)
+    limit = horizon(place.name, asked_ms, table_needs, known_since_ms(layout.configuration, now), still=still)
     return TableVacuum(
         place,
         table,
-        made,
-        candidates=made.at_ms is not None and _candidates(layout, store.listing(place.uri), made.at_ms),
+        limit,
+        candidates=limit.at_ms is not None and _has_candidates(layout, store.listing(place.uri), limit.at_ms),
         remember_ms=windows if windows > remembered and place.kind != "files" else None,
     )
 
 
 def at_once(plan: Plan, retain_ms: int | None) -> bool:
-    """Whether no time shall pass: the batches of the table wait meanwhile, so that none has files in no commit yet."""
+    """Whether files may be deleted at once: the table's batches wait meanwhile, so that none has uncommitted files."""
     return plan.local and retain_ms == 0
 
 
-def _candidates(layout: Layout, listed: Mapping[str, StoredFile], before_ms: int) -> bool:
-    """Whether there is a file that could go: old enough, and not of the newest version. Delta will know more of it."""
+def _has_candidates(layout: Layout, listing: Mapping[str, StoredFile], before_ms: int) -> bool:
+    """Whether any file could be deleted: old enough, and not in the newest version. Delta decides in the end."""
     active = {file.name for file in layout.files}
     return any(
-        about.modified_ms < before_ms and name not in active and not _hidden(name) for name, about in listed.items()
+        file.modified_ms < before_ms and name not in active and not _is_hidden(name) for name, file in listing.items()
     )
 
 
-def _hidden(name: str) -> bool:
-    """The log itself, and checksums, which go with their files."""
+def _is_hidden(name: str) -> bool:
+    """The log itself, and checksums, which are deleted with their files."""
     return name.startswith("_delta_log/") or name.rpartition("/")[2].startswith(".")
 
 
-def with_files(spark: SparkSession, looked: TableVacuum, store: Store) -> TableVacuum:
-    """The files that would go, listed by Delta; and none of them if a reader still needs one."""
-    made = looked.horizon
-    if made is None or made.at_ms is None or not looked.candidates:
-        return looked
-    uri = looked.place.uri
-    found = would_go(spark, uri, hours(now_ms(), made))
-    needed = still_needed(store, uri, made.needs)
-    wrong = [name for name in found if name in needed]
+def with_files(spark: SparkSession, task: TableVacuum, store: Store) -> TableVacuum:
+    """The task with the files to delete, listed by Delta; without any if a reader still needs one of them."""
+    limit = task.horizon
+    if limit is None or limit.at_ms is None or not task.candidates:
+        return task
+    uri = task.place.uri
+    removable = would_go(spark, uri, hours(now_ms(), limit))
+    needed = still_needed(store, uri, limit.needs)
+    wrong = [name for name in removable if name in needed]
     if wrong:
-        why = (
+        reason = (
             f"{needed[wrong[0]]} still needs {len(wrong):,} of the files that would go, {wrong[0]} for example: Delta "
             "no longer knows when they were removed, or a clock was wrong"
         )
-        return replace(looked, horizon=replace(made, at_ms=None, why=why))
-    listed = store.listing(uri) if found else {}
-    files = tuple(name for name in found if name in listed)  # Delta names empty folders as well
-    return replace(looked, files=files, bytes=sum(listed[name].size for name in files))
+        return replace(task, horizon=replace(limit, at_ms=None, why=reason))
+    listing = store.listing(uri) if removable else {}
+    files = tuple(name for name in removable if name in listing)  # Delta names empty folders as well
+    return replace(task, files=files, bytes=sum(listing[name].size for name in files))
 
 
-def document(looked: TableVacuum) -> dict[str, Any]:
-    made = looked.horizon
+def document(task: TableVacuum) -> dict[str, Any]:
+    limit = task.horizon
     return {
-        "table": looked.place.name,
-        "created": looked.created,
-        "removed_before": _iso(made.at_ms) if made is not None else None,
-        "why_nothing_may_go": made.why if made is not None else None,
-        "needs": [_need(one) for one in made.needs] if made is not None else [],
-        "files": len(looked.files),
-        "bytes": looked.bytes,
-        "remember_hours": None if looked.remember_ms is None else -(-looked.remember_ms // 3_600_000),
+        "table": task.place.name,
+        "created": task.created,
+        "removed_before": _iso_time(limit.at_ms) if limit is not None else None,
+        "why_nothing_may_go": limit.why if limit is not None else None,
+        "needs": [_need_document(need) for need in limit.needs] if limit is not None else [],
+        "files": len(task.files),
+        "bytes": task.bytes,
+        "remember_hours": None if task.remember_ms is None else -(-task.remember_ms // 3_600_000),
     }
 
 
-def _need(need: Need) -> dict[str, Any]:
+def _need_document(need: Need) -> dict[str, Any]:
     return {
         "who": need.who,
         "what": need.what,
         "version": need.version,
-        "removed_since": _iso(need.since_ms),
+        "removed_since": _iso_time(need.since_ms),
     }
 
 
-def _iso(ms: int | None) -> str | None:
+def _iso_time(ms: int | None) -> str | None:
     return None if ms is None else time_text(ms).replace(" ", "T") + "Z"
 
 
@@ -341,31 +342,31 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-# What Penstock itself leaves behind: checkpoints of generations that nobody goes back to, and halves of new ones.
+# Penstock's own leftovers: checkpoints of generations that nothing goes back to, and unfinished ones.
 
 
 KEPT = 2
-"""Generations: the one that runs, and the one before it, to look at after an accident."""
+"""Number of generations to keep: the current one, and the one before it, to inspect after an accident."""
 
 
 def leftovers(plan: Plan, table: TablePlan, store: Store, entry: Entry) -> list[str]:
-    """Folders of checkpoints. `entry` is the last one of the table: no generation before its own can write any more.
+    """Checkpoint folders to delete. `entry` is the table's last entry: no generation before its own can write any more.
 
-    On a local lake a half-made one is left by a process that died, if this is asked under the commit lock. Elsewhere
-    one of the newest generation may be in the making."""
-    found = []
+    Under the commit lock of a local lake, an unfinished checkpoint is left from a process that died. Elsewhere one of
+    the newest generation may still be being written."""
+    folders = []
     for name in sorted(store.names(table.checkpoints)):
-        generation, _, rest = name.partition(".")
+        generation, _, suffix = name.partition(".")
         if not generation.isdigit():
             continue
-        old = int(generation) <= entry.generation - KEPT
-        half = rest.endswith("new") and (plan.local or int(generation) < entry.generation)
-        if (old and not rest) or half:
-            found.append(f"{table.checkpoints}/{name}")
-    return found
+        is_old = int(generation) <= entry.generation - KEPT
+        is_unfinished = suffix.endswith("new") and (plan.local or int(generation) < entry.generation)
+        if (is_old and not suffix) or is_unfinished:
+            folders.append(f"{table.checkpoints}/{name}")
+    return folders
 
 
-# Deleting the files that nobody needs any more. Deleting twice is deleting once: killed anywhere, run it again.
+# Deleting the files that nobody needs any more. Deleting again does no harm: after a kill, just run it again.
 
 
 @dataclass(frozen=True)
@@ -375,7 +376,7 @@ class Vacuumed:
     files: int = 0
     bytes: int = 0
     remembers_ms: int | None = None
-    """Set if the table was made to remember for longer."""
+    """Set if the table now remembers removed files for longer."""
 
 
 @dataclass
@@ -387,7 +388,7 @@ class VacuumResult:
 def run_vacuum(
     spark: SparkSession, plan: Plan, planned: VacuumPlan, store: Store, tell: Tell, *, by: str = "penstock vacuum"
 ) -> VacuumResult:
-    """Each table alone: one that fails leaves the others. In a session of `beside_a_runner`."""
+    """Handles each table separately: one failure does not stop the others. Needs a session of `beside_a_runner`."""
     result = VacuumResult(errors=planned.problems)
     for table in planned.project_tables:
         steps = list(planned.steps_of(table))
@@ -430,63 +431,69 @@ def vacuum(
     retain_ms: int | None = None,
     planned: TableVacuum | None = None,
 ) -> Vacuumed:
-    """Under the table's upkeep lock. It goes no further than `planned`, which a person has seen; and looks again at
-    what everybody needs, who may have moved since."""
+    """Needs the table's maintenance lock. Goes no further than `planned`, which the user has seen; and checks all needs
+    again, since readers may have moved."""
     still = at_once(plan, retain_ms)
-    turn: Hold = nullcontext if still else hold
+    pause: Hold = nullcontext if still else hold
     with hold() if still else nullcontext():
-        look_at = partial(plan_table_vacuum, plan, table, place, store, retain_ms=retain_ms)
-        looked = _remembering(spark, place, by, turn, look_at)
-        looked = with_files(spark, _not_beyond(looked, planned), store)
-        made = looked.horizon
-        assert made is not None
-        done = Vacuumed(place, made, remembers_ms=looked.remember_ms)
-        if made.at_ms is not None and looked.files:
-            delete(spark, place.uri, hours(now_ms(), made))
-            left = store.listing(place.uri)
-            gone = [name for name in looked.files if name not in left]
-            kept = sum(left[name].size for name in looked.files if name in left)
-            done = replace(done, files=len(gone), bytes=looked.bytes - kept)
-            if gone and place.kind != "files":
-                note = f"{counted(len(gone), 'file')} deleted, removed before {time_text(made.at_ms)}"
-                with turn():
-                    record(spark, place.uri, MaintenanceNote("vacuum", place.name, by, note), len(gone))
-        memory = read_memory(store, plan.system, place.name)
-        write_memory(store, plan.system, place.name, replace(memory, done={**memory.done, "vacuum": now_ms()}))
-        return done
+        plan_again = partial(plan_table_vacuum, plan, table, place, store, retain_ms=retain_ms)
+        task = _extend_memory(spark, place, by, pause, plan_again)
+        task = with_files(spark, _limit_to_plan(task, planned), store)
+        limit = task.horizon
+        assert limit is not None
+        result = Vacuumed(place, limit, remembers_ms=task.remember_ms)
+        if limit.at_ms is not None and task.files:
+            delete(spark, place.uri, hours(now_ms(), limit))
+            remaining = store.listing(place.uri)
+            deleted = [name for name in task.files if name not in remaining]
+            kept_bytes = sum(remaining[name].size for name in task.files if name in remaining)
+            result = replace(result, files=len(deleted), bytes=task.bytes - kept_bytes)
+            if deleted and place.kind != "files":
+                note = f"{counted(len(deleted), 'file')} deleted, removed before {time_text(limit.at_ms)}"
+                with pause():
+                    record(spark, place.uri, MaintenanceNote("vacuum", place.name, by, note), len(deleted))
+        history = read_memory(store, plan.system, place.name)
+        write_memory(store, plan.system, place.name, replace(history, done={**history.done, "vacuum": now_ms()}))
+        return result
 
 
-def _remembering(
-    spark: SparkSession, place: MaintainedTable, by: str, turn: Hold, look_at: Callable[[Layout], TableVacuum]
+def _extend_memory(
+    spark: SparkSession, place: MaintainedTable, by: str, pause: Hold, plan_again: Callable[[Layout], TableVacuum]
 ) -> TableVacuum:
-    """The table is made to remember removed files for as long as somebody needs them, and looked at then."""
+    """Makes the table remember removed files for as long as they are needed, then plans again."""
     layout = snapshot_layout(spark, place.uri)
-    looked = look_at(layout)
-    if looked.remember_ms is None:
-        return looked
-    note = f"removed files are remembered for {span_text(looked.remember_ms)}"
-    with turn():
-        told = MaintenanceNote("remember", place.name, by, note)
-        remember(spark, place.uri, looked.remember_ms, layout.configuration, now_ms(), told)
-    return replace(look_at(snapshot_layout(spark, place.uri)), remember_ms=looked.remember_ms)
+    task = plan_again(layout)
+    if task.remember_ms is None:
+        return task
+    note = f"removed files are remembered for {span_text(task.remember_ms)}"
+    with pause():
+        maintenance_note = MaintenanceNote("remember", place.name, by, note)
+        remember(spark, place.uri, task.remember_ms, layout.configuration, now_ms(), maintenance_note)
+    return replace(plan_again(snapshot_layout(spark, place.uri)), remember_ms=task.remember_ms)
 
 
 def tidy(plan: Plan, table: TablePlan, store: Store, hold: Hold) -> list[str]:
-    """Removes what Penstock itself has left behind; what that was."""
+    """Removes Penstock's own leftovers and returns them."""
     with hold():
-        found = leftovers_of(plan, table, store)
-        for folder in found:
+        folders = leftovers_of(plan, table, store)
+        for folder in folders:
             store.delete(folder)
-    return found
+    return folders
 
 
 def leftovers_of(plan: Plan, table: TablePlan, store: Store) -> list[str]:
-    tail = ledger_end(RecentLog(store, table.uri, table.name))
-    return leftovers(plan, table, store, tail.entry) if isinstance(tail, LedgerHead) else []
+    head = ledger_end(RecentLog(store, table.uri, table.name))
+    return leftovers(plan, table, store, head.entry) if isinstance(head, LedgerHead) else []
 
 
-def _not_beyond(looked: TableVacuum, planned: TableVacuum | None) -> TableVacuum:
-    made, seen = looked.horizon, planned.horizon if planned is not None else None
-    if made is None or seen is None or made.at_ms is None or seen.at_ms is None or seen.all_may_go:
-        return looked
-    return replace(looked, horizon=replace(made, at_ms=min(made.at_ms, seen.at_ms)))
+def _limit_to_plan(task: TableVacuum, planned: TableVacuum | None) -> TableVacuum:
+    limit, planned_horizon = task.horizon, planned.horizon if planned is not None else None
+    if (
+        limit is None
+        or planned_horizon is None
+        or limit.at_ms is None
+        or planned_horizon.at_ms is None
+        or planned_horizon.all_may_go
+    ):
+        return task
+    return replace(task, horizon=replace(limit, at_ms=min(limit.at_ms, planned_horizon.at_ms)))

@@ -1,4 +1,4 @@
-"""Giving up a replay or a rewind that was cut off: the table keeps its rows and its position."""
+"""Gives up a replay or a rewind that was cut off: the table keeps its rows and its position."""
 
 from __future__ import annotations
 
@@ -32,52 +32,52 @@ class AbortPlan:
     verb: AbortedVerb
     table: TablePlan
     position: tuple[str, ...]
-    """Where the table was before, and continues."""
+    """The table's position before, from which it continues."""
 
     @property
     def steps(self) -> tuple[OpenGeneration, ...]:
         return (OpenGeneration(self.table, self.position),)
 
 
-def abort_document(planned: AbortPlan) -> dict[str, Any]:
+def abort_document(abort_plan: AbortPlan) -> dict[str, Any]:
     return {
-        "table": planned.table.name,
-        "position": list(planned.position),
-        "steps": [step.describe() for step in planned.steps],
+        "table": abort_plan.table.name,
+        "position": list(abort_plan.position),
+        "steps": [step.describe() for step in abort_plan.steps],
     }
 
 
 def plan_abort(verb: AbortedVerb, table: TablePlan, store: Store) -> AbortPlan:
     """Raises UsageError if there is nothing to give up."""
     head = read_head(DeltaLog(store, table.uri, table.name))
-    pending = _pending(verb, head.entry) if head is not None else None
+    pending = _pending_work(verb, head.entry) if head is not None else None
     if pending is None:
-        raise _nothing_open(verb, table)
+        raise _nothing_open_error(verb, table)
     return AbortPlan(verb, table, pending.position)
 
 
-def run_abort(spark: SparkSession, plan: Plan, planned: AbortPlan) -> int:
+def run_abort(spark: SparkSession, plan: Plan, abort_plan: AbortPlan) -> int:
     """Returns the generation in which the table continues."""
-    table = planned.table
+    table = abort_plan.table
     with working_on(spark, plan, table) as work:
-        if planned.verb == "replay":
+        if abort_plan.verb == "replay":
             head = open_replay_of(work)
             if head is None:
-                raise _nothing_open(planned.verb, table)
+                raise _nothing_open_error(abort_plan.verb, table)
             return abort_replay(work, head).entry.generation
         acquire_commit(work.lock, table.name)
         try:
             head = work.end()
             if pending_rewind(head.entry) is None:
-                raise _nothing_open(planned.verb, table)
+                raise _nothing_open_error(abort_plan.verb, table)
             return abort_rewind(work, head).entry.generation
         finally:
             work.lock.release()
 
 
-def _pending(verb: AbortedVerb, entry: Entry) -> Replay | Rewind | None:
+def _pending_work(verb: AbortedVerb, entry: Entry) -> Replay | Rewind | None:
     return pending_replay(entry) if verb == "replay" else pending_rewind(entry)
 
 
-def _nothing_open(verb: AbortedVerb, table: TablePlan) -> UsageError:
+def _nothing_open_error(verb: AbortedVerb, table: TablePlan) -> UsageError:
     return UsageError(f"no {verb} of {table.name} is open", hint="there is nothing to abort")

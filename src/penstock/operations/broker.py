@@ -1,4 +1,4 @@
-"""What the broker holds of the topics that tables read, and where each table stands there."""
+"""The offsets that the broker holds of the topics that tables read, and the lag of each table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.ledger.position import Offsets, TopicInfo
     from penstock.plan.sources import TopicsSource
 
-# Where a table stands in one partition.
+# The position of a table in one partition.
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class PartitionLag:
 
     @property
     def lag(self) -> int | None:
-        """Offsets that are not in the table yet: at most so many records."""
+        """Offsets that are not in the table yet; the number of records can be lower."""
         return None if self.end is None else max(0, self.end - self.position)
 
 
-# What the broker holds of the topics that tables read: asked once per cluster, for all tables together.
+# The offsets that the broker holds: asked once per cluster, for all tables together.
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TopicOffsets:
 
 
 Question = tuple[str, str, bool]
-"""Tables with the same cluster and the same view of open transactions are asked about together."""
+"""Key of one request to a broker: tables with the same cluster and the same view of open transactions share it."""
 
 
 def question(source: TopicsSource) -> Question:
@@ -58,77 +58,86 @@ def question(source: TopicsSource) -> Question:
 def ask(
     source: TopicsSource, topics: Iterable[str], *, timeout: float, earliest: bool = True, patterns: Iterable[str] = ()
 ) -> TopicOffsets:
-    """First and next offsets of all partitions of these topics, and of those that match a pattern, the end being what
+    """First and next offsets of all partitions of these topics, and of topics that match a pattern; the end is what
     the source can see. Never raises because of the broker."""
     names, committed = set(topics), source.reads_committed
-    wanted = [re.compile(one) for one in patterns]
+    compiled = [re.compile(pattern) for pattern in patterns]
     admin = open_client(source, timeout=timeout)
-    until = time.monotonic() + timeout / 2
+    deadline = time.monotonic() + timeout / 2
     while True:
         try:
-            if wanted:
-                names.update(name for name in admin.names() if any(one.fullmatch(name) for one in wanted))
-            found = admin.describe(names)
+            if compiled:
+                names.update(name for name in admin.names() if any(pattern.fullmatch(name) for pattern in compiled))
+            described = admin.describe(names)
             return TopicOffsets(
-                found, admin.earliest(found) if earliest else {}, admin.latest(found, committed=committed)
+                described, admin.earliest(described) if earliest else {}, admin.latest(described, committed=committed)
             )
         except PenstockError as error:
-            if time.monotonic() > until or not isinstance(error, Transient):
+            if time.monotonic() > deadline or not isinstance(error, Transient):
                 return TopicOffsets(problem=error.message)
-        time.sleep(0.2)  # it answered at once: a partition between two leaders, for example
+        time.sleep(0.2)  # it failed at once: a partition between two leaders, for example
 
 
-def together(one: TopicOffsets, other: TopicOffsets) -> TopicOffsets:
-    """Of one cluster; a problem with either is a problem."""
+def together(left: TopicOffsets, right: TopicOffsets) -> TopicOffsets:
+    """Joins two answers of one cluster; a problem with either is a problem of both."""
     return TopicOffsets(
-        {**one.topics, **other.topics},
-        {**one.earliest, **other.earliest},
-        {**one.latest, **other.latest},
-        one.problem or other.problem,
+        {**left.topics, **right.topics},
+        {**left.earliest, **right.earliest},
+        {**left.latest, **right.latest},
+        left.problem or right.problem,
     )
 
 
-def places(position: Offsets, held: TopicOffsets) -> list[PartitionLag]:
-    """Per partition. A partition that is new to the table will be read from its start."""
-    keys = {(t, p) for t, parts in position.items() for p in parts}
-    keys |= {(t, p) for t, parts in held.latest.items() if t in position for p in parts}
+def places(position: Offsets, offsets: TopicOffsets) -> list[PartitionLag]:
+    """The lag of each partition. A partition that is new to the table will be read from its start."""
+    keys = {(topic, partition) for topic, partitions in position.items() for partition in partitions}
+    keys |= {
+        (topic, partition)
+        for topic, partitions in offsets.latest.items()
+        if topic in position
+        for partition in partitions
+    }
     return [
-        PartitionLag(t, p, position.get(t, {}).get(p, 0), held.latest.get(t, {}).get(p))
-        for t, p in sorted(keys)
-        if not held.problem
+        PartitionLag(
+            topic, partition, position.get(topic, {}).get(partition, 0), offsets.latest.get(topic, {}).get(partition)
+        )
+        for topic, partition in sorted(keys)
+        if not offsets.problem
     ]
 
 
-# Where the table stands at the broker: how far behind, and whether the broker still has what comes next.
+# Whether the broker still has the records that a table reads next.
 
 
-def problems(position: Offsets, ids: Mapping[str, str], held: TopicOffsets) -> list[str]:
-    """Why the table cannot go on from its position. To be behind is none."""
-    found = []
+def problems(position: Offsets, ids: Mapping[str, str], offsets: TopicOffsets) -> list[str]:
+    """Why the table cannot continue from its position. Lag is not a problem."""
+    problems_found = []
     for topic in sorted(position):
-        if recreated(topic, ids, held):
-            found.append(
-                f"topic {topic} was deleted and made again (id {ids[topic]}, now {held.topics[topic].id}): "
+        if recreated(topic, ids, offsets):
+            problems_found.append(
+                f"topic {topic} was deleted and made again (id {ids[topic]}, now {offsets.topics[topic].id}): "
                 "the table's offsets are those of the old one"
             )
-    for one in places(position, held):
-        if one.end is None or recreated(one.topic, ids, held):
+    for lag in places(position, offsets):
+        if lag.end is None or recreated(lag.topic, ids, offsets):
             continue
-        earliest = held.earliest[one.topic][one.partition]
-        if one.position > one.end:
-            found.append(
-                f"{one.topic}-{one.partition} ends at {one.end} at the broker, the table has read up to {one.position}"
+        earliest = offsets.earliest[lag.topic][lag.partition]
+        if lag.position > lag.end:
+            problems_found.append(
+                f"{lag.topic}-{lag.partition} ends at {lag.end} at the broker, the table has read up to {lag.position}"
             )
-        elif one.position < earliest:
-            lost = Range(one.topic, one.partition, one.position, earliest)
-            found.append(f"{lost} was removed from Kafka before it was landed ({lost.end - lost.start} offsets)")
-    return found
+        elif lag.position < earliest:
+            lost = Range(lag.topic, lag.partition, lag.position, earliest)
+            problems_found.append(
+                f"{lost} was removed from Kafka before it was landed ({lost.end - lost.start} offsets)"
+            )
+    return problems_found
 
 
-def gone(position: Offsets, held: TopicOffsets) -> list[str]:
-    """Topics that no longer exist: whatever they held beyond the position cannot be known."""
-    return [] if held.problem else sorted(set(position) - set(held.topics))
+def gone(position: Offsets, offsets: TopicOffsets) -> list[str]:
+    """Topics that no longer exist: what they held beyond the position is unknown."""
+    return [] if offsets.problem else sorted(set(position) - set(offsets.topics))
 
 
-def recreated(topic: str, ids: Mapping[str, str], held: TopicOffsets) -> bool:
-    return bool(ids.get(topic)) and topic in held.topics and held.topics[topic].id != ids[topic]
+def recreated(topic: str, ids: Mapping[str, str], offsets: TopicOffsets) -> bool:
+    return bool(ids.get(topic)) and topic in offsets.topics and offsets.topics[topic].id != ids[topic]

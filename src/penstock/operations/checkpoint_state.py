@@ -1,4 +1,4 @@
-"""A table's checkpoint beside its ledger: how far each is, what batches it holds, state, size and leftovers."""
+"""A table's checkpoint compared with its ledger: progress, batches, operator state, size and leftovers."""
 
 from __future__ import annotations
 
@@ -24,78 +24,83 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
-# Positions and what lies between two of them, in words: what Spark writes of a Delta table tells a person nothing.
+# Positions and the range between two of them, in words: people cannot read what Spark writes of a Delta table.
 
 
-def at(places: Sequence[str]) -> str:
-    """`orders-0 at 120, orders-1 at 98`; `version 7`: the first that is not read."""
-    return "; ".join(map(_at, places))
+def at(positions: Sequence[str]) -> str:
+    """`orders-0 at 120, orders-1 at 98`; `version 7`: the first offset or version that is not read."""
+    return "; ".join(map(_describe_or_raw, positions))
 
 
-def _at(text: str) -> str:
+def _describe_or_raw(text: str) -> str:
     try:
-        return _place(text)
-    except (KeyError, TypeError, ValueError):  # no position that Spark would write
+        return _describe_position(text)
+    except (KeyError, TypeError, ValueError):  # not a position that Spark would write
         return text
 
 
-def _place(text: str) -> str:
-    if not _of_table(text):
-        found = position.parse(text)
+def _describe_position(text: str) -> str:
+    if not _is_version(text):
+        offsets = position.parse(text)
         return (
-            ", ".join(f"{t}-{p} at {o}" for t in sorted(found) for p, o in sorted(found[t].items())) or "no partition"
+            ", ".join(
+                f"{topic}-{partition} at {offset}"
+                for topic in sorted(offsets)
+                for partition, offset in sorted(offsets[topic].items())
+            )
+            or "no partition"
         )
-    place = parse_version(text)
-    part = f", after file {place.index}" if place.index >= 0 else ""
-    return f"{'the table as of ' if place.snapshot else ''}version {place.version}{part}"
+    version_position = parse_version(text)
+    file_note = f", after file {version_position.index}" if version_position.index >= 0 else ""
+    return f"{'the table as of ' if version_position.snapshot else ''}version {version_position.version}{file_note}"
 
 
 def between(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
-    """What lies between two positions, per source; () if the first is not known."""
+    """The range between two positions, per source; () if the first is unknown."""
     try:
-        return tuple(map(_between, before, after)) if len(before) == len(after) else ()
+        return tuple(map(_describe_range, before, after)) if len(before) == len(after) else ()
     except (KeyError, TypeError, ValueError):
         return ()
 
 
-def _between(before: str, after: str) -> str:
-    if not _of_table(after):
+def _describe_range(before: str, after: str) -> str:
+    if not _is_version(after):
         return position.difference(before, after)
     first, last = parse_version(before), parse_version(after)
     if first == last:
         return "nothing"
     parts = []
     if first.snapshot:
-        begin = f" from file {first.index + 1} on" if first.index >= 0 else ""
-        end = f" up to file {last.index}" if last.snapshot else ""
-        parts.append(f"the table as of version {first.version}{begin}{end}")
+        from_file = f" from file {first.index + 1} on" if first.index >= 0 else ""
+        up_to_file = f" up to file {last.index}" if last.snapshot else ""
+        parts.append(f"the table as of version {first.version}{from_file}{up_to_file}")
     start = first.version + 1 if first.snapshot else first.version
     if not last.snapshot and last.read_up_to >= start:
-        named = f"version {start}" if last.read_up_to == start else f"versions {start} to {last.read_up_to}"
-        part = "" if last.whole and (first.whole or first.snapshot) else ", not all of their files"
-        parts.append(named + part)
+        versions = f"version {start}" if last.read_up_to == start else f"versions {start} to {last.read_up_to}"
+        file_note = "" if last.whole and (first.whole or first.snapshot) else ", not all of their files"
+        parts.append(versions + file_note)
     return ", ".join(parts) or "nothing"
 
 
-def _of_table(text: str) -> bool:
+def _is_version(text: str) -> bool:
     return "reservoirVersion" in text
 
 
-# A table's ledger and its checkpoint, as they stand now: looked at beside a running query, nothing changed.
+# Inspecting a table's ledger and its checkpoint, also beside a running query; changes nothing.
 
 
 _TRIES = 20
-"""A running query may commit between the look at its table and the one at its checkpoint: then it is looked again."""
+"""A running query may commit after its table was read and before its checkpoint is: then both are read again."""
 
 
 @dataclass(frozen=True)
 class CheckpointLook:
-    """`refusal` is what a start would raise; then `why` says nothing. Without a table, `tail` is None."""
+    """`refusal` is the error that a start would raise; `why` is None then. Without a table, `tail` is None."""
 
     table: TablePlan
     tail: LedgerHead | None = None
     folder: str | None = None
-    """Of the generation in which the ledger ends."""
+    """The checkpoint folder of the last generation in the ledger."""
     found: Checkpoint | None = None
     why: str | None = None
     """Why the checkpoint has to be rebuilt; None if it is in step with the ledger."""
@@ -119,23 +124,23 @@ class CheckpointLook:
 
 
 def inspect_checkpoint(table: TablePlan, store: Store) -> CheckpointLook:
-    """Nothing is raised because of the table: it is in the answer."""
-    seen = _inspect(table, store)
+    """Never raises because of the table: its errors are in the answer."""
+    inspection = _inspect(table, store)
     for _ in range(_TRIES):
-        if seen.in_step or seen.tail is None:
-            return seen
-        again = _inspect(table, store)
-        if _same(seen, again):
-            return again
-        seen = again
-    return seen
+        if inspection.in_step or inspection.tail is None:
+            return inspection
+        next_inspection = _inspect(table, store)
+        if _is_unchanged(inspection, next_inspection):
+            return next_inspection
+        inspection = next_inspection
+    return inspection
 
 
 def _inspect(table: TablePlan, store: Store) -> CheckpointLook:
     log = RecentLog(store, table.uri, table.name)
     try:
-        tail = read_ledger(log, store, table)
-        if tail is None:
+        head = read_ledger(log, store, table)
+        if head is None:
             refuse_gone(store, table)
             return CheckpointLook(table)
     except PenstockError as error:
@@ -144,20 +149,20 @@ def _inspect(table: TablePlan, store: Store) -> CheckpointLook:
         return CheckpointLook(
             table, refusal=Terminal(f"the log of {table.uri} cannot be read: {error}", where=table.name)
         )
-    folder = folder_of(table.checkpoints, tail.entry)
-    found = read_checkpoint(store, folder)
+    folder = folder_of(table.checkpoints, head.entry)
+    checkpoint = read_checkpoint(store, folder)
     try:
-        return CheckpointLook(table, tail, folder, found, compare(store, log, table, tail, found))
+        return CheckpointLook(table, head, folder, checkpoint, compare(store, log, table, head, checkpoint))
     except PenstockError as error:
-        return CheckpointLook(table, tail, folder, found, refusal=error)
+        return CheckpointLook(table, head, folder, checkpoint, refusal=error)
 
 
-def _same(one: CheckpointLook, other: CheckpointLook) -> bool:
-    """What is wrong is wrong still, and nobody has written meanwhile."""
-    return one.entry == other.entry and one.found == other.found
+def _is_unchanged(first: CheckpointLook, second: CheckpointLook) -> bool:
+    """The problem is still the same, and no process has written meanwhile."""
+    return first.entry == second.entry and first.found == second.found
 
 
-# The batches that a checkpoint still holds, each with what it reads, what it pinned and what became of its rows.
+# The batches that a checkpoint still holds, each with its ranges, its pins and its row counts.
 
 
 @dataclass(frozen=True)
@@ -166,70 +171,70 @@ class CheckpointBatch:
     time_ms: int | None
     """When it was planned; None if its file cannot be read."""
     read: tuple[str, ...]
-    """Per source, in words; empty if the batch before it is not there to tell."""
+    """The range per source, in words; empty if the batch before it is unknown."""
     committed: bool
     pins: Pins | None = None
     row_counts: RowCounts = field(default_factory=dict)
     after: tuple[str, ...] = ()
 
 
-def last_batches(store: Store, folder: str, most: int) -> list[CheckpointBatch]:
+def last_batches(store: Store, folder: str, limit: int) -> list[CheckpointBatch]:
     """The newest first."""
-    planned = _numbers(store, f"{folder}/offsets")
-    committed = set(_numbers(store, f"{folder}/commits"))
-    found: list[CheckpointBatch] = []
-    earlier: PlannedBatch | None = None
-    for number in planned[-most - 1 :]:
-        now = read_planned(store, folder, number)
-        before = earlier.after if earlier is not None and number - 1 in planned else ()
-        found.append(
+    planned_numbers = _numbered_names(store, f"{folder}/offsets")
+    committed_numbers = set(_numbered_names(store, f"{folder}/commits"))
+    batches: list[CheckpointBatch] = []
+    previous: PlannedBatch | None = None
+    for number in planned_numbers[-limit - 1 :]:
+        current = read_planned(store, folder, number)
+        before = previous.after if previous is not None and number - 1 in planned_numbers else ()
+        batches.append(
             CheckpointBatch(
                 number,
-                now.time_ms if now is not None else None,
-                between(before, now.after) if now is not None else (),
-                number in committed,
-                _pins(store, folder, number),
-                _row_counts(store, folder, number),
-                now.after if now is not None else (),
+                current.time_ms if current is not None else None,
+                between(before, current.after) if current is not None else (),
+                number in committed_numbers,
+                _read_valid_pins(store, folder, number),
+                _read_valid_row_counts(store, folder, number),
+                current.after if current is not None else (),
             )
         )
-        earlier = now
-    return found[::-1][:most]
+        previous = current
+    return batches[::-1][:limit]
 
 
 def open_batches(store: Store, folder: str) -> list[int]:
-    """Planned and not committed."""
-    committed = set(_numbers(store, f"{folder}/commits"))
+    """Numbers of batches that are planned and not committed."""
+    committed = set(_numbered_names(store, f"{folder}/commits"))
     last = max(committed, default=-1)
-    return [number for number in _numbers(store, f"{folder}/offsets") if number > last]
+    return [number for number in _numbered_names(store, f"{folder}/offsets") if number > last]
 
 
-def _pins(store: Store, folder: str, number: int) -> Pins | None:
-    """None also for a file that Penstock would not write so."""
+def _read_valid_pins(store: Store, folder: str, number: int) -> Pins | None:
+    """None also for a file that Penstock cannot have written."""
     try:
         pins = read_pins(store, folder, number)
     except TypeError:
         return None
     if pins is None or not isinstance(pins.definition, str) or not isinstance(pins.lookups, dict):
         return None
-    now = pins.watermark.now if pins.watermark is not None else None
-    return pins if now is None or isinstance(now, int) else None
+    watermark_ms = pins.watermark.now if pins.watermark is not None else None
+    return pins if watermark_ms is None or isinstance(watermark_ms, int) else None
 
 
-def _row_counts(store: Store, folder: str, number: int) -> RowCounts:
-    found = read_row_counts(store, folder, number)
-    return {name: count for name, count in found.items() if isinstance(count, int)}
+def _read_valid_row_counts(store: Store, folder: str, number: int) -> RowCounts:
+    row_counts = read_row_counts(store, folder, number)
+    return {name: count for name, count in row_counts.items() if isinstance(count, int)}
 
 
-def _numbers(store: Store, folder: str) -> list[int]:
+def _numbered_names(store: Store, folder: str) -> list[int]:
     return sorted(int(name) for name in store.names(folder) if name.isdigit())
 
 
-# What Spark keeps in a checkpoint for its streaming operators: groups, joins, keys that it has seen.
+# The state that Spark keeps in a checkpoint for streaming operators: groups, joins, keys already seen.
 
 
-_FILE = re.compile(r"(\d+)(?:_.*)?\.(?:delta|snapshot|zip|changelog)")
-_KINDS = {
+_STATE_FILE = re.compile(r"(\d+)(?:_.*)?\.(?:delta|snapshot|zip|changelog)")
+_OPERATOR_LABELS = {
     "stateStoreSave": "groups",
     "sessionWindowStateStoreSaveExec": "session windows",
     "symmetricHashJoin": "join of two streams",
@@ -247,45 +252,54 @@ _KINDS = {
 class Operator:
     number: int
     name: str | None
-    """As Spark calls it."""
+    """The operator's name in Spark."""
     partitions: int
     versions: tuple[int, int] | None
-    """The oldest and the newest that a partition holds; a batch N leaves version N+1."""
+    """The oldest and the newest version that a partition holds; batch N leaves version N+1."""
     behind: int
     """Partitions whose newest version is older than that of others: their batch was cut off."""
     size: Size
 
     @property
     def said(self) -> str:
-        return _KINDS.get(self.name or "", "") or self.name or "unknown"
+        return _OPERATOR_LABELS.get(self.name or "", "") or self.name or "unknown"
 
 
 def operators(store: Store, folder: str) -> list[Operator]:
     state = f"{folder}/state"
-    return [_operator(store, f"{state}/{number}", number) for number in _numbers(store, state)]
+    return [_operator(store, f"{state}/{number}", number) for number in _numbered_names(store, state)]
 
 
 def _operator(store: Store, folder: str, number: int) -> Operator:
-    partitions = _numbers(store, folder)
-    held = [_versions(store, f"{folder}/{partition}") for partition in partitions]
-    newest = [max(one) for one in held if one]
-    versions = (min(min(one) for one in held if one), max(newest)) if newest else None
-    behind = sum(one < max(newest) for one in newest)
-    return Operator(number, _name(store, folder), len(partitions), versions, behind, size_of(store, folder))
+    partitions = _numbered_names(store, folder)
+    versions_by_partition = [_state_versions(store, f"{folder}/{partition}") for partition in partitions]
+    newest = [max(numbers) for numbers in versions_by_partition if numbers]
+    versions = (
+        (
+            min(min(numbers) for numbers in versions_by_partition if numbers),
+            max(newest),
+        )
+        if newest
+        else None
+    )
+    behind = sum(version < max(newest) for version in newest)
+    return Operator(number, _operator_name(store, folder), len(partitions), versions, behind, size_of(store, folder))
 
 
-def _versions(store: Store, folder: str) -> set[int]:
-    """A join keeps several stores in a partition, each in a folder of its own."""
+def _state_versions(store: Store, folder: str) -> set[int]:
+    """The state versions of a partition. A join keeps several stores in one, each in its own folder."""
     names = store.names(folder)
-    found = {int(match[1]) for match in map(_FILE.fullmatch, names) if match}
+    versions = {int(match[1]) for match in map(_STATE_FILE.fullmatch, names) if match}
     for name in names:
         if "." not in name and not name.startswith("_"):
-            found |= {int(match[1]) for match in map(_FILE.fullmatch, store.names(f"{folder}/{name}")) if match}
-    return found
+            versions |= {
+                int(match[1]) for match in map(_STATE_FILE.fullmatch, store.names(f"{folder}/{name}")) if match
+            }
+    return versions
 
 
-def _name(store: Store, folder: str) -> str | None:
-    """From the note that Spark makes of an operator."""
+def _operator_name(store: Store, folder: str) -> str | None:
+    """The operator's name in its metadata file."""
     lines = (store.read(f"{folder}/_metadata/metadata") or "").split("\n")
     try:
         return str(json.loads(lines[1])["operatorInfo"]["operatorName"])
@@ -293,12 +307,12 @@ def _name(store: Store, folder: str) -> str | None:
         return None
 
 
-# How large checkpoints are, how they grow, and what is left over of earlier ones.
+# The size of checkpoints, their growth, and leftovers of earlier ones.
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """A folder that no start looks at any more."""
+    """A folder that no start reads any more."""
 
     table: str
     folder: str
@@ -310,32 +324,32 @@ class Leftover:
 class Weight:
     size: Size
     state: Size
-    """What of it is Spark's state."""
+    """The part that is Spark's state."""
     batches: int
     """Batches that it holds; Spark keeps the last 100."""
 
     @property
     def per_batch(self) -> int | None:
-        """Bytes that a batch adds, state aside."""
+        """Bytes that a batch adds, without state."""
         return (self.size.bytes - self.state.bytes) // self.batches if self.batches else None
 
     @property
     def grows_to(self) -> int | None:
-        """Bytes once it holds as many batches as are kept, state aside."""
+        """Bytes once it holds as many batches as are kept, without state."""
         return None if self.per_batch is None else self.per_batch * max(KEPT, self.batches)
 
 
-def weigh(seen: CheckpointLook, store: Store) -> Weight:
-    if seen.folder is None:
+def weigh(inspection: CheckpointLook, store: Store) -> Weight:
+    if inspection.folder is None:
         return Weight(Size(), Size(), 0)
-    batches = sum(name.isdigit() for name in store.names(f"{seen.folder}/offsets"))
-    return Weight(size_of(store, seen.folder), size_of(store, f"{seen.folder}/state"), batches)
+    batches = sum(name.isdigit() for name in store.names(f"{inspection.folder}/offsets"))
+    return Weight(size_of(store, inspection.folder), size_of(store, f"{inspection.folder}/state"), batches)
 
 
-def leftovers(seen: CheckpointLook, store: Store) -> Iterator[Leftover]:
-    """Of a table that is gone or refused, nothing is: a person may need it."""
-    table, entry = seen.table, seen.entry
-    if entry is None or seen.refusal is not None:
+def leftovers(inspection: CheckpointLook, store: Store) -> Iterator[Leftover]:
+    """Yields nothing for a table that is missing or refused: a person may need its folders."""
+    table, entry = inspection.table, inspection.entry
+    if entry is None or inspection.refusal is not None:
         return
     for name in sorted(store.names(table.checkpoints)):
         folder = f"{table.checkpoints}/{name}"
@@ -343,20 +357,20 @@ def leftovers(seen: CheckpointLook, store: Store) -> Iterator[Leftover]:
             yield Leftover(table.name, folder, "a heal that was cut off", size_of(store, folder))
         elif name.isdigit() and int(name) < entry.generation:
             yield Leftover(table.name, folder, f"generation {name}", size_of(store, folder))
-        elif name.isdigit() and int(name) > entry.generation and _ledger(store, folder) != entry.ledger:
+        elif name.isdigit() and int(name) > entry.generation and _ledger_id(store, folder) != entry.ledger:
             yield Leftover(table.name, folder, "another table of that name", size_of(store, folder))
 
 
 def strangers(plan: Plan, store: Store) -> Iterator[Leftover]:
-    """Checkpoints of tables that the project does not name (any more)."""
-    known = {table.name for table in plan.tables}
+    """Checkpoints of tables that the project does not define (any more)."""
+    table_names = {table.name for table in plan.tables}
     for name in sorted(store.names(f"{plan.system}/checkpoints")):
-        if name not in known:
+        if name not in table_names:
             folder = f"{plan.system}/checkpoints/{name}"
             yield Leftover(name, folder, "no table of the project", size_of(store, folder))
 
 
-def _ledger(store: Store, folder: str) -> str | None:
+def _ledger_id(store: Store, folder: str) -> str | None:
     try:
         marker = json.loads(store.read(f"{folder}/{MARKER}") or "null")
     except (ValueError, RecursionError):

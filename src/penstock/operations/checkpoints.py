@@ -1,4 +1,4 @@
-"""Checkpoints of all tables, or all there is to say about one, and their JSON documents."""
+"""Checkpoints of all tables in short, or of one in detail, and their JSON documents."""
 
 from __future__ import annotations
 
@@ -37,88 +37,90 @@ if TYPE_CHECKING:
 # Checkpoints as JSON documents.
 
 
-def standing_document(seen: CheckpointLook, weight: Weight, left: Sequence[Leftover]) -> dict[str, Any]:
-    entry = seen.entry
+def standing_document(
+    inspection: CheckpointLook, weight: Weight, table_leftovers: Sequence[Leftover]
+) -> dict[str, Any]:
+    entry = inspection.entry
     return {
-        "table": seen.table.name,
-        "folder": seen.folder,
+        "table": inspection.table.name,
+        "folder": inspection.folder,
         "generation": entry.generation if entry is not None else None,
         "batch": entry.batch if entry is not None else None,
-        "planned": seen.planned,
-        "committed": seen.committed,
-        "in_step": seen.in_step if entry is not None else None,
-        "why": seen.why,
-        "refused": seen.refusal.message if seen.refusal is not None else None,
-        "hint": seen.refusal.hint if seen.refusal is not None else None,
-        "stateful": seen.table.stream is not None,
-        **_size(weight.size),
+        "planned": inspection.planned,
+        "committed": inspection.committed,
+        "in_step": inspection.in_step if entry is not None else None,
+        "why": inspection.why,
+        "refused": inspection.refusal.message if inspection.refusal is not None else None,
+        "hint": inspection.refusal.hint if inspection.refusal is not None else None,
+        "stateful": inspection.table.stream is not None,
+        **_size_document(weight.size),
         "state_bytes": weight.state.bytes,
         "batches": weight.batches,
         "batches_kept": KEPT,
         "bytes_per_batch": weight.per_batch,
-        "leftovers": [leftover_document(one) for one in left],
+        "leftovers": [leftover_document(leftover) for leftover in table_leftovers],
     }
 
 
-def leftover_document(one: Leftover) -> dict[str, Any]:
-    return {"table": one.table, "folder": one.folder, "what": one.what, **_size(one.size)}
+def leftover_document(leftover: Leftover) -> dict[str, Any]:
+    return {"table": leftover.table, "folder": leftover.folder, "what": leftover.what, **_size_document(leftover.size)}
 
 
-def batch_document(one: CheckpointBatch) -> dict[str, Any]:
+def batch_document(batch: CheckpointBatch) -> dict[str, Any]:
     return {
-        "batch": one.number,
-        "planned_ms": one.time_ms,
-        "read": list(one.read),
-        "after": [json.loads(text) for text in one.after],
-        "committed": one.committed,
-        "pins": pins_document(one.pins) if one.pins is not None else None,
-        "fates": dict(one.row_counts),
+        "batch": batch.number,
+        "planned_ms": batch.time_ms,
+        "read": list(batch.read),
+        "after": [json.loads(text) for text in batch.after],
+        "committed": batch.committed,
+        "pins": pins_document(batch.pins) if batch.pins is not None else None,
+        "fates": dict(batch.row_counts),
     }
 
 
-def operator_document(one: Operator) -> dict[str, Any]:
+def operator_document(operator: Operator) -> dict[str, Any]:
     return {
-        "operator": one.number,
-        "name": one.name,
-        "keeps": one.said,
-        "partitions": one.partitions,
-        "versions": list(one.versions) if one.versions is not None else None,
-        "partitions_behind": one.behind,
-        **_size(one.size),
+        "operator": operator.number,
+        "name": operator.name,
+        "keeps": operator.said,
+        "partitions": operator.partitions,
+        "versions": list(operator.versions) if operator.versions is not None else None,
+        "partitions_behind": operator.behind,
+        **_size_document(operator.size),
     }
 
 
-def outlook_document(one: StartForecast) -> dict[str, Any]:
-    return asdict(one)
+def outlook_document(forecast: StartForecast) -> dict[str, Any]:
+    return asdict(forecast)
 
 
-def fit_document(one: DefinitionDrift) -> dict[str, Any]:
+def fit_document(drift: DefinitionDrift) -> dict[str, Any]:
     return {
-        "kind": one.kind,
-        "generation": one.since[0] if one.since is not None else None,
-        "batch": one.since[1] if one.since is not None else None,
-        "was": one.was,
-        "follows": one.follows or None,
-        "refused": one.refused,
+        "kind": drift.kind,
+        "generation": drift.since[0] if drift.since is not None else None,
+        "batch": drift.since[1] if drift.since is not None else None,
+        "was": drift.was,
+        "follows": drift.follows or None,
+        "refused": drift.refused,
     }
 
 
-def healing_document(one: Healing) -> dict[str, Any]:
+def healing_document(healing: Healing) -> dict[str, Any]:
     return {
-        "table": one.table,
-        "folder": one.folder,
-        "generation": one.entry.generation,
-        "batch": one.entry.batch,
-        "why": one.why,
-        "position": [json.loads(text) for text in one.entry.after],
+        "table": healing.table,
+        "folder": healing.folder,
+        "generation": healing.entry.generation,
+        "batch": healing.entry.batch,
+        "why": healing.why,
+        "position": [json.loads(text) for text in healing.entry.after],
     }
 
 
-def _size(size: Size) -> dict[str, int]:
+def _size_document(size: Size) -> dict[str, int]:
     return {"files": size.files, "bytes": size.bytes}
 
 
-# The checkpoints of all tables, each as it stands.
+# The checkpoints of all tables in short.
 
 
 @dataclass(frozen=True)
@@ -129,23 +131,23 @@ class CheckpointSummary:
 
 
 def standings(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[CheckpointSummary]:
-    """One per table, in their order; what is wrong with one is said in its place."""
+    """One per table, in their order; a problem with one is reported in its place."""
     if plan.local:
-        return [_standing(table, store) for table in tables]
+        return [_summarize(table, store) for table in tables]
     with ThreadPoolExecutor(16) as threads:
-        return list(threads.map(lambda table: _standing(table, store), tables))
+        return list(threads.map(lambda table: _summarize(table, store), tables))
 
 
-def _standing(table: TablePlan, store: Store) -> CheckpointSummary:
-    seen = inspect_checkpoint(table, store)
-    return CheckpointSummary(seen, weigh(seen, store), tuple(leftovers(seen, store)))
+def _summarize(table: TablePlan, store: Store) -> CheckpointSummary:
+    inspection = inspect_checkpoint(table, store)
+    return CheckpointSummary(inspection, weigh(inspection, store), tuple(leftovers(inspection, store)))
 
 
-def list_document(one: CheckpointSummary) -> dict[str, Any]:
-    return standing_document(one.seen, one.weight, one.left)
+def list_document(summary: CheckpointSummary) -> dict[str, Any]:
+    return standing_document(summary.seen, summary.weight, summary.left)
 
 
-# All that there is to say about one checkpoint.
+# One checkpoint in detail.
 
 
 @dataclass(frozen=True)
@@ -158,55 +160,55 @@ class CheckpointDetails:
     batches: tuple[CheckpointBatch, ...]
     """The newest first."""
     open: tuple[int, ...]
-    """Planned and not committed."""
+    """Batches that are planned and not committed."""
     operators: tuple[Operator, ...]
     reads: str
     fits: DefinitionDrift
     outlook: StartForecast
     process: int | None
-    """Of the runner that works on the table now."""
+    """The process of the runner that works on the table now."""
 
 
-def show(plan: Plan, table: TablePlan, store: Store, most: int) -> CheckpointDetails:
-    """With its last batches, at most so many. Asks the table's source; a broker that is away is waited for briefly."""
-    seen = inspect_checkpoint(table, store)
-    folder = seen.folder
-    fits = definition_drift(table, seen.entry)
+def show(plan: Plan, table: TablePlan, store: Store, limit: int) -> CheckpointDetails:
+    """A table's checkpoint with at most `limit` batches. Asks the table's source, and waits briefly for a broker."""
+    inspection = inspect_checkpoint(table, store)
+    folder = inspection.folder
+    drift = definition_drift(table, inspection.entry)
     return CheckpointDetails(
-        seen=seen,
-        weight=weigh(seen, store),
-        left=tuple(leftovers(seen, store)),
-        query=_query(store, folder) if folder is not None else None,
-        batches=tuple(last_batches(store, folder, most)) if folder is not None else (),
+        seen=inspection,
+        weight=weigh(inspection, store),
+        left=tuple(leftovers(inspection, store)),
+        query=_query_id(store, folder) if folder is not None else None,
+        batches=tuple(last_batches(store, folder, limit)) if folder is not None else (),
         open=tuple(open_batches(store, folder)) if folder is not None else (),
         operators=tuple(operators(store, folder)) if folder is not None else (),
-        reads=said(seen.entry.subscription if seen.entry is not None else subscribes(table)),
-        fits=fits,
-        outlook=outlook(plan, seen, fits, store),
+        reads=said(inspection.entry.subscription if inspection.entry is not None else subscribes(table)),
+        fits=drift,
+        outlook=outlook(plan, inspection, drift, store),
         process=runner(plan, table),
     )
 
 
-def _query(store: Store, folder: str) -> str | None:
+def _query_id(store: Store, folder: str) -> str | None:
     try:
         return str(json.loads(store.read(f"{folder}/metadata") or "{}")["id"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
-def show_document(found: CheckpointDetails) -> dict[str, Any]:
-    marker = found.seen.found.marker if found.seen.found is not None else None
-    entry = found.seen.entry
+def show_document(details: CheckpointDetails) -> dict[str, Any]:
+    marker = details.seen.found.marker if details.seen.found is not None else None
+    entry = details.seen.entry
     return {
-        **standing_document(found.seen, found.weight, found.left),
-        "query": found.query,
+        **standing_document(details.seen, details.weight, details.left),
+        "query": details.query,
         "marker": dict(marker) if marker is not None else None,
-        "process": found.process,
-        "reads": found.reads,
+        "process": details.process,
+        "reads": details.reads,
         "position": [json.loads(text) for text in entry.after] if entry is not None else None,
-        "definition": {"now": found.seen.table.definition, **fit_document(found.fits)},
-        "start": outlook_document(found.outlook),
-        "planned_not_committed": list(found.open),
-        "last": [batch_document(one) for one in found.batches],
-        "state": [operator_document(one) for one in found.operators],
+        "definition": {"now": details.seen.table.definition, **fit_document(details.fits)},
+        "start": outlook_document(details.outlook),
+        "planned_not_committed": list(details.open),
+        "last": [batch_document(batch) for batch in details.batches],
+        "state": [operator_document(operator) for operator in details.operators],
     }

@@ -1,4 +1,4 @@
-"""What a start of a table would do with its checkpoint, and healing it now without waiting for a start."""
+"""Forecasts what a start of a table would do with its checkpoint; and heals it now, without a start."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from penstock.plan.sources import TopicsSource, VersionsSource
     from penstock.storage.stores import Store
 
-# What a start of a table would do now: go on, rebuild its checkpoint, open a generation, or refuse.
+# The forecast: a start would continue, rebuild the checkpoint, open a generation, or refuse.
 
 
 BROKER_TIMEOUT = 2.5
-"""Seconds that a broker that is away may hold up the answer."""
+"""Seconds that an unreachable broker may delay the answer."""
 Does = Literal["make the table", "go on", "rebuild", "open a generation", "wait", "refuse"]
 
 
@@ -38,40 +38,42 @@ class StartForecast:
     why: str
     hint: str | None = None
     unknown: str | None = None
-    """What could not be asked: a start asks it."""
+    """Why the broker did not answer; a start will ask it again."""
 
 
-def outlook(plan: Plan, seen: CheckpointLook, fits: DefinitionDrift, store: Store) -> StartForecast:
-    """Asks the broker, or the table upstream, whether it still has what comes next; as `run` does."""
-    if seen.refusal is not None:
-        return StartForecast("refuse", seen.refusal.message, seen.refusal.hint)
-    entry = seen.entry
+def outlook(plan: Plan, inspection: CheckpointLook, drift: DefinitionDrift, store: Store) -> StartForecast:
+    """Asks the broker, or the table upstream, whether it still has what the table reads next; as `run` does."""
+    if inspection.refusal is not None:
+        return StartForecast("refuse", inspection.refusal.message, inspection.refusal.hint)
+    entry = inspection.entry
     if entry is None:
         return StartForecast("make the table", "there is none yet")
-    if fits.refused:
-        return StartForecast("refuse", fits.follows)
+    if drift.refused:
+        return StartForecast("refuse", drift.follows)
     unknown = None
     try:
-        _ask_source(seen.table, entry, store, same=fits.kind != "another source")
+        _check_source(inspection.table, entry, store, same=drift.kind != "another source")
     except BrokerAway as error:
         unknown = error.message
     except Transient as error:
         return StartForecast("wait", error.message, error.hint)
     except PenstockError as error:
         return StartForecast("refuse", error.message, error.hint)
-    if fits.kind == "another source":
-        return StartForecast("open a generation", fits.follows, unknown=unknown)
+    if drift.kind == "another source":
+        return StartForecast("open a generation", drift.follows, unknown=unknown)
     if not plan.local and entry.kind != "genesis":
-        begins = f"without locks each runner has a generation of its own: {entry.generation + 1}"
-        return StartForecast("open a generation", f"{begins}, at the ledger's position", unknown=unknown)
-    if seen.why is not None:
-        at = f"batch {entry.generation}.{entry.batch}"
-        return StartForecast("rebuild", f"the checkpoint, from the ledger at {at}: {seen.why}", unknown=unknown)
-    return StartForecast("go on", _goes_on(seen, entry), unknown=unknown)
+        reason = f"without locks each runner has a generation of its own: {entry.generation + 1}"
+        return StartForecast("open a generation", f"{reason}, at the ledger's position", unknown=unknown)
+    if inspection.why is not None:
+        batch = f"batch {entry.generation}.{entry.batch}"
+        return StartForecast(
+            "rebuild", f"the checkpoint, from the ledger at {batch}: {inspection.why}", unknown=unknown
+        )
+    return StartForecast("go on", _describe_next_batch(inspection, entry), unknown=unknown)
 
 
-def _goes_on(seen: CheckpointLook, entry: Entry) -> str:
-    planned, committed = seen.planned or 0, seen.committed if seen.committed is not None else -1
+def _describe_next_batch(inspection: CheckpointLook, entry: Entry) -> str:
+    planned, committed = inspection.planned or 0, inspection.committed if inspection.committed is not None else -1
     if planned > entry.batch:
         return f"with batch {planned}, which is planned and was not written"
     if committed < entry.batch and entry.batch > 0:
@@ -79,18 +81,18 @@ def _goes_on(seen: CheckpointLook, entry: Entry) -> str:
     return f"with batch {entry.batch + 1}"
 
 
-def _ask_source(table: TablePlan, entry: Entry, store: Store, *, same: bool) -> None:
-    """Raises what a start would raise because of what the table reads. `same`: it reads what it read before."""
+def _check_source(table: TablePlan, entry: Entry, store: Store, *, same: bool) -> None:
+    """Raises what a start would raise because of the table's source. `same`: the source is the one it read before."""
     if table.topics is not None:
-        _ask_broker(table, table.topics, entry, same=same)
+        _check_broker(table, table.topics, entry, same=same)
     elif same and table.versions is not None:
         by_name = dict(table.stream.inputs) if table.stream is not None else {"": table.versions}
         order = entry.subscription.get("order") or list(by_name)
-        for name, at in zip(order, entry.after, strict=False):
-            _ask_upstream(table.name, by_name.get(name, table.versions), at, store)
+        for name, position_text in zip(order, entry.after, strict=False):
+            _check_upstream(table.name, by_name.get(name, table.versions), position_text, store)
 
 
-def _ask_broker(table: TablePlan, source: TopicsSource, entry: Entry, *, same: bool) -> None:
+def _check_broker(table: TablePlan, source: TopicsSource, entry: Entry, *, same: bool) -> None:
     from penstock.sources.registry import open_client
     from penstock.sources.topics import refuse_lost as refuse_lost_records
     from penstock.sources.topics import require_topics
@@ -99,26 +101,26 @@ def _ask_broker(table: TablePlan, source: TopicsSource, entry: Entry, *, same: b
     topics = admin.topics(source)
     require_topics(source, topics, table.name)
     if same:
-        at = position.parse(entry.after[0])
-        refuse_lost_records(at, entry.topics, topics, admin, table.name, committed=source.reads_committed)
+        offsets = position.parse(entry.after[0])
+        refuse_lost_records(offsets, entry.topics, topics, admin, table.name, committed=source.reads_committed)
 
 
-def _ask_upstream(table: str, source: VersionsSource, at: str, store: Store) -> None:
-    called = source.label
-    log = DeltaLog(store_of(source, store), source.uri, called)
+def _check_upstream(table: str, source: VersionsSource, position_text: str, store: Store) -> None:
+    label = source.label
+    log = DeltaLog(store_of(source, store), source.uri, label)
     versions = log.versions()
     if source.as_files is not None and not versions:
         raise DataLoss(
             f"the list of files that were read, {source.uri}, is gone",
             hint=f"put it back, or `penstock checkpoints reset {table} --to latest|earliest`",
         )
-    refuse_lost(parse_version(at), table_id(log, versions), versions, table, called)
+    refuse_lost(parse_version(position_text), table_id(log, versions), versions, table, label)
 
 
-# A checkpoint rebuilt from the ledger now, without waiting for a start.
+# Rebuilding a checkpoint from the ledger now, without waiting for a start.
 #
-# On a local lake under both locks of the table, as every writer takes them. On an object store there are none: there
-# a runner that works is known by what it said last, and each start makes a checkpoint of its own anyway.
+# On a local lake under both locks of the table, as every writer takes them. On an object store there are no locks: a
+# working runner is known by the last state that it wrote, and each start makes its own checkpoint anyway.
 
 
 @dataclass(frozen=True)
@@ -127,70 +129,72 @@ class Healing:
     folder: str
     entry: Entry
     why: str | None
-    """What is wrong with the checkpoint; None: it is in step with the ledger, and nothing is to be done."""
+    """What is wrong with the checkpoint; None: it is in step with the ledger, and there is nothing to do."""
 
 
 def plan_heal(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
     """What a heal would do; None if there is no table. Raises what a start would raise, and LockHeld while a runner
     works on the table."""
     _refuse_runner(plan, table, store)
-    return _judge(inspect_checkpoint(table, store))
+    return _healing_for(inspect_checkpoint(table, store))
 
 
 def run_heal(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
-    """The same, done; what was found wrong is in the answer. Killed anywhere, it can be run again: a folder that is
-    half made is no checkpoint, and one that is missing is made."""
-    with ExitStack() as held:
+    """Heals the checkpoint; the answer says what was wrong. Killed anywhere, it can be run again: a half-written folder
+    does not count as a checkpoint, and a missing one is made."""
+    with ExitStack() as locks:
         if plan.local:
             path = lock_path(plan.system, table.name, "run")
-            acquire_run(held.enter_context(closing(ProcessLock(path))), path, table.name)
+            acquire_run(locks.enter_context(closing(ProcessLock(path))), path, table.name)
             path = lock_path(plan.system, table.name, "commit")
-            acquire_commit(held.enter_context(closing(ProcessLock(path))), table.name)
+            acquire_commit(locks.enter_context(closing(ProcessLock(path))), table.name)
         else:
             _refuse_runner(plan, table, store)
-        found = _judge(inspect_checkpoint(table, store))
-        if found is None or found.why is None:
-            return found
-        heal(store, found.folder, found.entry)
-        after = inspect_checkpoint(table, store)
-        if not after.in_step:
+        healing = _healing_for(inspect_checkpoint(table, store))
+        if healing is None or healing.why is None:
+            return healing
+        heal(store, healing.folder, healing.entry)
+        result = inspect_checkpoint(table, store)
+        if not result.in_step:
             raise Terminal(
-                f"the checkpoint was rebuilt, and is still not in step with the ledger: {after.why or after.refusal}",
+                f"the checkpoint was rebuilt, and is still not in step with the ledger: {result.why or result.refusal}",
                 where=table.name,
                 hint="another program writes to it: find out which, and run this again",
             )
-        return found
+        return healing
 
 
-def _judge(seen: CheckpointLook) -> Healing | None:
-    if seen.refusal is not None:
-        raise seen.refusal
-    if seen.entry is None or seen.folder is None:
+def _healing_for(inspection: CheckpointLook) -> Healing | None:
+    if inspection.refusal is not None:
+        raise inspection.refusal
+    if inspection.entry is None or inspection.folder is None:
         return None
-    if seen.table.stream is not None and seen.why is not None:
+    if inspection.table.stream is not None and inspection.why is not None:
         raise Terminal(
-            f"its checkpoint holds Spark's first, empty state, which Spark alone makes: {seen.why}",
-            where=seen.table.name,
-            hint=f"no row was written yet: `penstock run {seen.table.name}` begins it",
+            f"its checkpoint holds Spark's first, empty state, which Spark alone makes: {inspection.why}",
+            where=inspection.table.name,
+            hint=f"no row was written yet: `penstock run {inspection.table.name}` begins it",
         )
-    return Healing(seen.table.name, seen.folder, seen.entry, seen.why)
+    return Healing(inspection.table.name, inspection.folder, inspection.entry, inspection.why)
 
 
 def _refuse_runner(plan: Plan, table: TablePlan, store: Store) -> None:
     if plan.local:
         path = lock_path(plan.system, table.name, "run")
         if holder(path) is not None:
-            by = owner(path)
-            raise _held(table.name, f"process {by.get('python')}, since {by.get('since')}")
+            lock_owner = owner(path)
+            raise _lock_held_error(table.name, f"process {lock_owner.get('python')}, since {lock_owner.get('since')}")
         return
-    said = read_state(store, plan.system, table.name)
-    if said is not None and said.state in ALIVE and not is_gone(said):
-        raise _held(table.name, f"process {said.process} on {said.host}, {said.state} since {said.since}")
+    state = read_state(store, plan.system, table.name)
+    if state is not None and state.state in ALIVE and not is_gone(state):
+        raise _lock_held_error(
+            table.name, f"process {state.process} on {state.host}, {state.state} since {state.since}"
+        )
 
 
-def _held(table: str, who: str) -> LockHeld:
+def _lock_held_error(table: str, runner: str) -> LockHeld:
     return LockHeld(
-        f"another penstock process works on this table ({who})",
+        f"another penstock process works on this table ({runner})",
         where=table,
         hint="a running table needs no heal: it compares its checkpoint when it starts. Stop that process first",
     )

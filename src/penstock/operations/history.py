@@ -1,4 +1,4 @@
-"""`history`: the commits of a table, newest first; and the columns that its records or files brought."""
+"""`history`: the commits of a table, newest first; and the columns inferred from its records or files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
-# The columns that a table's files or records brought, as they are kept in the lake: read without Spark.
+# The columns inferred from a table's files or records, as kept in the lake: read without Spark.
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,22 @@ class InferredSchema:
 
     @property
     def said(self) -> list[str]:
-        """For a person: the columns, where they come from, and what is odd about them."""
+        """Lines for display: the columns, where they come from, and what is unusual about them."""
         lines = [str(self.document["columns"])]
-        if made := self.document.get("inferred"):
-            records = "" if made["records"] is None else f", {made['records']:,} records"
-            lines.append(f"from {made['files']:,} files, the first {made['first']}{records}, {made['bytes']:,} bytes")
-            lines += [f"{name}: JSON text of {kinds}" for name, kinds in made["mixed"].items()]
-            lines += made["remarks"]
+        if stats := self.document.get("inferred"):
+            records = "" if stats["records"] is None else f", {stats['records']:,} records"
+            lines.append(
+                f"from {stats['files']:,} files, the first {stats['first']}{records}, {stats['bytes']:,} bytes"
+            )
+            lines += [f"{name}: JSON text of {kinds}" for name, kinds in stats["mixed"].items()]
+            lines += stats["remarks"]
         if left_out := self.document.get("left_out"):
             lines.append(f"fields that are no columns: {', '.join(left_out)}")
         return lines
 
 
 def inferred_schemas(plan: Plan, tables: Sequence[TablePlan]) -> dict[str, InferredSchema]:
-    """By table; without those that have none, or whose lake cannot be read now."""
+    """By table, without tables that have none; empty if the lake cannot be read now."""
     try:
         store = open_store(plan.lake)
         texts = {table.name: store.read(table.grown) for table in tables}
@@ -51,7 +53,7 @@ def inferred_schemas(plan: Plan, tables: Sequence[TablePlan]) -> dict[str, Infer
     return {name: InferredSchema(json.loads(text)) for name, text in texts.items() if text}
 
 
-# `history`: the commits of a table, newest first, with what their ledger entries say.
+# `history`: the commits of a table, newest first, with their ledger entries.
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Line:
     origin: str
     """ledger, maintenance, foreign append or foreign change."""
     kind: str | None
-    """Of the ledger entry: genesis, batch, open or carry. Of Penstock's upkeep: optimize, purge, vacuum, remember."""
+    """For a ledger entry: genesis, batch, open or carry. For maintenance: optimize, purge, vacuum, remember."""
     generation: int | None
     batch: int | None
     rows: int
@@ -70,16 +72,16 @@ class Line:
     files_added: int
     files_removed: int
     read: tuple[Range, ...]
-    """What a batch read; how an opened generation moved the position."""
+    """What a batch read, or how an opened generation moved the position."""
     position: tuple[str, ...]
     """After the commit, as Spark writes it."""
     note: str | None
     changed: Mapping[str, int] = field(default_factory=dict)
-    """Of a merge: what its changes did, and how many of the table's files it read."""
+    """For a merge: counts of its changes, and of the table's files that it read."""
 
 
 def history(table: TablePlan, store: Store, limit: int | None = None) -> list[Line]:
-    """[] if the table was never made. Goes back as far as the log does."""
+    """[] if the table was never created. Goes back as far as the log does."""
     log = RecentLog(store, table.uri, table.name)
     return [_line(commit) for commit in islice(log.backwards(), limit)]
 
@@ -104,7 +106,7 @@ def _line(commit: Commit) -> Line:
         bytes=commit.bytes,
         files_added=commit.files_added,
         files_removed=commit.files_removed,
-        read=tuple(one for before, after in pairs for one in ranges(before, after)),
+        read=tuple(offset_range for before, after in pairs for offset_range in ranges(before, after)),
         position=entry.after if entry else (),
         note=note,
         changed=entry.changed if entry else {},

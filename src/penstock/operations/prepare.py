@@ -1,4 +1,4 @@
-"""Getting a table ready to run: made if it is new, compared with its source, its checkpoint with its ledger."""
+"""Prepares a table to run: creates it if it is new, compares it with its source and its checkpoint with its ledger."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def prepare(
     distrust: bool = False,
     own: int | None = None,
 ) -> Ready:
-    """Raises where a person has to decide; heals by itself whatever cannot lose or double a row, and says so.
-    `distrust` rebuilds the checkpoint though it looks whole: Spark could not continue from it. `own` is the generation
-    that this runner has written before, on stores without our locks."""
+    """Raises where a person has to decide; heals what cannot lose or double a row, and reports it. `distrust` rebuilds
+    the checkpoint though it looks intact: Spark could not continue from it. `own` is the generation that this runner
+    has written before, on stores without our locks."""
     start = _TableStart(TableSession(spark, table, store, source, lock, idempotent), say, own)
     acquire_commit(lock, table.name)
     try:
@@ -96,7 +96,7 @@ class _TableStart:
     head: LedgerHead
     """The end of the ledger, as far as the steps have moved it."""
     found: LedgerHead
-    """The end of the ledger with which the checkpoint was compared."""
+    """The head that the checkpoint was compared with."""
     processor: BatchProcessor
     reason: str | None
     """Why the checkpoint has to be rebuilt; None: it is in step with the ledger."""
@@ -140,29 +140,29 @@ class _TableStart:
 
     def move_leftovers_aside(self) -> None:
         """Moves aside what an earlier table of the same name has left."""
-        for moved in move_leftovers(self.store, self.table, self.head):
-            self.say(moved)
+        for message in move_leftovers(self.store, self.table, self.head):
+            self.say(message)
 
     def refuse_open_replay(self) -> None:
-        """Waits, by failing for now, until a replay of the table is done."""
+        """Transient until a replay of the table is done: the runner tries again."""
         if pending_replay(self.head.entry) is not None:
             raise Transient("a replay of it is not done yet", where=self.table.name)
 
     def finish_rewinds(self) -> None:
-        """Finishes what a rewind of this table, or of the one that it reads, has left to do."""
+        """Finishes an open rewind of this table, or of the one that it reads."""
         if pending_rewind(self.head.entry) is not None:
             self.head = finish(self.work, self.work.counted(self.head))
             self.say(f"{self.head.entry.note}: it was cut off, and is done now")
         if not owes_jump(self.head.entry):
             return
-        was = self.head.entry.generation
+        generation = self.head.entry.generation
         self.head = settle(self.work, self.work.counted(self.head))
-        if self.head.entry.generation != was:
-            self._say_opened()
+        if self.head.entry.generation != generation:
+            self._report_generation()
         self.own = self.own if self.own is None else self.head.entry.generation
 
     def refuse_outdated_runner(self) -> None:
-        """Refuses to mix rows of two definitions in one table, where nobody would see it."""
+        """Refuses to mix rows of two definitions in one table, which would go unnoticed."""
         entry = self.head.entry
         if self.own is None or entry.kind not in WHOLE or entry.generation <= self.own:
             return
@@ -184,14 +184,14 @@ class _TableStart:
         settle_quarantine(self.spark, self.table, self.store, self.head, idempotent=self.work.idempotent)
 
     def count_last_batch(self) -> None:
-        """Reads what became of the rows of the last batch, unless it is run again, and counted then."""
+        """Reads the row counts of the last batch; one that is run again is counted then."""
         if self.reason is None:
             row_counts = read_row_counts(self.store, self._folder(), self.head.entry.batch)
             self.head = replace(self.head, row_counts=row_counts)
         self.found = self.head
 
     def follow_source(self) -> None:
-        """Opens a generation if what the table reads has changed; raises if the source lost what comes next."""
+        """Opens a generation if the table's source has changed; raises if the source lost data that was not read."""
         move = self.source.follow(self.head.entry)
         if self.work.idempotent or move is not None:
             self.head = complete_last(self.work, self.head)
@@ -207,10 +207,10 @@ class _TableStart:
                 definition=self.table.definition,
                 note=move.note,
                 parked=move.parked,
-                began=_began(self.head.entry, move),
+                began=_begin_positions(self.head.entry, move),
                 at_least=next_generation(self.store, self.table),
             )
-            self._say_opened()
+            self._report_generation()
         self.source.refuse_lost(self.head.entry)
 
     def settle_columns(self) -> None:
@@ -218,18 +218,22 @@ class _TableStart:
         if self.kind is not None:
             return
         self.kind = look_at_table(self.spark, self.table, self.store, self.source)
-        for settled in (settle_columns, settle_statistics):
-            if changed := settled(self.spark, self.table, self.kind.schema):
-                self.say(changed)
+        for apply in (settle_columns, settle_statistics):
+            if message := apply(self.spark, self.table, self.kind.schema):
+                self.say(message)
                 self.head = advance(self.head, self.log)
 
     def take_over(self) -> None:
-        """Opens a generation of this runner's own where there are no locks: two that shared a checkpoint could each
+        """Opens a generation for this runner where there are no locks: two runners that shared a checkpoint could each
         commit its rows under the other's offsets. The newest continues, and the other one ends at its next batch."""
         if not self.work.idempotent or self.created:
             return
-        entry, own = self.head.entry, self.own
-        if own is not None and entry.generation > own and entry.generation != (self.head.filled or (0, 0))[0]:
+        entry, own_generation = self.head.entry, self.own
+        if (
+            own_generation is not None
+            and entry.generation > own_generation
+            and entry.generation != (self.head.filled or (0, 0))[0]
+        ):
             raise TableChanged(
                 f"the table was taken over by another process: generation {entry.generation}, "
                 f"{entry.note or entry.kind}",
@@ -238,7 +242,7 @@ class _TableStart:
                 "again",
             )
         at_least = next_generation(self.store, self.table)
-        if own == entry.generation and at_least <= own + 1:
+        if own_generation == entry.generation and at_least <= own_generation + 1:
             return
         self.head = open_generation(
             self.spark,
@@ -268,24 +272,24 @@ class _TableStart:
         assert self.kind is not None
         tombstones = TombstoneTable(self.spark, self.store, self.table, idempotent=self.work.idempotent)
         tombstones.settle(self.head)
-        self.head, moved = separate(self.spark, tombstones, self.table, self.kind.schema, self.head)
-        if moved:
-            self.say(moved)
+        self.head, message = separate(self.spark, tombstones, self.table, self.kind.schema, self.head)
+        if message:
+            self.say(message)
 
     def open_processor(self) -> None:
-        """Opens what turns a batch into rows, and carries the ledger over commits of others."""
+        """Opens the batch processor, and carries the ledger over commits of other programs."""
         assert self.kind is not None
-        opened = (self.spark, self.kind, self.table, self.store, self.head.entry)
-        self.processor = open_table(*opened, idempotent=self.work.idempotent)
+        arguments = (self.spark, self.kind, self.table, self.store, self.head.entry)
+        self.processor = open_table(*arguments, idempotent=self.work.idempotent)
         self.head = carry_forward(self.spark, self.log, self.head, self.table.uri)
 
     def drop_old_tombstones(self) -> None:
         """Removes tombstones that are older than the table keeps them."""
-        if (drop := self._dropping()) is not None:
+        if (drop := self._tombstone_cleaner()) is not None:
             drop(self.head)
 
-    def _dropping(self) -> Callable[[LedgerHead], None] | None:
-        """None if all are kept."""
+    def _tombstone_cleaner(self) -> Callable[[LedgerHead], None] | None:
+        """The function that drops old tombstones; None if all are kept."""
         merge = self.table.write.merge
         if merge is None or merge.keep_deleted_ms is None:
             return None
@@ -300,13 +304,15 @@ class _TableStart:
 
     def rebuild_checkpoint(self, *, distrust: bool) -> None:
         """Makes the checkpoint from the ledger if it is not in step, or if a generation was opened."""
-        found = self.found.entry
+        compared = self.found.entry
         if self.reason is None and distrust and self.table.stream is None:
             self.reason = "Spark could not continue from it"
-        if self.reason is not None or self.head.entry.generation != found.generation:
+        if self.reason is not None or self.head.entry.generation != compared.generation:
             rebuild(self.spark, self.store, self.table, self._folder(), self.head.entry)
-        if self.reason is not None and found.kind != "genesis":
-            self.say(f"checkpoint rebuilt from the ledger at batch {found.generation}.{found.batch}: {self.reason}")
+        if self.reason is not None and compared.kind != "genesis":
+            self.say(
+                f"checkpoint rebuilt from the ledger at batch {compared.generation}.{compared.batch}: {self.reason}"
+            )
 
     def ready(self) -> Ready:
         target = WriterTarget(
@@ -319,20 +325,23 @@ class _TableStart:
             log=self.log,
             lock=self.work.lock,
             idempotent=self.work.idempotent,
-            purge=self._dropping(),
+            purge=self._tombstone_cleaner(),
         )
         return Ready(target, self.head, self.processor)
 
     def _folder(self) -> str:
         return folder_of(self.table.checkpoints, self.head.entry)
 
-    def _say_opened(self) -> None:
+    def _report_generation(self) -> None:
         self.say(f"generation {self.head.entry.generation} opened: {self.head.entry.note}")
 
 
-def _began(entry: Entry, move: Move) -> tuple[str, ...]:
-    """Topics that are new begin where they are read from now. Of another table nobody could say what was read."""
+def _begin_positions(entry: Entry, move: Move) -> tuple[str, ...]:
+    """New topics begin at their current position. Empty for tables and streams: what was read of another table is
+    unknown."""
     if not entry.began or "table" in entry.subscription or "streams" in entry.subscription:
         return ()
-    known, now = parse(entry.began[0]), parse(move.position[0])
-    return (dump({**{topic: parts for topic, parts in now.items() if topic not in known}, **known}),)
+    began_offsets, new_offsets = parse(entry.began[0]), parse(move.position[0])
+    return (
+        dump({**{topic: parts for topic, parts in new_offsets.items() if topic not in began_offsets}, **began_offsets}),
+    )

@@ -1,4 +1,4 @@
-"""Rejected rows read with `deltalake`: filtered, counted by reason, shown."""
+"""Reads rejected rows with `deltalake`: filters them, counts them by reason, shows them."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from penstock.storage.stores import Store
 
 
-# The quarantine of a table, read with `deltalake`. Its query engine counts, filters and sorts: what comes into this
-# process are the few rows that are shown.
+# The quarantine of a table, read with `deltalake`. Its query engine counts, filters and sorts: only the few rows that
+# are shown come into this process.
 
 
 ROWS = "quarantine"
-"""What the rows are called in a query."""
+"""The name of the rows in a query."""
 REASON, DETAIL, WHEN = "error_reason", "error_detail", "error_timestamp"
 _NEEDED = (REASON, DETAIL, WHEN, "generation", "batch")
 
 
 @dataclass(frozen=True)
 class QuarantineReader:
-    """At one version: all that is asked of it is of the same rows."""
+    """Reads one version of a quarantine: all queries see the same rows."""
 
     table: str
     name: str
@@ -55,11 +55,11 @@ class QuarantineReader:
     engine: QueryBuilder
 
     def ask(self, sql: str) -> Iterator[Mapping[str, Any]]:
-        """The rows of an answer, as they come. Terminal if the files cannot be read."""
+        """Yields the rows of the result as they arrive. Terminal if the files cannot be read."""
         try:
             for batch in self.engine.execute(sql):
                 names = batch.schema.names
-                for values in zip(*(values_of(batch.column(i)) for i in range(len(names))), strict=True):
+                for values in zip(*(values_of(batch.column(index)) for index in range(len(names))), strict=True):
                     yield dict(zip(names, values, strict=True))
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
@@ -68,22 +68,22 @@ class QuarantineReader:
 
 
 def tables_with_one(plan: Plan, store: Store, names: Sequence[str]) -> list[TablePlan]:
-    """The tables named, by their own names or by those of their quarantines; if none is, all that have one. A table may
-    have one from an earlier definition, though this one rejects nothing."""
-    chosen = choose(plan, [name.removesuffix(SUFFIX) for name in names])
-    return chosen if names else [table for table in chosen if table.may_reject or _there(table, store)]
+    """The tables of these names, their own or those of their quarantines; without names, all that have a quarantine. A
+    table may have one from an earlier definition, though its current one rejects nothing."""
+    tables = choose(plan, [name.removesuffix(SUFFIX) for name in names])
+    return tables if names else [table for table in tables if table.may_reject or _quarantine_exists(table, store)]
 
 
-def _there(table: TablePlan, store: Store) -> bool:
-    place = quarantine_of(table.name, table.uri)
-    return bool(DeltaLog(store, place.uri, place.table).versions())
+def _quarantine_exists(table: TablePlan, store: Store) -> bool:
+    quarantine_table = quarantine_of(table.name, table.uri)
+    return bool(DeltaLog(store, quarantine_table.uri, quarantine_table.table).versions())
 
 
 def open_quarantine(table: TablePlan, store: Store) -> QuarantineReader | None:
-    """None if there is none yet. UsageError if the table is not of the kind that has one, Terminal if it cannot be
-    read."""
-    place = quarantine_of(table.name, table.uri)
-    if not _there(table, store):
+    """None if there is no quarantine yet. UsageError if the table's definition rejects nothing, Terminal if the
+    quarantine cannot be read."""
+    quarantine_table = quarantine_of(table.name, table.uri)
+    if not _quarantine_exists(table, store):
         if not table.may_reject:
             raise UsageError(
                 f"{table.name} has no quarantine: nothing in its definition rejects a row",
@@ -95,30 +95,32 @@ def open_quarantine(table: TablePlan, store: Store) -> QuarantineReader | None:
     from penstock.storage.stores import storage_options
 
     try:
-        opened = DeltaTable(place.uri, storage_options=storage_options(place.uri) or None)
-        schema = {field["name"]: field["type"] for field in json.loads(opened.schema().to_json())["fields"]}
-        engine = QueryBuilder().register(ROWS, opened)
+        delta_table = DeltaTable(quarantine_table.uri, storage_options=storage_options(quarantine_table.uri) or None)
+        schema = {field["name"]: field["type"] for field in json.loads(delta_table.schema().to_json())["fields"]}
+        engine = QueryBuilder().register(ROWS, delta_table)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        raise unreadable(place.table, error) from None
+        raise unreadable(quarantine_table.table, error) from None
     missing = [name for name in _NEEDED if name not in schema]
     if missing:
         raise Terminal(
             f"it is no quarantine: it has no column {', '.join(missing)}",
-            where=place.table,
+            where=quarantine_table.table,
             hint="somebody else made or changed the table; `penstock run` makes its own once it is moved away",
         )
     source = schema.get(SOURCE)
-    parts = tuple(field["name"] for field in source["fields"]) if isinstance(source, dict) else ()
-    return QuarantineReader(table.name, place.table, opened.version(), frozenset(schema), parts, engine)
+    coordinates = tuple(field["name"] for field in source["fields"]) if isinstance(source, dict) else ()
+    return QuarantineReader(
+        table.name, quarantine_table.table, delta_table.version(), frozenset(schema), coordinates, engine
+    )
 
 
 def unreadable(name: str, error: BaseException) -> Terminal:
-    """In words: deltalake draws its errors as coloured trees over several lines."""
-    said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__
-    said = " ".join(said.partition("0: <unknown>")[0].replace("↳", " ").split())[:400]
-    feature = re.search(r"[Ff]eatures? (?:required: \[(\w+)|'(\w+)' is not supported)", said)
+    """The error as one line of text: deltalake draws its errors as coloured trees over several lines."""
+    message = re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__
+    message = " ".join(message.partition("0: <unknown>")[0].replace("↳", " ").split())[:400]
+    feature = re.search(r"[Ff]eatures? (?:required: \[(\w+)|'(\w+)' is not supported)", message)
     if feature is not None:
         return Terminal(
             f"the table has the feature {feature[1] or feature[2]}, which is read by Spark alone",
@@ -126,11 +128,11 @@ def unreadable(name: str, error: BaseException) -> Terminal:
             hint=f'`penstock sql "SELECT * FROM {name}"` reads it, or any Spark with Delta',
         )
     return Terminal(
-        f"its rows cannot be read: {said}", where=name, hint="a file of it is gone or broken; see who removed it"
+        f"its rows cannot be read: {message}", where=name, hint="a file of it is gone or broken; see who removed it"
     )
 
 
-# Which rows of a quarantine are meant. What a user types becomes a number, a time or a quoted text, never SQL.
+# The filter of a query. What a user types becomes a number, a time or a quoted text, never SQL.
 
 
 _LARGEST = 2**63 - 1
@@ -138,7 +140,7 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class Filter:
-    """All that is set must hold."""
+    """Rows that meet all conditions that are set."""
 
     reason: str | None = None
     detail: str | None = None
@@ -155,40 +157,40 @@ class Filter:
     file: str | None = None
 
     def where(self, quarantine: QuarantineReader) -> str:
-        """As a condition. UsageError if the rows have no such coordinates."""
-        parts = []
+        """The filter as a SQL condition. UsageError if the rows have no such coordinates."""
+        conditions = []
         if self.reason is not None:
-            parts.append(f"{REASON} = {quoted_text(self.reason)}")
+            conditions.append(f"{REASON} = {quoted_text(self.reason)}")
         if self.detail is not None:
-            parts.append(f"strpos({DETAIL}, {quoted_text(self.detail)}) > 0")
+            conditions.append(f"strpos({DETAIL}, {quoted_text(self.detail)}) > 0")
         if self.since is not None:
-            parts.append(f"{WHEN} >= {_time(self.since)}")
+            conditions.append(f"{WHEN} >= {_timestamp_sql(self.since)}")
         if self.until is not None:
-            parts.append(f"{WHEN} < {_time(self.until)}")
+            conditions.append(f"{WHEN} < {_timestamp_sql(self.until)}")
         for column in ("generation", "batch"):
             if (number := getattr(self, column)) is not None:
-                parts.append(f"{column} = {number}")
+                conditions.append(f"{column} = {number}")
         if self.topic is not None:
-            parts.append(f"{_part(quarantine, 'topic')} = {quoted_text(self.topic)}")
+            conditions.append(f"{_coordinate(quarantine, 'topic')} = {quoted_text(self.topic)}")
         if self.partition is not None:
-            parts.append(f"{_part(quarantine, 'partition')} = {self.partition}")
+            conditions.append(f"{_coordinate(quarantine, 'partition')} = {self.partition}")
         if self.offsets is not None:
             first, last = self.offsets
-            parts.append(f"{_part(quarantine, 'offset')} BETWEEN {first} AND {last}")
+            conditions.append(f"{_coordinate(quarantine, 'offset')} BETWEEN {first} AND {last}")
         if self.file is not None:
-            parts.append(f"{_part(quarantine, 'file')} = {quoted_text(self.file)}")
-        return " AND ".join(parts) or "TRUE"
+            conditions.append(f"{_coordinate(quarantine, 'file')} = {quoted_text(self.file)}")
+        return " AND ".join(conditions) or "TRUE"
 
 
-def _part(quarantine: QuarantineReader, name: str) -> str:
+def _coordinate(quarantine: QuarantineReader, name: str) -> str:
     if name not in quarantine.coordinates:
-        has = ", ".join(quarantine.coordinates) or "no coordinates"
-        raise UsageError(f"the rows of {quarantine.name} have no {name}", hint=f"they have {has}")
+        coordinates = ", ".join(quarantine.coordinates) or "no coordinates"
+        raise UsageError(f"the rows of {quarantine.name} have no {name}", hint=f"they have {coordinates}")
     return f"{quoted_name('_source')}[{quoted_text(name)}]"
 
 
-def _time(at: datetime) -> str:
-    return f"to_timestamp_micros({(at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)})"
+def _timestamp_sql(moment: datetime) -> str:
+    return f"to_timestamp_micros({(moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)})"
 
 
 def read_batch(text: str | None) -> tuple[int | None, int | None]:
@@ -229,24 +231,24 @@ def read_time(option: str, text: str | None, now: datetime | None = None) -> dat
         ) from None
 
 
-# Rejected rows as they lie in quarantine: where each came from, why it was rejected, and what it was.
+# Rejected rows as they are in quarantine: where each came from, why it was rejected, and its content.
 
 
 SHORT = 300
-"""Characters of a text, and bytes of what is none, that are read where not all of it is asked for."""
+"""Characters of a text, and bytes of binary data, that are read where the whole payload is not needed."""
 
 _TIMES = ("kafka_timestamp", "ingestion_timestamp")
-_AS_THEY_ARE = (REASON, DETAIL, WHEN, "generation", "batch", "definition", SOURCE, *_TIMES, "headers")
+_UNCHANGED_COLUMNS = (REASON, DETAIL, WHEN, "generation", "batch", "definition", SOURCE, *_TIMES, "headers")
 
 
 @dataclass(frozen=True)
 class Payload:
-    """Text, or bytes that are none."""
+    """Text, or bytes that are not text."""
 
     text: str | None
     data: bytes | None
     size: int
-    """All its bytes, however many are here."""
+    """Bytes of the whole payload, also where it was shortened."""
 
 
 @dataclass(frozen=True)
@@ -265,61 +267,61 @@ class Row:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def count(quarantine: QuarantineReader, wanted: Filter) -> int:
-    sql = f"SELECT count(*) AS rows FROM {ROWS} WHERE {wanted.where(quarantine)}"
-    return sum(int(found["rows"]) for found in quarantine.ask(sql))
+def count(quarantine: QuarantineReader, row_filter: Filter) -> int:
+    sql = f"SELECT count(*) AS rows FROM {ROWS} WHERE {row_filter.where(quarantine)}"
+    return sum(int(row["rows"]) for row in quarantine.ask(sql))
 
 
 def read_rows(
-    quarantine: QuarantineReader, wanted: Filter, limit: int, *, whole: bool, also: str = "TRUE"
+    quarantine: QuarantineReader, row_filter: Filter, limit: int, *, whole: bool, condition: str = "TRUE"
 ) -> Iterator[Row]:
-    """The newest first. `whole`: payloads are not shortened. `also` is one more condition."""
-    places = [f"{quoted_name(SOURCE)}[{quoted_text(part)}]" for part in quarantine.coordinates]
-    order = ", ".join(["generation DESC", "batch DESC", *places])
-    where = f"({wanted.where(quarantine)}) AND ({also})"
+    """The newest first. `whole`: payloads are not shortened. `condition` is one more SQL condition."""
+    coordinates = [f"{quoted_name(SOURCE)}[{quoted_text(part)}]" for part in quarantine.coordinates]
+    order = ", ".join(["generation DESC", "batch DESC", *coordinates])
+    where = f"({row_filter.where(quarantine)}) AND ({condition})"
     newest = f"SELECT * FROM {ROWS} WHERE {where} ORDER BY {order} LIMIT {limit}"
     columns = ", ".join(_columns(quarantine, whole=whole))
-    for found in quarantine.ask(f"SELECT {columns} FROM ({newest}) AS newest ORDER BY {order}"):
-        yield _row(found)
+    for row in quarantine.ask(f"SELECT {columns} FROM ({newest}) AS newest ORDER BY {order}"):
+        yield _row(row)
 
 
 def _columns(quarantine: QuarantineReader, *, whole: bool) -> Iterator[str]:
-    for name in _AS_THEY_ARE:
+    for name in _UNCHANGED_COLUMNS:
         yield quoted_name(name) if name in quarantine.columns else f"NULL AS {quoted_name(name)}"
     for name in ("key", "value"):
         text, data = (
             quoted_name(column) if column in quarantine.columns else "CAST(NULL AS VARCHAR)"
             for column in (name, f"{name}_binary")
         )
-        coded = f"encode({data}, 'hex')"
+        hex_text = f"encode({data}, 'hex')"
         yield f"{text if whole else f'left({text}, {SHORT})'} AS {name}"
         yield f"octet_length({text}) AS {name}_size"
-        yield f"{coded if whole else f'left({coded}, {2 * SHORT})'} AS {name}_hex"
-        yield f"octet_length({coded}) / 2 AS {name}_bytes"
+        yield f"{hex_text if whole else f'left({hex_text}, {2 * SHORT})'} AS {name}_hex"
+        yield f"octet_length({hex_text}) / 2 AS {name}_bytes"
 
 
-def _row(found: Mapping[str, Any]) -> Row:
+def _row(row: Mapping[str, Any]) -> Row:
     return Row(
-        reason=found[REASON],
-        detail=found[DETAIL],
-        rejected_at=found[WHEN],
-        generation=found["generation"],
-        batch=found["batch"],
-        definition=found["definition"],
-        source=found[SOURCE],
-        kafka_timestamp=found["kafka_timestamp"],
-        ingestion_timestamp=found["ingestion_timestamp"],
-        key=_payload(found, "key"),
-        value=_payload(found, "value"),
-        headers=tuple((one["key"], one["value"]) for one in found["headers"] or () if one is not None),
+        reason=row[REASON],
+        detail=row[DETAIL],
+        rejected_at=row[WHEN],
+        generation=row["generation"],
+        batch=row["batch"],
+        definition=row["definition"],
+        source=row[SOURCE],
+        kafka_timestamp=row["kafka_timestamp"],
+        ingestion_timestamp=row["ingestion_timestamp"],
+        key=_payload(row, "key"),
+        value=_payload(row, "value"),
+        headers=tuple((header["key"], header["value"]) for header in row["headers"] or () if header is not None),
     )
 
 
-def _payload(found: Mapping[str, Any], name: str) -> Payload | None:
-    if found[name] is not None:
-        return Payload(found[name], None, int(found[f"{name}_size"]))
-    if found[f"{name}_hex"] is not None:
-        return Payload(None, bytes.fromhex(found[f"{name}_hex"]), int(found[f"{name}_bytes"]))
+def _payload(row: Mapping[str, Any], name: str) -> Payload | None:
+    if row[name] is not None:
+        return Payload(row[name], None, int(row[f"{name}_size"]))
+    if row[f"{name}_hex"] is not None:
+        return Payload(None, bytes.fromhex(row[f"{name}_hex"]), int(row[f"{name}_bytes"]))
     return None
 
 
@@ -332,7 +334,7 @@ def iso(at: Time | None) -> str | None:
 
 
 def row_document(row: Row) -> dict[str, Any]:
-    """Bytes that are no text are base64."""
+    """Bytes that are not text are base64."""
     return {
         "reason": row.reason,
         "detail": row.detail,
@@ -343,46 +345,46 @@ def row_document(row: Row) -> dict[str, Any]:
         "source": dict(row.source) if row.source is not None else None,
         "kafka_timestamp": iso(row.kafka_timestamp),
         "ingestion_timestamp": iso(row.ingestion_timestamp),
-        **_coded("key", row.key),
-        **_coded("value", row.value),
-        "headers": [_header(key, value) for key, value in row.headers],
+        **_payload_document("key", row.key),
+        **_payload_document("value", row.value),
+        "headers": [_header_document(key, value) for key, value in row.headers],
     }
 
 
-def _coded(name: str, payload: Payload | None) -> dict[str, Any]:
-    data = base64.b64encode(payload.data).decode() if payload is not None and payload.data is not None else None
-    return {name: payload.text if payload is not None else None, f"{name}_base64": data}
+def _payload_document(name: str, payload: Payload | None) -> dict[str, Any]:
+    encoded = base64.b64encode(payload.data).decode() if payload is not None and payload.data is not None else None
+    return {name: payload.text if payload is not None else None, f"{name}_base64": encoded}
 
 
-def _header(key: str, value: bytes | None) -> dict[str, Any]:
+def _header_document(key: str, value: bytes | None) -> dict[str, Any]:
     try:
         return {"key": key, "value": None if value is None else value.decode(), "value_base64": None}
     except UnicodeDecodeError:
         return {"key": key, "value": None, "value_base64": base64.b64encode(value or b"").decode()}
 
 
-# What lies in a quarantine, counted by reason and by what the reason is about: a field, an expectation.
+# The rows of a quarantine, counted by reason and by what the reason is about: a field, an expectation.
 
 
 MOST_KINDS = 100
-"""So many are told apart; of a quarantine with more, the rest is counted together."""
-_QUOTES = ("malformed_csv", "not_an_object", "refused")
-"""Reasons whose detail is a piece of the record, or somebody else's words: each would be a kind of its own."""
+"""So many kinds are counted separately; in a quarantine with more, the rest is counted together."""
+_VARYING_DETAILS = ("malformed_csv", "not_an_object", "refused")
+"""Reasons whose detail quotes the record or another system: each row would be a kind of its own."""
 _ERROR = r"^((?:from|merge)\.\w+: )?(\[[\w.]+\]|[\w.]+)[\s\S]*$"
-"""What an expression raised: its name, and where in the definition, if that stands before it."""
-_RAISED = r": \[[\w.]+\][\s\S]*$"
+"""The error that an expression raised: its name, after its place in the definition, if that is given."""
+_RAISED_SUFFIX = r": \[[\w.]+\][\s\S]*$"
 _KIND = (
-    rf"CASE WHEN {REASON} = 'expectation' THEN regexp_replace({DETAIL}, '{_RAISED}', '') "
+    rf"CASE WHEN {REASON} = 'expectation' THEN regexp_replace({DETAIL}, '{_RAISED_SUFFIX}', '') "
     rf"WHEN {REASON} = 'transform_failed' THEN regexp_replace({DETAIL}, '{_ERROR}', '\1\2') "
-    f"WHEN {REASON} IN ({', '.join(map(quoted_text, _QUOTES))}) THEN '' "
+    f"WHEN {REASON} IN ({', '.join(map(quoted_text, _VARYING_DETAILS))}) THEN '' "
     rf"ELSE regexp_replace(left(split_part(split_part({DETAIL}, ':', 1), ';', 1), 80), '([\[ ])[0-9]+', '\1…', 'g') END"
 )
-"""The detail without what is of one record alone: `amount`, and not that it was "twelve"."""
+"""The detail without what belongs to one record: `amount`, and not that it was "twelve"."""
 _BY_REASON = (
     f"SELECT coalesce({REASON}, '') AS reason, count(*) AS rows, min({WHEN}) AS first, max({WHEN}) AS last "
     f"FROM {ROWS} GROUP BY 1 ORDER BY 2 DESC, 1"
 )
-_NEWEST = "max(generation * 4294967296 + batch)"
+_NEWEST_BATCH = "max(generation * 4294967296 + batch)"
 """Generation and batch as one number, as Delta's transactions count them."""
 
 
@@ -403,16 +405,16 @@ class Counted:
     table: str
     quarantine: str
     made: bool = True
-    """False: there is none yet, so no row was ever rejected."""
+    """False: there is no quarantine yet, so no row was ever rejected."""
     rows: int = 0
     read: int | None = None
-    """Rows that the table has read, as its ledger counts them; None if it does not."""
+    """Rows that the table has read, as its ledger counts them; None if that is unknown."""
     first: Time | None = None
     last: Time | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
     kinds: tuple[RejectKind, ...] = ()
     ahead: int = 0
-    """Rows of batches that are not in the table: a replay is being made, or the table was put back."""
+    """Rows of batches that are not in the table: a replay is running, or the table was restored to an older state."""
     problem: str | None = None
     hint: str | None = None
 
@@ -422,98 +424,103 @@ class Counted:
 
     @property
     def untold(self) -> int:
-        """Rows of kinds that are too many to tell apart."""
+        """Rows of the kinds beyond MOST_KINDS."""
         return self.rows - sum(kind.rows for kind in self.kinds)
 
 
 def count_all(tables: Sequence[TablePlan], store: Store) -> list[Counted]:
-    """One per table, in their order. What cannot be read is said in its place; raised is only UsageError."""
-    found = []
+    """One per table, in their order. What cannot be read is reported in its place; only UsageError is raised."""
+    counts = []
     for table in tables:
         try:
-            found.append(count_kinds(table, store))
+            counts.append(count_kinds(table, store))
         except UsageError:
             raise
         except PenstockError as error:
             name = quarantine_of(table.name, table.uri).table
-            found.append(Counted(table.name, name, problem=error.message, hint=error.hint))
-    return found
+            counts.append(Counted(table.name, name, problem=error.message, hint=error.hint))
+    return counts
 
 
 def count_kinds(table: TablePlan, store: Store) -> Counted:
-    """Of the version that is the newest now."""
+    """Counts the newest version of the quarantine."""
     quarantine = open_quarantine(table, store)
     name = quarantine_of(table.name, table.uri).table
-    last, read = _ledger(table, store)
+    last_entry, read = _last_entry_and_read_rows(table, store)
     if quarantine is None:
         return Counted(table.name, name, made=False, read=read)
     by_reason = list(quarantine.ask(_BY_REASON))
-    times = [at for one in by_reason for at in (one["first"], one["last"]) if at is not None]
+    times = [moment for group in by_reason for moment in (group["first"], group["last"]) if moment is not None]
     return Counted(
         table.name,
         name,
-        rows=sum(int(one["rows"]) for one in by_reason),
+        rows=sum(int(group["rows"]) for group in by_reason),
         read=read,
         first=min(times, key=micros_of, default=None),
         last=max(times, key=micros_of, default=None),
-        reasons={one["reason"]: int(one["rows"]) for one in by_reason},
+        reasons={group["reason"]: int(group["rows"]) for group in by_reason},
         kinds=tuple(_kinds(quarantine)),
-        ahead=_ahead(quarantine, last) if last is not None else 0,
+        ahead=_count_ahead(quarantine, last_entry) if last_entry is not None else 0,
     )
 
 
 def _kinds(quarantine: QuarantineReader) -> list[RejectKind]:
     sql = (
         f"SELECT coalesce({REASON}, '') AS reason, coalesce({_KIND}, '') AS about, count(*) AS rows, "
-        f"min({WHEN}) AS first, max({WHEN}) AS last, {_NEWEST} AS newest "
+        f"min({WHEN}) AS first, max({WHEN}) AS last, {_NEWEST_BATCH} AS newest "
         f"FROM {ROWS} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {MOST_KINDS}"
     )
     return [
-        RejectKind(one["reason"], one["about"], int(one["rows"]), one["first"], one["last"], _sample(quarantine, one))
-        for one in quarantine.ask(sql)
+        RejectKind(
+            kind["reason"], kind["about"], int(kind["rows"]), kind["first"], kind["last"], _sample(quarantine, kind)
+        )
+        for kind in quarantine.ask(sql)
     ]
 
 
 def _sample(quarantine: QuarantineReader, kind: Mapping[str, Any]) -> Row | None:
-    """Of the newest batch that has such a row: the files of others are not opened."""
+    """A row of the newest batch that has such a row: the files of other batches are not opened."""
     if kind["newest"] is None:
         return None
     batch = Filter(generation=kind["newest"] >> 32, batch=kind["newest"] & 0xFFFFFFFF)
     reason, about = quoted_text(kind["reason"]), quoted_text(kind["about"])
-    same = f"coalesce({REASON}, '') = {reason} AND coalesce({_KIND}, '') = {about}"
-    return next(read_rows(quarantine, batch, 1, whole=False, also=same), None)
+    same_kind = f"coalesce({REASON}, '') = {reason} AND coalesce({_KIND}, '') = {about}"
+    return next(read_rows(quarantine, batch, 1, whole=False, condition=same_kind), None)
 
 
-def _ledger(table: TablePlan, store: Store) -> tuple[Entry | None, int | None]:
-    """The table's last entry, and how many rows it has read; None where nobody can tell, or not of all batches."""
+def _last_entry_and_read_rows(table: TablePlan, store: Store) -> tuple[Entry | None, int | None]:
+    """The table's last entry, and how many rows it has read; None if unknown, or not known of all batches."""
     try:
-        tail = read_head(RecentLog(store, table.uri, table.name))
+        head = read_head(RecentLog(store, table.uri, table.name))
     except (PenstockError, ValueError, KeyError, OSError):
         return None, None
-    if tail is None:
+    if head is None:
         return None, None
-    row_counts = read_row_counts(store, folder_of(table.checkpoints, tail.entry), tail.entry.batch)
-    counted, entry = replace(tail, row_counts=row_counts).counts.row_counts, tail.entry
-    lost = entry.kind == "batch" and not row_counts  # its checkpoint was rebuilt: it is counted when it runs again
-    lost |= entry.generation == 1 and counted.get(BATCHES, 0) < entry.batch
-    return entry, None if lost else counted.get(READ)
+    row_counts = read_row_counts(store, folder_of(table.checkpoints, head.entry), head.entry.batch)
+    counted, entry = replace(head, row_counts=row_counts).counts.row_counts, head.entry
+    # If its checkpoint was rebuilt, the last batch is counted when it runs again.
+    incomplete = entry.kind == "batch" and not row_counts
+    incomplete |= entry.generation == 1 and counted.get(BATCHES, 0) < entry.batch
+    return entry, None if incomplete else counted.get(READ)
 
 
-def _ahead(quarantine: QuarantineReader, last: Entry) -> int:
-    later = f"generation > {last.generation} OR (generation = {last.generation} AND batch > {last.batch})"
-    return sum(int(one["rows"]) for one in quarantine.ask(f"SELECT count(*) AS rows FROM {ROWS} WHERE {later}"))
+def _count_ahead(quarantine: QuarantineReader, last_entry: Entry) -> int:
+    later = (
+        f"generation > {last_entry.generation} OR (generation = {last_entry.generation} AND batch > {last_entry.batch})"
+    )
+    return sum(int(row["rows"]) for row in quarantine.ask(f"SELECT count(*) AS rows FROM {ROWS} WHERE {later}"))
 
 
-def count_document(found: Counted) -> dict[str, Any]:
+def count_document(counted: Counted) -> dict[str, Any]:
     return {
-        "table": found.table,
-        "quarantine": found.quarantine,
-        "rows": found.rows,
-        "read": found.read,
-        "share": None if found.share is None else round(found.share, 6),
-        "first": iso(found.first),
-        "last": iso(found.last),
-        "reasons": dict(found.reasons),
+        "table": counted.table,
+        "quarantine": counted.quarantine,
+        "rows": counted.rows,
+        "read": counted.read,
+        "share": None if counted.share is None else round(counted.share, 6),
+        "first": iso(counted.first),
+        "last": iso(counted.last),
+        "reasons": dict(counted.reasons),
         "kinds": [
             {
                 "reason": kind.reason,
@@ -523,10 +530,10 @@ def count_document(found: Counted) -> dict[str, Any]:
                 "last": iso(kind.last),
                 "sample": row_document(kind.sample) if kind.sample is not None else None,
             }
-            for kind in found.kinds
+            for kind in counted.kinds
         ],
-        "rows_of_other_kinds": found.untold,
-        "ahead": found.ahead,
-        "problem": found.problem,
-        "hint": found.hint,
+        "rows_of_other_kinds": counted.untold,
+        "ahead": counted.ahead,
+        "problem": counted.problem,
+        "hint": counted.hint,
     }

@@ -73,19 +73,19 @@ class Runnable:
     rejected: DataFrame
     """Rows of the quarantine."""
     batch: Callable[[DataFrame], DataFrame]
-    """Of rows of the quarantine: what their table's function is given."""
+    """Turns rows of the quarantine into the batch that the table's function is given."""
     untouched: DataFrame | None = None
-    """Those that were asked for and cannot be run again: they stay as they are."""
+    """Requested rows that cannot be run again: they stay as they are."""
 
 
-# Rejected rows as the batch that they once were part of.
+# Rejected rows as a batch of their table.
 
 
-_PLACE = ("topic", "partition", "offset")
-_OF_KAFKA = {
+_COORDINATES = ("topic", "partition", "offset")
+_KAFKA_RECORD = {
     "key": "coalesce(key_binary, CAST(key AS BINARY))",
     "value": "coalesce(value_binary, CAST(value AS BINARY))",
-    **{name: f"{SOURCE}.{name}" for name in _PLACE},
+    **{name: f"{SOURCE}.{name}" for name in _COORDINATES},
     "timestamp": "kafka_timestamp",
     "timestampType": "0",
     "headers": "headers",
@@ -116,38 +116,39 @@ def refuse_kind(table: TablePlan) -> None:
 
 
 def as_batch(rejected: DataFrame, table: TablePlan) -> DataFrame:
-    """`rejected` are rows of the quarantine, each record once."""
-    once = rejected.dropDuplicates([SOURCE])
+    """The batch of these rows of the quarantine, each record once."""
+    records = rejected.dropDuplicates([SOURCE])
     if table.topics is not None:
-        return once.selectExpr(*(f"{value} AS `{name}`" for name, value in _OF_KAFKA.items()))
+        return records.selectExpr(*(f"{value} AS `{name}`" for name, value in _KAFKA_RECORD.items()))
     if table.input.raw:
-        raw = once.selectExpr(*(f"{_raw(name, table)} AS {quote(own)}" for name, own in table.input.raw.items()))
-        return _chosen(raw, table)
+        raw = records.selectExpr(
+            *(f"{_raw_expression(name, table)} AS {quote(column)}" for name, column in table.input.raw.items())
+        )
+        return _select_source_rows(raw, table)
     assert table.delta is not None
-    # Their text is not exact, so they are looked up where they came from.
+    # Their text in the quarantine is not exact, so they are read from the table that they came from.
     upstream = rejected.sparkSession.read.format("delta").load(table.delta.uri)
-    return _chosen(upstream.join(once.select(SOURCE), SOURCE, "left_semi"), table)
+    return _select_source_rows(upstream.join(records.select(SOURCE), SOURCE, "left_semi"), table)
 
 
-def _chosen(rows: DataFrame, table: TablePlan) -> DataFrame:
-    """Those that the table reads: `where` may have raised on a row, and say by now that it is none of its rows."""
+def _select_source_rows(rows: DataFrame, table: TablePlan) -> DataFrame:
+    """The rows that the table reads: `where` may have raised on a row before, and exclude it by now."""
     where = table.source.condition
     return rows if where is None else selected(rows, where)
 
 
-def _raw(name: str, table: TablePlan) -> str:
-    if name in _PLACE:
+def _raw_expression(name: str, table: TablePlan) -> str:
+    if name in _COORDINATES:
         return f"{SOURCE}.{name}"
     if table.payload == "binary" or "value_binary" not in table.input.raw:
         return {"key": "key_binary", "value": "value_binary"}.get(name, name)
     return name
 
 
-# Rejected lines of files, read again from the files that they stand in.
+# Rejected lines of files, read again from their files.
 #
-# A file that is no longer there, or no longer the one that was listed, cannot say what the line was: its lines stay
-# in quarantine as they are. So do files that could not be read at all: put right, such a file is landed under a new
-# name.
+# If a file was removed or changed since it was listed, its lines can no longer be read as they were: they stay in
+# quarantine. So do files that could not be read at all: once corrected, such a file is landed under a new name.
 
 
 _FILES_A_TASK = 100
@@ -156,48 +157,52 @@ _FILES_A_TASK = 100
 def of_files(work: TableSession, rejected: DataFrame) -> Runnable:
     reader = work.source
     assert isinstance(reader, FilesReader)
-    names = _as_they_were(work, reader, rejected)
-    again = F.coalesce(F.col(f"{SOURCE}.row").isNotNull() & F.col(f"{SOURCE}.file").isin(names), F.lit(False))
-    look = redriven(reader, names, reader.schema.require(), partial(_lines, wanted=rejected.where(again)))
-    look = replace(look, watchful=False)
-    survey = reader.schema.format.survey(names, StructType()) if names else Survey()
-    stages = staged_table(work.table, reader, look, survey)
-    rows = reader.schema.format.rows(names, look, survey, max(1, len(names) // _FILES_A_TASK))
+    unchanged_files = _unchanged_files(work, reader, rejected)
+    can_run_again = F.coalesce(
+        F.col(f"{SOURCE}.row").isNotNull() & F.col(f"{SOURCE}.file").isin(unchanged_files), F.lit(False)
+    )
+    choice = redriven(
+        reader, unchanged_files, reader.schema.require(), partial(_lines, rejected=rejected.where(can_run_again))
+    )
+    choice = replace(choice, watchful=False)
+    survey = reader.schema.format.survey(unchanged_files, StructType()) if unchanged_files else Survey()
+    stages = staged_table(work.table, reader, choice, survey)
+    rows = reader.schema.format.rows(unchanged_files, choice, survey, max(1, len(unchanged_files) // _FILES_A_TASK))
     suppression = Suppression(work.table, work.store)
     tombstones = tombstone_table(work.spark, work.store, work.table, idempotent=work.idempotent)
     lookups = Lookups(work.table, work.store)
     if reader.files.new_fields == "add":
         pins = Pins(0, "", lookups.newest())
-        made = stages.make(rows, pins, lookups.read(work.spark, pins))
-        settle_columns(work.spark, work.table, table_schema(work.table, made.rows))
-    staged = StagedProcessor(with_schema(work.table, look), stages, lookups, None, suppression, tombstones)
+        batch = stages.make(rows, pins, lookups.read(work.spark, pins))
+        settle_columns(work.spark, work.table, table_schema(work.table, batch.rows))
+    staged = StagedProcessor(with_schema(work.table, choice), stages, lookups, None, suppression, tombstones)
     return Runnable(
         IsolatingProcessor(SuppressingRows(staged, suppression), staged, work.table, work.log, redriving=True),
-        rejected.where(again),
+        rejected.where(can_run_again),
         partial(_lines, rows),
-        rejected.where(~again),
+        rejected.where(~can_run_again),
     )
 
 
-def _lines(rows: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Those with the coordinates of rejected rows."""
-    places = wanted.selectExpr(f"{SOURCE}.file AS __at", f"{SOURCE}.row AS __number").distinct()
-    same = (F.col(FILE) == F.col("__at")) & (F.col(ROW) == F.col("__number"))
-    return rows.join(places, same, "left_semi")
+def _lines(rows: DataFrame, rejected: DataFrame) -> DataFrame:
+    """The lines that have the coordinates of rejected rows."""
+    coordinates = rejected.selectExpr(f"{SOURCE}.file AS __at", f"{SOURCE}.row AS __number").distinct()
+    same_line = (F.col(FILE) == F.col("__at")) & (F.col(ROW) == F.col("__number"))
+    return rows.join(coordinates, same_line, "left_semi")
 
 
-def _as_they_were(work: TableSession, reader: FilesReader, rejected: DataFrame) -> Sequence[str]:
-    named = rejected.where(f"{SOURCE}.row IS NOT NULL").select(f"{SOURCE}.file").distinct().collect()
-    names = [str(row[0]) for row in named if row[0] is not None]
+def _unchanged_files(work: TableSession, reader: FilesReader, rejected: DataFrame) -> Sequence[str]:
+    file_rows = rejected.where(f"{SOURCE}.row IS NOT NULL").select(f"{SOURCE}.file").distinct().collect()
+    names = [str(row[0]) for row in file_rows if row[0] is not None]
     if not names:
         return []
     manifest = Manifest(work.spark, work.store, reader.files.uri, work.table.name)
-    listed = manifest.known(names, manifest.newest())
-    now = {file.name: file for file in list_files(work.spark, reader.files, work.table.name).files}
-    return sorted(name for name in names if name in now and now[name] == listed.get(name))
+    recorded_files = manifest.known(names, manifest.newest())
+    current_files = {file.name: file for file in list_files(work.spark, reader.files, work.table.name).files}
+    return sorted(name for name in names if name in current_files and current_files[name] == recorded_files.get(name))
 
 
-# The rows of a quarantine that are being redriven: marked by an id, from one commit to another.
+# The rows of a quarantine that are being redriven: they carry the redrive's id from one commit to another.
 
 
 MARK = "redrive"
@@ -206,61 +211,61 @@ MARK = "redrive"
 class Marked:
     def __init__(self, spark: SparkSession, store: Store, table: TablePlan) -> None:
         """UsageError if the table has no quarantine."""
-        place = quarantine_of(table.name, table.uri)
-        self._session, self.uri = spark.newSession(), place.uri
-        self._log = DeltaLog(store, place.uri, place.table)
+        quarantine_table = quarantine_of(table.name, table.uri)
+        self._session, self.uri = spark.newSession(), quarantine_table.uri
+        self._log = DeltaLog(store, quarantine_table.uri, quarantine_table.table)
         if not self._log.versions():
             raise UsageError(f"{table.name} has no quarantine", hint="nothing of it was ever rejected")
         if MARK not in self.rows().columns:
-            self._session.sql(f"ALTER TABLE delta.{quote(place.uri)} ADD COLUMNS ({MARK} STRING)")
+            self._session.sql(f"ALTER TABLE delta.{quote(quarantine_table.uri)} ADD COLUMNS ({MARK} STRING)")
 
     def rows(self) -> DataFrame:
         return self._session.read.format("delta").load(self.uri)
 
     def open(self) -> str | None:
-        """The id of a redrive that was cut off."""
-        found = self.rows().where(f"{MARK} IS NOT NULL").agg(F.max(MARK)).first()
-        return None if found is None or found[0] is None else str(found[0])
+        """The id of a redrive that was cut off; None if there is none."""
+        row = self.rows().where(f"{MARK} IS NOT NULL").agg(F.max(MARK)).first()
+        return None if row is None or row[0] is None else str(row[0])
 
-    def of(self, name: str) -> DataFrame:
-        return self.rows().where(f"{MARK} = {literal(name)}")
+    def of(self, redrive_id: str) -> DataFrame:
+        return self.rows().where(f"{MARK} = {literal(redrive_id)}")
 
-    def mark(self, name: str, condition: str | None) -> int:
-        """How many rows were. Those that another process has marked meanwhile, on a store without locks, are not."""
-        chosen = f"{MARK} IS NULL AND ({condition or 'true'})"
-        with self._carrying():
-            DeltaTable.forPath(self._session, self.uri).update(chosen, {MARK: F.lit(name)})
-        return self.of(name).count()
+    def mark(self, redrive_id: str, condition: str | None) -> int:
+        """Returns how many rows it marked, without those that another process marked first on a store without locks."""
+        unmarked = f"{MARK} IS NULL AND ({condition or 'true'})"
+        with self._carry_ledger():
+            DeltaTable.forPath(self._session, self.uri).update(unmarked, {MARK: F.lit(redrive_id)})
+        return self.of(redrive_id).count()
 
-    def settle(self, name: str, stay: DataFrame, *, files: int = 1) -> None:
-        """Those that were marked go, but for `stay`, which has the columns of the quarantine: in one commit."""
-        unmarked = stay.withColumn(MARK, F.lit(None).cast("string")).select(*map(quote, self.rows().columns))
+    def settle(self, redrive_id: str, remaining: DataFrame, *, files: int = 1) -> None:
+        """Replaces the marked rows by `remaining`, which has the columns of the quarantine, in one commit."""
+        unmarked = remaining.withColumn(MARK, F.lit(None).cast("string")).select(*map(quote, self.rows().columns))
         rows = unmarked.coalesce(1) if files == 1 else unmarked.repartition(files)
         writer = rows.write.format("delta").mode("overwrite")
-        check = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
-        self._session.conf.set(check, "false")  # what stays is marked no longer
+        constraint_check = "spark.databricks.delta.replaceWhere.constraintCheck.enabled"
+        self._session.conf.set(constraint_check, "false")  # the remaining rows lose their mark
         try:
-            with self._carrying() as (tail, entry):
-                writer.option("replaceWhere", f"{MARK} = {literal(name)}").save(self.uri)
-            must_confirm(tail, self._log, entry)
+            with self._carry_ledger() as (head, entry):
+                writer.option("replaceWhere", f"{MARK} = {literal(redrive_id)}").save(self.uri)
+            must_confirm(head, self._log, entry)
         finally:
-            self._session.conf.unset(check)
+            self._session.conf.unset(constraint_check)
 
     @contextmanager
-    def _carrying(self) -> Iterator[tuple[LedgerHead, Entry]]:
-        """Its own last entry, once more: a batch that it lacks must not seem to be there."""
-        tail = read_head(self._log)
-        assert tail is not None
-        entry = tail.entry.stamped(kind="redrive", counts=tail.counts, seen=tail.version, pending={})
+    def _carry_ledger(self) -> Iterator[tuple[LedgerHead, Entry]]:
+        """Repeats the quarantine's last entry in the commit: a batch that it lacks must not seem to be there."""
+        head = read_head(self._log)
+        assert head is not None
+        entry = head.entry.stamped(kind="redrive", counts=head.counts, seen=head.version, pending={})
         with carrying(self._session, entry, idempotent=False):
-            yield tail, entry
+            yield head, entry
 
 
-# The rows of a quarantine that stay there after a redrive.
+# The rows that stay in the quarantine after a redrive.
 
 
 PARTLY = "partly_landed"
-_PARTLY = (
+_PARTLY_DETAIL = (
     "rows of this record are in the table already, or of another with its place, if the topic was made again; so it "
     "cannot be run again alone: replay the table"
 )
@@ -269,25 +274,25 @@ _WHY = "__why"
 
 def staying(
     rejected: DataFrame,
-    again: DataFrame,
+    rejected_again: DataFrame,
     entry: Entry,
-    unsure: DataFrame,
+    ambiguous: DataFrame,
     landed: DataFrame | None,
 ) -> DataFrame:
-    """`again` has the records that were rejected once more, with `why`. `unsure` are coordinates that the table had
-    before: of another row of the record, or of another record, of a topic that was made again since. They were not run,
-    and what is not known to have landed does not go. `landed`, of a redrive that was cut off: the coordinates that the
-    table has now; what is in none of these stays as it was."""
-    why = again.groupBy(SOURCE).agg(F.first("why").alias(_WHY))
-    told = rejected.join(why, SOURCE)
-    stay = _with_reason(told, F.col(f"{_WHY}.reason"), F.col(f"{_WHY}.detail"), entry).drop(_WHY)
-    partly = rejected.join(unsure, SOURCE)
-    stay = stay.unionByName(_with_reason(partly, F.lit(PARTLY), F.lit(_PARTLY), entry))
+    """The rows that stay. `rejected_again` has the records that failed again, with `why`. `ambiguous` are coordinates
+    that the table had before: of another row of the record, or of another record of a topic that was recreated since.
+    They were not run, and a row that is not known to have landed stays. `landed` is set if the redrive was cut off: the
+    coordinates that the table has now; rows in none of these stay as they were."""
+    reasons = rejected_again.groupBy(SOURCE).agg(F.first("why").alias(_WHY))
+    with_reasons = rejected.join(reasons, SOURCE)
+    remaining = _with_reason(with_reasons, F.col(f"{_WHY}.reason"), F.col(f"{_WHY}.detail"), entry).drop(_WHY)
+    partly_landed = rejected.join(ambiguous, SOURCE)
+    remaining = remaining.unionByName(_with_reason(partly_landed, F.lit(PARTLY), F.lit(_PARTLY_DETAIL), entry))
     if landed is not None:
-        settled = landed.union(unsure).distinct()
-        rest = rejected.join(settled, SOURCE, "left_anti").join(why, SOURCE, "left_anti")
-        stay = stay.unionByName(rest)
-    return stay
+        resolved = landed.union(ambiguous).distinct()
+        unresolved = rejected.join(resolved, SOURCE, "left_anti").join(reasons, SOURCE, "left_anti")
+        remaining = remaining.unionByName(unresolved)
+    return remaining
 
 
 def _with_reason(rows: DataFrame, reason: object, detail: object, entry: Entry) -> DataFrame:
@@ -301,109 +306,113 @@ def _with_reason(rows: DataFrame, reason: object, detail: object, entry: Entry) 
     )
 
 
-# Rejected rows run once more, by the table's definition of now: those that pass land, once, and leave the quarantine;
+# Running rejected rows again with the table's current definition: those that pass land once and leave the quarantine;
 # the others stay, with their new reason.
 #
-# Four commits: the rows are marked in the quarantine; what passes is appended to the table; an entry says what became
-# of them; the marked rows are settled. Killed in between, the next redrive finds the mark and finishes that one
-# first. All under the table's commit lock.
+# A redrive makes four commits: it marks the rows in the quarantine, appends those that pass to the table, records their
+# counts in a ledger entry, and settles the marked rows. If it is killed in between, the next redrive finds the marks
+# and finishes it first. All under the table's commit lock.
 
 
-_COUNTED = ", counted"
+_COUNTED_SUFFIX = ", counted"
 
 
 @dataclass(frozen=True)
 class Redriven:
     id: str
     rows: int
-    """Of the quarantine, that were asked for."""
+    """Requested rows of the quarantine."""
     landed: int
     left: int
-    """That left the quarantine: landed, dropped, or found to be there already."""
+    """Rows that left the quarantine: landed, dropped, or already in the table."""
     reasons: Mapping[str, int] = field(default_factory=dict)
-    """Of those that stay."""
+    """Rows that stay, by reason."""
 
 
 def redrive(work: TableSession, condition: str | None) -> list[Redriven]:
-    """Of the rows that meet a condition, all without one; after one that was cut off, if there is such."""
+    """Redrives the rows that meet the condition, all if it is None; a redrive that was cut off is finished first."""
     refuse_kind(work.table)
     acquire_commit(work.lock, work.table.name)
     try:
-        marked = Marked(work.spark, work.store, work.table)
-        done: list[Redriven] = []
-        failed: Exception | None = None
-        if (cut_off := marked.open()) is not None:
+        marks = Marked(work.spark, work.store, work.table)
+        results: list[Redriven] = []
+        failure: Exception | None = None
+        if (cut_off := marks.open()) is not None:
             try:
-                done.append(_run_or_leave(work, marked, cut_off, marked.of(cut_off).count()))
-            except Exception as error:  # raised when the rows that were asked for have been run
-                failed = error
-        name = uuid.uuid4().hex
-        if rows := marked.mark(name, condition):
-            done.append(_run_or_leave(work, marked, name, rows))
-        if failed is not None:
-            raise failed
-        return done
+                results.append(_run_or_leave(work, marks, cut_off, marks.of(cut_off).count()))
+            except Exception as error:  # raised after the requested rows have been run
+                failure = error
+        redrive_id = uuid.uuid4().hex
+        if rows := marks.mark(redrive_id, condition):
+            results.append(_run_or_leave(work, marks, redrive_id, rows))
+        if failure is not None:
+            raise failure
+        return results
     finally:
         work.lock.release()
 
 
-def _run_or_leave(work: TableSession, marked: Marked, name: str, rows: int) -> Redriven:
-    """What cannot be run stays as it was: left marked, it would come before every later redrive. If even that fails,
-    the next redrive does it."""
+def _run_or_leave(work: TableSession, marks: Marked, redrive_id: str, rows: int) -> Redriven:
+    """On failure, unmarks the rows unless some have landed: left marked, they would come before every later redrive.
+    If even that fails, the next redrive does it."""
     try:
-        return _run(work, marked, name, rows)
+        return _run(work, marks, redrive_id, rows)
     except Exception:
         with suppress(Exception):
-            tail = read_head(work.log)
-            if tail is not None and not _appended(work, tail, name):
-                marked.settle(name, marked.of(name), files=1 + rows // MOST_IN_FILE)
+            head = read_head(work.log)
+            if head is not None and not _redrive_commits(work, head, redrive_id):
+                marks.settle(redrive_id, marks.of(redrive_id), files=1 + rows // MOST_IN_FILE)
         raise
 
 
-def _run(work: TableSession, marked: Marked, name: str, rows: int) -> Redriven:
-    table, tail = work.table, _tail(work)
-    runnable = _runnable(work, marked.of(name), tail.entry)
-    tail = advance(tail, work.log)  # it may have got columns
-    function, rejected = runnable.function, runnable.rejected
-    appended = _appended(work, tail, name)
-    before = appended[0].version - 1 if appended else tail.version
-    known = _landed_by(rejected, table, before) if table.write.merge is None else None
-    unsure = _of_two_records(rejected) if known is None else _of_two_records(rejected).union(known).distinct()
-    batch = runnable.batch(rejected.join(unsure, SOURCE, "left_anti"))
+def _run(work: TableSession, marks: Marked, redrive_id: str, rows: int) -> Redriven:
+    table, head = work.table, _ledger_head(work)
+    runnable = _make_runnable(work, marks.of(redrive_id), head.entry)
+    head = advance(head, work.log)  # the table may have got columns
+    processor, rejected = runnable.function, runnable.rejected
+    commits = _redrive_commits(work, head, redrive_id)
+    version_before = commits[0].version - 1 if commits else head.version
+    landed_before = _landed_coordinates(rejected, table, version_before) if table.write.merge is None else None
+    ambiguous = (
+        _shared_coordinates(rejected)
+        if landed_before is None
+        else _shared_coordinates(rejected).union(landed_before).distinct()
+    )
+    batch = runnable.batch(rejected.join(ambiguous, SOURCE, "left_anti"))
     pins = Pins(
         time.time_ns() // 1_000_000,
         table.definition,
         Lookups(table, work.store).newest(),
-        aside=tail.entry.pins.aside,  # of the last batch, which runs again if the checkpoint is rebuilt
-        kept=_set_aside(appended),
+        aside=head.entry.pins.aside,  # of the last batch, which runs again if the checkpoint is rebuilt
+        kept=_failed_records(commits),
     )
-    entry = replace(tail.carried, kind="redrive", pins=pins, note=f"redrive {name}")
+    entry = replace(head.carried, kind="redrive", pins=pins, note=f"redrive {redrive_id}")
     try:
-        if not appended:
-            into = DeltaTableTarget(table.uri, work.idempotent)
-            function.write(batch, entry, into, files=1 + rows // MOST_IN_FILE)
-            entry = into.entry or entry
-            landed = _landed(work, tail, entry)
-            row_counts: RowCounts = function.counted(batch, entry, landed)
+        if not commits:
+            target = DeltaTableTarget(table.uri, work.idempotent)
+            processor.write(batch, entry, target, files=1 + rows // MOST_IN_FILE)
+            entry = target.entry or entry
+            landed = _confirm_landed(work, head, entry)
+            row_counts: RowCounts = processor.counted(batch, entry, landed)
         else:
-            _refuse_unknown(work, appended[0], name)
-            landed, row_counts = appended[0].rows, {}
-            function.look(batch, entry)
-        unclear = _landed_by(rejected, table, None) if appended and known is not None else None
-        stay = staying(rejected, function.rejected(batch, entry), entry, unsure, unclear)
+            _refuse_changed_definition(work, commits[0], redrive_id)
+            landed, row_counts = commits[0].rows, {}
+            processor.look(batch, entry)
+        landed_now = _landed_coordinates(rejected, table, None) if commits and landed_before is not None else None
+        remaining = staying(rejected, processor.rejected(batch, entry), entry, ambiguous, landed_now)
         if runnable.untouched is not None:
-            stay = stay.unionByName(_untouched(work, runnable.untouched, landed=bool(appended)))
-        reasons = {str(row[0]): int(row[1]) for row in stay.groupBy("error_reason").count().collect()}
+            remaining = remaining.unionByName(_remaining_untouched(work, runnable.untouched, landed=bool(commits)))
+        reasons = {str(row[0]): int(row[1]) for row in remaining.groupBy("error_reason").count().collect()}
         left = rows - sum(reasons.values())
-        if len(appended) < 2:
+        if len(commits) < 2:
             _count(work, entry, left, landed, row_counts)
-        marked.settle(name, stay, files=1 + (rows - left) // MOST_IN_FILE)
+        marks.settle(redrive_id, remaining, files=1 + (rows - left) // MOST_IN_FILE)
     finally:
-        function.done()
-    return Redriven(name, rows, landed, left, reasons)
+        processor.done()
+    return Redriven(redrive_id, rows, landed, left, reasons)
 
 
-def _runnable(work: TableSession, rejected: DataFrame, last: Entry) -> Runnable:
+def _make_runnable(work: TableSession, rejected: DataFrame, last: Entry) -> Runnable:
     table = work.table
     if isinstance(work.source, FilesReader):
         return of_files(work, rejected)
@@ -417,142 +426,144 @@ def _runnable(work: TableSession, rejected: DataFrame, last: Entry) -> Runnable:
         stages = stages_for(table, growing.redriven(as_batch(rejected, table), entry), "judge")
     tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
     staged = StagedProcessor(table, stages, lookups, None, suppression, tombstones)
-    function = IsolatingProcessor(SuppressingRows(staged, suppression), staged, table, work.log, redriving=True)
-    return Runnable(function, rejected, partial(as_batch, table=table))
+    processor = IsolatingProcessor(SuppressingRows(staged, suppression), staged, table, work.log, redriving=True)
+    return Runnable(processor, rejected, partial(as_batch, table=table))
 
 
-def _untouched(work: TableSession, rows: DataFrame, *, landed: bool) -> DataFrame:
-    """`landed`: rows have, before the redrive was cut off; their file may have gone since."""
+def _remaining_untouched(work: TableSession, rows: DataFrame, *, landed: bool) -> DataFrame:
+    """`landed`: some rows landed before the redrive was cut off, and their file may have been removed since."""
     if not landed or work.table.write.merge is not None:
         return rows
-    return rows.join(_landed_by(rows, work.table, None), SOURCE, "left_anti")
+    return rows.join(_landed_coordinates(rows, work.table, None), SOURCE, "left_anti")
 
 
-def _tail(work: TableSession) -> LedgerHead:
-    tail = read_head(work.log)
-    if tail is None:
+def _ledger_head(work: TableSession) -> LedgerHead:
+    head = read_head(work.log)
+    if head is None:
         raise Terminal("it was never made", where=work.table.name, hint="`penstock run` makes it")
-    if pending_replay(tail.entry) is not None:
+    if pending_replay(head.entry) is not None:
         raise Transient("a replay of it is not done yet", where=work.table.name, hint="`penstock run` finishes it")
-    if pending_rewind(tail.entry) is not None:
+    if pending_rewind(head.entry) is not None:
         raise Transient("a rewind of it is not done yet", where=work.table.name, hint="`penstock run` finishes it")
-    refuse_foreign_changes(tail, work.log)
-    folder = folder_of(work.table.checkpoints, tail.entry)
-    row_counts = read_row_counts(work.store, folder, tail.entry.batch)
-    if tail.entry.kind == "batch" and not row_counts:  # its rejected rows may not be in quarantine yet
+    refuse_foreign_changes(head, work.log)
+    folder = folder_of(work.table.checkpoints, head.entry)
+    row_counts = read_row_counts(work.store, folder, head.entry.batch)
+    if head.entry.kind == "batch" and not row_counts:  # its rejected rows may not be in quarantine yet
         raise Transient(
-            f"batch {tail.entry.generation}.{tail.entry.batch} was cut off before all of it was written",
+            f"batch {head.entry.generation}.{head.entry.batch} was cut off before all of it was written",
             where=work.table.name,
             hint=f"`penstock run --once {work.table.name}` completes it",
         )
-    return replace(tail, row_counts=row_counts)
+    return replace(head, row_counts=row_counts)
 
 
-def _appended(work: TableSession, tail: LedgerHead, name: str) -> list[Commit]:
+def _redrive_commits(work: TableSession, head: LedgerHead, redrive_id: str) -> list[Commit]:
     """The commits of a redrive that was cut off, oldest first: the one with its rows, and the one that counts them."""
-    found: list[Commit] = []
-    for version in range(tail.version, -1, -1):
+    commits: list[Commit] = []
+    for version in range(head.version, -1, -1):
         commit = work.log.commit(version)
         if commit is None or (commit.entry is not None and commit.entry.kind in WHOLE):
-            break  # what it did before all rows were exchanged is not there any more
-        if commit.entry is not None and (commit.entry.note or "").startswith(f"redrive {name}"):
-            found.append(commit)
-        elif found:
+            break  # what the redrive did before all rows were replaced is no longer in the table
+        if commit.entry is not None and (commit.entry.note or "").startswith(f"redrive {redrive_id}"):
+            commits.append(commit)
+        elif commits:
             break
-    return found[::-1]
+    return commits[::-1]
 
 
-def _set_aside(appended: Sequence[Commit]) -> tuple[Place, ...]:
+def _failed_records(commits: Sequence[Commit]) -> tuple[Place, ...]:
     """Records on which an expression raised when the rows were appended."""
-    entry = appended[0].entry if appended else None
+    entry = commits[0].entry if commits else None
     return entry.pins.kept if entry is not None else ()
 
 
-def _refuse_unknown(work: TableSession, appended: Commit, name: str) -> None:
-    """Which rows of a merge have passed can only be said by the definition by which they did."""
-    entry, table = appended.entry, work.table
+def _refuse_changed_definition(work: TableSession, commit: Commit, redrive_id: str) -> None:
+    """Terminal for a merged table whose definition has changed: only the old one tells which of the rows passed."""
+    entry, table = commit.entry, work.table
     assert entry is not None
     if table.write.merge is not None and entry.pins.definition != table.definition:
         raise Terminal(
-            f"the redrive {name[:8]} was cut off between the table and its quarantine, and the definition has changed "
-            "since: which of its rows have landed can only be said by the old one",
+            f"the redrive {redrive_id[:8]} was cut off between the table and its quarantine, and the definition has "
+            "changed since: which of its rows have landed can only be said by the old one",
             where=table.name,
             hint="put the definition back as it was, redrive once more, and change it then",
         )
 
 
-def _landed_by(rejected: DataFrame, table: TablePlan, version: int | None) -> DataFrame:
-    """The coordinates of the rejected rows that are in the table as of a version, now without one."""
+def _landed_coordinates(rejected: DataFrame, table: TablePlan, version: int | None) -> DataFrame:
+    """The coordinates of the rejected rows that are in the table as of a version; None: the newest."""
     reader = rejected.sparkSession.read.format("delta")
     rows = (reader.option("versionAsOf", version) if version is not None else reader).load(table.uri)
     return with_own_source(rows, table).select(SOURCE).join(rejected.select(SOURCE), SOURCE, "left_semi").distinct()
 
 
-def _of_two_records(rejected: DataFrame) -> DataFrame:
-    """Places that two different records have: the topic was deleted and made again."""
+def _shared_coordinates(rejected: DataFrame) -> DataFrame:
+    """Coordinates that two different records have: the topic was deleted and recreated."""
     contents = F.count_distinct(F.expr("xxhash64(key, key_binary, value, value_binary, kafka_timestamp)"))
     return rejected.groupBy(SOURCE).agg(contents.alias("contents")).where("contents > 1").select(SOURCE)
 
 
-def _landed(work: TableSession, tail: LedgerHead, entry: Entry) -> int:
-    """How many rows of it are in the table: what is settled in the quarantine afterwards rests upon that. So where its
-    commit is not in the log, it is made without rows; Delta refuses that if another process came first."""
-    if confirm(tail, work.log, entry) is None:
+def _confirm_landed(work: TableSession, head: LedgerHead, entry: Entry) -> int:
+    """How many rows of the redrive are in the table: settling the quarantine depends on it. So if its commit is not in
+    the log, it is made without rows; Delta refuses that if another process came first."""
+    if confirm(head, work.log, entry) is None:
         append_nothing(work.spark, work.table.uri, entry)
-        must_confirm(tail, work.log, entry)
-    return next(commit.rows for commit in work.log.since(tail.version) if commit.entry and commit.entry.id == entry.id)
+        must_confirm(head, work.log, entry)
+    return next(commit.rows for commit in work.log.since(head.version) if commit.entry and commit.entry.id == entry.id)
 
 
 def _count(work: TableSession, entry: Entry, left: int, landed: int, row_counts: RowCounts) -> None:
-    """What became of the rows: from rejected to whatever they are now."""
+    """Commits the new row counts: moves rows from rejected to what they are now."""
     spark: SparkSession = work.spark
-    tail = read_head(work.log)
-    assert tail is not None
-    others = {name: row_counts.get(name, 0) for name in NOT_WRITTEN if name != REJECTED}
-    moved = {REJECTED: -left, **others}
-    moved[RESHAPED] = -unexplained(moved, landed)
-    base = tail.counts if tail.entry.note == entry.note else entry.counts
-    counts = Counts(base.rows, base.total, add_counts(base.row_counts, moved))
-    counted = replace(tail.carried, kind="redrive", pins=tail.entry.pins, counts=counts, note=f"{entry.note}{_COUNTED}")
-    append_nothing(spark, work.table.uri, counted)
-    must_confirm(tail, work.log, counted)
+    head = read_head(work.log)
+    assert head is not None
+    not_written = {name: row_counts.get(name, 0) for name in NOT_WRITTEN if name != REJECTED}
+    changes = {REJECTED: -left, **not_written}
+    changes[RESHAPED] = -unexplained(changes, landed)
+    base_counts = head.counts if head.entry.note == entry.note else entry.counts
+    counts = Counts(base_counts.rows, base_counts.total, add_counts(base_counts.row_counts, changes))
+    counted_entry = replace(
+        head.carried, kind="redrive", pins=head.entry.pins, counts=counts, note=f"{entry.note}{_COUNTED_SUFFIX}"
+    )
+    append_nothing(spark, work.table.uri, counted_entry)
+    must_confirm(head, work.log, counted_entry)
 
 
-# `dlq redrive`: which rows are run again, and running them.
+# `dlq redrive`: choosing the rows and running them.
 
 
 @dataclass(frozen=True)
 class RedrivePlan:
     table: TablePlan
     condition: str | None
-    """Upon rows of the quarantine; None: all."""
+    """On rows of the quarantine; None: all."""
     rows: Mapping[str, int]
     """By reason."""
     cut_off: bool = False
-    """A redrive of the table was, and is finished first."""
+    """An earlier redrive of the table was cut off, and is finished first."""
 
     @property
     def steps(self) -> tuple[FinishRedrive | RunAgain, ...]:
-        """None if no row was chosen: then nothing is run."""
+        """Empty if no row was chosen: then nothing is run."""
         first = (FinishRedrive(self.table),) if self.cut_off and self.rows else ()
         return *first, *(RunAgain(self.table, reason, rows) for reason, rows in sorted(self.rows.items()))
 
 
 def redrivable(plan: Plan, store: Store, name: str) -> TablePlan:
-    """The table of that name; UsageError where nothing of it can be redriven. Needs no Spark."""
+    """The table of that name; UsageError if its rows cannot be redriven. Needs no Spark."""
     (table,) = tables_with_one(plan, store, [name])
     refuse_kind(table)
-    place = quarantine_of(table.name, table.uri)
-    if not DeltaLog(store, place.uri, place.table).versions():
+    quarantine_table = quarantine_of(table.name, table.uri)
+    if not DeltaLog(store, quarantine_table.uri, quarantine_table.table).versions():
         raise UsageError(f"{table.name} has no quarantine yet", hint="it is made with the table: `penstock run`")
     return table
 
 
 def plan_redrive(spark: SparkSession, table: TablePlan, reason: str | None, where: str | None) -> RedrivePlan:
-    """UsageError if `where` cannot be asked of the rows."""
-    parts = [f"error_reason = {literal(reason)}"] if reason is not None else []
-    parts += [f"({where})"] if where is not None else []
-    condition = " AND ".join(parts) or None
+    """UsageError if `where` is not a condition on the rejected rows."""
+    conditions = [f"error_reason = {literal(reason)}"] if reason is not None else []
+    conditions += [f"({where})"] if where is not None else []
+    condition = " AND ".join(conditions) or None
     rows = spark.read.format("delta").load(quarantine_of(table.name, table.uri).uri)
     try:
         counts = (rows.where(condition) if condition else rows).groupBy("error_reason").count().collect()
@@ -565,7 +576,7 @@ def plan_redrive(spark: SparkSession, table: TablePlan, reason: str | None, wher
     return RedrivePlan(table, condition, {str(row[0]): int(row[1]) for row in counts}, cut_off)
 
 
-def run_redrive(spark: SparkSession, plan: Plan, planned: RedrivePlan) -> list[Redriven]:
-    """One that was cut off is finished first."""
-    with working_on(spark, plan, planned.table) as work:
-        return redrive(work, planned.condition)
+def run_redrive(spark: SparkSession, plan: Plan, redrive_plan: RedrivePlan) -> list[Redriven]:
+    """A redrive that was cut off is finished first."""
+    with working_on(spark, plan, redrive_plan.table) as work:
+        return redrive(work, redrive_plan.condition)

@@ -1,5 +1,5 @@
-"""Rebuilding a table from what it has read: open a generation, fill it, settle its quarantine, in one visible
-commit."""
+"""Replay: rebuilds a table from what it has read. Opens a generation, fills it and settles its quarantine; readers see
+one commit."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ if TYPE_CHECKING:
     from penstock.storage.stores import Store
     from penstock.tables.session import TableSession
 
-# Rows of a table that a replay leaves as they are: what they were made of is no longer to be had.
+# Rows that a replay keeps as they are, because their source data no longer exists.
 
 
 _IN_SOURCE = {name: f"{SOURCE}.{name}" for name in ("topic", "partition", "offset")}
 
 
-def kept_rows(table: TablePlan, covered: ReplayInput) -> str | None:
-    """A condition upon its rows; None: all of them are made anew. Raises where they cannot be told apart."""
-    if covered.whole:
+def kept_rows(table: TablePlan, replay_input: ReplayInput) -> str | None:
+    """The condition on the rows that stay; None: all are rebuilt. Terminal if those that stay cannot be identified."""
+    if replay_input.whole:
         return None
     if table.write.merge is not None or (table.stages is not None and not table.write.source):
         raise Terminal(
@@ -72,68 +72,69 @@ def kept_rows(table: TablePlan, covered: ReplayInput) -> str | None:
             hint="land the topic in a bronze table and replay from there; or begin anew with what there is: "
             f"`penstock checkpoints reset {table.name} --to earliest`",
         )
-    if covered.gone:
-        return _of_files(covered.gone)
-    assert covered.held is not None
-    landed = {name: quote(table.columns[name]) for name in _IN_SOURCE} if table.stages is None else _IN_SOURCE
-    return _before(covered.held, landed)
+    if replay_input.gone:
+        return _in_files(replay_input.gone)
+    assert replay_input.held is not None
+    columns = {name: quote(table.columns[name]) for name in _IN_SOURCE} if table.stages is None else _IN_SOURCE
+    return _before_offsets(replay_input.held, columns)
 
 
-def kept_rejects(covered: ReplayInput) -> str | None:
-    """The same upon the rows of its quarantine."""
-    if covered.whole:
+def kept_rejects(replay_input: ReplayInput) -> str | None:
+    """The same condition on the rows of its quarantine."""
+    if replay_input.whole:
         return None
-    return _of_files(covered.gone) if covered.gone else _before(covered.held or {}, _IN_SOURCE)
+    return _in_files(replay_input.gone) if replay_input.gone else _before_offsets(replay_input.held or {}, _IN_SOURCE)
 
 
-def _of_files(names: tuple[str, ...]) -> str:
+def _in_files(names: tuple[str, ...]) -> str:
     return f"{SOURCE}.file IN ({', '.join(map(literal, names))})"
 
 
-def _before(held: Offsets, columns: Mapping[str, str]) -> str:
+def _before_offsets(first_offsets: Offsets, columns: Mapping[str, str]) -> str:
     topic, partition, offset = (columns[name] for name in ("topic", "partition", "offset"))
-    topics = ", ".join(literal(name) for name in sorted(held))
-    parts = [f"{topic} IS NULL OR {topic} NOT IN ({topics})" if topics else "true"]
-    parts += [
+    topics = ", ".join(literal(name) for name in sorted(first_offsets))
+    conditions = [f"{topic} IS NULL OR {topic} NOT IN ({topics})" if topics else "true"]
+    conditions += [
         f"{topic} = {literal(name)} AND {partition} = {number} AND {offset} < {first}"
-        for name, partitions in sorted(held.items())
+        for name, partitions in sorted(first_offsets.items())
         for number, first in sorted(partitions.items())
         if first > 0
     ]
-    return " OR ".join(f"({part})" for part in parts)
+    return " OR ".join(f"({condition})" for condition in conditions)
 
 
-# After a fill: rejected rows, and tombstones, of the generations before it are of rows that are no longer there.
+# After a fill: rejected rows and tombstones of earlier generations belong to rows that no longer exist.
 
 
 def settle_quarantine(
-    spark: SparkSession, table: TablePlan, store: Store, tail: LedgerHead, *, idempotent: bool
+    spark: SparkSession, table: TablePlan, store: Store, head: LedgerHead, *, idempotent: bool
 ) -> None:
-    """Under the table's commit lock. Nothing happens if it is done already, or if the last entry is no fill."""
-    if not owes_settling(tail.entry):
+    """Drops rejected rows and tombstones that a fill has replaced, under the table's commit lock. Does nothing if that
+    is done already, or if the last entry is not a fill."""
+    if not owes_settling(head.entry):
         return
     tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
-    if tombstones is not None and tombstones.filled < tail.entry.generation:
-        tombstones.drop(f"generation < {tail.entry.generation}", replace(tail.entry, kind="fill", pending={}))
+    if tombstones is not None and tombstones.filled < head.entry.generation:
+        tombstones.drop(f"generation < {head.entry.generation}", replace(head.entry, kind="fill", pending={}))
     if not table.may_reject:
         return
     quarantine = Quarantine(spark, store, quarantine_of(table.name, table.uri), "", idempotent=idempotent)
-    generation, kept = tail.entry.generation, kept_of(tail.entry)
+    generation, kept_condition = head.entry.generation, kept_of(head.entry)
     if not quarantine.exists or quarantine.filled >= generation:
         return
-    older = f"generation < {generation}"
-    condition = older if kept is None else f"{older} AND NOT coalesce({kept}, false)"
-    quarantine.drop(condition, replace(tail.entry, kind="fill", pending={}))
+    older_rows = f"generation < {generation}"
+    condition = older_rows if kept_condition is None else f"{older_rows} AND NOT coalesce({kept_condition}, false)"
+    quarantine.drop(condition, replace(head.entry, kind="fill", pending={}))
 
 
 def drop_rejects_since(
-    spark: SparkSession, table: TablePlan, store: Store, generation: int, tail: LedgerHead, *, idempotent: bool
+    spark: SparkSession, table: TablePlan, store: Store, generation: int, head: LedgerHead, *, idempotent: bool
 ) -> None:
-    """Those of replays that came to nothing, in the generations between this one and that of the last entry, and their
-    tombstones."""
-    entry = replace(tail.entry, kind="open", pending={})
+    """Drops rejected rows and tombstones of replays that were given up: of the generations between this one and that of
+    the last entry."""
+    entry = replace(head.entry, kind="open", pending={})
     between = f"generation > {generation} AND generation < {entry.generation}"
-    settle_tombstones(spark, table, store, tail, idempotent=idempotent)
+    settle_tombstones(spark, table, store, head, idempotent=idempotent)
     if not table.may_reject:
         return
     quarantine = Quarantine(spark, store, quarantine_of(table.name, table.uri), "", idempotent=idempotent)
@@ -141,21 +142,20 @@ def drop_rejects_since(
         quarantine.drop(between, entry)
 
 
-# A table made anew from what it has read: its function over all of that, and one commit that readers see.
+# Rebuilding a table from what it has read: its function runs over all of that, and readers see one commit.
 #
-# The table's generation was opened for it, so whoever wrote the one before is fenced and waits. Files are written
-# first; then, under the table's lock, its rejected rows, the commit, the checkpoint. Killed anywhere, it is begun
-# again in a generation of its own: rejected rows of one that never came to its commit do not count, and go in the
-# end.
+# A generation was opened for it, so the writer of the one before is fenced and waits. Files are written first; then,
+# under the table's lock, the rejected rows, the commit, the checkpoint. Killed anywhere, the replay starts over in a
+# new generation: rejected rows of a generation that was never committed do not count, and are dropped in the end.
 
 
 PARTS = 64
-"""Of what is shuffled; Spark puts small ones together."""
+"""Partitions of a shuffle; Spark merges small ones."""
 Say = Callable[[str], None]
 
 
 class SuppressionListChanged(Conflict):
-    """What was made holds rows of somebody who is on the list by now: it is made once more."""
+    """The rebuilt rows include a subject that was added to the suppression list meanwhile: they are rebuilt again."""
 
 
 @dataclass(frozen=True)
@@ -167,62 +167,67 @@ class Filled:
 
 
 def fill(work: TableSession, opened: LedgerHead, say: Say = lambda _: None) -> Filled:
-    """`opened` is the generation's own entry. Conflict if another process has filled it, or opened another."""
+    """`opened` ends with the entry that opened the generation. Conflict if another process has filled that generation,
+    or opened another."""
     replay = pending_replay(opened.entry)
     assert replay is not None
     table, session = work.table, work.spark.newSession()
-    # The settings of a batch would sort and join all that was ever read in as many parts as there are cores.
+    # With the settings of a batch, all that was ever read would be sorted and joined in as many parts as cores.
     session.conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", PARTS)
-    made = look_at_table(work.spark, table, work.store, work.source)
-    function = open_table(work.spark, made, table, work.store, opened.entry, idempotent=work.idempotent)
-    asked = asked_of(table, opened.entry, replay)
-    covered = work.source.covered(session, asked)
-    kept = kept_rows(table, covered)
-    entry = fill_entry(table, opened, replay, function, covered.rows)
+    kind = look_at_table(work.spark, table, work.store, work.source)
+    processor = open_table(work.spark, kind, table, work.store, opened.entry, idempotent=work.idempotent)
+    request = asked_of(table, opened.entry, replay)
+    replay_input = work.source.covered(session, request)
+    kept_condition = kept_rows(table, replay_input)
+    entry = fill_entry(table, opened, replay, processor, replay_input.rows)
     suppression = Suppression(table, work.store)
-    there = suppression.own(session.read.format("delta").load(table.uri).where(kept)) if kept is not None else None
-    refill = StagedOverwrite(session, table.uri, idempotent=work.idempotent, kept=there)
-    if differences(session.read.format("delta").load(table.uri).schema, made.schema):
-        refill.columns(made.schema)
+    kept_existing = (
+        suppression.own(session.read.format("delta").load(table.uri).where(kept_condition))
+        if kept_condition is not None
+        else None
+    )
+    refill = StagedOverwrite(session, table.uri, idempotent=work.idempotent, kept=kept_existing)
+    if differences(session.read.format("delta").load(table.uri).schema, kind.schema):
+        refill.columns(kind.schema)
     try:
         say("rows are written")
-        function.write(covered.rows, entry, refill, files=0)
-        for remark in getattr(function, "remarks", ()):
+        processor.write(replay_input.rows, entry, refill, files=0)
+        for remark in getattr(processor, "remarks", ()):
             say(remark)
         entry = refill.entry or entry
         say("rows are committed")
         acquire_commit(work.lock, table.name)
         try:
-            return _commit(work, opened, function, covered, refill, entry)
+            return _commit(work, opened, processor, replay_input, refill, entry)
         finally:
             work.lock.release()
     finally:
-        function.done()
+        processor.done()
 
 
 def asked_of(table: TablePlan, entry: Entry, replay: Replay) -> ReplayRequest:
-    """What of the source is read."""
+    """The part of the source that the replay reads."""
     as_state = table.write.merge is not None or table.aggregate is not None
     return ReplayRequest(entry.after, entry.began, entry.topics, replay.at, as_state)
 
 
 def fill_entry(
-    table: TablePlan, opened: LedgerHead, replay: Replay, function: BatchProcessor, batch: DataFrame
+    table: TablePlan, opened: LedgerHead, replay: Replay, processor: BatchProcessor, batch: DataFrame
 ) -> Entry:
-    last, base = opened.entry, replay.at
+    opening, base = opened.entry, replay.at
     if base is None and table.versions is not None:
-        base = parse_version(last.after[0]).read_up_to
+        base = parse_version(opening.after[0]).read_up_to
     if table.aggregate is not None and table.aggregate.emit == "final":
-        was = last.pins.watermark or Watermark()  # windows that are closed stay closed, with all their rows
-        pinned = PinnedInputs(watermark=replace(was, closed=None))
+        watermark = opening.pins.watermark or Watermark()  # closed windows stay closed, with all their rows
+        pinned = PinnedInputs(watermark=replace(watermark, closed=None))
     else:
-        pinned = function.pin(batch, last.pins, last.after)
-    return last.followed(
+        pinned = processor.pin(batch, opening.pins, opening.after)
+    return opening.followed(
         "fill",
-        before=last.after,
+        before=opening.after,
         pins=Pins(time.time_ns() // 1_000_000, table.definition, pinned.lookups, pinned.watermark),
         counts=Counts(),
-        note=last.note,
+        note=opening.note,
         base=base,
         horizon=None,
     )
@@ -231,59 +236,59 @@ def fill_entry(
 def _commit(
     work: TableSession,
     opened: LedgerHead,
-    function: BatchProcessor,
-    covered: ReplayInput,
+    processor: BatchProcessor,
+    replay_input: ReplayInput,
     refill: StagedOverwrite,
     entry: Entry,
 ) -> Filled:
-    """Under the lock."""
+    """Under the table's commit lock."""
     table, log = work.table, work.log
-    tail = advance(opened, log)
-    if tail.entry.key != opened.entry.key or tail.entry.kind == "fill":
+    head = advance(opened, log)
+    if head.entry.key != opened.entry.key or head.entry.kind == "fill":
         raise Conflict(
-            f"another process has gone on with the table: {tail.entry.kind} {tail.entry.generation}.{tail.entry.batch}",
+            f"another process has gone on with the table: {head.entry.kind} {head.entry.generation}.{head.entry.batch}",
             where=table.name,
             hint="nothing of this replay is in the table; `penstock history` shows what is",
         )
-    if function.outdated:
+    if processor.outdated:
         raise SuppressionListChanged("a subject was added to the suppression list meanwhile", where=table.name)
-    refuse_foreign_changes(tail, log)
+    refuse_foreign_changes(head, log)
     rows = entry.applied if entry.applied is not None else refill.rows
-    row_counts = function.complete(covered.rows, entry, rows=rows, written=True)
+    row_counts = processor.complete(replay_input.rows, entry, rows=rows, written=True)
     kept = refill.keep()
-    if kept:  # they count as read, so that what was read and what is there are in balance
+    if kept:  # they count as read, so that rows read and rows present balance
         entry = replace(entry, counts=Counts(row_counts={BATCHES: 0, READ: kept} if row_counts else {}))
-    entry = replace(entry, seen=tail.version, pending=settling(kept_rejects(covered), covered.held))
+    entry = replace(entry, seen=head.version, pending=settling(kept_rejects(replay_input), replay_input.held))
     refill.commit(entry)
-    tail = must_confirm(tail, log, entry)
-    folder = folder_of(table.checkpoints, tail.entry)
-    heal(work.store, folder, tail.entry)
+    head = must_confirm(head, log, entry)
+    folder = folder_of(table.checkpoints, head.entry)
+    heal(work.store, folder, head.entry)
     if row_counts:
-        store_row_counts(work.store, folder, tail.entry.batch, row_counts)
-    settle_quarantine(work.spark, table, work.store, tail, idempotent=work.idempotent)
-    return Filled(replace(tail, row_counts=row_counts), rows, kept, row_counts)
+        store_row_counts(work.store, folder, head.entry.batch, row_counts)
+    settle_quarantine(work.spark, table, work.store, head, idempotent=work.idempotent)
+    return Filled(replace(head, row_counts=row_counts), rows, kept, row_counts)
 
 
-# Opening a generation for a replay, and going on with one that was cut off.
+# Opening a generation for a replay, and resuming a replay that was cut off.
 
 
 def open_replay(work: TableSession, at: int | None, note: str) -> LedgerHead:
-    """From here on the writer of the generation before is fenced. `at` is a version of the table upstream, which the
-    table goes on after; None: it is read as far as the table has, and goes on where it is."""
+    """Fences the writer of the generation before. `at` is a version of the table upstream, after which the table
+    continues; None: the source is read as far as the table has read it, and the table keeps its position."""
     acquire_commit(work.lock, work.table.name)
     try:
-        tail = read_head(work.log)
-        if tail is None:
+        head = read_head(work.log)
+        if head is None:
             raise Terminal("it was never made", where=work.table.name, hint="`penstock run` makes it")
-        refuse_foreign_changes(tail, work.log)
-        _refuse_rewind(work, tail.entry, at)
-        tail = completed_if_it_can_be(work, tail)  # should it be aborted
-        entry, owed = tail.entry, pending_replay(tail.entry)
-        since, position = (owed.since, owed.position) if owed else (entry.generation, entry.after)
+        refuse_foreign_changes(head, work.log)
+        _refuse_rewind(work, head.entry, at)
+        head = completed_if_it_can_be(work, head)  # in case the replay is aborted
+        entry, pending = head.entry, pending_replay(head.entry)
+        since, position = (pending.since, pending.position) if pending else (entry.generation, entry.after)
         after = position
         if at is not None:
             after = (str(Version(parse_version(entry.after[0]).table_id, at + 1)),)
-        opened = _open(work, tail, Replay(since, position, at), after, note)
+        opened = _open_generation(work, head, Replay(since, position, at), after, note)
         settle_tombstones(work.spark, work.table, work.store, opened, idempotent=work.idempotent)
         return opened
     finally:
@@ -291,7 +296,7 @@ def open_replay(work: TableSession, at: int | None, note: str) -> LedgerHead:
 
 
 def _refuse_rewind(work: TableSession, entry: Entry, at: int | None) -> None:
-    """The position that it has is not that of its rows, or not the one that it goes on at."""
+    """Terminal during a rewind: the table's position is not that of its rows, or not the one it continues from."""
     if pending_rewind(entry) is not None or (at is None and owes_jump(entry)):
         raise Terminal(
             "a rewind of it, or of the table that it reads, is not done yet",
@@ -310,53 +315,55 @@ def replay(work: TableSession, at: int | None, note: str, say: Say = lambda _: N
 
 def owed(work: TableSession) -> LedgerHead | None:
     """The end of the ledger if a replay was opened and not filled."""
-    tail = read_head(work.log)
-    return tail if tail is not None and pending_replay(tail.entry) is not None else None
+    head = read_head(work.log)
+    return head if head is not None and pending_replay(head.entry) is not None else None
 
 
-def resume(work: TableSession, tail: LedgerHead, say: Say) -> Filled:
-    """In a generation of its own: what the process that was cut off has left behind is of another one."""
-    asked = pending_replay(tail.entry)
-    assert asked is not None
-    return replay(work, asked.at, tail.entry.note or "replay", say)
+def resume(work: TableSession, head: LedgerHead, say: Say) -> Filled:
+    """Repeats the replay in a new generation: the leftovers of the process that was cut off belong to another one."""
+    pending = pending_replay(head.entry)
+    assert pending is not None
+    return replay(work, pending.at, head.entry.note or "replay", say)
 
 
-def abort(work: TableSession, tail: LedgerHead) -> LedgerHead:
-    """The table goes on as it is, from where it was before the replay was opened. What that has left beside the table
-    goes when it cannot be filled any more; killed in between, at the next start."""
-    entry = tail.entry
-    asked = pending_replay(entry)
-    if asked is None:
+def abort(work: TableSession, head: LedgerHead) -> LedgerHead:
+    """The table keeps its rows and the position it had before the replay was opened. The replay's rejected rows and
+    tombstones are dropped once it cannot be filled any more; killed in between, at the next start."""
+    entry = head.entry
+    pending = pending_replay(entry)
+    if pending is None:
         raise Terminal("no replay of it is open", where=work.table.name, hint="there is nothing to abort")
     acquire_commit(work.lock, work.table.name)
     try:
-        opened = _open(work, advance(tail, work.log), None, asked.position, "replay aborted")
-        drop_rejects_since(work.spark, work.table, work.store, asked.since, opened, idempotent=work.idempotent)
+        opened = _open_generation(work, advance(head, work.log), None, pending.position, "replay aborted")
+        drop_rejects_since(work.spark, work.table, work.store, pending.since, opened, idempotent=work.idempotent)
         return opened
     finally:
         work.lock.release()
 
 
-def _open(work: TableSession, tail: LedgerHead, replay: Replay | None, after: tuple[str, ...], note: str) -> LedgerHead:
-    entry = tail.entry
+def _open_generation(
+    work: TableSession, head: LedgerHead, replay: Replay | None, after: tuple[str, ...], note: str
+) -> LedgerHead:
+    entry = head.entry
     return open_generation(
         work.spark,
         work.log,
-        tail,
+        head,
         work.table.uri,
         after=after,
         topics=entry.topics,
         subscription=entry.subscription,
         definition=work.table.definition,
         note=note,
-        began=_began(work, entry, replay),
+        began=_begin_positions(work, entry, replay),
         pending=document(replay) if replay is not None else None,
         at_least=next_generation(work.store, work.table),
     )
 
 
-def _began(work: TableSession, entry: Entry, replay: Replay | None) -> tuple[str, ...] | None:
-    """All rows of a version upstream are read wherever the table had begun."""
+def _begin_positions(work: TableSession, entry: Entry, replay: Replay | None) -> tuple[str, ...] | None:
+    """Where the rows begin; for a version upstream its whole snapshot, wherever the table had begun."""
     if replay is None:
         return None
     if replay.at is None:

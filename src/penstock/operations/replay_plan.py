@@ -1,5 +1,4 @@
-"""What a replay would do, from the ledgers and the broker without a JVM; and running it, with the tables
-downstream."""
+"""Plans a replay from the ledgers and the broker, without a JVM; and runs it, with the tables downstream."""
 
 from __future__ import annotations
 
@@ -38,15 +37,19 @@ if TYPE_CHECKING:
     from penstock.storage.locks import Lock
     from penstock.storage.stores import Store
 
-# What is made anew with a table, as far as it was ever made: a table that is new begins with what is there then.
+# The tables that are rebuilt with a table. One that was never created is left out: it begins with what there is then.
 
 
 def downstream_of(plan: Plan, name: str, store: Store) -> list[TableReader]:
-    """Upstream before downstream."""
-    return [one for one in made_of(plan, name) if read_head(DeltaLog(store, one.table.uri, one.table.name)) is not None]
+    """The existing tables downstream; upstream before downstream."""
+    return [
+        reader
+        for reader in made_of(plan, name)
+        if read_head(DeltaLog(store, reader.table.uri, reader.table.name)) is not None
+    ]
 
 
-# What a replay would do, before it does it.
+# The plan of a replay.
 
 
 @dataclass(frozen=True)
@@ -57,24 +60,24 @@ class ReplayPlan:
     at: int | None
     """The version of the table upstream that was asked for."""
     position: str
-    """Where the table is now."""
+    """The table's position now."""
     after: str
-    """Where it goes on."""
+    """The position at which it continues."""
     rows: int
-    """In the table now, as its ledger counts them."""
+    """Rows in the table now, as its ledger counts them."""
     running: int | None
-    """The process that runs the table meanwhile."""
+    """The process that runs the table now."""
     outdated: bool
-    """That process began by another definition."""
+    """That process started with another definition."""
     owed: bool
     """A replay of it was cut off: this one takes its place."""
     readers: tuple[TableReader, ...]
     cascade: tuple[TableReader, ...]
-    """Made anew as well, in this order."""
+    """Rebuilt as well, in this order."""
     lost: Mapping[str, int] = field(default_factory=dict)
-    """What the source no longer has, by topic: rows of it stay as they are."""
+    """Offsets that the source no longer has, by topic: rows made of them stay as they are."""
     passed_over: str | None = None
-    """Changes upstream that the table has not read because an option says so, and whose effect a replay has."""
+    """Changes upstream that the table skipped because of an option, and whose effect a replay includes."""
 
     @property
     def moves(self) -> bool:
@@ -87,66 +90,66 @@ class ReplayPlan:
 
     @property
     def stale(self) -> tuple[TableReader, ...]:
-        """What is made of the old rows afterwards."""
-        made = {one.table.name for one in self.cascade}
-        return tuple(one for one in self.readers if one.how != "follows" and one.table.name not in made)
+        """Readers whose rows are still made of the old ones afterwards."""
+        rebuilt = {reader.table.name for reader in self.cascade}
+        return tuple(reader for reader in self.readers if reader.how != "follows" and reader.table.name not in rebuilt)
 
 
-def document(planned: ReplayPlan) -> dict[str, Any]:
+def document(replay_plan: ReplayPlan) -> dict[str, Any]:
     return {
-        "table": planned.table.name,
-        "reads": planned.source,
-        "version": planned.at,
-        "position": planned.position,
-        "after": planned.after,
-        "rows": planned.rows,
-        "running": planned.running,
-        "runner_is_outdated": planned.outdated,
-        "resumes": planned.owed,
-        "lost": dict(planned.lost),
-        "passed_over": planned.passed_over,
-        "cascade": [one.table.name for one in planned.cascade],
-        "stale": [{"table": one.table.name, "how": one.how} for one in planned.stale],
-        "follow": [one.table.name for one in planned.readers if one.how == "follows"],
-        "steps": [step.describe() for step in planned.steps],
+        "table": replay_plan.table.name,
+        "reads": replay_plan.source,
+        "version": replay_plan.at,
+        "position": replay_plan.position,
+        "after": replay_plan.after,
+        "rows": replay_plan.rows,
+        "running": replay_plan.running,
+        "runner_is_outdated": replay_plan.outdated,
+        "resumes": replay_plan.owed,
+        "lost": dict(replay_plan.lost),
+        "passed_over": replay_plan.passed_over,
+        "cascade": [reader.table.name for reader in replay_plan.cascade],
+        "stale": [{"table": reader.table.name, "how": reader.how} for reader in replay_plan.stale],
+        "follow": [reader.table.name for reader in replay_plan.readers if reader.how == "follows"],
+        "steps": [step.describe() for step in replay_plan.steps],
     }
 
 
-# What a replay of a table would do: without a JVM, from the ledgers and the broker.
+# Planning a replay, from the ledgers and the broker without a JVM.
 
 
 def plan_replay(
     plan: Plan, table: TablePlan, store: Store, *, version: int | None, as_of: datetime | None, cascade: bool
 ) -> ReplayPlan:
-    """Raises UsageError where it cannot be done so, Terminal where it could lose rows."""
+    """Raises UsageError if the table cannot be replayed this way, Terminal if rows could be lost."""
     _refuse_kind(table)
     log = DeltaLog(store, table.uri, table.name)
-    tail = read_head(log)
-    if tail is None:
+    head = read_head(log)
+    if head is None:
         raise UsageError(f"{table.name} was never made: there is nothing to replay", hint="`penstock run` makes it")
-    owed = pending_replay(tail.entry)
-    now = owed.position[0] if owed else tail.entry.after[0]
-    at = _version(table, store, version, as_of)
-    after = now if at is None else str(Version(parse_version(now).table_id, at + 1))
+    pending = pending_replay(head.entry)
+    current_position = pending.position[0] if pending else head.entry.after[0]
+    at = _upstream_version(table, store, version, as_of)
+    after = current_position if at is None else str(Version(parse_version(current_position).table_id, at + 1))
     readers = tuple(readers_of(plan, table.name))
     running = holder(lock_path(plan.system, table.name, "run")) if plan.local else None
-    planned = ReplayPlan(
+    replay_plan = ReplayPlan(
         table=table,
-        source=_said(table, now, at),
+        source=_describe_source(table, current_position, at),
         at=at,
-        position=now,
+        position=current_position,
         after=after,
-        rows=tail.counts.total,
+        rows=head.counts.total,
         running=running,
-        outdated=running is not None and tail.entry.pins.definition != table.definition,
-        owed=owed is not None,
+        outdated=running is not None and head.entry.pins.definition != table.definition,
+        owed=pending is not None,
         readers=readers,
         cascade=tuple(downstream_of(plan, table.name, store)) if cascade else (),
-        lost=_lost(table, log, tail, now),
-        passed_over=_passed_over(table, store, tail, now, at),
+        lost=_count_lost(table, log, head, current_position),
+        passed_over=_passed_over(table, store, head, current_position, at),
     )
-    _refuse_move(planned, cascade=cascade)
-    return planned
+    _refuse_move(replay_plan, cascade=cascade)
+    return replay_plan
 
 
 def _refuse_kind(table: TablePlan) -> None:
@@ -158,14 +161,16 @@ def _refuse_kind(table: TablePlan) -> None:
         )
 
 
-def _version(table: TablePlan, store: Store, version: int | None, as_of: datetime | None) -> int | None:
-    """The version of the table upstream; None if nobody asked for one."""
+def _upstream_version(table: TablePlan, store: Store, version: int | None, as_of: datetime | None) -> int | None:
+    """The requested version of the table upstream; None if none was requested."""
     if version is None and as_of is None:
         return None
     source = table.delta
     if source is None:
-        what = table.source.name
-        raise UsageError(f"{table.name} reads {what}: there are no versions of that", hint="leave the option out")
+        source_name = table.source.name
+        raise UsageError(
+            f"{table.name} reads {source_name}: there are no versions of that", hint="leave the option out"
+        )
     name = source.label
     log = DeltaLog(store_of(source, store), source.uri, name)
     versions = log.versions()
@@ -174,17 +179,17 @@ def _version(table: TablePlan, store: Store, version: int | None, as_of: datetim
     if version is not None:
         if version > versions[-1]:
             raise UsageError(f"{name} has no version {version}", hint=f"its newest is {versions[-1]}")
-        return _not_forgotten(log, version)
+        return _refuse_forgotten(log, version)
     assert as_of is not None
-    wanted = as_of.timestamp() * 1000
-    for one in reversed(versions):
-        commit = log.commit(one)
-        if commit is not None and commit.timestamp_ms <= wanted:
-            return _not_forgotten(log, one)
+    as_of_ms = as_of.timestamp() * 1000
+    for candidate in reversed(versions):
+        commit = log.commit(candidate)
+        if commit is not None and commit.timestamp_ms <= as_of_ms:
+            return _refuse_forgotten(log, candidate)
     raise UsageError(f"{name} has no version as old as {as_of:%Y-%m-%d %H:%M:%S}", hint=f"its oldest is {versions[0]}")
 
 
-def _not_forgotten(log: DeltaLog, version: int) -> int:
+def _refuse_forgotten(log: DeltaLog, version: int) -> int:
     forgotten = forgotten_after(log, version)
     if forgotten is not None:
         raise UsageError(
@@ -194,107 +199,114 @@ def _not_forgotten(log: DeltaLog, version: int) -> int:
     return version
 
 
-def _said(table: TablePlan, now: str, at: int | None) -> str:
+def _describe_source(table: TablePlan, current_position: str, at: int | None) -> str:
     if (topics := table.topics) is not None:
-        return f"{topics.pattern or ', '.join(topics.topics)} up to {now}"
+        return f"{topics.pattern or ', '.join(topics.topics)} up to {current_position}"
     if table.delta is None:
         return f"the {table.source.name} that it has read"
     name = table.delta.label
     if at is not None:
         return f"{name} as of version {at}"
-    reached = parse_version(now)
-    part = "" if reached.whole else f", of the last one {reached.index + 1} files"
-    return f"{name} up to version {reached.read_up_to}, which is what it has read{part}"
+    read_position = parse_version(current_position)
+    part = "" if read_position.whole else f", of the last one {read_position.index + 1} files"
+    return f"{name} up to version {read_position.read_up_to}, which is what it has read{part}"
 
 
-def _passed_over(table: TablePlan, store: Store, tail: LedgerHead, now: str, at: int | None) -> str | None:
-    """Changes upstream that were skipped or ignored, and that are in the table as of the version that is read now.
-    Where it began with a later version than the first one, a replay reads what the stream read, and no more."""
-    source, began = table.delta, tail.entry.began
-    if source is None or len(began) != 1:
+def _passed_over(table: TablePlan, store: Store, head: LedgerHead, current_position: str, at: int | None) -> str | None:
+    """Changes upstream that were skipped or ignored, and that the version read by the replay includes. If the table
+    began with a later version than the first one, a replay reads only what the stream read."""
+    source, began_positions = table.delta, head.entry.began
+    if source is None or len(began_positions) != 1:
         return None
-    first = parse_version(began[0])
+    first = parse_version(began_positions[0])
     if at is None and not first.snapshot and first.version > 0:
         return None
-    return changes_read_past(store_of(source, store), source, began[0], now)
+    return changes_read_past(store_of(source, store), source, began_positions[0], current_position)
 
 
-def _lost(table: TablePlan, log: DeltaLog, tail: LedgerHead, now: str) -> dict[str, int]:
+def _count_lost(table: TablePlan, log: DeltaLog, head: LedgerHead, current_position: str) -> dict[str, int]:
     """Offsets that the broker no longer has, by topic."""
     if table.topics is None:
         return {}
-    end, began = position.parse(now), position.parse(began_of(log, tail.entry)[0])
+    end, began = position.parse(current_position), position.parse(began_of(log, head.entry)[0])
     admin = open_client(table.topics)
-    found = admin.describe(end)
-    gone = sorted(set(end) - set(found))
-    if gone:
+    topics = admin.describe(end)
+    missing = sorted(set(end) - set(topics))
+    if missing:
         raise Terminal(
-            f"topic {', '.join(gone)} no longer exists: nothing of it can be read again",
+            f"topic {', '.join(missing)} no longer exists: nothing of it can be read again",
             where=table.name,
             hint="take it out of `from` and run the table once: its rows stay then, and the others can be replayed",
         )
-    held = held_from(began, end, admin.earliest(found))
-    lost = {t: sum(o - began.get(t, {}).get(p, 0) for p, o in parts.items()) for t, parts in held.items()}
+    first_offsets = held_from(began, end, admin.earliest(topics))
+    lost = {
+        topic: sum(offset - began.get(topic, {}).get(partition, 0) for partition, offset in parts.items())
+        for topic, parts in first_offsets.items()
+    }
     return {topic: count for topic, count in lost.items() if count > 0}
 
 
-def _refuse_move(planned: ReplayPlan, *, cascade: bool) -> None:
-    """Rows that a reader would get twice, or never."""
-    if not planned.moves or cascade:
+def _refuse_move(replay_plan: ReplayPlan, *, cascade: bool) -> None:
+    """UsageError if a reader would get rows twice, or never."""
+    if not replay_plan.moves or cascade:
         return
-    others = [one.table.name for one in planned.readers if one.how != "follows"]
-    if others:
+    affected = [reader.table.name for reader in replay_plan.readers if reader.how != "follows"]
+    if affected:
         raise UsageError(
-            f"{planned.table.name} would go on from another place than it is at, and {', '.join(others)} would get "
-            "rows of it twice, or never",
+            f"{replay_plan.table.name} would go on from another place than it is at, and {', '.join(affected)} would "
+            "get rows of it twice, or never",
             hint="--cascade makes those anew too; without --version and --as-of it is made of what it has read",
         )
 
 
-# Rebuilding a table, and what is made of it, one after the other. Each is one commit that its readers see.
+# Rebuilding a table and those downstream, one after the other. Readers see one commit of each.
 
 
-def run_replay(spark: SparkSession, plan: Plan, planned: ReplayPlan, tell: Tell) -> Iterator[tuple[TablePlan, Filled]]:
-    """Tables are rebuilt one by one. Killed in between, those that are done stay so, and `status` names the others."""
-    note = "replay" if planned.at is None else f"replay of version {planned.at}"
+def run_replay(
+    spark: SparkSession, plan: Plan, replay_plan: ReplayPlan, tell: Tell
+) -> Iterator[tuple[TablePlan, Filled]]:
+    """Rebuilds the tables one by one. Killed in between, rebuilt tables stay so, and `status` names the others."""
+    note = "replay" if replay_plan.at is None else f"replay of version {replay_plan.at}"
     committed: dict[str, int] = {}
-    for step in planned.steps:
+    for step in replay_plan.steps:
         filled = run_rebuild(spark, plan, step, note, committed, tell)
         yield step.table, filled
-        note = f"replay, after {planned.table.name}"
+        note = f"replay, after {replay_plan.table.name}"
 
 
 def run_rebuild(
     spark: SparkSession, plan: Plan, step: RebuildTable, note: str, committed: dict[str, int], tell: Tell
 ) -> Filled:
-    """`committed` has the versions that the steps before have made, and gets that of this one."""
+    """`committed` has the versions that earlier steps have committed; this step adds its own."""
     version = step.at if step.upstream is None else committed[step.upstream]
     with working_on(spark, plan, step.table) as work:
-        filled = replay(work, version, note, lambda what: tell(step.table.name, what))
+        filled = replay(work, version, note, lambda action: tell(step.table.name, action))
     committed[step.table.name] = filled.tail.commit.version
     return filled
 
 
 @contextmanager
 def working_on(spark: SparkSession, plan: Plan, table: TablePlan) -> Iterator[TableSession]:
-    """Beside the table's runner, but not beside another replay."""
+    """Opens the table for work beside its runner. LockHeld if another process replays it."""
     store: Store = LocalStore() if plan.local else HadoopStore(spark)
-    alone: Lock = NoLock()
-    commits: Lock = NoLock()
+    replay_lock: Lock = NoLock()
+    commit_lock: Lock = NoLock()
     try:
         if plan.local:
             path = lock_path(plan.system, table.name, "replay")
-            alone = JvmLock(spark, path)
-            if not alone.try_acquire():
+            replay_lock = JvmLock(spark, path)
+            if not replay_lock.try_acquire():
                 raise LockHeld(
                     f"another process replays it (process {owner(path).get('python', 'unknown')})",
                     where=table.name,
                     hint="wait for it: `penstock status`; if it hangs, end it and run this again",
                 )
-            alone.sign()
-            commits = JvmLock(spark, lock_path(plan.system, table.name, "commit"))
-        yield TableSession(spark, table, store, Sources(lambda _: store, spark).open(table), commits, not plan.local)
+            replay_lock.sign()
+            commit_lock = JvmLock(spark, lock_path(plan.system, table.name, "commit"))
+        yield TableSession(
+            spark, table, store, Sources(lambda _: store, spark).open(table), commit_lock, not plan.local
+        )
     finally:
-        for lock in (commits, alone):
+        for lock in (commit_lock, replay_lock):
             with suppress(Exception):
                 lock.close()

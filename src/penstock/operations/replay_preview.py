@@ -1,4 +1,4 @@
-"""What a replay would change in a table and in its quarantine, row by row, without writing anything."""
+"""Shows what a replay would change in a table and in its quarantine, row by row, without writing anything."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from penstock.storage.stores import Store
     from penstock.tables.session import TableSession
 
-# What a table would be after a replay, as rows that are written nowhere.
+# The table as it would be after a replay, as rows that are written nowhere.
 
 
 class PreviewTarget:
-    """Takes the rows of a table's function and keeps them as what they are: a query."""
+    """A write target that keeps the rows of a table's function as a query and writes nothing."""
 
     anew, idempotent, lazy = True, False, True
 
@@ -64,7 +64,7 @@ class PreviewTarget:
     def rows(self, schema: StructType, session: SparkSession) -> DataFrame:
         parts = [*self._parts, *([self._kept] if self._kept is not None else [])]
         empty = session.createDataFrame([], schema)
-        return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts, empty)
+        return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), parts, empty)
 
 
 @dataclass(frozen=True)
@@ -72,46 +72,46 @@ class Preview:
     now: DataFrame
     then: DataFrame
     rejected: DataFrame | None
-    """With the reasons, where rows can be rejected."""
+    """Rejected rows with their reasons; None if the table rejects none."""
 
 
 @contextmanager
-def preview(work: TableSession, tail: LedgerHead, at: int | None, after: tuple[str, ...]) -> Iterator[Preview]:
-    """The rows are there as long as the context is open."""
+def preview(work: TableSession, head: LedgerHead, at: int | None, after: tuple[str, ...]) -> Iterator[Preview]:
+    """The rows can be read as long as the context is open."""
     table, session = work.table, work.spark.newSession()
-    replay = Replay(tail.entry.generation, tail.entry.after, at)
-    began = began_of(work.log, tail.entry)
-    opened = replace(tail, entry=replace(tail.entry, after=after, began=began))
-    made = look_at_table(session, table, work.store, work.source)
-    function = made.preview(table, work.store, Suppression(table, work.store))
-    covered = work.source.covered(session, asked_of(table, opened.entry, replay))
-    there = session.read.format("delta").load(table.uri)
-    kept = kept_rows(table, covered)
-    shown = PreviewTarget(table.uri, there.where(kept) if kept is not None else None)
-    entry = fill_entry(table, opened, replay, function, covered.rows)
+    replay = Replay(head.entry.generation, head.entry.after, at)
+    began = began_of(work.log, head.entry)
+    opened = replace(head, entry=replace(head.entry, after=after, began=began))
+    kind = look_at_table(session, table, work.store, work.source)
+    processor = kind.preview(table, work.store, Suppression(table, work.store))
+    replay_input = work.source.covered(session, asked_of(table, opened.entry, replay))
+    existing = session.read.format("delta").load(table.uri)
+    kept_condition = kept_rows(table, replay_input)
+    target = PreviewTarget(table.uri, existing.where(kept_condition) if kept_condition is not None else None)
+    entry = fill_entry(table, opened, replay, processor, replay_input.rows)
     try:
-        function.write(covered.rows, entry, shown, files=0)
-        now = there if table.write.merge is None else alive(there)
-        yield Preview(now, shown.rows(made.schema, session), _rejected(function, covered.rows, entry, table))
+        processor.write(replay_input.rows, entry, target, files=0)
+        now = existing if table.write.merge is None else alive(existing)
+        yield Preview(now, target.rows(kind.schema, session), _rejected(processor, replay_input.rows, entry, table))
     finally:
-        function.done()
+        processor.done()
 
 
-def _rejected(function: BatchProcessor, rows: DataFrame, entry: Entry, table: TablePlan) -> DataFrame | None:
-    return function.rejected(rows, entry) if table.may_reject else None
+def _rejected(processor: BatchProcessor, rows: DataFrame, entry: Entry, table: TablePlan) -> DataFrame | None:
+    return processor.rejected(rows, entry) if table.may_reject else None
 
 
-# Two states of a table held against each other, row by row: what is new, what is gone, what is another.
+# Comparing two states of a table row by row: rows added, removed and changed.
 
 
 SAMPLES = 3
 PARTITIONS = 20
-_ROW, _KEY, _PART, _WHICH = "__row", "__key", "__part", "__which"
+_ROW, _KEY, _PARTITION, _SIGN = "__row", "__key", "__part", "__which"
 
 
 @dataclass(frozen=True)
 class DifferenceCounts:
-    """Numbers of one partition."""
+    """Row counts of one partition."""
 
     partition: dict[str, Any]
     added: int
@@ -130,13 +130,13 @@ class RowSample:
 @dataclass(frozen=True)
 class RowDifference:
     by: tuple[str, ...]
-    """The columns that tell rows apart; empty: whole rows are counted, so that a changed one is one removed and one
-    added."""
+    """The columns that identify a row; empty: whole rows are compared, so that a changed row counts as one removed and
+    one added."""
     added: int
     removed: int
     changed: int
     rows: int
-    """That there would be."""
+    """Rows that the table would have."""
     parts: tuple[DifferenceCounts, ...] = ()
     samples: tuple[RowSample, ...] = ()
     columns: dict[str, list[str]] = field(default_factory=dict)
@@ -147,43 +147,52 @@ class RowDifference:
         return not (self.added or self.removed or self.changed or any(self.columns.values()))
 
 
-def difference_document(one: RowDifference) -> dict[str, Any]:
-    return asdict(one)
+def difference_document(row_difference: RowDifference) -> dict[str, Any]:
+    return asdict(row_difference)
 
 
 def difference(
-    now: DataFrame, then: DataFrame, by: Sequence[str], partition_by: Sequence[str], leave: Sequence[str] = ()
+    now: DataFrame, then: DataFrame, by: Sequence[str], partition_by: Sequence[str], ignored: Sequence[str] = ()
 ) -> RowDifference:
-    """Columns in `leave` are not compared: they say when a row was written."""
-    both = [name for name in then.columns if name in now.columns and name not in leave]
-    by = [name for name in by if name in both]
-    parts = [name for name in partition_by if name in both]
-    tagged = {which: _tagged(rows, both, by, parts, which) for which, rows in ((-1, now), (1, then))}
-    net = (
-        tagged[-1].unionByName(tagged[1]).groupBy(_KEY, _ROW).agg(F.sum(_WHICH).alias("n"), F.first(_PART).alias(_PART))
+    """Columns in `ignored` are not compared: they hold the time when a row was written."""
+    shared_columns = [name for name in then.columns if name in now.columns and name not in ignored]
+    by = [name for name in by if name in shared_columns]
+    partition_columns = [name for name in partition_by if name in shared_columns]
+    tagged = {
+        sign: _hash_rows(rows, shared_columns, by, partition_columns, sign) for sign, rows in ((-1, now), (1, then))
+    }
+    row_counts = (
+        tagged[-1]
+        .unionByName(tagged[1])
+        .groupBy(_KEY, _ROW)
+        .agg(F.sum(_SIGN).alias("n"), F.first(_PARTITION).alias(_PARTITION))
     )
-    differing = net.where("n <> 0").persist(StorageLevel.MEMORY_AND_DISK)
+    differing = row_counts.where("n <> 0").persist(StorageLevel.MEMORY_AND_DISK)
     try:
         counted = differing.groupBy(_KEY).agg(
-            F.expr(f"max_by({_PART}, n)").alias(_PART),
+            F.expr(f"max_by({_PARTITION}, n)").alias(_PARTITION),
             F.expr("sum(greatest(n, 0))").alias("plus"),
             F.expr("sum(greatest(-n, 0))").alias("minus"),
         )
         changed = "least(plus, minus)" if by else "0L"
         per_part = (
             counted.selectExpr(
-                _PART, f"plus - {changed} AS added", f"minus - {changed} AS removed", f"{changed} AS changed"
+                _PARTITION, f"plus - {changed} AS added", f"minus - {changed} AS removed", f"{changed} AS changed"
             )
-            .groupBy(_PART)
+            .groupBy(_PARTITION)
             .agg(*(F.sum(name).alias(name) for name in ("added", "removed", "changed")))
             .orderBy(F.expr("added + removed + changed").desc())
         )
-        found = [DifferenceCounts(_plain(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in per_part.collect()]
-        samples = _samples(differing, now, then, both, by)
+        counts_by_partition = [
+            DifferenceCounts(_parse_object(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in per_part.collect()
+        ]
+        samples = _samples(differing, now, then, shared_columns, by)
     finally:
         differing.unpersist()
-    added, removed, changes = (sum(getattr(one, name) for one in found) for name in ("added", "removed", "changed"))
-    columns = {
+    added, removed, changes = (
+        sum(getattr(counts, name) for counts in counts_by_partition) for name in ("added", "removed", "changed")
+    )
+    column_changes = {
         "new": [name for name in then.columns if name not in now.columns],
         "gone": [name for name in now.columns if name not in then.columns],
     }
@@ -193,25 +202,27 @@ def difference(
         removed=removed,
         changed=changes,
         rows=now.count() + added - removed,
-        parts=tuple(found[:PARTITIONS]) if parts else (),
+        parts=tuple(counts_by_partition[:PARTITIONS]) if partition_columns else (),
         samples=samples,
-        columns=columns,
+        columns=column_changes,
     )
 
 
-def _tagged(rows: DataFrame, both: Sequence[str], by: Sequence[str], parts: Sequence[str], which: int) -> DataFrame:
-    row, part = _hashed(rows, both), ", ".join(quote(name) for name in parts)
+def _hash_rows(
+    rows: DataFrame, columns: Sequence[str], by: Sequence[str], partition_columns: Sequence[str], sign: int
+) -> DataFrame:
+    row, part = _row_hash(rows, columns), ", ".join(quote(name) for name in partition_columns)
     return rows.selectExpr(
         f"{_key(by) if by else row} AS {_KEY}",
         f"{row} AS {_ROW}",
-        f"{f'to_json(struct({part}))' if part else repr('{}')} AS {_PART}",
-        f"{which} AS {_WHICH}",
+        f"{f'to_json(struct({part}))' if part else repr('{}')} AS {_PARTITION}",
+        f"{sign} AS {_SIGN}",
     )
 
 
-def _hashed(rows: DataFrame, both: Sequence[str]) -> str:
+def _row_hash(rows: DataFrame, columns: Sequence[str]) -> str:
     """A row as a pair of hashes, 128 bits in all."""
-    values = ", ".join(_comparable(rows.schema[name].dataType, quote(name)) for name in both)
+    values = ", ".join(_comparable(rows.schema[name].dataType, quote(name)) for name in columns)
     return f"struct(xxhash64({values}) AS a, xxhash64('b', {values}) AS b)"
 
 
@@ -220,59 +231,61 @@ def _key(by: Sequence[str]) -> str:
 
 
 def _samples(
-    differing: DataFrame, now: DataFrame, then: DataFrame, both: Sequence[str], by: Sequence[str]
+    differing: DataFrame, now: DataFrame, then: DataFrame, columns: Sequence[str], by: Sequence[str]
 ) -> tuple[RowSample, ...]:
-    """Of each kind a few, those of a changed row side by side. Their rows are looked for once more: to carry every row
+    """A few rows of each kind, those of a changed row side by side. They are read a second time: carrying every row
     along until it is known whether it differs would cost far more."""
     sides = differing.groupBy(_KEY).agg(
         F.expr(f"max(IF(n < 0, {_ROW}, NULL))").alias("now"), F.expr(f"max(IF(n > 0, {_ROW}, NULL))").alias("then")
     )
-    wanted = {"added": "now IS NULL", "removed": "then IS NULL"}
+    conditions = {"added": "now IS NULL", "removed": "then IS NULL"}
     if by:
-        wanted["changed"] = "now IS NOT NULL AND then IS NOT NULL"
-    asked = [
+        conditions["changed"] = "now IS NOT NULL AND then IS NOT NULL"
+    hashed_samples = [
         (kind, row["now"], row["then"])
-        for kind, condition in wanted.items()
+        for kind, condition in conditions.items()
         for row in sides.where(condition).limit(SAMPLES).collect()
     ]
-    was = _texts(now, both, [one[1]["a"] for one in asked if one[1] is not None])
-    will = _texts(then, both, [one[2]["a"] for one in asked if one[2] is not None])
+    rows_now = _read_rows_by_hash(now, columns, [sample[1]["a"] for sample in hashed_samples if sample[1] is not None])
+    rows_then = _read_rows_by_hash(
+        then, columns, [sample[2]["a"] for sample in hashed_samples if sample[2] is not None]
+    )
     return tuple(
-        RowSample(kind, was.get(old["a"]) if old else None, will.get(new["a"]) if new else None)
-        for kind, old, new in asked
+        RowSample(kind, rows_now.get(old["a"]) if old else None, rows_then.get(new["a"]) if new else None)
+        for kind, old, new in hashed_samples
     )
 
 
-def _texts(rows: DataFrame, both: Sequence[str], hashes: Sequence[int]) -> dict[int, dict[str, Any]]:
+def _read_rows_by_hash(rows: DataFrame, columns: Sequence[str], hashes: Sequence[int]) -> dict[int, dict[str, Any]]:
     if not hashes:
         return {}
-    shown = ", ".join(quote(name) for name in both)
-    found = rows.selectExpr(f"{_hashed(rows, both)}.a AS a", f"to_json(struct({shown})) AS text")
+    column_list = ", ".join(quote(name) for name in columns)
+    texts = rows.selectExpr(f"{_row_hash(rows, columns)}.a AS a", f"to_json(struct({column_list})) AS text")
     return {
-        int(row[0]): _plain(row[1])
-        for row in found.where(F.col("a").isin(list(hashes))).dropDuplicates(["a"]).collect()
+        int(row[0]): _parse_object(row[1])
+        for row in texts.where(F.col("a").isin(list(hashes))).dropDuplicates(["a"]).collect()
     }
 
 
-def _plain(text: str | None) -> dict[str, Any]:
-    made = json.loads(text) if text else {}
-    return made if isinstance(made, dict) else {}
+def _parse_object(text: str | None) -> dict[str, Any]:
+    parsed = json.loads(text) if text else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def _comparable(kind: DataType, name: str) -> str:
-    """Spark hashes no maps, and NULL leaves a hash as it is: that it is there counts by itself."""
-    value = f"to_json(struct({name}))" if _odd(kind) else name
+    """Spark cannot hash maps, and NULL leaves a hash unchanged: so whether a value is NULL is hashed as well."""
+    value = f"to_json(struct({name}))" if _is_unhashable(kind) else name
     return f"{name} IS NULL, {value}"
 
 
-def _odd(kind: DataType) -> bool:
+def _is_unhashable(kind: DataType) -> bool:
     if isinstance(kind, StructType):
-        return any(_odd(one.dataType) for one in kind.fields)
+        return any(_is_unhashable(member.dataType) for member in kind.fields)
     inner = getattr(kind, "elementType", None)
-    return isinstance(kind, MapType | VariantType) or (inner is not None and _odd(inner))
+    return isinstance(kind, MapType | VariantType) or (inner is not None and _is_unhashable(inner))
 
 
-# What a replay would change in a table, and in its quarantine.
+# Comparing a table and its quarantine with what a replay would make of them.
 
 
 REASON = "error_reason"
@@ -293,18 +306,20 @@ def preview_document(outlook: ReplayPreview) -> dict[str, Any]:
     }
 
 
-def preview_replay(spark: SparkSession, plan: Plan, planned: ReplayPlan) -> ReplayPreview:
-    table = planned.table
+def preview_replay(spark: SparkSession, plan: Plan, replay_plan: ReplayPlan) -> ReplayPreview:
+    table = replay_plan.table
     with working_on(spark, plan, table) as work:
-        tail = read_head(work.log)
-        assert tail is not None
-        with preview(work, tail, planned.at, (planned.after,)) as shown:
-            found = difference(shown.now, shown.then, told_apart_by(table), table.write.partition_by, _times(table))
-            then: dict[str, int] = {}
-            if shown.rejected is not None:
-                counted = shown.rejected.groupBy("why.reason").count().collect()
-                then = {str(row[0]): int(row[1]) for row in counted}
-    return ReplayPreview(found, _quarantined(spark, work.store, table), then)
+        head = read_head(work.log)
+        assert head is not None
+        with preview(work, head, replay_plan.at, (replay_plan.after,)) as states:
+            row_difference = difference(
+                states.now, states.then, told_apart_by(table), table.write.partition_by, _time_columns(table)
+            )
+            rejected_then: dict[str, int] = {}
+            if states.rejected is not None:
+                reasons = states.rejected.groupBy("why.reason").count().collect()
+                rejected_then = {str(row[0]): int(row[1]) for row in reasons}
+    return ReplayPreview(row_difference, _count_quarantined(spark, work.store, table), rejected_then)
 
 
 def told_apart_by(table: TablePlan) -> Sequence[str]:
@@ -318,14 +333,14 @@ def told_apart_by(table: TablePlan) -> Sequence[str]:
     return [SOURCE] if table.write.source and table.input.stable else []
 
 
-def _times(table: TablePlan) -> list[str]:
-    landed = table.columns.get("ingestion_timestamp") if table.stages is None else None
-    return [DELETED_AT, *([landed] if landed else [])]
+def _time_columns(table: TablePlan) -> list[str]:
+    landed_at = table.columns.get("ingestion_timestamp") if table.stages is None else None
+    return [DELETED_AT, *([landed_at] if landed_at else [])]
 
 
-def _quarantined(spark: SparkSession, store: Store, table: TablePlan) -> dict[str, int]:
-    place = quarantine_of(table.name, table.uri)
-    if not table.may_reject or not DeltaLog(store, place.uri, place.table).versions():
+def _count_quarantined(spark: SparkSession, store: Store, table: TablePlan) -> dict[str, int]:
+    quarantine_table = quarantine_of(table.name, table.uri)
+    if not table.may_reject or not DeltaLog(store, quarantine_table.uri, quarantine_table.table).versions():
         return {}
-    rows = spark.read.format("delta").load(place.uri)
+    rows = spark.read.format("delta").load(quarantine_table.uri)
     return {str(row[0]): int(row[1]) for row in rows.groupBy(REASON).count().collect()}

@@ -1,4 +1,4 @@
-"""Moving a table's position by hand: what can be chosen, by the kind of its source, and the commit that does it."""
+"""Reset: moves a table's position by hand, to one that its kind of source allows."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ if TYPE_CHECKING:
     from penstock.sources.topics import LogClient
     from penstock.storage.stores import Store
 
-# A position that a person chooses for a table, and what follows from it.
+# A position that a person chooses for a table, and its consequences.
 
 
 @dataclass(frozen=True)
 class ResetPlan:
-    """What a reset would do. `skipped` records never land; `again` are read once more, so they are in the table twice
-    unless its rows were removed; `dropped` topics no longer exist. Of a Delta table upstream they are its versions."""
+    """What a reset would do. `skipped` records never land; those in `again` are read a second time, so they are in the
+    table twice unless its rows were removed; `dropped` topics no longer exist. For a Delta table upstream the ranges
+    are versions."""
 
     table: TablePlan
     to: str
@@ -58,7 +59,7 @@ class ResetPlan:
     again: tuple[Range, ...] = ()
     dropped: tuple[str, ...] = ()
     ids: Mapping[str, str] = field(default_factory=dict)
-    """Of what is read from there."""
+    """Ids of the topics or the table that are read from there."""
     starts_over: tuple[str, ...] = ()
     """Set for a table that depends on Spark's state: it is emptied, and reads these tables from where they begin."""
 
@@ -69,38 +70,46 @@ class ResetPlan:
 
     @property
     def note(self) -> str:
-        said = [
+        parts = [
             f"reset --to {self.to}",
             "emptied" if self.starts_over else "",
             f"skipped {', '.join(map(str, self.skipped))}" if self.skipped else "",
             f"again {', '.join(map(str, self.again))}" if self.again else "",
             f"dropped {', '.join(self.dropped)}" if self.dropped else "",
         ]
-        return "; ".join(filter(None, said))
+        return "; ".join(filter(None, parts))
 
 
 def tail_of(log: DeltaLog) -> LedgerHead | None:
-    """None also for a table that others made: a reset is how to go on in it."""
+    """None also for a table that another program made: a reset is the way to continue in it."""
     try:
         return read_head(log)
     except TableChanged:
         return None
 
 
-def document(reset: ResetPlan) -> dict[str, Any]:
-    def plain(found: tuple[Range, ...]) -> list[dict[str, Any]]:
-        return [{"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end} for r in found]
+def document(reset_plan: ResetPlan) -> dict[str, Any]:
+    def plain(ranges: tuple[Range, ...]) -> list[dict[str, Any]]:
+        return [
+            {
+                "topic": offset_range.topic,
+                "partition": offset_range.partition,
+                "start": offset_range.start,
+                "end": offset_range.end,
+            }
+            for offset_range in ranges
+        ]
 
     return {
-        "table": reset.table.name,
-        "to": reset.to,
-        "before": json.loads(reset.before) if reset.before else None,
-        "after": json.loads(reset.after),
-        "skipped": plain(reset.skipped),
-        "again": plain(reset.again),
-        "dropped": list(reset.dropped),
-        "emptied": bool(reset.starts_over),
-        "steps": [step.describe() for step in reset.steps],
+        "table": reset_plan.table.name,
+        "to": reset_plan.to,
+        "before": json.loads(reset_plan.before) if reset_plan.before else None,
+        "after": json.loads(reset_plan.after),
+        "skipped": plain(reset_plan.skipped),
+        "again": plain(reset_plan.again),
+        "dropped": list(reset_plan.dropped),
+        "emptied": bool(reset_plan.starts_over),
+        "steps": [step.describe() for step in reset_plan.steps],
     }
 
 
@@ -119,14 +128,14 @@ def plan_delta_reset(table: TablePlan, store: Store, to: str) -> ResetPlan:
     identity = table_id(upstream, versions)
     if identity is None:
         raise Terminal(f"the table {name} is not there", where=table.name, hint="put it back, or run it first")
-    tail = tail_of(DeltaLog(store, table.uri, table.name))
-    after = _chosen_version(table, source, upstream, versions, identity, tail, store, to)
-    now = parse_version(tail.entry.after[0]) if tail else None
-    skipped, again = _consequences(now, after)
+    head = tail_of(DeltaLog(store, table.uri, table.name))
+    after = _choose_version(table, source, upstream, versions, identity, head, store, to)
+    current = parse_version(head.entry.after[0]) if head else None
+    skipped, again = _consequences(current, after)
     return ResetPlan(
         table=table,
         to=to,
-        before=tail.entry.after[0] if tail else None,
+        before=head.entry.after[0] if head else None,
         after=str(after),
         skipped=skipped,
         again=again,
@@ -134,13 +143,13 @@ def plan_delta_reset(table: TablePlan, store: Store, to: str) -> ResetPlan:
     )
 
 
-def _chosen_version(
+def _choose_version(
     table: TablePlan,
     source: VersionsSource,
     upstream: DeltaLog,
     versions: list[int],
     identity: str,
-    tail: LedgerHead | None,
+    head: LedgerHead | None,
     store: Store,
     to: str,
 ) -> Version:
@@ -155,37 +164,38 @@ def _chosen_version(
         return start(source.starting)
     if to.startswith("source:") and to[7:].isdigit():
         return start(VersionStartPlan("version", version=int(to[7:])))
-    if to == "ledger" and tail is not None:
-        return _nearest(parse_version(tail.entry.after[0]), identity, versions)
+    if to == "ledger" and head is not None:
+        return _nearest(parse_version(head.entry.after[0]), identity, versions)
     if to.startswith("version:") and to[8:].isdigit():
         entry = position_at(DeltaLog(store, table.uri, table.name), int(to[8:]))
         if entry is None:
             raise UsageError(f"version {to[8:]} has no ledger entry", hint=f"`penstock history {table.name}`")
         return _nearest(parse_version(entry.after[0]), identity, versions)
-    hint = f"write {VERSION_TARGETS}" + ("" if tail else "; there is no ledger to go on from")
+    hint = f"write {VERSION_TARGETS}" + ("" if head else "; there is no ledger to go on from")
     raise UsageError(f"--to {to} is not a position", hint=hint)
 
 
-def _nearest(wanted: Version, identity: str, versions: list[int]) -> Version:
-    """A table made again is read from its start; what its log no longer has is skipped."""
-    if wanted.table_id != identity or wanted.version > versions[-1] + 1:
+def _nearest(version: Version, identity: str, versions: list[int]) -> Version:
+    """The nearest position that exists: a recreated table is read from its start, versions that its log no longer has
+    are skipped."""
+    if version.table_id != identity or version.version > versions[-1] + 1:
         return Version(identity, versions[-1], snapshot=True)
     oldest = unbroken(versions)
-    return wanted if wanted.snapshot or wanted.version >= oldest else Version(identity, oldest)
+    return version if version.snapshot or version.version >= oldest else Version(identity, oldest)
 
 
-def _consequences(now: Version | None, after: Version) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
-    """Of a version that was read in part, the whole counts as read."""
-    if now is None:
+def _consequences(current: Version | None, after: Version) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
+    """What is skipped and what is read again. A version that was read in part counts as read."""
+    if current is None:
         return (), ()
-    was = now.read_up_to + 1 if now.table_id == after.table_id else 0
-    begins = 0 if after.snapshot and after.index < 0 else after.version
-    if begins > was:
-        return (Range(VERSIONS, 0, was, begins),), ()
-    return (), (Range(VERSIONS, 0, begins, was),) if begins < was else ()
+    read_until = current.read_up_to + 1 if current.table_id == after.table_id else 0
+    start = 0 if after.snapshot and after.index < 0 else after.version
+    if start > read_until:
+        return (Range(VERSIONS, 0, read_until, start),), ()
+    return (), (Range(VERSIONS, 0, start, read_until),) if start < read_until else ()
 
 
-# Positions in Kafka topics: what the broker holds decides which can be chosen.
+# Positions in Kafka topics: only offsets that the broker holds can be chosen.
 
 
 OFFSET_TARGETS = "earliest, latest, starting, ledger, version:N, or offsets as JSON"
@@ -198,32 +208,32 @@ def plan_topics_reset(
     source = table.topics
     assert source is not None
     log = DeltaLog(store, table.uri, table.name)
-    tail = tail_of(log)
+    head = tail_of(log)
     topics = admin.topics(source)
     require_topics(source, topics, table.name)
     unknown = sorted(set(only) - set(topics))
     if unknown:
         raise UsageError(f"the table does not read topic {', '.join(unknown)}", hint=f"it reads {', '.join(topics)}")
-    held = _Held(admin, topics, tail.entry.topics if tail else {}, committed=source.reads_committed)
-    now = position.parse(tail.entry.after[0]) if tail else {}
-    chosen = _chosen_offsets(source, table.name, log, tail, admin, held, to)
-    after = {t: parts for t, parts in (held.nearest(now) if only else {}).items() if t not in only}
+    broker = _BrokerOffsets(admin, topics, head.entry.topics if head else {}, committed=source.reads_committed)
+    current = position.parse(head.entry.after[0]) if head else {}
+    chosen = _choose_offsets(source, table.name, log, head, admin, broker, to)
+    after = {t: parts for t, parts in (broker.nearest(current) if only else {}).items() if t not in only}
     after |= {t: parts for t, parts in chosen.items() if not only or t in only}
-    skipped, again = held.consequences(now, after)
+    skipped, again = broker.consequences(current, after)
     return ResetPlan(
         table=table,
         to=to,
-        before=tail.entry.after[0] if tail else None,
+        before=head.entry.after[0] if head else None,
         after=position.dump(after),
         skipped=skipped,
         again=again,
-        dropped=tuple(sorted(set(now) - set(topics))),
+        dropped=tuple(sorted(set(current) - set(topics))),
         ids={name: topics[name].id for name in after},
     )
 
 
-class _Held:
-    """What the broker holds of each topic now."""
+class _BrokerOffsets:
+    """The offsets that the broker holds of each topic now."""
 
     def __init__(
         self, admin: LogClient, topics: Mapping[str, TopicInfo], ids: Mapping[str, str], *, committed: bool
@@ -232,71 +242,79 @@ class _Held:
         self.first, self.end = admin.earliest(topics), admin.latest(topics, committed=committed)
         self._recreated = {t for t in topics if ids.get(t, topics[t].id) != topics[t].id}
 
-    def nearest(self, wanted: Offsets) -> Offsets:
-        """A position as near as the broker allows: what is gone is skipped, a topic made again is read from its start,
-        one that does not exist any more is dropped."""
+    def nearest(self, offsets: Offsets) -> Offsets:
+        """The nearest position that the broker allows: removed offsets are skipped, a recreated topic is read from its
+        start, a topic that no longer exists is dropped."""
         return {
             topic: {
-                partition: self._nearest(topic, partition, wanted.get(topic, {}).get(partition, 0))
+                partition: self._nearest(topic, partition, offsets.get(topic, {}).get(partition, 0))
                 for partition in self.first[topic]
             }
             for topic in self.topics
-            if topic in wanted
+            if topic in offsets
         }
 
     def _nearest(self, topic: str, partition: int, offset: int) -> int:
         first, end = self.first[topic][partition], self.end[topic][partition]
         return first if topic in self._recreated or offset > end else max(first, offset)
 
-    def refuse_outside(self, wanted: Offsets) -> Offsets:
-        for topic, partitions in wanted.items():
+    def refuse_outside(self, offsets: Offsets) -> Offsets:
+        for topic, partitions in offsets.items():
             for partition, offset in partitions.items():
                 low, high = self.first.get(topic, {}).get(partition, 0), self.end.get(topic, {}).get(partition, -1)
                 if not low <= offset <= high:
-                    holds = f"the broker holds [{low}, {high})" if high >= 0 else "the table does not read that"
-                    raise UsageError(f"{topic}-{partition} at {offset}: {holds}", hint="`--dry-run` shows a position")
-        return wanted
+                    range_text = f"the broker holds [{low}, {high})" if high >= 0 else "the table does not read that"
+                    raise UsageError(
+                        f"{topic}-{partition} at {offset}: {range_text}", hint="`--dry-run` shows a position"
+                    )
+        return offsets
 
-    def consequences(self, now: Offsets, after: Offsets) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
+    def consequences(self, current: Offsets, after: Offsets) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
         skipped, again = [], []
         for topic, partitions in sorted(after.items()):
-            known = {} if topic in self._recreated else now.get(topic, {})
+            read_offsets = {} if topic in self._recreated else current.get(topic, {})
             for partition, offset in sorted(partitions.items()):
-                was = known.get(partition, self.first[topic][partition] if now else offset)
-                if offset > was:
-                    skipped.append(Range(topic, partition, was, offset))
-                elif offset < was:
-                    again.append(Range(topic, partition, offset, was))
+                read_until = read_offsets.get(partition, self.first[topic][partition] if current else offset)
+                if offset > read_until:
+                    skipped.append(Range(topic, partition, read_until, offset))
+                elif offset < read_until:
+                    again.append(Range(topic, partition, offset, read_until))
         return tuple(skipped), tuple(again)
 
 
-def _chosen_offsets(
-    source: TopicsSource, table: str, log: DeltaLog, tail: LedgerHead | None, admin: LogClient, held: _Held, to: str
+def _choose_offsets(
+    source: TopicsSource,
+    table: str,
+    log: DeltaLog,
+    head: LedgerHead | None,
+    admin: LogClient,
+    broker: _BrokerOffsets,
+    to: str,
 ) -> Offsets:
     if to == "earliest":
-        return held.first
+        return broker.first
     if to == "latest":
-        return held.end
+        return broker.end
     if to == "starting":
-        return resolve_offsets(source, admin, held.topics, table)
-    if to == "ledger" and tail is not None:
-        return held.nearest(position.parse(tail.entry.after[0]))
+        return resolve_offsets(source, admin, broker.topics, table)
+    if to == "ledger" and head is not None:
+        return broker.nearest(position.parse(head.entry.after[0]))
     if to.startswith("version:") and to[8:].isdigit():
         entry = position_at(log, int(to[8:]))
         if entry is None:
             raise UsageError(f"version {to[8:]} has no ledger entry", hint=f"`penstock history {table}`")
-        return held.nearest(position.parse(entry.after[0]))
+        return broker.nearest(position.parse(entry.after[0]))
     try:
-        named = held.refuse_outside(position.parse(to))
+        requested = broker.refuse_outside(position.parse(to))
     except (ValueError, AttributeError, TypeError):
-        hint = f"write {OFFSET_TARGETS}" + ("" if tail else "; there is no ledger to go on from")
+        hint = f"write {OFFSET_TARGETS}" + ("" if head else "; there is no ledger to go on from")
         raise UsageError(f"--to {to} is not a position", hint=hint) from None
-    # A partition that is not named keeps its place: left out, it would be read from its start.
-    kept = held.nearest(position.parse(tail.entry.after[0])) if tail else held.first
-    return {topic: kept.get(topic, {}) | named.get(topic, {}) for topic in {**kept, **named}}
+    # A partition that is not named keeps its position: left out, it would be read from its start.
+    unchanged = broker.nearest(position.parse(head.entry.after[0])) if head else broker.first
+    return {topic: unchanged.get(topic, {}) | requested.get(topic, {}) for topic in {**unchanged, **requested}}
 
 
-# Tables that rest on Spark's state have one way on: everything again, into an empty table.
+# A table that depends on Spark's state can only start over: it reads everything again, into an empty table.
 
 
 def plan_stream_reset(table: TablePlan, store: Store, to: str) -> ResetPlan:
@@ -306,18 +324,18 @@ def plan_stream_reset(table: TablePlan, store: Store, to: str) -> ResetPlan:
             f"--to {to}: what Spark keeps of {table.name} is of one position, and of no other",
             hint=f"`penstock checkpoints reset {table.name} --to starting` empties the table and starts over",
         )
-    begins = [_begin(table, source, store) for source in table.stream.inputs.values()]
-    tail = tail_of(DeltaLog(store, table.uri, table.name))
+    starts = [_start_position(table, source, store) for source in table.stream.inputs.values()]
+    head = tail_of(DeltaLog(store, table.uri, table.name))
     return ResetPlan(
         table=table,
         to=to,
-        before=tail.entry.after[0] if tail else None,
-        after=begins[0],
+        before=head.entry.after[0] if head else None,
+        after=starts[0],
         starts_over=tuple(dict.fromkeys(source.table or source.uri for source in table.stream.inputs.values())),
     )
 
 
-def _begin(table: TablePlan, source: VersionsSource, store: Store) -> str:
+def _start_position(table: TablePlan, source: VersionsSource, store: Store) -> str:
     name = source.table or source.uri
     upstream = DeltaLog(store_of(source, store), source.uri, name)
     versions = upstream.versions()
@@ -327,7 +345,7 @@ def _begin(table: TablePlan, source: VersionsSource, store: Store) -> str:
     return str(resolve_version(source.starting, identity, versions, upstream, table.name))
 
 
-# What a reset of a table would do, by the kind of its source.
+# Planning a reset, by the kind of the table's source.
 
 
 def plan_reset(table: TablePlan, store: Store, to: str, only: tuple[str, ...] = ()) -> ResetPlan:
@@ -344,48 +362,48 @@ def plan_reset(table: TablePlan, store: Store, to: str, only: tuple[str, ...] = 
 # Moving a table's position: one commit that opens a generation, then a checkpoint that begins there.
 
 
-def run_reset(spark: SparkSession, plan: Plan, reset: ResetPlan) -> LedgerHead:
+def run_reset(spark: SparkSession, plan: Plan, reset_plan: ResetPlan) -> LedgerHead:
     """Refused while a runner works on the table. Idempotent in effect: killed anywhere, it can be run again."""
-    table = reset.table
+    table = reset_plan.table
     store: Store = LocalStore() if plan.local else HadoopStore(spark)
     source = Sources(lambda _: store, spark).open(table)
-    with ExitStack() as held:
+    with ExitStack() as locks:
         if plan.local:
             path = lock_path(plan.system, table.name, "run")
-            acquire_run(held.enter_context(closing(JvmLock(spark, path))), path, table.name)
+            acquire_run(locks.enter_context(closing(JvmLock(spark, path))), path, table.name)
             path = lock_path(plan.system, table.name, "commit")
-            acquire_commit(held.enter_context(closing(JvmLock(spark, path))), table.name)
-        head = _open_generation(TableSession(spark, table, store, source, NoLock(), not plan.local), reset)
+            acquire_commit(locks.enter_context(closing(JvmLock(spark, path))), table.name)
+        head = _open_generation(TableSession(spark, table, store, source, NoLock(), not plan.local), reset_plan)
         _make_checkpoint(spark, table, store, head)
         return head
 
 
-def _open_generation(work: TableSession, reset: ResetPlan) -> LedgerHead:
-    """The locks are held."""
+def _open_generation(work: TableSession, reset_plan: ResetPlan) -> LedgerHead:
+    """The caller holds the table's locks."""
     spark, table, store, source, log = work.spark, work.table, work.store, work.source, work.log
-    tail = tail_of(log)
-    if (tail.entry.after[0] if tail else None) != reset.before:
+    head = tail_of(log)
+    if (head.entry.after[0] if head else None) != reset_plan.before:
         raise Conflict(
             "the table moved on since the reset was planned",
             where=table.name,
             hint="run the command again: it shows what it would skip or read again now",
         )
-    refuse_owed(table, tail)
-    start = source.start() if reset.starts_over else Start((reset.after,), reset.ids)
-    if tail is not None:
-        tail, missing = _completed(work, tail)
+    refuse_owed(table, head)
+    start = source.start() if reset_plan.starts_over else Start((reset_plan.after,), reset_plan.ids)
+    if head is not None:
+        head, missing = _complete_last_batch(work, head)
         return open_generation(
             spark,
             log,
-            tail,
+            head,
             table.uri,
             after=start.position,
             topics=start.ids,
             subscription=source.subscription,
             definition=table.definition,
-            note="; ".join(filter(None, (reset.note, missing))),
-            emptied=bool(reset.starts_over),
-            at_least=_later_than_all(work),
+            note="; ".join(filter(None, (reset_plan.note, missing))),
+            emptied=bool(reset_plan.starts_over),
+            at_least=_next_free_generation(work),
         )
     schema = look_at_table(spark, table, store, source).schema
     generations = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
@@ -406,34 +424,37 @@ def _open_generation(work: TableSession, reset: ResetPlan) -> LedgerHead:
     )
 
 
-def _later_than_all(work: TableSession) -> int:
-    """Of a table that was put back to an older state the checkpoints, the quarantine and the tombstones are ahead of
-    it. Opened in a generation of theirs, it would still seem to be so if this is killed before they are removed, and
-    rejected rows would seem to be in the quarantine."""
+def _next_free_generation(work: TableSession) -> int:
+    """A generation later than those of the checkpoints, the quarantine and the tombstones: they are ahead of a table
+    that was restored to an older state. Opened in one of their generations, it would still have them ahead if this is
+    killed before they are removed, and rejected rows would seem to be in the quarantine."""
     table, store = work.table, work.store
-    found = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
-    place = quarantine_of(table.name, table.uri)
-    if table.may_reject and (beside := tail_of(DeltaLog(store, place.uri, place.table))) is not None:
-        found.append(beside.entry.generation)
-    return max(max(found, default=0) + 1, next_generation(store, table))
+    generations = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
+    quarantine_table = quarantine_of(table.name, table.uri)
+    if (
+        table.may_reject
+        and (quarantine_head := tail_of(DeltaLog(store, quarantine_table.uri, quarantine_table.table))) is not None
+    ):
+        generations.append(quarantine_head.entry.generation)
+    return max(max(generations, default=0) + 1, next_generation(store, table))
 
 
-def _completed(work: TableSession, tail: LedgerHead) -> tuple[LedgerHead, str | None]:
-    """With what became of the rows of its last batch: no other entry would have that. And what of it is missing, if it
-    was cut off and cannot be read any more: a reset is the way on from there."""
+def _complete_last_batch(work: TableSession, head: LedgerHead) -> tuple[LedgerHead, str | None]:
+    """The head with the row counts of its last batch, which no other entry would have; and what may be missing, if that
+    batch was cut off and cannot be read any more: a reset is the way on from there."""
     try:
-        return complete_last(work, tail), None
+        return complete_last(work, head), None
     except Exception as error:
-        entry = tail.entry
+        entry = head.entry
         why = error.message if isinstance(error, PenstockError) else " ".join(str(error).split())[:200]
         missing = f"the rejected rows of batch {entry.generation}.{entry.batch} may be missing in quarantine"
-        return work.counted(tail), f"{missing}: {why}"
+        return work.counted(head), f"{missing}: {why}"
 
 
-def refuse_owed(table: TablePlan, tail: LedgerHead | None) -> None:
-    """What a generation was opened for is not done: its position is not that of the rows."""
-    for verb, owed in (("replay", pending_replay), ("rewind", pending_rewind)):
-        if tail is not None and owed(tail.entry) is not None:
+def refuse_owed(table: TablePlan, head: LedgerHead | None) -> None:
+    """Terminal while a replay or a rewind is open: the table's position is not that of its rows."""
+    for verb, find_pending in (("replay", pending_replay), ("rewind", pending_rewind)):
+        if head is not None and find_pending(head.entry) is not None:
             raise Terminal(
                 f"a {verb} of it was begun and is not done",
                 where=table.name,
@@ -442,7 +463,7 @@ def refuse_owed(table: TablePlan, tail: LedgerHead | None) -> None:
 
 
 def _make_checkpoint(spark: SparkSession, table: TablePlan, store: Store, head: LedgerHead) -> None:
-    """Those of later generations are removed first: of a table that was restored they are ahead of what is now true."""
+    """Removes checkpoints of this and later generations first: those of a restored table are ahead of its ledger."""
     for name in store.names(table.checkpoints):
         if name.isdigit() and int(name) >= head.entry.generation:
             store.delete(f"{table.checkpoints}/{name}")

@@ -1,4 +1,4 @@
-"""Taking a table back to an earlier version: its rows, its quarantine and its position; and what its readers do."""
+"""Rewind: restores a table to an earlier version with its quarantine and its position, and adjusts its readers."""
 
 from __future__ import annotations
 
@@ -49,38 +49,42 @@ if TYPE_CHECKING:
     from penstock.storage.stores import Store
     from penstock.tables.session import TableSession
 
-# What a table was at an earlier version: its position, its counts, and until when it was that.
+# A table at an earlier version: its position, its counts, and when the next commit came.
 
 
 @dataclass(frozen=True)
 class EarlierVersion:
     version: int
     entry: Entry
-    """The last one up to that version."""
+    """The last ledger entry up to that version."""
     counts: Counts
     until_ms: int
-    """When the first commit after that was made: what lies beside the table goes back to before then."""
+    """When the first commit after that was made: companion tables go back to their state before then."""
     undone: tuple[Commit, ...]
     """The commits after it."""
 
 
-def earlier_version(log: DeltaLog, tail: LedgerHead, version: int) -> EarlierVersion:
-    """UsageError where the table cannot go back to that version, with the reason. `tail` knows what became of the rows
-    of its last batch."""
-    found = entry_at(log, version)
+def earlier_version(log: DeltaLog, head: LedgerHead, version: int) -> EarlierVersion:
+    """UsageError with the reason if the table cannot go back to that version. `head` must have the row counts of the
+    last batch."""
+    commit_then = entry_at(log, version)
     undone = tuple(log.since(version))
-    _refuse(log, tail, version, found, undone)
-    assert found is not None and found.entry is not None
-    later = (found.version + 1 + n for n in range(tail.version - found.version))
-    commits = (commit for one in later if (commit := log.commit(one)) is not None)
-    after = next((one for one in commits if one.origin is Origin.LEDGER and one.entry is not None), None)
-    if after is None or after.entry is None:
-        return EarlierVersion(version, found.entry, tail.counts, undone[0].timestamp_ms, undone)
-    return EarlierVersion(version, found.entry, after.entry.counts, after.timestamp_ms, undone)
+    _refuse(log, head, version, commit_then, undone)
+    assert commit_then is not None and commit_then.entry is not None
+    later_versions = (commit_then.version + 1 + n for n in range(head.version - commit_then.version))
+    later_commits = (later_commit for number in later_versions if (later_commit := log.commit(number)) is not None)
+    first_undone = next(
+        (candidate for candidate in later_commits if candidate.origin is Origin.LEDGER and candidate.entry is not None),
+        None,
+    )
+    if first_undone is None or first_undone.entry is None:
+        return EarlierVersion(version, commit_then.entry, head.counts, undone[0].timestamp_ms, undone)
+    return EarlierVersion(version, commit_then.entry, first_undone.entry.counts, first_undone.timestamp_ms, undone)
 
 
 def entry_at(log: DeltaLog, version: int) -> Commit | None:
-    """What was opened and had not become anything yet has changed no row: the entry before it counts."""
+    """The commit of the last entry up to a version. A generation that was opened for unfinished work has changed no
+    row: the entry before it counts."""
     while version >= 0:
         commit = log.commit(version)
         if commit is None:
@@ -92,18 +96,22 @@ def entry_at(log: DeltaLog, version: int) -> Commit | None:
     return None
 
 
-def _refuse(log: DeltaLog, tail: LedgerHead, version: int, found: Commit | None, undone: tuple[Commit, ...]) -> None:
-    table, see = log.table, f"`penstock history {log.table}` shows its versions"
-    if version > tail.version:
-        raise UsageError(f"{table} has no version {version}: its newest is {tail.version}", hint=see)
-    if found is None:
+def _refuse(log: DeltaLog, head: LedgerHead, version: int, commit: Commit | None, undone: tuple[Commit, ...]) -> None:
+    table, hint = log.table, f"`penstock history {log.table}` shows its versions"
+    if version > head.version:
+        raise UsageError(f"{table} has no version {version}: its newest is {head.version}", hint=hint)
+    if commit is None:
         raise UsageError(
             f"the log of {table} does not reach back to where it was at version {version}",
             hint=f"`penstock replay {table}` makes it anew from its source",
         )
-    if not any(one.origin is not Origin.MAINTENANCE for one in undone):
-        raise UsageError(f"{table} is as it was at version {version}: there is nothing to undo", hint=see)
-    forgotten = [one.version for one in undone if one.entry is not None and one.entry.kind == "forget"]
+    if not any(undone_commit.origin is not Origin.MAINTENANCE for undone_commit in undone):
+        raise UsageError(f"{table} is as it was at version {version}: there is nothing to undo", hint=hint)
+    forgotten = [
+        undone_commit.version
+        for undone_commit in undone
+        if undone_commit.entry is not None and undone_commit.entry.kind == "forget"
+    ]
     if forgotten:
         raise UsageError(
             f"somebody was forgotten in version {forgotten[-1]} of {table}: it cannot go back to before that",
@@ -111,7 +119,7 @@ def _refuse(log: DeltaLog, tail: LedgerHead, version: int, found: Commit | None,
         )
 
 
-# Where a table goes on after it went back: where it was then, whatever has become of its source since.
+# The position at which a table continues after a rewind: that of the earlier version, fitted to its current source.
 
 
 @dataclass(frozen=True)
@@ -123,223 +131,231 @@ class ResumePosition:
     parked: Mapping[str, Any]
 
 
-def resume_position(then: Entry, now: Entry) -> ResumePosition:
-    if _topics(then) and _topics(now):
-        return _in_topics(then, now)
-    if dict(then.subscription) != dict(now.subscription):
+def resume_position(earlier: Entry, current: Entry) -> ResumePosition:
+    if _reads_topics(earlier) and _reads_topics(current):
+        return _resume_in_topics(earlier, current)
+    if dict(earlier.subscription) != dict(current.subscription):
         raise UsageError(
-            f"{now.table} read another source then: where it would go on means nothing to the one that it has now",
-            hint=f"`penstock replay {now.table}` makes it anew from its source of now",
+            f"{current.table} read another source then: where it would go on means nothing to the one that it has now",
+            hint=f"`penstock replay {current.table}` makes it anew from its source of now",
         )
-    return ResumePosition(then.after, then.began, then.topics, now.subscription, now.parked)
+    return ResumePosition(earlier.after, earlier.began, earlier.topics, current.subscription, current.parked)
 
 
-def _topics(entry: Entry) -> bool:
+def _reads_topics(entry: Entry) -> bool:
     return "topics" in entry.subscription or "pattern" in entry.subscription
 
 
-def _in_topics(then: Entry, now: Entry) -> ResumePosition:
-    """Topics that were named since begin where they began then, not by `starting` once more: latest would be later.
-    Those that were taken out since are left where they were at the time."""
-    was, began, first = parse(then.after[0]), _began(then), _began(now)
-    left = {topic: _offsets(one) for topic, one in then.parked.items()}
-    places: Offsets = {**first, **left, **was}
-    read = [topic for topic in parse(now.after[0]) if topic in places]
-    ids = {**now.topics, **then.topics}
+def _resume_in_topics(earlier: Entry, current: Entry) -> ResumePosition:
+    """Topics that were added since begin where they began when added, not by `starting` again: latest would be later
+    now. Topics that were removed since stay parked at the position they had at that version."""
+    offsets_then, began_then, began_now = parse(earlier.after[0]), _began_offsets(earlier), _began_offsets(current)
+    parked_then = {topic: _parked_offsets(record) for topic, record in earlier.parked.items()}
+    known_offsets: Offsets = {**began_now, **parked_then, **offsets_then}
+    topics = [topic for topic in parse(current.after[0]) if topic in known_offsets]
+    ids = {**current.topics, **earlier.topics}
     parked = {
-        topic: {"id": then.topics.get(topic) or one.get("id"), "offsets": places[topic]} if topic in places else one
-        for topic, one in now.parked.items()
+        topic: {"id": earlier.topics.get(topic) or record.get("id"), "offsets": known_offsets[topic]}
+        if topic in known_offsets
+        else record
+        for topic, record in current.parked.items()
     }
     return ResumePosition(
-        after=(dump({topic: places[topic] for topic in read}),),
-        began=(dump({**first, **began}),) if first or began else (),
-        topics={topic: ids[topic] for topic in read if topic in ids},
-        subscription=now.subscription,
+        after=(dump({topic: known_offsets[topic] for topic in topics}),),
+        began=(dump({**began_now, **began_then}),) if began_now or began_then else (),
+        topics={topic: ids[topic] for topic in topics if topic in ids},
+        subscription=current.subscription,
         parked=parked,
     )
 
 
-def _began(entry: Entry) -> Offsets:
+def _began_offsets(entry: Entry) -> Offsets:
     return parse(entry.began[0]) if entry.began else {}
 
 
-def _offsets(parked: Mapping[str, Any]) -> dict[int, int]:
+def _parked_offsets(parked: Mapping[str, Any]) -> dict[int, int]:
     return {int(partition): int(offset) for partition, offset in parked["offsets"].items()}
 
 
-# Whether a source still has all that a table would read again after it went back.
+# Whether a source still has all that a table would read again after a rewind.
 
 
-def refuse_gone(work: TableSession, now: Entry, on: ResumePosition) -> None:
-    """Terminal where rows would be lost, because they could not be read again."""
-    instead = f"`penstock replay {work.table.name}` makes it anew with what there is"
+def refuse_gone(work: TableSession, current: Entry, resume: ResumePosition) -> None:
+    """Terminal if rows would be lost because they cannot be read again."""
+    replay_hint = f"`penstock replay {work.table.name}` makes it anew with what there is"
     try:
-        work.source.refuse_lost(replace(now, after=on.after, topics=on.topics))
+        work.source.refuse_lost(replace(current, after=resume.after, topics=resume.topics))
     except DataLoss as error:
         raise Terminal(
             f"its source no longer has all that it would read again: {error.message}",
             where=work.table.name,
-            hint=instead,
+            hint=replay_hint,
         ) from None
     if work.table.files is not None:
-        asked = ReplayRequest(now.after, on.after, now.topics)
-        gone: tuple[str, ...] = work.source.covered(work.spark, asked).gone
-        what = "files that it would read again"
+        request = ReplayRequest(current.after, resume.after, current.topics)
+        missing: tuple[str, ...] = work.source.covered(work.spark, request).gone
+        description = "files that it would read again"
     elif (source := work.table.delta) is not None:
-        _refuse_exchanged(work, source, parse_version(on.after[0]), instead)
-        gone = tuple(_missing(work.spark, work.store, source, parse_version(on.after[0])))
-        what = f"files of {source.label} that it would read again"
+        _refuse_replaced_rows(work, source, parse_version(resume.after[0]), replay_hint)
+        missing = tuple(_missing(work.spark, work.store, source, parse_version(resume.after[0])))
+        description = f"files of {source.label} that it would read again"
     else:
         return
-    if gone:
-        raise Terminal(f"{what} are no longer there: {gone[0]} …", where=work.table.name, hint=instead)
+    if missing:
+        raise Terminal(f"{description} are no longer there: {missing[0]} …", where=work.table.name, hint=replay_hint)
 
 
-def _refuse_exchanged(work: TableSession, source: DeltaSource, at: Version, instead: str) -> None:
-    """All rows of the table upstream were exchanged since: a stream from there would read those of before."""
+def _refuse_replaced_rows(work: TableSession, source: DeltaSource, position: Version, replay_hint: str) -> None:
+    """Terminal if all rows of the table upstream were replaced since: a stream from there would read the old ones."""
     if source.table is None or how_it_reads(work.table) in ("follows", "recomputed"):
         return
     try:
         upstream = read_head(DeltaLog(work.store, source.uri, source.table))
     except PenstockError:
-        return  # that it cannot be read is said where it is
-    if upstream is not None and upstream.filled is not None and upstream.filled[1] > at.read_up_to:
+        return  # the unreadable table is reported for itself
+    if upstream is not None and upstream.filled is not None and upstream.filled[1] > position.read_up_to:
         raise Terminal(
             f"{source.table} was made anew, or went back, in version {upstream.filled[1]}, and {work.table.name} had "
-            f"read it up to version {at.read_up_to} then: it would read rows that are no longer there",
+            f"read it up to version {position.read_up_to} then: it would read rows that are no longer there",
             where=work.table.name,
-            hint=instead,
+            hint=replay_hint,
         )
 
 
-def _missing(spark: SparkSession, store: Store, source: DeltaSource, at: Version) -> Iterator[str]:
-    """By their names in the log, of the versions from a position on. The log is read before the folder is listed: a
-    batch may be adding files meanwhile."""
-    wanted = list(_wanted(spark, store, source, at))
-    there = store.listing(source.uri)
-    yield from (path for path in wanted if path not in there)
+def _missing(spark: SparkSession, store: Store, source: DeltaSource, position: Version) -> Iterator[str]:
+    """Files, by their names in the log, that the versions from a position on need and the folder lacks. The log is read
+    before the folder is listed: a batch may be adding files meanwhile."""
+    needed_paths = list(_needed_paths(spark, store, source, position))
+    existing_paths = store.listing(source.uri)
+    yield from (path for path in needed_paths if path not in existing_paths)
 
 
-def _wanted(spark: SparkSession, store: Store, source: DeltaSource, at: Version) -> Iterator[str]:
-    version = at.version
-    if at.snapshot:
-        inside = spark.read.format("delta").option("versionAsOf", version).load(source.uri).inputFiles()
-        yield from (unquote(str(one)).rpartition(f"{source.uri.rstrip('/').rpartition('/')[2]}/")[2] for one in inside)
+def _needed_paths(spark: SparkSession, store: Store, source: DeltaSource, position: Version) -> Iterator[str]:
+    version = position.version
+    if position.snapshot:
+        snapshot_files = spark.read.format("delta").option("versionAsOf", version).load(source.uri).inputFiles()
+        yield from (
+            unquote(str(file)).rpartition(f"{source.uri.rstrip('/').rpartition('/')[2]}/")[2] for file in snapshot_files
+        )
         version += 1
     while (text := store.read(f"{source.uri}/_delta_log/{version:020d}.json")) is not None:
         actions = [json.loads(line) for line in text.split("\n") if line]
-        changes = any("remove" in one and one["remove"]["dataChange"] for one in actions)
-        fed = [one["cdc"] for one in actions if "cdc" in one] if source.changes else []
-        if not changes or source.changes:  # a stream of rows steps over commits that change some
-            fed = fed or [one["add"] for one in actions if "add" in one and one["add"]["dataChange"]]
-            yield from (path for one in fed if "://" not in (path := unquote(one["path"])) and path[:1] != "/")
+        changes = any("remove" in action and action["remove"]["dataChange"] for action in actions)
+        added = [action["cdc"] for action in actions if "cdc" in action] if source.changes else []
+        if not changes or source.changes:  # a stream of rows skips commits that change rows
+            added = added or [action["add"] for action in actions if "add" in action and action["add"]["dataChange"]]
+            yield from (path for file in added if "://" not in (path := unquote(file["path"])) and path[:1] != "/")
         version += 1
 
 
-# A table that goes back to an earlier version: its rows, its quarantine, its position, all under its commit lock.
+# Restoring a table to an earlier version: its rows, its quarantine, its position, all under its commit lock.
 #
-# A generation is opened first, at the position of then: it fences whoever writes the table, and says what is owed.
-# The rest moves no data: the quarantine goes back, the table goes back, the checkpoint is made. Killed anywhere, the
-# next start of the table does all of it once more.
+# A generation is opened first, at the earlier position: it fences the table's writer and records the pending rewind.
+# The rest moves no data: the quarantine is restored, then the table, then the checkpoint is made. Killed anywhere, the
+# next start of the table repeats all of it.
 
 
 @dataclass(frozen=True)
 class RewindTarget:
-    """A table that is going back."""
+    """The version that a table goes back to, and where it continues."""
 
     then: EarlierVersion
     goes_on: ResumePosition
     owed: Rewind
 
 
-def planned(work: TableSession, tail: LedgerHead, version: int) -> RewindTarget:
-    """UsageError or Terminal where that cannot be done."""
-    entry = tail.entry
+def planned(work: TableSession, head: LedgerHead, version: int) -> RewindTarget:
+    """UsageError or Terminal if the table cannot go back to that version."""
+    entry = head.entry
     if pending_replay(entry) is not None:
         raise Terminal(
             "a replay of it is not done yet",
             where=work.table.name,
             hint=f"`penstock run` finishes it, `penstock replay {work.table.name} --abort` gives it up",
         )
-    then = earlier_version(work.log, tail, version)
-    began = pending_rewind(entry)
-    owed = Rewind(version, began.since if began else entry.generation, began.position if began else entry.after)
-    return RewindTarget(then, resume_position(then.entry, entry), owed)
+    earlier = earlier_version(work.log, head, version)
+    open_rewind = pending_rewind(entry)
+    pending = Rewind(
+        version,
+        open_rewind.since if open_rewind else entry.generation,
+        open_rewind.position if open_rewind else entry.after,
+    )
+    return RewindTarget(earlier, resume_position(earlier.entry, entry), pending)
 
 
 def rewind(work: TableSession, version: int, opened: Callable[[], None] = lambda: None) -> LedgerHead:
-    """`opened` is called when no batch of the table can be written any more, and before any row has changed; what it
-    raises gives the rewind up."""
+    """`opened` is called when no batch of the table can be written any more, and before any row has changed; if it
+    raises, the rewind is given up."""
     acquire_commit(work.lock, work.table.name)
     try:
-        tail = work.end()
-        asked = planned(work, tail, version)
-        refuse_files(work, asked)
-        tail = completed_if_it_can_be(work, tail)
-        tail = _open(work, tail, asked)
+        head = work.end()
+        target = planned(work, head, version)
+        refuse_files(work, target)
+        head = completed_if_it_can_be(work, head)
+        head = _open_generation(work, head, target)
         try:
             opened()
         except BaseException:
-            give_up(work, tail)
+            give_up(work, head)
             raise
-        return finish(work, tail)
+        return finish(work, head)
     finally:
         work.lock.release()
 
 
 def finish(work: TableSession, opened: LedgerHead) -> LedgerHead:
-    """Under the table's commit lock; `opened` is the end of its ledger, and owes a rewind."""
+    """Under the table's commit lock; `opened` is the end of its ledger, with a pending rewind."""
     table, entry = work.table, opened.entry
-    owed = pending_rewind(entry)
-    assert owed is not None
-    asked = planned(work, opened, owed.version)
-    refuse_files(work, asked)
+    pending = pending_rewind(entry)
+    assert pending is not None
+    target = planned(work, opened, pending.version)
+    refuse_files(work, target)
     settle_tombstones(work.spark, table, work.store, opened, idempotent=work.idempotent)
-    made = entry.followed(
+    rewind_entry = entry.followed(
         "rewind",
         before=entry.after,
-        pins=replace(asked.then.entry.pins, time_ms=time.time_ns() // 1_000_000, definition=entry.pins.definition),
-        counts=asked.then.counts,
-        note=f"rewind to version {owed.version}",
+        pins=replace(target.then.entry.pins, time_ms=time.time_ns() // 1_000_000, definition=entry.pins.definition),
+        counts=target.then.counts,
+        note=f"rewind to version {pending.version}",
         seen=opened.version,
-        horizon=asked.then.entry.horizon,
-        base=asked.then.entry.base,
+        horizon=target.then.entry.horizon,
+        base=target.then.entry.base,
         filled=None,
     )
-    for companion, version in companions(work, asked.then):
-        companion.commit(made, partial(_restore, companion.uri, version))
+    for companion, version in companions(work, target.then):
+        companion.commit(rewind_entry, partial(_restore, companion.uri, version))
     session = work.spark.newSession()
-    with carrying(session, made, idempotent=work.idempotent):
-        files_of(session, table.uri, owed.version).commit()
-    tail = must_confirm(opened, work.log, made)
-    heal(work.store, folder_of(table.checkpoints, tail.entry), tail.entry)
-    return tail
+    with carrying(session, rewind_entry, idempotent=work.idempotent):
+        files_of(session, table.uri, pending.version).commit()
+    head = must_confirm(opened, work.log, rewind_entry)
+    heal(work.store, folder_of(table.checkpoints, head.entry), head.entry)
+    return head
 
 
-def give_up(work: TableSession, tail: LedgerHead) -> LedgerHead:
-    """The table goes on as it is, from where it was. Under its commit lock."""
-    owed, commit = pending_rewind(tail.entry), entry_at(work.log, tail.commit.version - 1)
-    assert owed is not None and commit is not None and commit.entry is not None
-    was = commit.entry
-    made = open_generation(
+def give_up(work: TableSession, head: LedgerHead) -> LedgerHead:
+    """Gives a pending rewind up: the table keeps its rows and its position. Under its commit lock."""
+    pending, commit = pending_rewind(head.entry), entry_at(work.log, head.commit.version - 1)
+    assert pending is not None and commit is not None and commit.entry is not None
+    entry = commit.entry
+    opened = open_generation(
         work.spark,
         work.log,
-        tail,
+        head,
         work.table.uri,
-        after=owed.position,
-        topics=was.topics,
-        subscription=was.subscription,
+        after=pending.position,
+        topics=entry.topics,
+        subscription=entry.subscription,
         definition=work.table.definition,
         note="rewind given up",
-        parked=was.parked,
-        began=was.began,
+        parked=entry.parked,
+        began=entry.began,
     )
-    heal(work.store, folder_of(work.table.checkpoints, made.entry), made.entry)
-    return made
+    heal(work.store, folder_of(work.table.checkpoints, opened.entry), opened.entry)
+    return opened
 
 
 def files_of(session: SparkSession, uri: str, version: int) -> Any:
-    """jar_data/java/penstock/delta/Rewind.java"""
+    """The Java object that restores a table to a version: jar_data/java/penstock/delta/Rewind.java"""
     jvm = jvm_of(session)
     return jvm.penstock.delta.Rewind.to(java_session(session), uri, version)
 
@@ -348,86 +364,88 @@ def _restore(uri: str, version: int, session: SparkSession) -> None:
     files_of(session, uri, version).commit()
 
 
-def _open(work: TableSession, tail: LedgerHead, asked: RewindTarget) -> LedgerHead:
-    on = asked.goes_on
+def _open_generation(work: TableSession, head: LedgerHead, target: RewindTarget) -> LedgerHead:
+    resume = target.goes_on
     return open_generation(
         work.spark,
         work.log,
-        tail,
+        head,
         work.table.uri,
-        after=on.after,
-        topics=on.topics,
-        subscription=on.subscription,
+        after=resume.after,
+        topics=resume.topics,
+        subscription=resume.subscription,
         definition=work.table.definition,
-        note=f"rewind to version {asked.owed.version}",
-        parked=on.parked,
-        began=on.began,
-        pending=rewind_document(asked.owed),
+        note=f"rewind to version {target.owed.version}",
+        parked=resume.parked,
+        began=resume.began,
+        pending=rewind_document(target.owed),
         at_least=next_generation(work.store, work.table),
     )
 
 
-def companions(work: TableSession, then: EarlierVersion) -> list[tuple[Companion, int]]:
-    """What lies beside the table, and the version that each had then."""
-    table, found = work.table, list[Companion]()
+def companions(work: TableSession, earlier: EarlierVersion) -> list[tuple[Companion, int]]:
+    """The tables beside this one (quarantine, tombstones), and the version that each had then."""
+    table, tables = work.table, list[Companion]()
     if table.may_reject:
-        place = quarantine_of(table.name, table.uri)
-        quarantine = Quarantine(work.spark, work.store, place, "", idempotent=work.idempotent)
-        found += [quarantine] if quarantine.exists else []
+        quarantine_table = quarantine_of(table.name, table.uri)
+        quarantine = Quarantine(work.spark, work.store, quarantine_table, "", idempotent=work.idempotent)
+        tables += [quarantine] if quarantine.exists else []
     tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
-    found += [tombstones] if tombstones is not None else []
-    return [(one, version_of(one.log, then.entry.key, then.until_ms)) for one in found]
+    tables += [tombstones] if tombstones is not None else []
+    return [(companion, version_of(companion.log, earlier.entry.key, earlier.until_ms)) for companion in tables]
 
 
-def refuse_files(work: TableSession, asked: RewindTarget) -> None:
-    """Before anything has changed."""
-    table, version = work.table, asked.then.version
-    back = files_of(work.spark.newSession(), table.uri, version)
-    instead = f"`penstock replay {table.name}` makes it anew from its source"
-    if not back.sameColumns():
-        raise Terminal(f"it had other columns at version {version} than it has now", where=table.name, hint=instead)
-    gone = {f"version {version}": str(back.missing())}
-    for companion, at in companions(work, asked.then):
-        beside = files_of(work.spark.newSession(), companion.uri, at)
-        gone[f"version {at} of {companion.log.table}"] = str(beside.missing())
-    for what, missing in gone.items():
+def refuse_files(work: TableSession, target: RewindTarget) -> None:
+    """Terminal if columns changed or files are missing; checked before anything has changed."""
+    table, version = work.table, target.then.version
+    restore = files_of(work.spark.newSession(), table.uri, version)
+    replay_hint = f"`penstock replay {table.name}` makes it anew from its source"
+    if not restore.sameColumns():
+        raise Terminal(f"it had other columns at version {version} than it has now", where=table.name, hint=replay_hint)
+    missing_files = {f"version {version}": str(restore.missing())}
+    for companion, companion_version in companions(work, target.then):
+        companion_restore = files_of(work.spark.newSession(), companion.uri, companion_version)
+        missing_files[f"version {companion_version} of {companion.log.table}"] = str(companion_restore.missing())
+    for description, missing in missing_files.items():
         if missing:
             raise Terminal(
-                f"files of {what} are no longer there, a vacuum has taken them: {missing.splitlines()[0]} …",
+                f"files of {description} are no longer there, a vacuum has taken them: {missing.splitlines()[0]} …",
                 where=table.name,
-                hint=f"{instead}; `maintenance: {{vacuum: {{retain: …}}}}` says for how long versions can be gone back "
-                "to",
+                hint=f"{replay_hint}; `maintenance: {{vacuum: {{retain: …}}}}` says for how long versions can be "
+                "gone back to",
             )
 
 
-# A reader of a table that went back, and had not read beyond that version: it reads up to there, and goes on after
-# the commit by which the table went back. What lies between has rows that are gone, and a stream would read them all
-# the same.
+# A reader of a rewound table that had not read beyond the restored version: it reads up to that version, and continues
+# after the commit of the rewind. The versions between have rows that were undone, and a stream would read them all the
+# same.
 
 
-def stop_before_undone(work: TableSession, tail: LedgerHead, seen: int) -> LedgerHead:
-    """From here on its writer is fenced. Under its commit lock."""
-    return _opened(work, tail, tail.entry.after[0], "waits for a rewind upstream", halt_document(Halt(seen)))
+def stop_before_undone(work: TableSession, head: LedgerHead, newest: int) -> LedgerHead:
+    """Opens a generation that fences the reader's writer. Under its commit lock."""
+    return _open_reader_generation(
+        work, head, head.entry.after[0], "waits for a rewind upstream", halt_document(Halt(newest))
+    )
 
 
-def settle(work: TableSession, tail: LedgerHead) -> LedgerHead:
-    """The end of its ledger when it may go on, under its commit lock. Transient as long as the table upstream is not
-    back."""
-    if (halted := pending_halt(tail.entry)) is not None:
-        tail = _after_halt(work, tail, halted)
-    until = pending_until(tail.entry)
-    if until is not None and same(tail.entry.after[0], until.at) and is_complete(work, tail):
-        tail = _opened(work, tail, until.to, f"goes on after version {until.base}", base=until.base)
-    return tail
+def settle(work: TableSession, head: LedgerHead) -> LedgerHead:
+    """The end of the reader's ledger once it may continue, under its commit lock. Transient while the rewind of the
+    table upstream is not done."""
+    if (halt := pending_halt(head.entry)) is not None:
+        head = _resume_after_halt(work, head, halt)
+    until = pending_until(head.entry)
+    if until is not None and same(head.entry.after[0], until.at) and is_complete(work, head):
+        head = _open_reader_generation(work, head, until.to, f"goes on after version {until.base}", base=until.base)
+    return head
 
 
 def is_past_undone(position: str, version: int) -> bool:
-    """It has read rows of a later version."""
+    """Whether the reader has read rows of a later version."""
     return parse_version(position).read_up_to > version
 
 
-def _after_halt(work: TableSession, tail: LedgerHead, halted: Halt) -> LedgerHead:
-    source, at = work.table.delta, parse_version(tail.entry.after[0])
+def _resume_after_halt(work: TableSession, head: LedgerHead, halt: Halt) -> LedgerHead:
+    source, position = work.table.delta, parse_version(head.entry.after[0])
     assert source is not None
     log = DeltaLog(work.store, source.uri, source.label)
     upstream = read_head(log)
@@ -437,31 +455,37 @@ def _after_halt(work: TableSession, tail: LedgerHead, halted: Halt) -> LedgerHea
             where=work.table.name,
             hint=f"`penstock run` finishes that, `penstock rewind {log.table} --abort` gives it up",
         )
-    back = upstream.filled[1] if upstream.filled is not None else -1
-    commit = log.commit(back) if back > halted.seen else None
-    if commit is None or commit.restored_to is None or is_past_undone(str(at), commit.restored_to):
+    rewound_at = upstream.filled[1] if upstream.filled is not None else -1
+    commit = log.commit(rewound_at) if rewound_at > halt.seen else None
+    if commit is None or commit.restored_to is None or is_past_undone(str(position), commit.restored_to):
         if commit is None or commit.restored_to is None:
-            return _opened(work, tail, str(at), f"{log.table} did not go back")
-        return _opened(work, tail, str(Version(at.table_id, back + 1)), f"goes on after version {back}", base=back)
-    to = Version(at.table_id, back + 1)
-    end = Version(at.table_id, commit.restored_to + 1)
-    pending = until_document(Until(str(end), str(to), back))
-    return _opened(work, tail, str(at), f"reads up to version {commit.restored_to}", pending)
+            return _open_reader_generation(work, head, str(position), f"{log.table} did not go back")
+        return _open_reader_generation(
+            work,
+            head,
+            str(Version(position.table_id, rewound_at + 1)),
+            f"goes on after version {rewound_at}",
+            base=rewound_at,
+        )
+    resume_at = Version(position.table_id, rewound_at + 1)
+    read_until = Version(position.table_id, commit.restored_to + 1)
+    pending = until_document(Until(str(read_until), str(resume_at), rewound_at))
+    return _open_reader_generation(work, head, str(position), f"reads up to version {commit.restored_to}", pending)
 
 
-def _opened(
+def _open_reader_generation(
     work: TableSession,
-    tail: LedgerHead,
+    head: LedgerHead,
     after: str,
     note: str,
     pending: dict[str, object] | None = None,
     base: int | None = None,
 ) -> LedgerHead:
-    entry = tail.entry
-    made = open_generation(
+    entry = head.entry
+    opened = open_generation(
         work.spark,
         work.log,
-        tail,
+        head,
         work.table.uri,
         after=(after,),
         topics=entry.topics,
@@ -471,5 +495,5 @@ def _opened(
         base=base,
         pending=pending,
     )
-    heal(work.store, folder_of(work.table.checkpoints, made.entry), made.entry)
-    return made
+    heal(work.store, folder_of(work.table.checkpoints, opened.entry), opened.entry)
+    return opened

@@ -1,4 +1,4 @@
-"""What a rewind would do, from the ledgers without a JVM; and running it, with the tables that have read what goes."""
+"""Plans a rewind from the ledgers, without a JVM; and runs it, with the tables that have read rows that are undone."""
 
 from __future__ import annotations
 
@@ -47,23 +47,25 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
-# How many rows a quarantine holds, and how many it would hold after its table went back.
+# How many rows a quarantine holds, and how many it would hold after the rewind.
 
 
-def rejected_now_and_then(table: TablePlan, store: Store, then: EarlierVersion) -> tuple[int, int]:
-    place = quarantine_of(table.name, table.uri)
-    log = DeltaLog(store, place.uri, place.table)
+def rejected_now_and_then(table: TablePlan, store: Store, earlier: EarlierVersion) -> tuple[int, int]:
+    quarantine_table = quarantine_of(table.name, table.uri)
+    log = DeltaLog(store, quarantine_table.uri, quarantine_table.table)
     if not table.may_reject or not log.versions():
         return 0, 0
-    return count_at(place.uri, None), count_at(place.uri, version_of(log, then.entry.key, then.until_ms))
+    return count_at(quarantine_table.uri, None), count_at(
+        quarantine_table.uri, version_of(log, earlier.entry.key, earlier.until_ms)
+    )
 
 
-# What a rewind would do, before it does it.
+# The plan of a rewind.
 
 
 Fate = Literal["follows", "jumps", "past"]
-"""follows: it reads the changes, and gets what is undone. jumps: it has read no row that goes; it steps over those.
-past: it has."""
+"""follows: it reads changes, and gets those of the rewind. jumps: it has read no row that is undone, and skips those.
+past: it has read such rows."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Behind:
     reader: TableReader
     fate: Fate
     version: int
-    """Up to which it has read."""
+    """The last version that it has read."""
 
     @property
     def name(self) -> str:
@@ -81,7 +83,7 @@ class Behind:
 
     @property
     def halts(self) -> bool:
-        """It is stopped before, and steps over what is undone. What a sink has sent stays sent."""
+        """Whether it is stopped first, and skips the undone versions. What a sink has sent stays sent."""
         return self.fate == "jumps" or (self.fate == "past" and self.reader.how == "sent")
 
 
@@ -91,27 +93,27 @@ class RewindPlan:
     version: int
     newest: int
     time_ms: int
-    """Of the version."""
+    """When the version was committed."""
     until_ms: int
     """When the first commit after it was made."""
     batches: int
-    """That are undone."""
+    """Batches that are undone."""
     rows: tuple[int, int]
     """Now and then, as the ledger counts them."""
     rejected: tuple[int, int]
     after: str
-    """Where it goes on."""
+    """The position at which it continues."""
     again: str
-    """What it reads again, as far as the position tells."""
+    """What it reads again, as far as the position shows."""
     running: int | None
-    """The process that runs the table meanwhile."""
+    """The process that runs the table now."""
     owed: bool
     """A rewind of it was cut off: this one takes its place."""
     readers: tuple[Behind, ...]
     cascade: tuple[TableReader, ...]
-    """Made anew as well, in this order."""
+    """Rebuilt as well, in this order."""
     takes_along: bool
-    """Whether that was asked for, should a reader be past the version."""
+    """Whether --cascade was given: readers that are past the version are rebuilt."""
 
     @property
     def steps(self) -> tuple[HaltReader | RestoreTable | RebuildTable, ...]:
@@ -123,70 +125,70 @@ class RewindPlan:
         )
 
 
-def document(planned: RewindPlan) -> dict[str, Any]:
+def document(rewind_plan: RewindPlan) -> dict[str, Any]:
     return {
-        "table": planned.table.name,
-        "version": planned.version,
-        "newest": planned.newest,
-        "batches": planned.batches,
-        "rows": {"now": planned.rows[0], "then": planned.rows[1]},
-        "quarantine": {"now": planned.rejected[0], "then": planned.rejected[1]},
-        "after": planned.after,
-        "again": planned.again,
-        "running": planned.running,
-        "resumes": planned.owed,
+        "table": rewind_plan.table.name,
+        "version": rewind_plan.version,
+        "newest": rewind_plan.newest,
+        "batches": rewind_plan.batches,
+        "rows": {"now": rewind_plan.rows[0], "then": rewind_plan.rows[1]},
+        "quarantine": {"now": rewind_plan.rejected[0], "then": rewind_plan.rejected[1]},
+        "after": rewind_plan.after,
+        "again": rewind_plan.again,
+        "running": rewind_plan.running,
+        "resumes": rewind_plan.owed,
         "readers": [
-            {"table": one.name, "how": one.reader.how, "fate": one.fate, "read_up_to": one.version}
-            for one in planned.readers
+            {"table": reader.name, "how": reader.reader.how, "fate": reader.fate, "read_up_to": reader.version}
+            for reader in rewind_plan.readers
         ],
-        "cascade": [one.table.name for one in planned.cascade],
-        "steps": [step.describe() for step in planned.steps],
+        "cascade": [reader.table.name for reader in rewind_plan.cascade],
+        "steps": [step.describe() for step in rewind_plan.steps],
     }
 
 
-# What a rewind of a table would do: without a JVM, from the ledgers.
+# Planning a rewind, from the ledgers without a JVM.
 
 
 def plan_rewind(
     plan: Plan, table: TablePlan, store: Store, *, version: int | None, before: datetime | None, cascade: bool
 ) -> RewindPlan:
-    """UsageError where it cannot be done so."""
+    """UsageError if the table cannot be rewound this way."""
     _refuse_kind(table)
     log = DeltaLog(store, table.uri, table.name)
-    tail = read_head(log)
-    if tail is None:
+    head = read_head(log)
+    if head is None:
         raise UsageError(f"{table.name} was never made: there is nothing to undo", hint="`penstock run` makes it")
-    if pending_replay(tail.entry) is not None:
+    if pending_replay(head.entry) is not None:
         raise UsageError(
             f"a replay of {table.name} is not done yet",
             hint=f"`penstock run` finishes it, `penstock replay {table.name} --abort` gives it up",
         )
-    tail = _counted(table, store, tail)
-    to = version if version is not None else _before(log, before)
-    then = earlier_version(log, tail, to)
-    owed = pending_rewind(tail.entry)
-    on = resume_position(then.entry, tail.entry)
-    now = owed.position if owed is not None else tail.entry.after
-    readers = tuple(filter(None, (_behind(one, store, to) for one in readers_of(plan, table.name))))
-    planned = RewindPlan(
+    head = _with_row_counts(table, store, head)
+    target = version if version is not None else _version_before(log, before)
+    earlier = earlier_version(log, head, target)
+    pending = pending_rewind(head.entry)
+    resume = resume_position(earlier.entry, head.entry)
+    current_position = pending.position if pending is not None else head.entry.after
+    readers = tuple(filter(None, (_reader_state(reader, store, target) for reader in readers_of(plan, table.name))))
+    rewind_plan = RewindPlan(
         table=table,
-        version=to,
-        newest=tail.version,
-        time_ms=_time(log, to),
-        until_ms=then.until_ms,
-        batches=sum(1 for one in then.undone if one.entry is not None and one.entry.kind == "batch"),
-        rows=(tail.counts.total, then.counts.total),
-        rejected=rejected_now_and_then(table, store, then),
-        after=on.after[0],
-        again=", ".join(difference(one, other) for one, other in zip(on.after, now, strict=False)),
+        version=target,
+        newest=head.version,
+        time_ms=_commit_time(log, target),
+        until_ms=earlier.until_ms,
+        batches=sum(1 for commit in earlier.undone if commit.entry is not None and commit.entry.kind == "batch"),
+        rows=(head.counts.total, earlier.counts.total),
+        rejected=rejected_now_and_then(table, store, earlier),
+        after=resume.after[0],
+        again=", ".join(difference(start, end) for start, end in zip(resume.after, current_position, strict=False)),
         running=holder(lock_path(plan.system, table.name, "run")) if plan.local else None,
-        owed=owed is not None,
+        owed=pending is not None,
         readers=readers,
-        cascade=_cascade(plan, readers, store) if cascade else (),
+        cascade=_tables_to_rebuild(plan, readers, store) if cascade else (),
         takes_along=cascade,
     )
-    _refuse_past(planned, cascade=cascade)
-    return planned
+    _refuse_past(rewind_plan, cascade=cascade)
+    return rewind_plan
 
 
 def _refuse_kind(table: TablePlan) -> None:
@@ -201,11 +203,11 @@ def _refuse_kind(table: TablePlan) -> None:
         )
 
 
-def _counted(table: TablePlan, store: Store, tail: LedgerHead) -> LedgerHead:
-    return replace(tail, row_counts=read_row_counts(store, folder_of(table.checkpoints, tail.entry), tail.entry.batch))
+def _with_row_counts(table: TablePlan, store: Store, head: LedgerHead) -> LedgerHead:
+    return replace(head, row_counts=read_row_counts(store, folder_of(table.checkpoints, head.entry), head.entry.batch))
 
 
-def _before(log: DeltaLog, before: datetime | None) -> int:
+def _version_before(log: DeltaLog, before: datetime | None) -> int:
     if before is None:
         raise UsageError("to which version?", hint="write --version N, or --before TIME")
     oldest = None
@@ -219,52 +221,51 @@ def _before(log: DeltaLog, before: datetime | None) -> int:
     )
 
 
-def _time(log: DeltaLog, version: int) -> int:
+def _commit_time(log: DeltaLog, version: int) -> int:
     commit = log.commit(version)
     return commit.timestamp_ms if commit is not None else 0
 
 
-def _behind(reader: TableReader, store: Store, version: int) -> Behind | None:
-    """None if it was never made: it will begin with what is there then."""
+def _reader_state(reader: TableReader, store: Store, version: int) -> Behind | None:
+    """None if the reader was never created: it will begin with what the table has then."""
     table = reader.table
-    tail = read_head(DeltaLog(store, table.uri, table.name))
-    if tail is None:
+    head = read_head(DeltaLog(store, table.uri, table.name))
+    if head is None:
         return None
     try:
-        reached = max(parse_version(one).read_up_to for one in tail.entry.after)
+        read_up_to = max(parse_version(position).read_up_to for position in head.entry.after)
     except (KeyError, ValueError) as error:
         raise PenstockError(f"how far {table.name} has read cannot be told: {error}") from None
     fate: Fate = "follows" if reader.how == "follows" else "jumps"
-    if fate == "jumps" and (reached > version or reader.how == "state" or owes_jump(tail.entry)):
-        fate = "past"  # also one that has yet to step over what an earlier rewind has undone
-    return Behind(reader, fate, reached)
+    if fate == "jumps" and (read_up_to > version or reader.how == "state" or owes_jump(head.entry)):
+        fate = "past"  # also one that has yet to skip what an earlier rewind has undone
+    return Behind(reader, fate, read_up_to)
 
 
-def _cascade(plan: Plan, readers: tuple[Behind, ...], store: Store) -> tuple[TableReader, ...]:
-    """Those that have read what goes, and all that is made of them."""
-    found: dict[str, TableReader] = {}
-    for one in readers:
-        if one.fate == "past" and one.reader.how in ("rebuilt", "recomputed"):
-            found[one.name] = one.reader
-            found |= {below.table.name: below for below in downstream_of(plan, one.name, store)}
-    return tuple(found[table.name] for table in plan.tables if table.name in found)
+def _tables_to_rebuild(plan: Plan, readers: tuple[Behind, ...], store: Store) -> tuple[TableReader, ...]:
+    """Readers that have read rows that are undone, and all tables downstream of them."""
+    rebuilt: dict[str, TableReader] = {}
+    for reader in readers:
+        if reader.fate == "past" and reader.reader.how in ("rebuilt", "recomputed"):
+            rebuilt[reader.name] = reader.reader
+            rebuilt |= {downstream.table.name: downstream for downstream in downstream_of(plan, reader.name, store)}
+    return tuple(rebuilt[table.name] for table in plan.tables if table.name in rebuilt)
 
 
-def _refuse_past(planned: RewindPlan, *, cascade: bool) -> None:
-    past = [one for one in planned.readers if one.fate == "past" or one.version > planned.version]
+def _refuse_past(rewind_plan: RewindPlan, *, cascade: bool) -> None:
+    past = [reader for reader in rewind_plan.readers if reader.fate == "past" or reader.version > rewind_plan.version]
     if past and not cascade:
-        said = ", ".join(f"{one.name} has read up to version {one.version}" for one in past)
+        description = ", ".join(f"{reader.name} has read up to version {reader.version}" for reader in past)
         raise UsageError(
-            f"{planned.table.name} cannot go back to version {planned.version} by itself: {said}",
+            f"{rewind_plan.table.name} cannot go back to version {rewind_plan.version} by itself: {description}",
             hint="--cascade takes them along, --dry-run with it says how",
         )
 
 
-# Taking a table back to an earlier version, and along with it those that have read what goes.
+# Running a rewind, with the tables that have read rows that are undone.
 #
-# Readers that have not are stopped first, so that none reads on meanwhile; they step over what is undone at their
-# next start. Then the table goes back, in one commit; then what is made of it is made anew, one table after the
-# other.
+# Readers that have not are stopped first, so that none reads on meanwhile; they skip what is undone at their next
+# start. Then the table is restored, in one commit; then the tables downstream are rebuilt, one after the other.
 
 
 @dataclass(frozen=True)
@@ -272,88 +273,91 @@ class RewindResult:
     table: TablePlan
     tail: LedgerHead
     filled: Filled | None = None
-    """Of a table that was made anew."""
+    """Set for a table that was rebuilt."""
 
 
-def check_rewind(spark: SparkSession, plan: Plan, asked: RewindPlan) -> None:
-    """Raises where it could not be carried out; changes nothing."""
-    with working_on(spark, plan, asked.table) as work:
-        tail = work.end()
-        found = planned(work, tail, asked.version)
-        refuse_gone(work, tail.entry, found.goes_on)
-        refuse_files(work, found)
+def check_rewind(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan) -> None:
+    """Raises if the rewind could not be carried out; changes nothing."""
+    with working_on(spark, plan, rewind_plan.table) as work:
+        head = work.end()
+        target = planned(work, head, rewind_plan.version)
+        refuse_gone(work, head.entry, target.goes_on)
+        refuse_files(work, target)
 
 
-def run_rewind(spark: SparkSession, plan: Plan, asked: RewindPlan, tell: Tell) -> Iterator[RewindResult]:
-    """Killed anywhere, the next start of the tables finishes what was begun; what was to be rebuilt and is not is named
-    by `status`."""
-    check_rewind(spark, plan, asked)
-    asked = _as_it_is_now(spark, plan, asked)
-    readers = {reader.name: reader for reader in asked.readers}
+def run_rewind(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan, tell: Tell) -> Iterator[RewindResult]:
+    """Killed anywhere, the next start of the tables finishes what was begun; `status` names the tables that are not
+    rebuilt yet."""
+    check_rewind(spark, plan, rewind_plan)
+    rewind_plan = _plan_again(spark, plan, rewind_plan)
+    readers = {reader.name: reader for reader in rewind_plan.readers}
     halted: dict[str, int] = {}
     committed: dict[str, int] = {}
-    for step in asked.steps:
+    for step in rewind_plan.steps:
         name = step.table.name
         match step:
             case HaltReader():
                 tell(name, "is stopped")
-                halted[name] = _halt(spark, plan, readers[name], asked)
+                halted[name] = _halt(spark, plan, readers[name], rewind_plan)
             case RestoreTable():
                 tell(name, f"is restored to version {step.version}")
                 with working_on(spark, plan, step.table) as work:
-                    head = rewind(work, step.version, lambda: _refuse_gone_on(spark, plan, asked, halted))
+                    head = rewind(work, step.version, lambda: _refuse_resumed_readers(spark, plan, rewind_plan, halted))
                 committed[name] = head.commit.version
                 yield RewindResult(step.table, head)
             case RebuildTable():
-                note = f"replay, after the rewind of {asked.table.name}"
+                note = f"replay, after the rewind of {rewind_plan.table.name}"
                 filled = run_rebuild(spark, plan, step, note, committed, tell)
                 yield RewindResult(step.table, filled.tail, filled)
 
 
-def _as_it_is_now(spark: SparkSession, plan: Plan, asked: RewindPlan) -> RewindPlan:
-    """Readers go on while Spark starts: one that was to step over may be past by now, and is taken along then."""
+def _plan_again(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan) -> RewindPlan:
+    """The plan again, as of now: readers read on while Spark starts, so one that was to skip the undone versions may
+    have read them by now, and is rebuilt then."""
     store: Store = LocalStore() if plan.local else HadoopStore(spark)
-    return plan_rewind(plan, asked.table, store, version=asked.version, before=None, cascade=asked.takes_along)
+    return plan_rewind(
+        plan, rewind_plan.table, store, version=rewind_plan.version, before=None, cascade=rewind_plan.takes_along
+    )
 
 
-def _halt(spark: SparkSession, plan: Plan, one: Behind, asked: RewindPlan) -> int:
-    """The generation in which it waits."""
-    with working_on(spark, plan, one.reader.table) as work:
-        acquire_commit(work.lock, one.name)
+def _halt(spark: SparkSession, plan: Plan, reader: Behind, rewind_plan: RewindPlan) -> int:
+    """Returns the generation in which the reader waits."""
+    with working_on(spark, plan, reader.reader.table) as work:
+        acquire_commit(work.lock, reader.name)
         try:
-            tail = work.end()
-            if one.fate == "jumps" and is_past_undone(tail.entry.after[0], asked.version):
-                raise _moved(one, asked)
-            if pending_replay(tail.entry) is not None:
+            head = work.end()
+            if reader.fate == "jumps" and is_past_undone(head.entry.after[0], rewind_plan.version):
+                raise _moved_conflict(reader, rewind_plan)
+            if pending_replay(head.entry) is not None:
                 raise Conflict(
                     "a replay of it is not done yet",
-                    where=one.name,
-                    hint=f"`penstock run` finishes it, `penstock replay {one.name} --abort` gives it up",
+                    where=reader.name,
+                    hint=f"`penstock run` finishes it, `penstock replay {reader.name} --abort` gives it up",
                 )
-            if not is_complete(work, tail):
+            if not is_complete(work, head):
                 raise Conflict(
-                    f"batch {tail.entry.generation}.{tail.entry.batch} was cut off before all of it was written",
-                    where=one.name,
-                    hint=f"`penstock run --once {one.name}` completes it; then rewind with --cascade",
+                    f"batch {head.entry.generation}.{head.entry.batch} was cut off before all of it was written",
+                    where=reader.name,
+                    hint=f"`penstock run --once {reader.name}` completes it; then rewind with --cascade",
                 )
-            return stop_before_undone(work, tail, asked.newest).entry.generation
+            return stop_before_undone(work, head, rewind_plan.newest).entry.generation
         finally:
             work.lock.release()
 
 
-def _refuse_gone_on(spark: SparkSession, plan: Plan, asked: RewindPlan, halted: dict[str, int]) -> None:
-    """A runner that was just starting may have found nothing to wait for, and gone on."""
-    for one in asked.readers:
-        if one.name in halted:
-            with working_on(spark, plan, one.reader.table) as work:
+def _refuse_resumed_readers(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan, halted: dict[str, int]) -> None:
+    """Conflict if a reader continued: a runner that was just starting may have found nothing to wait for."""
+    for reader in rewind_plan.readers:
+        if reader.name in halted:
+            with working_on(spark, plan, reader.reader.table) as work:
                 entry = work.end().entry
-            if entry.generation != halted[one.name] or pending_halt(entry) is None:
-                raise _moved(one, asked)
+            if entry.generation != halted[reader.name] or pending_halt(entry) is None:
+                raise _moved_conflict(reader, rewind_plan)
 
 
-def _moved(one: Behind, asked: RewindPlan) -> Conflict:
+def _moved_conflict(reader: Behind, rewind_plan: RewindPlan) -> Conflict:
     return Conflict(
-        f"it read on while {asked.table.name} was to go back to version {asked.version}",
-        where=one.name,
+        f"it read on while {rewind_plan.table.name} was to go back to version {rewind_plan.version}",
+        where=reader.name,
         hint="nothing was changed. Give the command again: it says how far its readers are now",
     )

@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
-# Whether the definition of a table in the project file today is that of its last batch, and what follows if it is
-# not. From the ledger alone: `plan` and `checkpoints show` say it before a start does.
+# Whether the current definition of a table is that of its last batch, and the consequences if it is not. Read from the
+# ledger alone: `plan` and `checkpoints show` report it before a start does.
 
 
 Kind = Literal["new", "unchanged", "changed", "another source", "unknown"]
-_SCHEMA = "other columns than the table has are refused at the start (`write: {schema: strict}`)"
+_STRICT_SCHEMA_NOTE = "other columns than the table has are refused at the start (`write: {schema: strict}`)"
 
 
 @dataclass(frozen=True)
 class DefinitionDrift:
     kind: Kind
     follows: str
-    """What comes of it, in words."""
+    """The consequence, in words."""
     since: tuple[int, int] | None = None
-    """Generation and batch of the ledger's last entry: what the definition is compared with."""
+    """Generation and batch of the ledger's last entry, which the definition is compared with."""
     was: str | None = None
-    """The definition that batch ran by."""
+    """The definition of that batch."""
     refused: bool = False
     """A start, or its first batch, would stop the table."""
 
@@ -51,49 +51,55 @@ class DefinitionDrift:
         if self.since is None or self.was is None:
             return f"{self.kind}: {self.follows}"
         generation, batch = self.since
-        begun = "it was made" if generation == 1 else f"generation {generation} began"
+        beginning = "it was made" if generation == 1 else f"generation {generation} began"
         if self.kind == "unchanged":
-            return f"unchanged since {begun}" if batch == 0 else f"unchanged: that of batch {generation}.{batch}"
-        return f"{self.kind} since {begun if batch == 0 else f'batch {generation}.{batch}'}: {self.follows}"
+            return f"unchanged since {beginning}" if batch == 0 else f"unchanged: that of batch {generation}.{batch}"
+        return f"{self.kind} since {beginning if batch == 0 else f'batch {generation}.{batch}'}: {self.follows}"
 
 
 def definition_drift(table: TablePlan, entry: Entry | None) -> DefinitionDrift:
-    """`entry` is the last of the table's ledger, None if there is no table."""
+    """`entry` is the last of the table's ledger; None if there is no table."""
     if entry is None:
         return DefinitionDrift("new", "the first run makes the table")
-    was = entry.pins.definition
+    last_definition = entry.pins.definition
     if not reads_the_same(table, entry.subscription):
-        return _another_source(table, entry)
-    if was == table.definition:
-        return DefinitionDrift("unchanged", "", entry.key, was)
-    if (another := _merged_otherwise(table)) is not None:
-        return DefinitionDrift("changed", another, entry.key, was, refused=True)
-    return DefinitionDrift("changed", _follows(table), entry.key, was)
+        return _source_drift(table, entry)
+    if last_definition == table.definition:
+        return DefinitionDrift("unchanged", "", entry.key, last_definition)
+    if (refusal := _describe_merge_change(table)) is not None:
+        return DefinitionDrift("changed", refusal, entry.key, last_definition, refused=True)
+    return DefinitionDrift("changed", _describe_consequence(table), entry.key, last_definition)
 
 
 def definition_drifts(plan: Plan, tables: Sequence[TablePlan]) -> dict[str, DefinitionDrift]:
-    """By name. A lake that cannot be reached is asked once, not once per table."""
+    """By name. An unreachable lake is tried once, not once per table."""
     try:
         store = open_store(plan)
-        found = {table.name: _read(table, store) for table in tables[:1]}
+        drifts = {table.name: _read_drift(table, store) for table in tables[:1]}
         with ThreadPoolExecutor(1 if plan.local else 16) as threads:
-            rest = tables[1:]
-            return found | dict(zip((t.name for t in rest), threads.map(lambda t: _read(t, store), rest), strict=True))
+            other_tables = tables[1:]
+            return drifts | dict(
+                zip(
+                    (other.name for other in other_tables),
+                    threads.map(lambda other: _read_drift(other, store), other_tables),
+                    strict=True,
+                )
+            )
     except PenstockError as error:
         return dict.fromkeys((table.name for table in tables), DefinitionDrift("unknown", error.message))
 
 
-def _read(table: TablePlan, store: Store) -> DefinitionDrift:
+def _read_drift(table: TablePlan, store: Store) -> DefinitionDrift:
     try:
-        tail = read_head(RecentLog(store, table.uri, table.name))
+        head = read_head(RecentLog(store, table.uri, table.name))
     except Terminal as error:  # of this table alone
         return DefinitionDrift("unknown", error.message)
     except (ValueError, KeyError, OSError) as error:
         return DefinitionDrift("unknown", f"the log of {table.uri} cannot be read: {error}")
-    return definition_drift(table, tail.entry if tail is not None else None)
+    return definition_drift(table, head.entry if head is not None else None)
 
 
-def _follows(table: TablePlan) -> str:
+def _describe_consequence(table: TablePlan) -> str:
     if table.stream is not None:
         return (
             "the state in its checkpoint is that of the old function. A filter may change; after other keys, "
@@ -101,80 +107,84 @@ def _follows(table: TablePlan) -> str:
         )
     if table.sink is not None:
         return "what comes next is sent by the new one; what was sent stays as it is"
-    told = f"the next batches run by the new one; `penstock replay {table.name}` rebuilds what is there"
-    return f"{told}; {_SCHEMA}" if table.write.schema == "strict" else told
+    consequence = f"the next batches run by the new one; `penstock replay {table.name}` rebuilds what is there"
+    return f"{consequence}; {_STRICT_SCHEMA_NOTE}" if table.write.schema == "strict" else consequence
 
 
-def _another_source(table: TablePlan, entry: Entry) -> DefinitionDrift:
-    reads, read = said(subscribes(table)), said(entry.subscription)
+def _source_drift(table: TablePlan, entry: Entry) -> DefinitionDrift:
+    current_source, former_source = said(subscribes(table)), said(entry.subscription)
     if table.stream is not None:
-        told = f"the state in its checkpoint is of {read}, the function reads {reads}; {start_over_hint(table.name)}"
-        return DefinitionDrift("another source", told, entry.key, entry.pins.definition, refused=True)
-    begins = f"opens generation {entry.generation + 1}"
+        consequence = (
+            f"the state in its checkpoint is of {former_source}, the function reads {current_source}; "
+            f"{start_over_hint(table.name)}"
+        )
+        return DefinitionDrift("another source", consequence, entry.key, entry.pins.definition, refused=True)
+    opening = f"opens generation {entry.generation + 1}"
     if table.topics is not None and ({"topics", "pattern"} & entry.subscription.keys()):
-        begins += "; topics that stay go on where they are, new ones begin by `starting`"
+        opening += "; topics that stay go on where they are, new ones begin by `starting`"
     else:
-        begins += " and begins it by `starting`"
-    told = f"it read {read}, now {reads}: the next start {begins}"
-    return DefinitionDrift("another source", told, entry.key, entry.pins.definition)
+        opening += " and begins it by `starting`"
+    consequence = f"it read {former_source}, now {current_source}: the next start {opening}"
+    return DefinitionDrift("another source", consequence, entry.key, entry.pins.definition)
 
 
-def _merged_otherwise(table: TablePlan) -> str | None:
-    """Rows that were merged by other keys cannot be told apart by these: the first batch would be refused."""
+def _describe_merge_change(table: TablePlan) -> str | None:
+    """Set if existing rows were merged differently: rows merged by other keys cannot be matched on these, so the first
+    batch would be refused."""
     from deltalake import DeltaTable
 
     from penstock.storage.stores import storage_options
 
     try:
-        there = DeltaTable(table.uri, storage_options=storage_options(table.uri) or None)
-        was = there.metadata().configuration.get(PROPERTY)
+        delta_table = DeltaTable(table.uri, storage_options=storage_options(table.uri) or None)
+        current_merge = delta_table.metadata().configuration.get(PROPERTY)
     except Exception:  # what deltalake cannot open is compared at the start
         return None
-    now = merged_by(table.write.merge) if table.write.merge is not None else None
-    if was == now:
+    defined_merge = merged_by(table.write.merge) if table.write.merge is not None else None
+    if current_merge == defined_merge:
         return None
     return (
-        f"the table is {f'merged {was}' if was else 'not merged'}, this definition "
-        f"{f'merges {now}' if now else 'does not merge'}, which is refused: write it as it was, or make a table of "
-        "another name"
+        f"the table is {f'merged {current_merge}' if current_merge else 'not merged'}, this definition "
+        f"{f'merges {defined_merge}' if defined_merge else 'does not merge'}, which is refused: "
+        "write it as it was, or make a table of another name"
     )
 
 
-# Tables that were made of rows that are no longer there: the table upstream was made anew since.
+# Tables made of rows that no longer exist, because the table upstream was rebuilt since.
 
 
 @dataclass(frozen=True)
 class Stale:
     upstream: str
     version: int
-    """Of the table upstream, in which it was made anew."""
+    """The version of the table upstream in which it was rebuilt."""
     hint: str
 
 
-def stale(table: TablePlan, tail: LedgerHead, upstream: LedgerHead) -> Stale | None:
-    """None if its rows are made of what the table upstream has now, or will be without anybody's help."""
+def stale(table: TablePlan, head: LedgerHead, upstream: LedgerHead) -> Stale | None:
+    """None if its rows are made of the current rows upstream, or will be without help."""
     reads, filled = table.source.project_table, upstream.filled
     if reads is None or filled is None:
         return None
     version, how = filled[1], how_it_reads(table)
-    if how == "follows" or owes_jump(tail.entry):
+    if how == "follows" or owes_jump(head.entry):
         return None
     if how == "recomputed":
-        made_of = parse_version(tail.entry.after[0]).read_up_to
+        version_read = parse_version(head.entry.after[0]).read_up_to
         hint = f"its next batch computes every group again; `penstock replay {table.name} --version {version}` does now"
     else:
-        made_of = -1 if tail.entry.base is None else tail.entry.base
+        version_read = -1 if head.entry.base is None else head.entry.base
         hint = {
             "rebuilt": f"`penstock replay {reads} --cascade` rebuilds it too; or it alone: `penstock replay "
             f"{table.name} --version {version}`",
             "state": f"`penstock checkpoints reset {table.name} --to starting` makes it anew",
             "sent": "what it sent cannot be taken back; rows that come from now on are the new ones",
         }[how]
-    return Stale(reads, version, hint) if made_of < version else None
+    return Stale(reads, version, hint) if version_read < version else None
 
 
-def stale_against(table: TablePlan, tail: LedgerHead, store: Store) -> Stale | None:
-    """The same, after a look at the table upstream. One that cannot be read is said elsewhere."""
+def stale_against(table: TablePlan, head: LedgerHead, store: Store) -> Stale | None:
+    """The same, reading the table upstream itself. One that cannot be read is reported elsewhere."""
     source = table.delta
     if source is None or source.table is None:
         return None
@@ -182,18 +192,18 @@ def stale_against(table: TablePlan, tail: LedgerHead, store: Store) -> Stale | N
         upstream = read_head(RecentLog(store, source.uri, source.table))
     except (PenstockError, ValueError, KeyError, OSError):
         return None
-    return stale(table, tail, upstream) if upstream is not None else None
+    return stale(table, head, upstream) if upstream is not None else None
 
 
-def replaying(plan: Plan, table: TablePlan, tail: LedgerHead) -> str | None:
-    """Of a table with a replay or a rewind that was opened and is not done: who is at it."""
-    if pending_rewind(tail.entry) is not None:
+def replaying(plan: Plan, table: TablePlan, head: LedgerHead) -> str | None:
+    """For a table with an open replay or rewind: which process runs it, or how to finish it."""
+    if pending_rewind(head.entry) is not None:
         give_up = f"`penstock rewind {table.name} --abort` gives it up"
         return f"a rewind of it was cut off: `penstock run` finishes it, {give_up}"
-    if owes_jump(tail.entry):
+    if owes_jump(head.entry):
         upstream = table.source.project_table
         return f"{upstream} was rewound, or is being rewound: its next start continues after that"
-    if pending_replay(tail.entry) is None:
+    if pending_replay(head.entry) is None:
         return None
     process = holder(lock_path(plan.system, table.name, "replay")) if plan.local else None
     if process is not None:

@@ -27,9 +27,9 @@ class RebuildTable:
     source: str
     """What is read: `bronze.orders as of version 12`."""
     at: int | None = None
-    """The version of the table upstream that was asked for; None: what the table has read of it."""
+    """The requested version of the table upstream; None: what the table has read of it."""
     upstream: str | None = None
-    """The table that a step before this one changes: it is read as of the version which that step commits."""
+    """The table that an earlier step changes: it is read as of the version that the earlier step commits."""
 
     def describe(self) -> str:
         return f"rebuild {self.table.name} from {self.source}"
@@ -37,7 +37,7 @@ class RebuildTable:
 
 @dataclass(frozen=True)
 class HaltReader:
-    """Its stream reads nothing until the table that it reads is back at the earlier version."""
+    """Stops a reader: it reads nothing until the table upstream is restored."""
 
     table: TablePlan
 
@@ -93,7 +93,7 @@ class RunAgain:
 
 
 def rebuilds_after(table: str, below: tuple[TablePlan, ...]) -> tuple[RebuildTable, ...]:
-    """One step per table below, in order; each reads what a step before it has changed."""
+    """One step per table downstream, in order; each reads a table that an earlier step has changed."""
     changed = [table]
     steps = []
     for reader in below:

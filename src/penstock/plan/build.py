@@ -1,5 +1,5 @@
-"""Project to Plan: every default filled in, every path absolute; the plan as JSON; tables by name and by who reads
-them."""
+"""Build the plan of a project: every default filled in, every path absolute. Also the plan as JSON, and tables by
+name and by reader."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from penstock.spec.graph import in_order
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
 
-# Project to Plan: every default filled in, every path absolute, every choice with its reason.
+# The plan of a project: every default filled in, every path absolute, every choice with its reason.
 
 
 _CLUSTER_PARALLELISM = 8
-_OPAQUE = ("key", "key_binary", "value", "value_binary")
-_UNIQUE = (*_OPAQUE, "offset", "kafka_timestamp")
-_LOCAL = re.compile(r"local(?:-cluster)?\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?.*\]")
+_UNSORTED_COLUMNS = ("key", "key_binary", "value", "value_binary")
+_UNIQUE_COLUMNS = (*_UNSORTED_COLUMNS, "offset", "kafka_timestamp")
+_LOCAL_MASTER = re.compile(r"local(?:-cluster)?\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?.*\]")
 
 
 def build_plan(project: Project, *, cores: int | None = None) -> Plan:
-    """The plan of a project. `cores` is what local[*] means: by default what this machine has for us."""
+    """The plan of a project. `cores` is what local[*] stands for; by default, the cores this process may use."""
     lake = lake_place(project.lake, project.root)
     parallelism = _parallelism(project, cores)
-    settings, conf, secret_conf = _session(project, lake, parallelism)
+    settings, conf, secret_conf = _session_conf(project, lake, parallelism)
     return Plan(
         name=project.name,
         root=str(project.root),
@@ -55,46 +55,53 @@ def build_plan(project: Project, *, cores: int | None = None) -> Plan:
     )
 
 
-def _session(
+def _session_conf(
     project: Project, lake: str, parallelism: int
 ) -> tuple[tuple[Setting, ...], dict[str, str], dict[str, SecretStr]]:
-    users = {name: value for name, value in project.spark.conf.items() if isinstance(value, str)}
+    user_conf = {name: value for name, value in project.spark.conf.items() if isinstance(value, str)}
     secrets = {name: value for name, value in project.spark.conf.items() if isinstance(value, SecretStr)}
-    chosen = session_settings(
+    defaults = session_settings(
         master=project.spark.master,
         parallelism=parallelism,
         local_lake="://" not in lake,
         tables=len(project.tables) + len(project.sinks),
-        unique=_named(project, _UNIQUE),
-        opaque=_named(project, _OPAQUE),
-        memory=users.get("spark.driver.memory"),
-        zone=users.get("spark.sql.session.timeZone"),
+        unique=_column_names(project, _UNIQUE_COLUMNS),
+        opaque=_column_names(project, _UNSORTED_COLUMNS),
+        memory=user_conf.get("spark.driver.memory"),
+        zone=user_conf.get("spark.sql.session.timeZone"),
     )
-    kept = [setting for setting in chosen if setting.name not in project.spark.conf]
-    conf = {setting.name: setting.value for setting in kept} | users
+    used_defaults = [setting for setting in defaults if setting.name not in project.spark.conf]
+    conf = {setting.name: setting.value for setting in used_defaults} | user_conf
     if project.spark.jars:
         conf[EXTRA_JARS] = ",".join(
             str((project.root / Path(jar).expanduser()).absolute()) for jar in project.spark.jars
         )
-    return (*kept, *(Setting(name, value, YOURS) for name, value in users.items())), conf, secrets
+    return (*used_defaults, *(Setting(name, value, YOURS) for name, value in user_conf.items())), conf, secrets
 
 
-def _named(project: Project, wanted: Sequence[str]) -> list[str]:
-    """What the tables call these columns of Kafka's."""
-    columns = [kafka_columns(table) for table in project.tables.values()]
-    return sorted({names[column] for names in columns for column in wanted if column in names})
+def _column_names(project: Project, canonical_names: Sequence[str]) -> list[str]:
+    """The names that the tables of the project give to these Kafka columns."""
+    tables_columns = [kafka_columns(table) for table in project.tables.values()]
+    return sorted(
+        {
+            names[canonical_name]
+            for names in tables_columns
+            for canonical_name in canonical_names
+            if canonical_name in names
+        }
+    )
 
 
 def _parallelism(project: Project, cores: int | None) -> int:
     master = project.spark.master
     if master == "local":
         return 1
-    if match := _LOCAL.fullmatch(master):
+    if match := _LOCAL_MASTER.fullmatch(master):
         if match[1] == "*":
             return cores or _cores()
         return int(match[1]) * (int(match[2]) if master.startswith("local-cluster") else 1)
-    given = project.spark.conf.get("spark.default.parallelism")
-    text = given.get_secret_value() if isinstance(given, SecretStr) else given or ""
+    conf_value = project.spark.conf.get("spark.default.parallelism")
+    text = conf_value.get_secret_value() if isinstance(conf_value, SecretStr) else conf_value or ""
     return int(text) if text.isdecimal() and int(text) > 0 else _CLUSTER_PARALLELISM
 
 
@@ -102,47 +109,47 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# A plan as one JSON document. Secrets are stars.
+# The plan as one JSON document, with secrets masked.
 
 
 def plan_document(plan: Plan, only: Collection[str] = ()) -> dict[str, Any]:
-    """Everything that `run` uses; with `only`, of these tables."""
+    """Everything that `run` uses; `only` limits it to these tables."""
     document = asdict(plan)
     document["local"] = plan.local
     document["tables"] = [table for table in document["tables"] if not only or table["name"] in only]
-    starred: dict[str, Any] = _starred(document)
-    return starred
+    masked_document: dict[str, Any] = _mask_secrets(document)
+    return masked_document
 
 
-def _starred(value: Any) -> Any:
+def _mask_secrets(value: Any) -> Any:
     if isinstance(value, SecretStr):
         return str(value)
     if isinstance(value, dict):
-        return {str(key): _starred(item) for key, item in value.items()}
+        return {str(key): _mask_secrets(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_starred(item) for item in value]
+        return [_mask_secrets(item) for item in value]
     return value
 
 
-# Tables by their names, as a user types them.
+# Tables by the names that a user types.
 
 
 def choose(plan: Plan, names: Sequence[str]) -> list[TablePlan]:
     """The named tables in the plan's order; all if none is named."""
-    known = [table.name for table in plan.tables]
+    table_names = [table.name for table in plan.tables]
     for name in names:
-        if name not in known:
-            raise UsageError(f"there is no table '{name}' in this project", hint=did_you_mean(name, known))
+        if name not in table_names:
+            raise UsageError(f"there is no table '{name}' in this project", hint=did_you_mean(name, table_names))
     return [table for table in plan.tables if not names or table.name in names]
 
 
-# Who reads a table, and what becomes of them when all of its rows are made anew.
+# The readers of a table, and what happens to each when the table is rebuilt.
 
 
 How = Literal["rebuilt", "recomputed", "follows", "state", "sent"]
-"""rebuilt: it has rows made of the old ones, until it is made anew itself. recomputed: groups, which its next batch
-computes again. follows: it reads the changes, and gets these. state: only Spark knows what it made of the old rows.
-sent: they have left the lake."""
+"""rebuilt: its rows are derived from the old ones until it is rebuilt itself. recomputed: its next batch computes its
+groups again. follows: it reads changes, and so receives these too. state: only Spark knows what it derived from the old
+rows. sent: the old rows have left the lake."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +159,7 @@ class TableReader:
 
 
 def readers_of(plan: Plan, name: str) -> list[TableReader]:
-    """Those that read it as it grows, in the plan's order."""
+    """The tables that read this one incrementally, in the plan's order."""
     return [TableReader(table, how_it_reads(table)) for table in plan.tables if name in table.upstream]
 
 
@@ -169,11 +176,11 @@ def how_it_reads(table: TablePlan) -> How:
 
 
 def made_of(plan: Plan, name: str) -> list[TableReader]:
-    """All that has to be made anew with it, however many tables lie between, upstream before downstream."""
-    found: dict[str, TableReader] = {}
+    """All tables to rebuild or recompute with this one, however many lie between; upstream before downstream."""
+    readers: dict[str, TableReader] = {}
     for table in plan.tables:
-        if any(one == name or one in found for one in table.upstream):
+        if any(upstream == name or upstream in readers for upstream in table.upstream):
             how = how_it_reads(table)
             if how in ("rebuilt", "recomputed"):
-                found[table.name] = TableReader(table, how)
-    return list(found.values())
+                readers[table.name] = TableReader(table, how)
+    return list(readers.values())

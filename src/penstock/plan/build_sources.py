@@ -74,33 +74,33 @@ def cluster_plan(name: str | None, cluster: KafkaCluster, root: Path) -> Cluster
 def kafka_plan(project: Project, source: KafkaFrom) -> tuple[KafkaSource, tuple[Setting, ...]]:
     """The source, and every choice about it with its reason."""
     cluster = cluster_plan(source.cluster, project.cluster(source.cluster), project.root)
-    chosen = {setting.name: setting.value for setting in CLIENT}
-    users = {**cluster.options, **source.options}
-    most, most_setting = _max_per_trigger(project, source)
-    settings = [most_setting]
-    settings += [setting for setting in CLIENT if setting.name not in users]
-    settings += [Setting(name, value, YOURS) for name, value in users.items()]
+    defaults = {setting.name: setting.value for setting in CLIENT}
+    user_options = {**cluster.options, **source.options}
+    max_per_trigger, max_setting = _max_per_trigger(project, source)
+    settings = [max_setting]
+    settings += [setting for setting in CLIENT if setting.name not in user_options]
+    settings += [Setting(name, value, YOURS) for name, value in user_options.items()]
     if source.min_partitions is not None:
         why = f"{YOURS}; above the number of partitions, consumers are not kept between batches"
         settings.append(Setting("min_partitions", str(source.min_partitions), why))
-    made = KafkaSource(
+    kafka_source = KafkaSource(
         cluster=cluster,
         topics=source.kafka.names,
         pattern=source.kafka.pattern,
         starting=starting_plan(source.starting),
-        max_per_trigger=most,
+        max_per_trigger=max_per_trigger,
         min_partitions=source.min_partitions,
-        options={**chosen, **users},
+        options={**defaults, **user_options},
     )
-    return made, tuple(settings)
+    return kafka_source, tuple(settings)
 
 
 def _max_per_trigger(project: Project, source: KafkaFrom) -> tuple[int | None, Setting]:
-    given = source.max_per_trigger if source.max_per_trigger is not None else project.defaults.max_per_trigger
-    if given is None:
+    limit = source.max_per_trigger if source.max_per_trigger is not None else project.defaults.max_per_trigger
+    if limit is None:
         why = "a bounded batch bounds memory, and what is done again after a crash"
         return DEFAULT_MAX_PER_TRIGGER, Setting("max_per_trigger", str(DEFAULT_MAX_PER_TRIGGER), why)
-    return (None if given == "unlimited" else given), Setting("max_per_trigger", str(given), YOURS)
+    return (None if limit == "unlimited" else limit), Setting("max_per_trigger", str(limit), YOURS)
 
 
 def starting_plan(starting: Starting) -> StartingPlan:
@@ -112,13 +112,13 @@ def starting_plan(starting: Starting) -> StartingPlan:
 
 
 class SourcePlugin(Protocol):
-    """What an entry point of `penstock.sources` stands for, besides what every kind of source is (sources/topics.py):
-    what a user writes, and the plan that is made of it."""
+    """What an entry point of `penstock.sources` must provide, besides what every kind of source has
+    (sources/topics.py): the model of what a user writes, and the plan built from it."""
 
     model: type[SourceFrom]
 
     def plan(self, written: Any, *, table: str, root: Path, lake: str) -> tuple[SourcePlan, tuple[Setting, ...]]:
-        """The source, and every choice about it with its reason. Neither loads Spark nor asks a server."""
+        """The source, and every choice about it with its reason. Must neither load Spark nor ask a server."""
 
 
 def source_plan(project: Project, source: SourceFrom, table: str, lake: str) -> tuple[SourcePlan, tuple[Setting, ...]]:
@@ -134,36 +134,38 @@ def source_plan(project: Project, source: SourceFrom, table: str, lake: str) -> 
     return kind.plan(source, table=table, root=project.root, lake=lake)
 
 
-# A table's Delta source: another table of the project, or any by its path.
+# A table's Delta source: another table of the project, or any Delta table by its path.
 
 
-_SKIPS = Setting(
+_SKIP_CHANGES = Setting(
     "skipChangeCommits",
     "true",
     "commits that change rows upstream are skipped, and reported if Penstock did not make them",
 )
-_IGNORES_CHANGES = Setting(
+_IGNORE_CHANGES = Setting(
     "ignoreChanges",
     "true",
     "yours: every row of a file that is rewritten upstream comes again, changed or not; de-duplicate them. Deleted "
     "rows stay here",
 )
-_IGNORES_DELETES = Setting(
+_IGNORE_DELETES = Setting(
     "ignoreDeletes",
     "true",
     "yours: commits that only remove whole files are passed over, and their rows stay here; one that rewrites a file, "
     "as most deletes do, stops this table",
 )
-_SKIPS_FOREIGN = Setting(
+_SKIP_FOREIGN_CHANGES = Setting(
     "skipChangeCommits",
     "true",
     "yours: commits that delete, update or merge rows upstream are skipped whole: deleted rows stay here, updated ones "
     "keep their old values, and new rows in such a commit are not read",
 )
-_STOPS = Setting("upstream changes", "stop this table", "nobody promises that a table that is not ours only grows")
+_STOP_ON_CHANGES = Setting(
+    "upstream changes", "stop this table", "nobody promises that a table that is not ours only grows"
+)
 
 
-_FOLLOWS = Setting(
+_READ_CHANGE_FEED = Setting(
     "readChangeFeed",
     "true",
     "every insert, update and delete of its rows; those of one commit always come in one batch",
@@ -176,17 +178,17 @@ def delta_plan(
     """The source, and every choice about it with its reason."""
     settings: list[Setting] = []
     if isinstance(source, ChangesFrom):
-        settings.append(_FOLLOWS)
+        settings.append(_READ_CHANGE_FEED)
     elif isinstance(source, TableFrom):
-        settings.append(_SKIPS)
+        settings.append(_SKIP_CHANGES)
     elif source.skip_change_commits:
-        settings.append(_SKIPS_FOREIGN)
+        settings.append(_SKIP_FOREIGN_CHANGES)
     elif source.ignore_changes:
-        settings.append(_IGNORES_CHANGES)
+        settings.append(_IGNORE_CHANGES)
     elif source.ignore_deletes:
-        settings.append(_IGNORES_DELETES)
+        settings.append(_IGNORE_DELETES)
     else:
-        settings.append(_STOPS)
+        settings.append(_STOP_ON_CHANGES)
     if source.max_files is not None:
         settings.append(Setting("max_files", str(source.max_files), YOURS))
     elif source.max_bytes is None:
@@ -195,8 +197,8 @@ def delta_plan(
         settings.append(Setting("max_bytes", str(source.max_bytes), YOURS))
     table = None if isinstance(source, DeltaFrom) else source.table
     upstream = project.tables[table] if table is not None else None
-    made = DeltaSource(
-        uri=table_uri(lake, table) if table is not None else lake_place(_path(source), project.root),
+    delta_source = DeltaSource(
+        uri=table_uri(lake, table) if table is not None else lake_place(_source_path(source), project.root),
         table=table,
         where=None if isinstance(source, ChangesFrom) else source.where,
         starting=_version_start(source.starting),
@@ -207,42 +209,42 @@ def delta_plan(
         merged=upstream is not None and upstream.write.merge is not None,
         holds=held_by(project, table),
     )
-    return made, tuple(settings)
+    return delta_source, tuple(settings)
 
 
-def _path(source: TableFrom | DeltaFrom | ChangesFrom) -> str:
+def _source_path(source: TableFrom | DeltaFrom | ChangesFrom) -> str:
     if isinstance(source, ChangesFrom):
         return source.changes
     return source.delta if isinstance(source, DeltaFrom) else source.table
 
 
-def _version_start(written: Written) -> VersionStartPlan:
-    if written.version is not None:
-        return VersionStartPlan("version", version=written.version)
-    if written.timestamp is not None:
-        return VersionStartPlan("timestamp", timestamp_ms=round(written.timestamp.timestamp() * 1000))
-    return VersionStartPlan(written.at or "earliest")
+def _version_start(start: Written) -> VersionStartPlan:
+    if start.version is not None:
+        return VersionStartPlan("version", version=start.version)
+    if start.timestamp is not None:
+        return VersionStartPlan("timestamp", timestamp_ms=round(start.timestamp.timestamp() * 1000))
+    return VersionStartPlan(start.at or "earliest")
 
 
-# A table's folder of files. What is streamed is the manifest, a small Delta table that lists them; so files have the
+# A table's folder of files. The stream reads the manifest, a small Delta table that lists them, so files have the
 # positions of a Delta table.
 
 
 DEFAULT_MAX_FILES = 1000
 LINE = {"key": "key", "value": "value", "value_binary": "value_binary"}
-"""What is kept of a rejected line: it, its bytes if they are not text, and the header of its file."""
-_ONE_AT_A_TIME = 1
+"""What is kept of a rejected line: the line, its bytes if they are not text, and as the key the header of its file."""
+_MANIFEST_FILES_PER_BATCH = 1
 
 
 def files_plan(project: Project, source: FilesFrom, name: str, lake: str) -> tuple[FilesSource, tuple[Setting, ...]]:
     """The source, and every choice about it with its reason."""
-    system = f"{lake}/_penstock"
-    made = FilesSource(
-        uri=f"{system}/files/{name}",
+    system_folder = f"{lake}/_penstock"
+    files_source = FilesSource(
+        uri=f"{system_folder}/files/{name}",
         table=None,
         where=None,
         starting=VersionStartPlan(source.starting),
-        max_files=_ONE_AT_A_TIME,
+        max_files=_MANIFEST_FILES_PER_BATCH,
         max_bytes=None,
         folder=lake_place(source.files, project.root),
         root=str(project.root),
@@ -253,21 +255,21 @@ def files_plan(project: Project, source: FilesFrom, name: str, lake: str) -> tup
         header=source.header,
         documents=source.options.get("multiLine", "false").lower() == "true",
         most=source.max_files,
-        reader=_reader(source),
-        stored=f"{system}/schemas/{name}.json",
-        reads=f"{system}/reads/{name}",
+        reader=_reader_options(source),
+        stored=f"{system_folder}/schemas/{name}.json",
+        reads=f"{system_folder}/reads/{name}",
     )
     why = YOURS if source.max_files != DEFAULT_MAX_FILES else "a bounded batch bounds what is done again after a crash"
-    return made, (Setting("max_files", str(made.most), why),)
+    return files_source, (Setting("max_files", str(files_source.most), why),)
 
 
-def _reader(source: FilesFrom) -> dict[str, str]:
-    given = {key: value for key, value in source.options.items() if key not in ("header", "multiLine")}
-    return csv_options(given) if source.format == "csv" else given
+def _reader_options(source: FilesFrom) -> dict[str, str]:
+    options = {key: value for key, value in source.options.items() if key not in ("header", "multiLine")}
+    return csv_options(options) if source.format == "csv" else options
 
 
 def files_stages(source: FilesSource, stages: Stages) -> Stages:
-    """Lines are decoded as a record of Kafka is; a file that cannot be read is rejected as a whole."""
+    """Lines are decoded like Kafka records; a file that cannot be read is rejected as a whole."""
     if source.by_line:
         options = dict(source.reader)
         decode = DecodePlan(
@@ -307,6 +309,6 @@ def stream_plan(project: Project, table: Table, lake: str) -> StreamPlan:
 
 
 def stream_definition(stream: StreamPlan) -> str:
-    """Without the paths of this machine: a project that is moved is the same."""
+    """The hash leaves out the paths of this machine, so that moving the project does not change it."""
     inputs = [{"name": name, **source.decides()} for name, source in stream.inputs.items()]
     return hashed({"function": stream.function, "digest": stream.digest, "inputs": inputs, "output": stream.output})

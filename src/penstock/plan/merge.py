@@ -1,4 +1,4 @@
-"""What decides between two changes of a row: what the project says, or what its source knows by itself."""
+"""Which of two changes of a row wins: by the definition in the project, or by what the source itself provides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PREIMAGE = "_change_type = 'update_preimage'"
 
 @dataclass(frozen=True)
 class MergeDefaults:
-    """What a source knows by itself; expressions as in the plan."""
+    """What a source itself provides; the expressions are those of MergePlan."""
 
     sequence: str = ""
     deleted: str = "false"
@@ -33,26 +33,28 @@ OF_CHANGES = MergeDefaults(
     time="_commit_timestamp",
     but=("_change_type", "_commit_version", "_commit_timestamp"),
 )
-_OF_DEBEZIUM = MergeDefaults("_position", "_op = 'd'", "_changed_at", ("_op", "_changed_at", "_position"), "_op = 't'")
+_DEBEZIUM_DEFAULTS = MergeDefaults(
+    "_position", "_op = 'd'", "_changed_at", ("_op", "_changed_at", "_position"), "_op = 't'"
+)
 
 
 def merge_plan(project: Project, table: Table) -> MergePlan | None:
     merge = table.write.merge
     if merge is None:
         return None
-    known = _known(table)
+    defaults = _source_defaults(table)
     return MergePlan(
         keys=keys_of(table, project.tables),
-        sequence=merge.sequence or merge.from_snapshot or known.sequence,
-        deleted=merge.delete_when or known.deleted,
+        sequence=merge.sequence or merge.from_snapshot or defaults.sequence,
+        deleted=merge.delete_when or defaults.deleted,
         history=merge.history,
         ignore=_PREIMAGE if isinstance(table.source, ChangesFrom) else None,
-        time=_time(merge, known),
-        truncate=known.truncate,
+        time=_time(merge, defaults),
+        truncate=defaults.truncate,
         snapshot=merge.from_snapshot,
         ignore_nulls=merge.ignore_null_updates,
         only=merge.columns.only,
-        but=(*merge.columns.but, *known.but),
+        but=(*merge.columns.but, *defaults.but),
         keep_deleted_ms=_keep_deleted_ms(merge),
     )
 
@@ -63,27 +65,27 @@ def _keep_deleted_ms(merge: Merge) -> int | None:
     return round((KEEP_DELETED if merge.keep_deleted is None else merge.keep_deleted) * 1000)
 
 
-def _known(table: Table) -> MergeDefaults:
+def _source_defaults(table: Table) -> MergeDefaults:
     if isinstance(table.source, ChangesFrom):
         return OF_CHANGES
     debezium = table.decode is not None and table.decode.debezium is not None
-    return _OF_DEBEZIUM if debezium else MergeDefaults()
+    return _DEBEZIUM_DEFAULTS if debezium else MergeDefaults()
 
 
-def _time(merge: Merge, known: MergeDefaults) -> str | None:
-    """Since when a version is valid; None: its sequence says it."""
+def _time(merge: Merge, defaults: MergeDefaults) -> str | None:
+    """The expression for when a version becomes valid; None: its sequence."""
     if merge.history != "scd2" or merge.time is not None or merge.sequence is not None:
         return merge.time
-    return known.time
+    return defaults.time
 
 
 PROPERTY = "penstock.merge"
 TOMBSTONES_PROPERTY, SEPARATE = "penstock.tombstones", "separate"
-"""Says that the table holds living rows only. Tables made before have their tombstones among their rows."""
+"""Marks a table that holds live rows only. Older tables keep their tombstones among their rows."""
 
 
 def merged_by(plan: MergePlan) -> str:
-    """What must never change in a table: rows that were merged by other keys could not be told apart by these."""
+    """What must never change for a table: rows merged on other keys could not be matched on the new ones."""
     nulls = ", nulls ignored" if plan.ignore_nulls else ""
     return f"{plan.history} by {', '.join(key.casefold() for key in plan.keys)}{nulls}"
 
@@ -105,9 +107,9 @@ def merge_settings(plan: MergePlan | None) -> tuple[Setting, ...]:
         Setting("merge by", ", ".join(plan.keys), f"of several changes the newest by ({plan.sequence}, _source) wins"),
     ]
     if plan.deletes:
-        kept, why = "forever", "no change from before a delete brings its row back, however late it comes"
+        retention, why = "forever", "no change from before a delete brings its row back, however late it comes"
         if plan.keep_deleted_ms is not None:
-            kept = f"{plan.keep_deleted_ms / 86_400_000:g} days"
+            retention = f"{plan.keep_deleted_ms / 86_400_000:g} days"
             why = "a change from before a delete that comes later than that brings its row back"
-        settings.append(Setting("keep_deleted", kept, why))
+        settings.append(Setting("keep_deleted", retention, why))
     return tuple(settings)

@@ -16,12 +16,12 @@ from penstock.plan.subjects import ForgetPlan, Subjects
 from penstock.plan.targets import SinkPlan
 from penstock.spec.maintenance import Maintenance
 
-# How the files of the tables are looked after: how often, how large they shall be, and what must be kept.
+# Maintenance of the tables' files: how often, how large they should be, and what must be kept.
 
 
 TARGET_BYTES = 256 * 1024 * 1024
-"""Large enough for a scan, small enough for one task to write. Delta's own 1 GiB would have files written again and
-again, in every run, until they are that large."""
+"""Large enough for a scan, small enough for one task to write. With Delta's own 1 GiB, files would be rewritten
+in every run until they are that large."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class ExternalReaderPlan:
 @dataclass(frozen=True)
 class MaintenancePlan:
     optimize_seconds: float | None = None
-    """How often the runner does it; None: it does not."""
+    """How often the runner optimizes; None: never."""
     target_bytes: int = TARGET_BYTES
     vacuum_seconds: float | None = None
     retain_ms: int | None = None
-    """None: as long as a table remembers what was removed from it, which is 7 days unless its properties say more."""
+    """None: as long as the table itself retains removed files, which is 7 days unless its properties say more."""
     replay_ms: int = 0
-    """However little is asked for: so far back everything can be read again."""
+    """Everything can be read again this far back, even if a shorter retention is set."""
     external: tuple[ExternalReaderPlan, ...] = ()
 
     @property
@@ -48,8 +48,8 @@ class MaintenancePlan:
         return self.optimize_seconds is not None or self.vacuum_seconds is not None
 
     def lag_ms(self, table: str) -> int:
-        """How far behind somebody outside may be who reads the table."""
-        return max((one.lag_ms for one in self.external if one.table == table), default=0)
+        """How far behind an external reader of the table may be."""
+        return max((reader.lag_ms for reader in self.external if reader.table == table), default=0)
 
 
 def maintenance_plan(maintenance: Maintenance) -> MaintenancePlan:
@@ -61,7 +61,8 @@ def maintenance_plan(maintenance: Maintenance) -> MaintenancePlan:
         retain_ms=_ms(vacuum.retain) if vacuum and vacuum.retain is not None else None,
         replay_ms=_ms(vacuum.replay_window) if vacuum and vacuum.replay_window is not None else 0,
         external=tuple(
-            ExternalReaderPlan(one.name, one.table, _ms(one.lag)) for one in (vacuum.external_readers if vacuum else ())
+            ExternalReaderPlan(reader.name, reader.table, _ms(reader.lag))
+            for reader in (vacuum.external_readers if vacuum else ())
         ),
     )
 
@@ -85,7 +86,7 @@ class Setting:
 
 
 EXTRA_JARS = "penstock.extra.jars"
-"""Not a conf of Spark: the session puts these jars beside its own."""
+"""Not a Spark conf: the session adds these jars to its own."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +94,13 @@ class Input:
     """What the rows of a source carry besides their data."""
 
     raw: Mapping[str, str]
-    """Canonical name -> column, where the rows are records as they came from Kafka; else empty."""
+    """Canonical name -> column, if the rows are raw records: from Kafka, or lines of files; else empty."""
     coordinates: Literal["kafka", "carried", "file"]
-    """Where `_source` comes from: its place in the topic, the `_source` of the upstream, or file and number."""
+    """Where `_source` comes from: the position in the topic, the upstream table's `_source`, or file and number."""
     origin: Literal["kafka", "file"] = "kafka"
-    """What `_source` says in the end, however many tables it was carried through."""
+    """What `_source` refers to in the end, however many tables it was carried through."""
     stable: bool = True
-    """The same row has the same coordinates whenever its batch is read."""
+    """A row has the same coordinates every time its batch is read."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class TriggerPlan:
     seconds: float | None = None
     why: str = ""
     sla: float | None = None
-    """Seconds that data may be old, where the interval was taken from that."""
+    """Seconds that data may be old, if the interval was derived from an SLA."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,9 @@ class StreamPlan:
     file: str
     function: str
     digest: str
-    """Of the function's file: another text may make other rows."""
+    """Hash of the function's file: a changed file may produce other rows."""
     inputs: Mapping[str, DeltaSource]
-    """By the names of its arguments; the first is the table's own source."""
+    """By argument name; the first is the table's own source."""
     output: Literal["append", "complete"]
 
 
@@ -130,10 +131,10 @@ class TablePlan:
     source: SourcePlan
     payload: Literal["string", "binary"]
     columns: Mapping[str, str]
-    """Canonical name -> the user's name of what Kafka gives, in table order; empty if the source is not Kafka."""
+    """Canonical name -> the user's name of each Kafka column, in table order; empty if the source is not Kafka."""
     trigger: TriggerPlan
     uri: str
-    """Where the table lies: an absolute local path, or a URI that Hadoop reads."""
+    """Where the table is: an absolute local path, or a URI that Hadoop reads."""
     checkpoints: str
     """Parent of the checkpoints, one folder per generation."""
     properties: Mapping[str, str]
@@ -144,53 +145,53 @@ class TablePlan:
     """file:line of the definition."""
     input: Input = Input({}, "kafka")
     stages: Stages | None = None
-    """None: the record as it came."""
+    """None: records are kept as they are."""
     aggregate: AggregatePlan | None = None
     stream: StreamPlan | None = None
     sink: SinkPlan | None = None
-    """Set: its rows, or what becomes of them, are sent there, and the table itself holds one row per batch."""
+    """If set, its rows or their changes are sent there, and the table itself holds one row per batch."""
     write: WritePlan = field(default_factory=WritePlan)
     upstream: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
-    """What `run --once` finishes before this one: what it reads as it grows, and its lookups."""
+    """What `run --once` finishes before this one: the tables it reads incrementally, and its lookups."""
     settings: tuple[Setting, ...] = ()
     max_failed_records: int = 100
-    """Records of a batch on which a transform may raise; with more of them the definition is taken to be wrong."""
+    """How many records of a batch a transform may fail on; with more, the definition itself is considered wrong."""
     subjects: Subjects = field(default_factory=dict)
-    """Where its rows say of whom they are. A place can also be in the record that it decodes."""
+    """Where its rows identify their subjects. A place can also be in the record that it decodes."""
     forget: ForgetPlan | None = None
-    """Who shall be forgotten; None if no table of the project knows of a subject."""
+    """Where forgotten subjects are recorded; None if no table of the project declares subjects."""
 
     @property
     def topics(self) -> TopicsSource | None:
-        """Its source, if that is topics."""
+        """Its source, if it reads topics."""
         return self.source.as_topics
 
     @property
     def versions(self) -> VersionsSource | None:
-        """Its source, if that is read by the versions of a Delta table: another table, or a list of files."""
+        """Its source, if its positions are versions of a Delta table: another table, or a list of files."""
         return self.source.as_versions
 
     @property
     def delta(self) -> DeltaSource | None:
-        """Its source, if that is a Delta table."""
+        """Its source, if it is a Delta table."""
         return self.source.as_delta
 
     @property
     def files(self) -> FilesSource | None:
-        """Its source, if that is a folder of files."""
+        """Its source, if it is a folder of files."""
         return self.source.as_files
 
     @property
     def delta_sources(self) -> tuple[DeltaSource, ...]:
-        """Every Delta table that it reads as it grows; with `stream` there may be several."""
+        """Every Delta table that it reads incrementally; with `stream` there may be several."""
         if self.stream is not None:
             return tuple(self.stream.inputs.values())
         return (self.delta,) if self.delta is not None else ()
 
     @property
     def grown(self) -> str:
-        """Where the columns are kept that the records of the table brought."""
+        """Where the columns are kept that new fields of the records have added."""
         return f"{self.checkpoints.removesuffix(f'/checkpoints/{self.name}')}/schemas/{self.name}.json"
 
     @property
@@ -208,7 +209,7 @@ class TablePlan:
 
     @property
     def may_reject(self) -> bool:
-        """It has a quarantine."""
+        """Whether it has a quarantine."""
         if self.sink is not None:
             return self.sink.follows_changes
         if self.aggregate is not None:
@@ -217,14 +218,14 @@ class TablePlan:
 
     @property
     def isolates_where(self) -> bool:
-        """Rows that it reads and on which its `where` raises go to its quarantine."""
+        """Whether rows on which its `where` raises an error go to its quarantine."""
         special = self.aggregate is not None or self.stream is not None or self.sink is not None
         return not special and self.source.condition is not None
 
     @property
     def staged(self) -> bool:
-        """Its function tells good rows from rejected ones; without stages it may be a copy of rows that meet a
-        condition."""
+        """Whether its batch function separates good rows from rejected ones; without stages it may be a copy of rows
+        that meet a condition."""
         return self.stages is not None or self.isolates_where
 
 
@@ -236,7 +237,7 @@ class Plan:
     lake: str
     master: str
     parallelism: int
-    """Tasks that run at once: decides shuffle and snapshot partitions."""
+    """Tasks that run at once: decides the number of shuffle and snapshot partitions."""
     conf: Mapping[str, str]
     """Every Spark conf, Penstock's choices with the user's on top."""
     settings: tuple[Setting, ...]
@@ -247,7 +248,7 @@ class Plan:
     """Confs given by reference (`${env:…}`, `${file:…}`): handed to the session, never printed."""
     maintenance: MaintenancePlan = field(default_factory=MaintenancePlan)
     forget: ForgetPlan | None = None
-    """Where it is kept who shall be forgotten; None if no table knows of a subject."""
+    """Where forgotten subjects are recorded; None if no table declares subjects."""
 
     @property
     def local(self) -> bool:
@@ -266,8 +267,8 @@ class Plan:
 YOURS = "yours, from penstock.yml"
 
 
-# The hash of what decides the rows of a table: tells a batch that was begun under another definition.
+# The hash of what decides the rows of a table: it detects a batch that was started under another definition.
 
 
-def hashed(decides: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(decides, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+def hashed(definition: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(definition, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The tables beside a table: its quarantine, with every reason a row can have there, and its tombstones."""
+"""Companions of a table: its quarantine, with every reason for which a row can be rejected, and its tombstones."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from penstock.plan.model import TablePlan
 from penstock.plan.subjects import Holds, SubjectColumnPlan, Subjects
 
-# The tables that lie beside a table: its rejected rows, with every reason that one can have, and its tombstones.
+# Companion tables: the quarantine of rejected rows, with every reason for a rejection, and the tombstones.
 
 
 SUFFIX = "__quarantine"
 TOMBSTONES = "__tombstones"
 COMPANIONS = (SUFFIX, TOMBSTONES)
-"""How the names of the tables beside a table end: they are written under its locks."""
+"""Suffixes of the names of companion tables, which are written under the locks of their table."""
 MOVED_ASIDE = ".before-"
-"""In the name of one that was left by an earlier table of the same name, and moved: nothing reads it."""
+"""In the name of a companion that an earlier table of the same name left, and that was moved: nothing reads it."""
 
 REASONS = {
     # The record itself.
@@ -71,57 +71,57 @@ def tombstones_of(table: str, uri: str) -> CompanionTable:
     return CompanionTable(f"{table}{TOMBSTONES}", f"{uri}{TOMBSTONES}")
 
 
-# Where subjects are in what a table reads, and in its quarantine.
+# Where subjects are found in the rows that a table reads, and in its quarantine.
 
 
 def lands(table: TablePlan) -> bool:
-    """It keeps the records of topics as they came. One of somebody who shall be forgotten stays there, with nothing but
-    its place in the topic, so that it can still be proved that none is missing."""
+    """Whether it keeps the records of topics unchanged. A record of a forgotten subject stays there with nothing but
+    its position in the topic, so that it can still be proved that no record is missing."""
     return table.topics is not None and table.stages is None
 
 
 def read_by(table: TablePlan) -> Holds:
-    """What the rows that it reads hold. Records of topics and of files hold what the table itself says of them."""
+    """What the rows that a table reads hold about subjects. For records of topics and files, the table says it."""
     if table.topics is not None:
         return Holds({}) if lands(table) else Holds(_in_records(table))
     if table.files is not None:
         return Holds(table.subjects)
-    if table.stream is not None or table.delta is None:  # its rows are what its function gives
+    if table.stream is not None or table.delta is None:  # its rows are what its function returns
         return Holds()
     return table.delta.holds
 
 
 def _in_records(table: TablePlan) -> Subjects:
-    """Places in records as Kafka's connector gives them, of a table that decodes them itself."""
-    named = {name.casefold(): canonical.removesuffix("_binary") for canonical, name in table.columns.items()}
-    found = {
+    """Subject places in raw Kafka records, for a table that decodes them itself."""
+    canonical_names = {name.casefold(): canonical.removesuffix("_binary") for canonical, name in table.columns.items()}
+    record_places = {
         subject: tuple(
             dict.fromkeys(
-                SubjectColumnPlan(named[place.column.casefold()], place.path)
+                SubjectColumnPlan(canonical_names[place.column.casefold()], place.path)
                 for place in places
-                if named.get(place.column.casefold()) in ("key", "value")
+                if canonical_names.get(place.column.casefold()) in ("key", "value")
             )
         )
         for subject, places in table.subjects.items()
     }
-    return {subject: places for subject, places in found.items() if places}
+    return {subject: places for subject, places in record_places.items() if places}
 
 
 def in_quarantine(table: TablePlan) -> Subjects:
-    """Places in the rows of its quarantine, which keeps records as they came, or rows as a JSON object."""
-    found: dict[str, dict[SubjectColumnPlan, None]] = {}
+    """Subject places in the rows of its quarantine, which keeps raw records, or rows as a JSON object."""
+    quarantine_places: dict[str, dict[SubjectColumnPlan, None]] = {}
     upstream = table.delta.holds.subjects if table.delta is not None else {}
     for subjects in (upstream, table.subjects):
         for subject, places in subjects.items():
-            kept = found.setdefault(subject, {})
+            subject_places = quarantine_places.setdefault(subject, {})
             for place in places:
-                kept.update(dict.fromkeys(_kept(table, place)))
-    return {subject: tuple(places) for subject, places in found.items()}
+                subject_places.update(dict.fromkeys(_places_in_quarantine(table, place)))
+    return {subject: tuple(places) for subject, places in quarantine_places.items()}
 
 
-def _kept(table: TablePlan, place: SubjectColumnPlan) -> list[SubjectColumnPlan]:
-    raw = {name.casefold(): canonical for canonical, name in table.input.raw.items()}
-    canonical = raw.get(place.column.casefold())
+def _places_in_quarantine(table: TablePlan, place: SubjectColumnPlan) -> list[SubjectColumnPlan]:
+    canonical_names = {name.casefold(): canonical for canonical, name in table.input.raw.items()}
+    canonical = canonical_names.get(place.column.casefold())
     if canonical in ("key", "key_binary"):
         return [SubjectColumnPlan("key", place.path), SubjectColumnPlan("key_binary", place.path)]
     if canonical in ("value", "value_binary"):
@@ -131,7 +131,9 @@ def _kept(table: TablePlan, place: SubjectColumnPlan) -> list[SubjectColumnPlan]
         return [SubjectColumnPlan("value", place.path)]
     fields = "".join(f"['{step}']" for step in place.column.split("."))
     path = f"${fields}{(place.path or '$').removeprefix('$')}"
-    found = [SubjectColumnPlan("value", path), SubjectColumnPlan("value_binary", path)]
+    quarantine_places = [SubjectColumnPlan("value", path), SubjectColumnPlan("value_binary", path)]
     if table.sink is not None and place.column.casefold() in (key.casefold() for key in table.sink.key_columns):
-        found.append(SubjectColumnPlan("key") if len(table.sink.key_columns) == 1 else SubjectColumnPlan("key", path))
-    return found
+        quarantine_places.append(
+            SubjectColumnPlan("key") if len(table.sink.key_columns) == 1 else SubjectColumnPlan("key", path)
+        )
+    return quarantine_places

@@ -1,4 +1,4 @@
-"""One sink of the plan: a table of the protocol whose rows go elsewhere; what it keeps in the lake is its ledger."""
+"""One sink of the plan: a table of the ledger protocol whose rows go elsewhere; the lake holds only its ledger."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ PRODUCER = (
 
 
 class SinkPlugin(Protocol):
-    """What an entry point of `penstock.sinks` stands for, besides what every kind of target is (sinks/registry.py):
-    what a user writes, and the plan that is made of it."""
+    """What an entry point of `penstock.sinks` must provide, besides what every kind of target has (sinks/registry.py):
+    the model of what a user writes, and the plan built from it."""
 
     model: type[SinkTo]
 
     def plan(self, written: Any, *, sink: str, root: Path) -> tuple[TargetPlan, tuple[Setting, ...]]:
-        """The target, and every choice about it with its reason. Neither loads Spark nor asks a server."""
+        """The target, and every choice about it with its reason. Must neither load Spark nor ask a server."""
 
 
 def sink_plan(project: Project, name: str, lake: str) -> TablePlan:
@@ -50,9 +50,9 @@ def sink_plan(project: Project, name: str, lake: str) -> TablePlan:
     source, source_settings = delta_plan(project, sink.source, lake)
     target, target_settings = _target(project, name, sink)
     properties = property_settings(Write(), {})
-    decides = {**source.decides(), **target.decides()}
-    named = None if isinstance(sink.source, DeltaFrom) else sink.source.table
-    upstream = (named,) if named is not None else ()
+    definition = {**source.decides(), **target.decides()}
+    upstream_table = None if isinstance(sink.source, DeltaFrom) else sink.source.table
+    upstream = (upstream_table,) if upstream_table is not None else ()
     return TablePlan(
         name=name,
         source=source,
@@ -62,7 +62,7 @@ def sink_plan(project: Project, name: str, lake: str) -> TablePlan:
         uri=f"{lake}/_penstock/sinks/{name}",
         checkpoints=f"{lake}/_penstock/checkpoints/{name}",
         properties={setting.name: setting.value for setting in properties},
-        definition=hashed(decides),
+        definition=hashed(definition),
         origin=sink.origin,
         input=Input({}, "file", "file"),
         sink=target,
@@ -75,10 +75,10 @@ def sink_plan(project: Project, name: str, lake: str) -> TablePlan:
 
 def _target(project: Project, name: str, sink: Sink) -> tuple[SinkPlan, tuple[Setting, ...]]:
     if isinstance(sink.source, ChangesFrom):
-        return _followed(project, name, sink, sink.source)
+        return _change_sink(project, name, sink, sink.source)
     assert isinstance(sink.to, KafkaTo)
     cluster, options, settings = _producer(project, sink.to)
-    made = RowSink(
+    row_sink = RowSink(
         cluster=cluster,
         topic=sink.to.kafka,
         key=sink.key,
@@ -87,18 +87,20 @@ def _target(project: Project, name: str, sink: Sink) -> tuple[SinkPlan, tuple[Se
         coordinates=_coordinates(project, sink),
         options=options,
     )
-    return made, settings
+    return row_sink, settings
 
 
 def _producer(project: Project, to: KafkaTo) -> tuple[Cluster, dict[str, str], tuple[Setting, ...]]:
     cluster = cluster_plan(to.cluster, project.cluster(to.cluster), project.root)
-    users = {name: value for name, value in cluster.options.items() if is_producers(name)} | to.options
-    settings = [setting for setting in PRODUCER if setting.name not in users]
-    settings += [Setting(name, value, YOURS) for name, value in users.items()]
+    user_options = {name: value for name, value in cluster.options.items() if is_producers(name)} | to.options
+    settings = [setting for setting in PRODUCER if setting.name not in user_options]
+    settings += [Setting(name, value, YOURS) for name, value in user_options.items()]
     return cluster, {setting.name: setting.value for setting in settings}, tuple(settings)
 
 
-def _followed(project: Project, name: str, sink: Sink, source: ChangesFrom) -> tuple[ChangeSink, tuple[Setting, ...]]:
+def _change_sink(
+    project: Project, name: str, sink: Sink, source: ChangesFrom
+) -> tuple[ChangeSink, tuple[Setting, ...]]:
     to = sink.to
     settings: tuple[Setting, ...] = ()
     target: TargetPlan
@@ -121,15 +123,15 @@ def _followed(project: Project, name: str, sink: Sink, source: ChangesFrom) -> t
 
 
 def _coordinates(project: Project, sink: Sink) -> tuple[tuple[str, ...], ...] | None:
-    """The topic, partition and offset of a row, where no other row of the table can have the same: one record that
-    became two rows would be one to a consumer who de-duplicates by them."""
+    """The columns of a row's topic, partition and offset, if no other row of the table can have the same: a consumer
+    who de-duplicates by them would take two rows made from one record for one row."""
     if not isinstance(sink.source, TableFrom):
         return None
     upstream = project.tables[sink.source.table]
-    brought = brought_by(project, upstream)
-    if brought.origin != "kafka" or multiplies(upstream, project.tables):
+    row_input = brought_by(project, upstream)
+    if row_input.origin != "kafka" or multiplies(upstream, project.tables):
         return None
     parts = ("topic", "partition", "offset")
-    if brought.coordinates == "carried":
+    if row_input.coordinates == "carried":
         return tuple(("_source", part) for part in parts)
-    return tuple((brought.raw[part],) for part in parts) if brought.raw else None
+    return tuple((row_input.raw[part],) for part in parts) if row_input.raw else None

@@ -1,4 +1,4 @@
-"""What a table reads, resolved: a kind of source is a class here, and answers what others need to know of it."""
+"""What a table reads, resolved: each kind of source is a class, which answers what the rest of Penstock asks of it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.plan.subjects import Holds
 from penstock.spec.schema import Struct
 
 DELTA_MAX_FILES = 1000
-"""Delta's own bound of a batch."""
+"""Delta's own limit for a batch."""
 NEW_FIELDS = {
     "add": "become columns",
     "rescue": "are kept as JSON in _rescued",
     "ignore": "are left out",
     "fail": "stop the table",
 }
-"""What becomes of fields that the schema does not name."""
+"""What happens to fields that the schema does not name."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class StartingPlan:
-    """Where a topic that has no position yet begins. Resolved to offsets once, at genesis."""
+    """Where reading starts in a topic that has no position yet. Resolved to offsets once, at genesis."""
 
     kind: Literal["earliest", "latest", "offsets", "timestamp"]
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -54,15 +54,15 @@ class StartingPlan:
 
     def describe(self) -> str:
         if self.timestamp_ms is not None:
-            return _time(self.timestamp_ms)
+            return _iso_time(self.timestamp_ms)
         if self.offsets:
-            return "; ".join(f"{topic} at {_offsets(offsets)}" for topic, offsets in self.offsets.items())
+            return "; ".join(f"{topic} at {_describe_offsets(offsets)}" for topic, offsets in self.offsets.items())
         return self.kind
 
 
 @dataclass(frozen=True)
 class VersionStartPlan:
-    """Where a reader of a Delta table begins. Resolved to a version once, at genesis."""
+    """Where reading a Delta table starts. Resolved to a version once, at genesis."""
 
     kind: Literal["earliest", "latest", "version", "timestamp"]
     version: int | None = None
@@ -70,12 +70,12 @@ class VersionStartPlan:
 
 
 class SourcePlan:
-    """What a table reads. A kind of source is a subclass; others ask these questions, not which class it is."""
+    """What a table reads. Each kind of source is a subclass; callers use these methods and never ask for the class."""
 
     kind: ClassVar[str]
     """The name under which the kind is registered."""
     unit: ClassVar[str]
-    """What a table that is behind has not read yet: `record`, `commit` or `file`."""
+    """What the lag of a table is counted in: `record`, `commit` or `file`."""
     starting: StartingPlan | VersionStartPlan
 
     @property
@@ -84,21 +84,21 @@ class SourcePlan:
         raise NotImplementedError
 
     def describe(self) -> Iterator[tuple[str, str]]:
-        """What `plan` shows of it: names and texts."""
+        """What `plan` shows about it: names and texts."""
         raise NotImplementedError
 
     def subscription(self, table: str) -> dict[str, Any]:
-        """What is read, as the ledger of the table keeps it."""
+        """What is read, as the ledger of the table records it."""
         raise NotImplementedError
 
     def decides(self) -> dict[str, Any]:
-        """What of it decides the rows of a batch whose positions are given: a part of the table's definition. So not
+        """Its part of the table's definition: what decides the rows of a batch whose positions are fixed. So neither
         where a new source starts, nor addresses, which may move."""
         raise NotImplementedError
 
     @property
     def batch_limit(self) -> str:
-        """The setting that bounds a batch, as it is written; empty if there is none."""
+        """The setting that limits a batch, as it is written; empty if there is none."""
         return ""
 
     @property
@@ -113,17 +113,17 @@ class SourcePlan:
 
     @property
     def follows_changes(self) -> bool:
-        """Inserts, updates and deletes are read, not only what is added."""
+        """Whether inserts, updates and deletes are read, not only added rows."""
         return False
 
     @property
     def as_topics(self) -> TopicsSource | None:
-        """Set if its positions are offsets of the partitions of topics."""
+        """Itself if its positions are offsets of topic partitions; else None."""
         return None
 
     @property
     def as_versions(self) -> VersionsSource | None:
-        """Set if its positions are versions of a Delta table."""
+        """Itself if its positions are versions of a Delta table; else None."""
         return None
 
     @property
@@ -136,13 +136,13 @@ class SourcePlan:
 
 
 class TopicsSource(SourcePlan):
-    """Topics of a log whose partitions count their records: a batch has the columns of Spark's Kafka source, and a
+    """Topics of a log whose partitions number their records: a batch has the columns of Spark's Kafka source, and a
     position is the text that Spark's Kafka source writes, `{"orders":{"0":17}}`. Exactly one of topics and pattern is
     set."""
 
     unit = "record"
     leaves_gaps: ClassVar[bool] = False
-    """There are offsets without a record: one that the table lacks has to be looked up before it counts as lost."""
+    """Whether offsets can have no record: one that the table lacks has to be looked up before it counts as lost."""
     topics: tuple[str, ...]
     pattern: str | None
     starting: StartingPlan
@@ -151,7 +151,7 @@ class TopicsSource(SourcePlan):
 
     @property
     def cluster_name(self) -> str:
-        """Tables with the same kind and the same name share a client."""
+        """Tables whose sources have the same kind and the same cluster name share a client."""
         raise NotImplementedError
 
     @property
@@ -161,7 +161,7 @@ class TopicsSource(SourcePlan):
 
     @property
     def reads_committed(self) -> bool:
-        """Else a position may lie beyond what a reader of committed records sees while a transaction is open."""
+        """If not, a position may lie beyond what a reader of committed records sees while a transaction is open."""
         return True
 
     @property
@@ -226,7 +226,7 @@ class KafkaSource(TopicsSource):
 
 @dataclass(frozen=True)
 class VersionsSource(SourcePlan):
-    """A Delta table whose versions are the positions: one that is read as it grows, or the list of a folder's files."""
+    """A Delta table whose versions are the positions: one read incrementally, or the list of a folder's files."""
 
     uri: str
     table: str | None
@@ -236,17 +236,17 @@ class VersionsSource(SourcePlan):
     max_files: int | None
     max_bytes: int | None
     options: Mapping[str, str] = field(default_factory=dict)
-    """What a change of its rows does to the reader, in Delta's words."""
+    """What happens to the reader when rows of the table change, as options of Delta."""
     changes: bool = False
-    """Its change feed is read, not what is added to it."""
+    """Whether its change feed is read instead of its added rows."""
     merged: bool = False
-    """It holds tombstones, which nobody else shall see."""
+    """Whether it holds tombstones, which no reader should see."""
     holds: Holds = field(default_factory=Holds)
-    """Of whom its rows are, if it is a table of the project that says so."""
+    """The subjects of its rows, if it is a table of the project that declares them."""
 
     @property
     def label(self) -> str:
-        """Its name in the project, else where it is."""
+        """Its name in the project, else its URI."""
         return self.table or self.uri
 
     @property
@@ -256,7 +256,7 @@ class VersionsSource(SourcePlan):
 
 @dataclass(frozen=True)
 class DeltaSource(VersionsSource):
-    """A Delta table that is read as it grows."""
+    """A Delta table that is read incrementally."""
 
     kind = "delta"
     unit = "commit"
@@ -272,14 +272,14 @@ class DeltaSource(VersionsSource):
         yield "starting", self.describe_start()
 
     def describe_start(self) -> str:
-        starting, later = self.starting, "what changes" if self.changes else "what is added"
+        starting, later_rows = self.starting, "what changes" if self.changes else "what is added"
         if starting.timestamp_ms is not None:
-            return f"the first version at or after {_time(starting.timestamp_ms)}"
+            return f"the first version at or after {_iso_time(starting.timestamp_ms)}"
         if starting.version is not None:
             return f"version {starting.version}"
         if starting.kind == "latest":
-            return f"latest: {later} from now on"
-        return f"earliest: the whole table, then {later}"
+            return f"latest: {later_rows} from now on"
+        return f"earliest: the whole table, then {later_rows}"
 
     def subscription(self, table: str) -> dict[str, Any]:
         return {"table": self.label}
@@ -312,15 +312,15 @@ class DeltaSource(VersionsSource):
 
 @dataclass(frozen=True, kw_only=True)
 class FilesSource(VersionsSource):
-    """A folder of files. What is streamed is the manifest at `uri`, a small Delta table that lists them: one of its
-    data files names at most `most` files, and a batch reads one of those."""
+    """A folder of files. The stream reads the manifest at `uri`, a small Delta table that lists them: each of its data
+    files names at most `most` files, and a batch reads one data file."""
 
     kind = "files"
     unit = "file"
     folder: str
     """An absolute path, or a URI that Hadoop reads."""
     root: str
-    """The project folder: files below it are named from there on, so that a project can be moved."""
+    """The project folder: files below it are named relative to it, so that a project can be moved."""
     format: Literal["json", "csv", "parquet"]
     pattern: str | None
     schema: Struct | None
@@ -328,18 +328,18 @@ class FilesSource(VersionsSource):
     new_fields: Literal["add", "rescue", "ignore", "fail"]
     header: bool
     documents: bool
-    """A file of JSON is one document, an object or a list of them, over however many lines."""
+    """Whether a JSON file is one document, an object or a list of objects, over any number of lines."""
     most: int
     reader: Mapping[str, str]
     """Options of the format."""
     stored: str
-    """Where the schema is kept that was inferred, or has grown."""
+    """Where an inferred or extended schema is kept."""
     reads: str
-    """Where it is kept how each batch reads its files."""
+    """Where it is recorded how each batch reads its files."""
 
     @property
     def by_line(self) -> bool:
-        """A line, or a document, is a record."""
+        """Whether a record is a line, or a document."""
         return self.format != "parquet"
 
     @property
@@ -347,20 +347,20 @@ class FilesSource(VersionsSource):
         return f"files of {self.folder}"
 
     def describe(self) -> Iterator[tuple[str, str]]:
-        named = f", named {self.pattern}" if self.pattern else ""
+        pattern = f", named {self.pattern}" if self.pattern else ""
         options = "".join(f", {name} {value}" for name, value in self.reader.items())
         header = ", each with a header" if self.header else ""
-        whole = ", each one document" if self.documents else ""
-        yield "from", f"{self.format} files in {self.folder}{named}{header}{whole}{options}"
+        documents = ", each one document" if self.documents else ""
+        yield "from", f"{self.format} files in {self.folder}{pattern}{header}{documents}{options}"
         yield "listed in", f"{self.uri}, once by path"
         latest = self.starting.kind == "latest"
         yield "starting", "latest: files that come from now on" if latest else "earliest: every file"
-        inferred = f"inferred once, kept in {self.stored}"
-        yield "schema", self.schema.columns().replace("`", "") if self.schema else inferred
+        inferred_schema = f"inferred once, kept in {self.stored}"
+        yield "schema", self.schema.columns().replace("`", "") if self.schema else inferred_schema
         yield "new fields", NEW_FIELDS[self.new_fields]
 
     def subscription(self, table: str) -> dict[str, Any]:
-        """Not the folder: what comes from another one is listed like the rest, and read after it."""
+        """The folder is left out: files of another one are listed like the rest, and read after them."""
         return {"files": table}
 
     def decides(self) -> dict[str, Any]:
@@ -380,10 +380,10 @@ class FilesSource(VersionsSource):
         return self
 
 
-def _time(timestamp_ms: int) -> str:
+def _iso_time(timestamp_ms: int) -> str:
     return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).isoformat().replace("+00:00", "Z")
 
 
-def _offsets(offsets: Mapping[int, int]) -> str:
+def _describe_offsets(offsets: Mapping[int, int]) -> str:
     words = {-2: "earliest", -1: "latest"}
     return ", ".join(f"{partition}: {words.get(offset, offset)}" for partition, offset in offsets.items())

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator
 
 from penstock.plan.model import Setting
 
-_MOST_SNAPSHOT_PARTITIONS = 16
-_LEAST_CONSUMERS = 64
+_MAX_SNAPSHOT_PARTITIONS = 16
+_MIN_CONSUMERS = 64
 _CONSUMERS_PER_TABLE = 16
 _FEW_TABLES = 8
 _LATE_COMPILATION = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=10000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-_LEAST_COMPILED = 200
-_COMPILED_PER_TABLE = 20
+_MIN_CODE_CACHE = 200
+_CODE_CACHE_PER_TABLE = 20
 EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 UNWRAP_CASTS = "org.apache.spark.sql.catalyst.optimizer.UnwrapCastInBinaryComparison"
 _SECRETS = (
@@ -36,8 +36,8 @@ def session_settings(
     zone: str | None,
 ) -> tuple[Setting, ...]:
     """Session-wide choices. `parallelism` is the number of tasks that run at once, `unique` the columns whose values
-    hardly repeat, `opaque` those by whose order nobody searches, `memory` what the user gave to the driver, `zone` the
-    user's time zone."""
+    hardly repeat, `opaque` those that are never searched by their order, `memory` the driver memory that the user set,
+    `zone` the user's time zone."""
     return (
         *_delta(parallelism),
         *_tasks(parallelism, tables),
@@ -45,7 +45,7 @@ def session_settings(
         *(_local_files() if local_lake else ()),
         *(_one_process() if local_lake and master.startswith("local") else ()),
         *_files(unique, opaque),
-        *_times(zone),
+        *_time_zone(zone),
         *_safety(),
         *(_loopback() if master.startswith("local") else ()),
     )
@@ -58,7 +58,7 @@ def _delta(parallelism: int) -> Iterator[Setting]:
     )
     yield Setting(
         "spark.databricks.delta.snapshotPartitions",
-        str(min(parallelism, _MOST_SNAPSHOT_PARTITIONS)),
+        str(min(parallelism, _MAX_SNAPSHOT_PARTITIONS)),
         "one per task that runs at once: Delta's default of 50 tiny tasks alone halves the speed",
     )
     yield Setting(
@@ -83,7 +83,7 @@ def _tasks(parallelism: int, tables: int) -> Iterator[Setting]:
     yield Setting("spark.scheduler.mode", "FAIR", "each table has its own pool, so that none waits for a large one")
     yield Setting(
         "spark.kafka.consumer.cache.capacity",
-        str(max(_LEAST_CONSUMERS, _CONSUMERS_PER_TABLE * tables)),
+        str(max(_MIN_CONSUMERS, _CONSUMERS_PER_TABLE * tables)),
         "consumers are kept between batches; beyond the capacity each batch would connect anew",
     )
     yield Setting(
@@ -93,7 +93,7 @@ def _tasks(parallelism: int, tables: int) -> Iterator[Setting]:
     )
     yield Setting(
         "spark.sql.codegen.cache.maxEntries",
-        str(max(_LEAST_COMPILED, _COMPILED_PER_TABLE * tables)),
+        str(max(_MIN_CODE_CACHE, _CODE_CACHE_PER_TABLE * tables)),
         "the code that Spark makes of a table's expressions is kept; beyond that each batch would compile it anew",
     )
 
@@ -104,7 +104,7 @@ def _jvm(memory: str | None, tables: int) -> Iterator[Setting]:
         "the default collector's threads compete with the tasks; loading Spark's classes alone would cause a "
         "collection of the whole heap"
     )
-    if tables <= _FEW_TABLES:  # with many, all code is hot, and the sooner it is compiled the better
+    if tables <= _FEW_TABLES:  # with many tables all code is hot, and the sooner it is compiled the better
         options += f" {_LATE_COMPILATION}"
         why += (
             "; two fifths of a young JVM's time go into compiling, so only code ten times as hot as by default is "
@@ -180,7 +180,7 @@ def _files(unique: Iterable[str], opaque: Iterable[str]) -> Iterator[Setting]:
     )
 
 
-def _times(zone: str | None) -> Iterator[Setting]:
+def _time_zone(zone: str | None) -> Iterator[Setting]:
     yield Setting("spark.sql.session.timeZone", "UTC", "times mean the same on every machine")
     if zone is not None and zone.upper() not in ("UTC", "GMT", "Z", "ETC/UTC"):
         yield Setting(

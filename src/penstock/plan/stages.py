@@ -1,4 +1,4 @@
-"""What a table makes of its rows, resolved: schemas read, functions found, defaults filled in."""
+"""The stages of a table, resolved: schemas read, functions found, defaults filled in."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class DecodePlan:
     rescue: bool = False
     keep: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
-    """Of the format, as far as they were written."""
+    """Options of the format that were written."""
     new_fields: Literal["add", "rescue", "ignore", "fail"] = "ignore"
-    """Of records; files say it in their source."""
+    """For records; for files it is set in their source."""
 
 
 @dataclass(frozen=True)
@@ -40,21 +40,21 @@ class TransformPlan:
     file: str | None = None
     function: str | None = None
     digest: str = ""
-    """Of the function's file: another text may make other rows."""
+    """Hash of the function's file: a changed file may produce other rows."""
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """The static side of a join: read as of one version in a batch."""
+    """The static side of a join, read at one version per batch."""
 
     name: str
     uri: str
     table: str | None
     """Its name if it is a table of the project."""
     merged: bool = False
-    """It holds tombstones."""
+    """Whether it holds tombstones."""
     holds: Holds = field(default_factory=Holds)
-    """Of whom its rows are, if it is a table of the project that says so."""
+    """The subjects of its rows, if it is a table of the project that declares them."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,12 @@ class MergePlan:
     deleted: str
     history: Literal["scd1", "scd2"]
     ignore: str | None = None
-    """Changes that are none: they are left out. An expression as well."""
+    """An SQL expression too: for rows of the source that are no real changes and are left out."""
     time: str | None = None
     truncate: str | None = None
-    """Changes that are about all rows."""
+    """For changes that concern all rows."""
     snapshot: str | None = None
-    """Rows are those of full extracts, each a file: when it was taken."""
+    """If rows come from full extracts, each a file: when the extract was taken."""
     ignore_nulls: bool = False
     only: tuple[str, ...] = ()
     but: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ class WritePlan:
 
 @dataclass(frozen=True)
 class Stages:
-    """In the order in which they run. `input_name` is what `sql` calls the rows."""
+    """The stages in the order in which they run. `input_name` is what `sql` calls the rows."""
 
     input_name: str
     decode: DecodePlan | None = None
@@ -144,18 +144,18 @@ class Stages:
     dedupe: DedupePlan | None = None
     audit: AuditPlan | None = None
     whole_files: bool = False
-    """A file that cannot be read is rejected as one."""
+    """Whether a file that cannot be read is rejected as a whole."""
 
     @property
     def may_reject(self) -> bool:
-        """Rows can go to quarantine."""
-        raises = self.transform is not None or self.whole_files or self.decode is not None
-        return raises or any(one.does.rejects for one in self.expect)
+        """Whether rows can go to quarantine."""
+        may_fail = self.transform is not None or self.whole_files or self.decode is not None
+        return may_fail or any(expectation.does.rejects for expectation in self.expect)
 
 
-_NO_PARTITION = "'', '__HIVE_DEFAULT_PARTITION__'"
+_NULL_PARTITION_VALUES = "'', '__HIVE_DEFAULT_PARTITION__'"
 KEY, SEQUENCE = "merge.key", "merge.sequence"
-"""Expectations that every change of a merged table has to meet; no name of a user's has a dot."""
+"""Names of the expectations that every change of a merged table must meet; a user's names cannot have a dot."""
 
 
 def stages_plan(project: Project, table: Table, lake: str, merge: MergePlan | None = None) -> Stages | None:
@@ -168,8 +168,8 @@ def stages_plan(project: Project, table: Table, lake: str, merge: MergePlan | No
         transform=_transform(table, project.root),
         lookups=tuple(_lookup(project, name, target, lake) for name, target in table.lookups.items()),
         expect=(
-            *(ExpectationPlan(one.name, one.check, one.action) for one in table.expect),
-            *_mergeable(merge, table.write.partition_by),
+            *(ExpectationPlan(expectation.name, expectation.check, expectation.action) for expectation in table.expect),
+            *_merge_expectations(merge, table.write.partition_by),
         ),
         dedupe=DedupePlan(dedupe.keys, None if dedupe.within is None else round(dedupe.within * 1000), dedupe.time)
         if dedupe
@@ -178,24 +178,27 @@ def stages_plan(project: Project, table: Table, lake: str, merge: MergePlan | No
     )
 
 
-def _mergeable(merge: MergePlan | None, partition_by: Sequence[str]) -> tuple[ExpectationPlan, ...]:
-    """A change without a key is of no row, one without a sequence nobody can put in order. As a partition
+def _merge_expectations(merge: MergePlan | None, partition_by: Sequence[str]) -> tuple[ExpectationPlan, ...]:
+    """A change without a key belongs to no row, and one without a sequence cannot be ordered. As partition values
     some texts are NULL to Delta, and their rows would not be found again."""
     if merge is None:
         return ()
-    parts = {name.casefold() for name in partition_by}
-    names = {f"`{key.replace('`', '``')}`": key.casefold() in parts for key in merge.keys}
+    partition_columns = {name.casefold() for name in partition_by}
+    is_partition = {f"`{key.replace('`', '``')}`": key.casefold() in partition_columns for key in merge.keys}
     keys = " AND ".join(
-        f"CAST({n} AS STRING) NOT IN ({_NO_PARTITION})" if part else f"{n} IS NOT NULL" for n, part in names.items()
+        f"CAST({column} AS STRING) NOT IN ({_NULL_PARTITION_VALUES})" if in_partition else f"{column} IS NOT NULL"
+        for column, in_partition in is_partition.items()
     )
     if merge.truncate is not None:
         keys = f"({keys}) OR {merge.truncate}"
-    order = " AND ".join(f"({text}) IS NOT NULL" for text in (merge.sequence, merge.time) if text is not None)
+    order = " AND ".join(
+        f"({expression}) IS NOT NULL" for expression in (merge.sequence, merge.time) if expression is not None
+    )
     return ExpectationPlan(KEY, keys, "quarantine"), ExpectationPlan(SEQUENCE, order, "quarantine")
 
 
 def dedupe_reads(dedupe: DedupePlan) -> tuple[str, str]:
-    """What of the table a batch is compared with, and why."""
+    """Which part of the table a batch is compared with, and why."""
     keys = ", ".join(dedupe.keys)
     if dedupe.time is None:
         return (
@@ -234,9 +237,9 @@ def write_plan(write: Write, merge: MergePlan | None = None) -> WritePlan:
     )
 
 
-def csv_options(given: Mapping[str, str]) -> dict[str, str]:
+def csv_options(options: Mapping[str, str]) -> dict[str, str]:
     """A quote within quotes is doubled, as every spreadsheet writes it; Spark would expect a backslash before it."""
-    return {"escape": given.get("quote", '"'), **given} if given.get("quote", '"') else dict(given)
+    return {"escape": options.get("quote", '"'), **options} if options.get("quote", '"') else dict(options)
 
 
 def table_uri(lake: str, name: str) -> str:

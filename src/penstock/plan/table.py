@@ -38,40 +38,43 @@ from penstock.spec.project import Project
 from penstock.spec.quantity import duration_text
 from penstock.spec.table import Table, Write
 
-# When a table takes its batches, and why then.
+# When a table runs its batches, and why.
 
 
 DEFAULT_SECONDS = 30.0
 _SHARE_OF_SLA = 3
 
 
-def trigger_plan(own: spec.Trigger | None, default: spec.Trigger | None) -> TriggerPlan:
-    """The table's own, else the project's default, else 30 seconds."""
-    given, whose = (own, YOURS) if own else (default, "the project's default")
-    if given is None:
+def trigger_plan(table_trigger: spec.Trigger | None, default: spec.Trigger | None) -> TriggerPlan:
+    """The table's own trigger, else the project's default, else 30 seconds."""
+    trigger, origin = (table_trigger, YOURS) if table_trigger else (default, "the project's default")
+    if trigger is None:
         return TriggerPlan("interval", DEFAULT_SECONDS, "the default: fresh enough for most, and few small files")
-    if given.kind == "once":
-        return TriggerPlan("once", None, f"{whose}: one batch of all there is, whatever max_per_trigger says")
-    if given.kind == "available-now":
-        return TriggerPlan("available-now", None, f"{whose}: what is there at the start, in batches, then it ends")
-    assert given.seconds is not None
-    if given.kind == "sla":
-        why = f"a third of the SLA of {duration_text(given.seconds)} ({whose}): one batch may fail and another run late"
-        return TriggerPlan("interval", given.seconds / _SHARE_OF_SLA, why, given.seconds)
-    return TriggerPlan("interval", given.seconds, whose)
+    if trigger.kind == "once":
+        return TriggerPlan("once", None, f"{origin}: one batch of all there is, whatever max_per_trigger says")
+    if trigger.kind == "available-now":
+        return TriggerPlan("available-now", None, f"{origin}: what is there at the start, in batches, then it ends")
+    assert trigger.seconds is not None
+    if trigger.kind == "sla":
+        why = (
+            f"a third of the SLA of {duration_text(trigger.seconds)} ({origin}): "
+            "one batch may fail and another run late"
+        )
+        return TriggerPlan("interval", trigger.seconds / _SHARE_OF_SLA, why, trigger.seconds)
+    return TriggerPlan("interval", trigger.seconds, origin)
 
 
 # The Delta properties that a table is created with, and why.
 
 
-_SEARCHED = ("topic", "partition", "offset", "kafka_timestamp", "ingestion_timestamp")
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_STATISTICS_COLUMNS = ("topic", "partition", "offset", "kafka_timestamp", "ingestion_timestamp")
+_PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def property_settings(write: Write, raw: Mapping[str, str], *, one_topic: bool = False) -> tuple[Setting, ...]:
-    """Penstock's choices with the user's on top. `raw` is canonical name -> column of a table that keeps records as
-    they came."""
-    chosen = [
+    """Penstock's choices with the user's on top. `raw` is canonical name -> column of a table that keeps raw
+    records."""
+    settings = [
         Setting(
             "delta.enableInCommitTimestamps",
             "true",
@@ -84,21 +87,21 @@ def property_settings(write: Write, raw: Mapping[str, str], *, one_topic: bool =
         ),
     ]
     if raw:
-        known = {column.casefold() for column in write.partition_by}  # Delta has no statistics of these
-        searched = [raw[name] for name in _SEARCHED if not (name == "topic" and one_topic)]
-        searched = [column for column in searched if column.casefold() not in known]
-        chosen.append(
+        partition_columns = {column.casefold() for column in write.partition_by}  # Delta keeps no statistics of these
+        statistics_columns = [raw[name] for name in _STATISTICS_COLUMNS if not (name == "topic" and one_topic)]
+        statistics_columns = [column for column in statistics_columns if column.casefold() not in partition_columns]
+        settings.append(
             Setting(
                 "delta.dataSkippingStatsColumns",
-                ",".join(map(_quoted, searched)),
+                ",".join(map(_quote, statistics_columns)),
                 "statistics only on what is searched for: those of whole payloads, or of a topic that is the same in "
                 "every row, cost time and tell nothing",
             )
         )
     if write.auto_compact:
-        chosen.append(Setting("delta.autoOptimize.autoCompact", "true", f"{YOURS}: small files become large ones"))
+        settings.append(Setting("delta.autoOptimize.autoCompact", "true", f"{YOURS}: small files become large ones"))
     if write.merge is not None:
-        chosen.append(
+        settings.append(
             Setting(
                 "delta.enableDeletionVectors",
                 "true",
@@ -106,19 +109,19 @@ def property_settings(write: Write, raw: Mapping[str, str], *, one_topic: bool =
             )
         )
     if write.change_feed:
-        chosen.append(Setting("delta.enableChangeDataFeed", "true", f"{YOURS}: changes of rows can be followed"))
+        settings.append(Setting("delta.enableChangeDataFeed", "true", f"{YOURS}: changes of rows can be followed"))
     return (
-        *(setting for setting in chosen if setting.name not in write.properties),
+        *(setting for setting in settings if setting.name not in write.properties),
         *(Setting(name, value, YOURS) for name, value in write.properties.items()),
     )
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """Delta reads the list as SQL identifiers."""
-    return name if _PLAIN.fullmatch(name) else f"`{name}`"
+    return name if _PLAIN_IDENTIFIER.fullmatch(name) else f"`{name}`"
 
 
-# One table of the plan: its source, its stages, its place, and the hash of what decides its rows.
+# One table of the plan: its source, its stages, its location, and the hash of what decides its rows.
 
 
 def table_plan(project: Project, name: str, lake: str) -> TablePlan:
@@ -135,10 +138,10 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
         stages, write = files_stages(files, stages), files_write(files, write)
     if stages is not None and stages.decode is not None and stages.decode.new_fields == "add":
         write = replace(write, schema="evolve")
-    brought = _input(project, table) if stream is None else Input({}, "file", "file", stable=False)
+    row_input = _input(project, table) if stream is None else Input({}, "file", "file", stable=False)
     one_topic = source.as_topics is not None and len(source.as_topics.topics) == 1
     properties = (
-        *property_settings(table.write, {} if stages or aggregate else brought.raw, one_topic=one_topic),
+        *property_settings(table.write, {} if stages or aggregate else row_input.raw, one_topic=one_topic),
         *merge_properties(merge),
     )
     return TablePlan(
@@ -154,21 +157,21 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
         if stream
         else _definition(source, table.payload, columns, stages, aggregate, write),
         origin=table.origin,
-        input=brought,
+        input=row_input,
         stages=stages,
         aggregate=aggregate,
         stream=stream,
         write=write,
         upstream=upstream_of(table),
         waits_for=waits_for(project.tables, name),
-        settings=(*source_settings, *_dedupe(stages), *merge_settings(merge), *properties),
+        settings=(*source_settings, *_dedupe_settings(stages), *merge_settings(merge), *properties),
         max_failed_records=table.max_failed_records,
         subjects=subjects_plan(table),
         forget=forget_plan(project, lake),
     )
 
 
-def _dedupe(stages: Stages | None) -> tuple[Setting, ...]:
+def _dedupe_settings(stages: Stages | None) -> tuple[Setting, ...]:
     return () if stages is None or stages.dedupe is None else (Setting("dedupe", *dedupe_reads(stages.dedupe)),)
 
 
@@ -189,11 +192,11 @@ def _input(project: Project, table: Table) -> Input:
 
 
 def brought_by(project: Project, upstream: Table) -> Input:
-    """What the rows of a table bring to those that read it."""
-    came = _input(project, upstream)
+    """What the rows of a table carry for the tables that read it."""
+    row_input = _input(project, upstream)
     if upstream.aggregate is not None or upstream.stream is not None or (upstream.staged and not upstream.write.source):
         return Input({}, "file", "file", stable=False)
-    return Input({}, "carried", came.origin) if upstream.staged else came
+    return Input({}, "carried", row_input.origin) if upstream.staged else row_input
 
 
 def _definition(
@@ -204,24 +207,24 @@ def _definition(
     aggregate: AggregatePlan | None,
     write: WritePlan,
 ) -> str:
-    """What decides the rows of a batch whose positions are given."""
-    decides: dict[str, Any] = {"payload": payload, "columns": columns, **source.decides()}
+    """The hash of what decides the rows of a batch whose positions are fixed."""
+    definition: dict[str, Any] = {"payload": payload, "columns": columns, **source.decides()}
     if stages is not None:
-        decides |= {"stages": _plain(stages), "source": write.source}
+        definition |= {"stages": _stages_document(stages), "source": write.source}
     if write.merge is not None:
-        decides |= {"merge": {**asdict(write.merge), "keep_deleted_ms": None}}
+        definition |= {"merge": {**asdict(write.merge), "keep_deleted_ms": None}}
     if aggregate is not None:
-        decides |= {"aggregate": asdict(aggregate)}
-    return hashed(decides)
+        definition |= {"aggregate": asdict(aggregate)}
+    return hashed(definition)
 
 
-def _plain(stages: Stages) -> Mapping[str, Any]:
-    """Without the paths of this machine: a project that is moved is the same."""
+def _stages_document(stages: Stages) -> Mapping[str, Any]:
+    """The stages without the paths of this machine, so that moving the project does not change the hash."""
     document = asdict(stages)
     del document["whole_files"]
-    if stages.audit is None:  # as before there were such tables: their definition is the same
+    if stages.audit is None:  # so that tables defined before `audit` existed keep their hash
         del document["audit"]
-    if stages.decode is not None and stages.decode.new_fields in ("rescue", "ignore"):  # `rescue` says it
+    if stages.decode is not None and stages.decode.new_fields in ("rescue", "ignore"):  # `rescue` already says it
         del document["decode"]["new_fields"]
     if stages.transform is not None:
         document["transform"]["file"] = None

@@ -1,4 +1,4 @@
-"""Where sinks send, resolved: a kind of target is a class here, and answers what others need to know of it."""
+"""Where sinks send, resolved: each kind of target is a class, which answers what the rest of Penstock asks of it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ POSTGRES = "jdbc:postgresql:"
 
 
 class TargetPlan:
-    """A system that changes of rows are sent to. A kind of target is a subclass."""
+    """A system that changes of rows are sent to. Each kind of target is a subclass."""
 
     kind: ClassVar[str]
     """The name under which the kind is registered."""
 
     @property
     def address(self) -> str | None:
-        """None if it is a topic, whose cluster has an address."""
+        """None for a topic: its cluster has the address."""
         return None
 
     @property
@@ -37,12 +37,12 @@ class TargetPlan:
         raise NotImplementedError
 
     def describe(self, keys: str, columns: str) -> Iterator[tuple[str, str]]:
-        """What `plan` shows of it; `keys` and `columns` say what is sent."""
+        """What `plan` shows about it; `keys` and `columns` say what is sent."""
         yield "keys", keys
         yield "columns", columns
 
     def decides(self) -> dict[str, Any]:
-        """What of it belongs to the definition of the sink: not the address, which may move."""
+        """Its part of the definition of the sink: not the address, which may move."""
         raise NotImplementedError
 
     @property
@@ -66,7 +66,7 @@ class TargetPlan:
 
     @property
     def topic_sent_to(self) -> tuple[Cluster, str] | None:
-        """Of Kafka: the cluster and the topic."""
+        """For Kafka: the cluster and the topic."""
         return None
 
 
@@ -79,7 +79,7 @@ class KafkaTarget(TargetPlan):
     """An SQL expression over a row; None: its columns as a JSON object."""
     headers: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
-    """Properties of the producer, without those of the login."""
+    """Properties of the producer, without those for the login."""
 
     @property
     def name(self) -> str:
@@ -95,10 +95,10 @@ class KafkaTarget(TargetPlan):
         yield "cluster", self.cluster.describe()
         yield "keys", keys
         yield "value", self.value or f"columns as a JSON object: {columns}; of a delete none (a tombstone)"
-        yield from _described_headers(self.headers)
+        yield from _describe_headers(self.headers)
 
     def decides(self) -> dict[str, Any]:
-        return _record(self.cluster, self.topic, self.value, self.headers)
+        return _record_definition(self.cluster, self.topic, self.value, self.headers)
 
     @property
     def topic_sent_to(self) -> tuple[Cluster, str]:
@@ -129,7 +129,7 @@ class JdbcTarget(TargetPlan):
         return "exactly once: the position is kept in the database, in the same transaction as the rows"
 
     def describe(self, keys: str, columns: str) -> Iterator[tuple[str, str]]:
-        yield from _described_user(self.user)
+        yield from _describe_user(self.user)
         yield "keys", keys
         yield "columns", columns
         yield "if missing", "the table is made" if self.create else "the sink stops"
@@ -144,8 +144,8 @@ class JdbcTarget(TargetPlan):
     @property
     def encrypted(self) -> bool | None:
         modes = {key.lower(): value.lower() for key, value in self.options.items()}
-        asked = modes.get("sslmode") in ("require", "verify-ca", "verify-full") or "ssl" in self.url.lower()
-        return True if asked or modes.get("ssl") == "true" else None
+        tls_requested = modes.get("sslmode") in ("require", "verify-ca", "verify-full") or "ssl" in self.url.lower()
+        return True if tls_requested or modes.get("ssl") == "true" else None
 
     @property
     def encrypt_by(self) -> str:
@@ -178,7 +178,7 @@ class SearchTarget(TargetPlan):
         return "each change at least once; its version is that of the commit, so that a repeat changes nothing"
 
     def describe(self, keys: str, columns: str) -> Iterator[tuple[str, str]]:
-        yield from _described_user(self.user)
+        yield from _describe_user(self.user)
         yield "keys", keys
         yield "columns", columns
 
@@ -221,7 +221,7 @@ class RedisTarget(TargetPlan):
         return "each change at least once, those of one key in their order; a repeat changes nothing"
 
     def describe(self, keys: str, columns: str) -> Iterator[tuple[str, str]]:
-        yield from _described_user(self.user)
+        yield from _describe_user(self.user)
         yield "keys", keys
         yield "columns", columns
         ttl = f", expires after {duration_text(self.ttl_ms / 1000)}" if self.ttl_ms is not None else ""
@@ -250,12 +250,12 @@ class SinkPlan:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """Where changes are sent: the columns that name a row."""
+        """If changes are sent: the columns that identify a row."""
         return ()
 
     @property
     def sent_columns(self) -> tuple[str, ...]:
-        """Where changes are sent: the columns of a row; empty: all but what Penstock itself adds."""
+        """If changes are sent: the columns of a row; empty: all but those that Penstock itself adds."""
         return ()
 
     @property
@@ -264,11 +264,11 @@ class SinkPlan:
         raise NotImplementedError
 
     def describe(self) -> Iterator[tuple[str, str]]:
-        """What `plan` shows of it."""
+        """What `plan` shows about it."""
         raise NotImplementedError
 
     def decides(self) -> dict[str, Any]:
-        """What of it belongs to the definition of the sink."""
+        """Its part of the definition of the sink."""
         raise NotImplementedError
 
     @property
@@ -277,13 +277,13 @@ class SinkPlan:
 
     @property
     def system(self) -> TargetPlan | None:
-        """Where changes are sent."""
+        """The target, if changes are sent; else None."""
         return None
 
 
 @dataclass(frozen=True)
 class RowSink(SinkPlan):
-    """Rows to a topic, and what becomes key, value and headers: SQL expressions over a row."""
+    """Sends rows to a topic; key, value and headers are SQL expressions over a row."""
 
     follows_changes = False
     cluster: Cluster
@@ -293,9 +293,9 @@ class RowSink(SinkPlan):
     """None: all columns as a JSON object."""
     headers: Mapping[str, str] = field(default_factory=dict)
     coordinates: tuple[tuple[str, ...], ...] | None = None
-    """The columns, as paths, that say from which topic, partition and offset a row came, if they tell rows apart."""
+    """The columns, as paths, of a row's topic, partition and offset, if these identify the row."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Properties of the producer, without those of the login."""
+    """Properties of the producer, without those for the login."""
 
     @property
     def name(self) -> str:
@@ -306,12 +306,12 @@ class RowSink(SinkPlan):
         yield "cluster", self.cluster.describe()
         yield "key", self.key or "none"
         yield "value", self.value or "all columns but _source, as a JSON object"
-        yield from _described_headers(self.headers)
-        by = "place of its record in Kafka" if self.coordinates else "file of the table and what is sent"
-        yield "promise", f"each row at least once; the header penstock-id, made of the {by}, is the same each time"
+        yield from _describe_headers(self.headers)
+        basis = "place of its record in Kafka" if self.coordinates else "file of the table and what is sent"
+        yield "promise", f"each row at least once; the header penstock-id, made of the {basis}, is the same each time"
 
     def decides(self) -> dict[str, Any]:
-        return _record(self.cluster, self.topic, self.value, self.headers) | {"key": self.key}
+        return _record_definition(self.cluster, self.topic, self.value, self.headers) | {"key": self.key}
 
     @property
     def topic_sent_to(self) -> tuple[Cluster, str]:
@@ -320,7 +320,7 @@ class RowSink(SinkPlan):
 
 @dataclass(frozen=True)
 class ChangeSink(SinkPlan):
-    """What becomes of the rows of a table, followed into another system."""
+    """Sends the changes of a table's rows to another system."""
 
     follows_changes = True
     target: TargetPlan
@@ -358,14 +358,14 @@ class ChangeSink(SinkPlan):
         return self.target
 
 
-def _record(cluster: Cluster, topic: str, value: str | None, headers: Mapping[str, str]) -> dict[str, Any]:
+def _record_definition(cluster: Cluster, topic: str, value: str | None, headers: Mapping[str, str]) -> dict[str, Any]:
     return {"cluster": cluster.name, "topic": topic, "value": value, "headers": dict(headers)}
 
 
-def _described_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _describe_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     yield from (("header", f"{name}: {expression}") for name, expression in headers.items())
 
 
-def _described_user(user: str | None) -> Iterator[tuple[str, str]]:
+def _describe_user(user: str | None) -> Iterator[tuple[str, str]]:
     if user is not None:
         yield "as", user

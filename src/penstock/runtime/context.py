@@ -1,4 +1,4 @@
-"""What all tables of a runner share, what a runner reports, triggers, and growing delays between tries."""
+"""What the tables of a runner share, what a runner reports, triggers, and growing delays between attempts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.runtime.signals import StopSignals
     from penstock.storage.stores import Store
 
-# What a runner tells whoever watches it.
+# What a runner reports to its listener.
 
 
 Outcome = Literal["finished", "stopped", "failed"]
@@ -29,12 +29,12 @@ Outcome = Literal["finished", "stopped", "failed"]
 
 class Listener(Protocol):
     def said(self, table: str, message: str) -> None:
-        """Something happened that a person should know: created, healed, a foreign commit, a retry."""
+        """Something happened that people should know: created, healed, a foreign commit, a retry."""
 
     def batch(self, table: str, written: Written, seconds: float) -> None: ...
 
     def failed(self, table: str, error: PenstockError) -> None:
-        """Without a table it is what ended all of them: the JVM."""
+        """With an empty table name, the error ended all tables: the JVM died."""
 
     def ended(self, table: str, outcome: Outcome) -> None: ...
 
@@ -55,7 +55,7 @@ class Result:
 
 
 JVM_PATIENCE = 5.0
-"""Seconds from the first call that fails to the end of a JVM that dies."""
+"""Seconds to wait, after the first failed call, for a dying JVM to end."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,13 @@ class RunContext:
     once: bool
     log: str
     starts: threading.Semaphore
-    """Few queries start at a time: each costs a second of a core."""
+    """Limits how many queries start at a time: each start costs a second of a core."""
     stopping: threading.Event
     signals: StopSignals | None = None
 
     @property
     def stop_asked(self) -> bool:
-        """By a signal: what fails from now on is no failure of a table."""
+        """A signal asked to stop: what fails from now on is not a failure of a table."""
         return self.signals is not None and self.signals.asked
 
     def jvm_end(self, patience: float = 0.0) -> str | None:
@@ -81,9 +81,9 @@ class RunContext:
         return jvm_end(gateway_of(self.spark), patience)
 
     def explain(self, error: BaseException, table: str) -> PenstockError:
-        """As `causes.explain`; but whatever is said after the JVM's end has one cause."""
-        how = self.jvm_end(JVM_PATIENCE if seems_dead(error) else 0.0)
-        return jvm_died(self.log, how) if how is not None else explain(error, table, self.log)
+        """Like `causes.explain`, but every error after the end of the JVM has that one cause."""
+        jvm_exit = self.jvm_end(JVM_PATIENCE if seems_dead(error) else 0.0)
+        return jvm_died(self.log, jvm_exit) if jvm_exit is not None else explain(error, table, self.log)
 
 
 def trigger_of(table: TablePlan, *, once: bool) -> dict[str, Any]:
@@ -96,16 +96,16 @@ def trigger_of(table: TablePlan, *, once: bool) -> dict[str, Any]:
     return {"processingTime": f"{round((table.trigger.seconds or 0) * 1000)} milliseconds"}
 
 
-# Growing delays between tries, and slots that keep many tables from starting their batches at one moment.
+# Growing delays between attempts, and slots that keep many tables from starting their batches at the same moment.
 
 
 FIRST, LONGEST = 1.0, 60.0
 SLOT = 0.1
-"""Seconds between the batches of two tables of one trigger: about what a small batch costs, so it delays nobody."""
+"""Seconds between the batches of two tables with the same trigger: about the cost of a small batch, so none is late."""
 
 
 class Backoff:
-    """1, 2, 4 … 60 seconds, each with up to a fifth more, so that many tables do not come back at one moment."""
+    """1, 2, 4 … 60 seconds, each plus up to a fifth, so that many tables do not retry at the same moment."""
 
     def __init__(self) -> None:
         self.tries = 0
@@ -119,8 +119,8 @@ class Backoff:
 
 
 def slot_delay(index: int, tables: int, interval: float, *, now: float | None = None) -> float:
-    """Seconds that table `index` waits before its batch. Spark fires all triggers of one interval together, at its
-    multiples since the epoch; a batch that is already later than its slot waits no more."""
+    """Seconds that table `index` waits before its batch. Spark fires all triggers of the same interval together, at its
+    multiples since the epoch; a batch that is already past its slot does not wait."""
     if interval < 2 or tables < 2:
         return 0.0
     slot = index * min(SLOT, interval / 3 / tables)

@@ -1,4 +1,4 @@
-"""Many tables in one session: started, watched, stopped together; each failing alone."""
+"""Many tables in one session: started, watched and stopped together; a failure of one does not stop the others."""
 
 from __future__ import annotations
 
@@ -33,94 +33,98 @@ if TYPE_CHECKING:
 
 # The end of a run: tables finish the batch in flight, or, when the time is up, leave it to the next start.
 #
-# To abandon a batch is as safe as `kill -9`: the ledger tells the next start how far it came. Nothing here waits for
-# an answer of the JVM in the main thread, which must hear the next signal.
+# To abandon a batch is as safe as `kill -9`: the ledger tells the next start how far it got. Nothing here waits for an
+# answer of the JVM in the main thread, which must be free to receive the next signal.
 
 
 JVM_ENDS_WITHIN = 20.0
-"""Seconds, when nobody waits for the end."""
+"""Seconds for the JVM to end if no signal asked to stop."""
 DEAD_WITHIN = 10.0
 """Seconds until every call into a dead JVM has failed."""
 BREAK_OFF = 5.0
-"""Seconds before the bound at which batches in flight are broken off; less if the bound is near."""
+"""Batches in flight are cancelled so many seconds before the time limit; fewer if the limit is near."""
 RECORD = 2.0
-"""Seconds that it may take to write down that tables were stopped; on an object store it needs the JVM."""
+"""Seconds to wait until it is recorded that tables were stopped; on an object store that needs the JVM."""
 POLL = 0.05
 
 
-def end_runs(around: RunContext, runs: Sequence[TableRun], rounds: MaintenanceRounds | None, *, died: bool) -> None:
-    """Returns when every table has ended; with a signal, at its bound in any case."""
-    asked = around.signals if around.stop_asked else None
-    if asked is None:
-        around.stopping.set()  # there is nothing left to run, or to look after
-        asking = _ask(runs, rounds)
-        _until_ended(runs, DEAD_WITHIN if died else None)
+def end_runs(context: RunContext, runs: Sequence[TableRun], rounds: MaintenanceRounds | None, *, died: bool) -> None:
+    """Returns when every table has ended; after a signal, at its time limit in any case."""
+    signals = context.signals if context.stop_asked else None
+    if signals is None:
+        context.stopping.set()  # there is nothing left to run or to maintain
+        stop_threads = _ask_to_stop(runs, rounds)
+        _wait_until_ended(runs, DEAD_WITHIN if died else None)
         if died:
-            give_up(around, runs, jvm_died(around.log, around.jvm_end() or "it does not answer"))
-        for thread in asking:
+            give_up(context, runs, jvm_died(context.log, context.jvm_end() or "it does not answer"))
+        for thread in stop_threads:
             thread.join(0.0 if died else None)
         return
-    _announce(around, runs, asked.timeout)
-    _ask(runs, rounds)
-    reserve = min(BREAK_OFF, asked.timeout / 2)
-    _until_ended(runs, asked.remaining() - reserve)
-    if any(one.thread.is_alive() for one in runs):
-        for one in runs:
-            _beside(one.break_off)
-        _beside(around.spark.sparkContext.cancelAllJobs)  # of tables that are made ready
-        _until_ended(runs, asked.remaining() - reserve / 2)
-    give_up(around, runs)
+    _announce(context, runs, signals.timeout)
+    _ask_to_stop(runs, rounds)
+    reserve = min(BREAK_OFF, signals.timeout / 2)
+    _wait_until_ended(runs, signals.remaining() - reserve)
+    if any(table_run.thread.is_alive() for table_run in runs):
+        for table_run in runs:
+            _in_background(table_run.break_off)
+        _in_background(context.spark.sparkContext.cancelAllJobs)  # those of tables that are still being prepared
+        _wait_until_ended(runs, signals.remaining() - reserve / 2)
+    give_up(context, runs)
 
 
-def give_up(around: RunContext, runs: Sequence[TableRun], error: PenstockError | None = None) -> None:
-    """What has not ended is recorded as stopped, or as failed with `error`; what a stop broke off is told."""
-    recording = [_beside(partial(one.give_up, error)) for one in runs if one.thread.is_alive()]
+def give_up(context: RunContext, runs: Sequence[TableRun], error: PenstockError | None = None) -> None:
+    """Records tables that have not ended as stopped, or as failed with `error`; reports what the stop cancelled."""
+    threads = [_in_background(partial(table_run.give_up, error)) for table_run in runs if table_run.thread.is_alive()]
     deadline = time.monotonic() + RECORD
-    for thread in recording:
+    for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    for one in runs:
-        if one.abandoned is not None and error is None:
-            around.listener.said("", one.abandoned)
+    for table_run in runs:
+        if table_run.abandoned is not None and error is None:
+            context.listener.said("", table_run.abandoned)
 
 
-def _announce(around: RunContext, runs: Sequence[TableRun], timeout: float) -> None:
-    found = [one.in_flight for one in runs]
-    batches, starts = found.count("batch"), found.count("start")
+def _announce(context: RunContext, runs: Sequence[TableRun], timeout: float) -> None:
+    states = [table_run.in_flight for table_run in runs]
+    batches, starts = states.count("batch"), states.count("start")
     parts = [f"{counted(batches, 'batch')} in flight".replace("batchs", "batches")] if batches else []
     parts += [f"{counted(starts, 'table')} to start"] if starts else []
     if parts:
-        what = " and ".join(parts)
-        around.listener.said("", f"stopping: waiting up to {timeout:g} s for {what}; press Ctrl-C again to stop now")
+        waiting_for = " and ".join(parts)
+        context.listener.said(
+            "", f"stopping: waiting up to {timeout:g} s for {waiting_for}; press Ctrl-C again to stop now"
+        )
     else:
-        around.listener.said("", "stopping: no batch is in flight")
+        context.listener.said("", "stopping: no batch is in flight")
 
 
-def _ask(runs: Sequence[TableRun], rounds: MaintenanceRounds | None) -> list[threading.Thread]:
-    """All at once: each waits for its own batch."""
-    return [_beside(one.stop) for one in runs] + ([_beside(rounds.stop)] if rounds is not None else [])
+def _ask_to_stop(runs: Sequence[TableRun], rounds: MaintenanceRounds | None) -> list[threading.Thread]:
+    """Stops all at once: each waits for its own batch."""
+    return [_in_background(table_run.stop) for table_run in runs] + (
+        [_in_background(rounds.stop)] if rounds is not None else []
+    )
 
 
-def _until_ended(runs: Sequence[TableRun], patience: float | None) -> None:
+def _wait_until_ended(runs: Sequence[TableRun], patience: float | None) -> None:
     deadline = None if patience is None else time.monotonic() + patience
-    while any(one.thread.is_alive() for one in runs):
+    while any(table_run.thread.is_alive() for table_run in runs):
         if deadline is not None and time.monotonic() >= deadline:
             return
         time.sleep(POLL)
 
 
-def _beside(work: Callable[[], object]) -> threading.Thread:
-    def quietly() -> None:
+def _in_background(work: Callable[[], object]) -> threading.Thread:
+    def ignore_errors() -> None:
         try:
             work()
-        except Exception:  # a call into a JVM that is going; what counts is whether the table has ended
+        except Exception:  # a call into a dying JVM; what counts is whether the table has ended
             return
 
-    thread = threading.Thread(target=quietly, name="end of a run", daemon=True)
+    thread = threading.Thread(target=ignore_errors, name="end of a run", daemon=True)
     thread.start()
     return thread
 
 
-# Many tables in one session: started, watched, stopped together; each failing alone.
+# A run of many tables: start, watch, stop.
 
 
 STARTS_AT_ONCE = 4
@@ -141,10 +145,10 @@ def run(
     signals: StopSignals | None = None,
 ) -> Result:
     """Runs the named tables (all if none is named) until they end or a signal asks to stop, and maintains them as often
-    as the project says. `signals` are those that the caller listens to: the run ends within their bound;
-    StopRequested is raised by a signal during the start, and by a second one."""
+    as the project configures. `signals` are those that the caller listens to: the run ends within their time limit;
+    a signal during the start, and a second signal, raise StopRequested."""
     tables = choose(plan, names)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it reports reaches the user as an error of a table
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors reach the user as errors of a table
 
     def patience() -> float:
         return signals.remaining() if signals is not None and signals.asked else JVM_ENDS_WITHIN
@@ -155,7 +159,7 @@ def run(
             if signals is not None:
                 signals.begin()
             return run_in(spark, plan, tables, listener, once=once, signals=signals)
-    except Exception as error:  # the JVM can die between any two calls, also before a table is there to report it
+    except Exception as error:  # the JVM can die between any two calls, even before a table exists to report it
         raise explain(error, plan.name, current_log(plan)) from error
 
 
@@ -170,11 +174,11 @@ def run_in(
     maintain: bool = True,
     signals: StopSignals | None = None,
 ) -> Result:
-    """The same in a session that is there already. Setting `stop` asks for a clean end, after the batches in flight. No
-    signal handler is installed: Ctrl-C ends it as it ends any other program. `maintain=False` leaves scheduled
-    maintenance to another run."""
+    """Like `run`, in an existing session. Setting `stop` asks for a clean end, after the batches in flight. No signal
+    handler is installed: Ctrl-C ends it like any other program. `maintain=False` leaves scheduled maintenance to
+    another run."""
     stopping = signals.event if signals is not None else threading.Event() if stop is None else stop
-    around = RunContext(
+    context = RunContext(
         spark=spark,
         plan=plan,
         store=open_store(spark, plan.lake),
@@ -187,39 +191,41 @@ def run_in(
     )
     sources = Sources(partial(open_store, spark), spark)
     runs = [
-        TableRun(around, table, partial(sources.open, table), index, len(tables)) for index, table in enumerate(tables)
+        TableRun(context, table, partial(sources.open, table), index, len(tables)) for index, table in enumerate(tables)
     ]
-    by_name = {one.thread.name: one for one in runs}
-    for one, table in zip(runs, tables, strict=True):
-        one.upstream = tuple(by_name[name] for name in table.waits_for if name in by_name)
-    rounds = MaintenanceRounds(around, by_name) if maintain and plan.maintenance.scheduled else None
+    by_name = {table_run.thread.name: table_run for table_run in runs}
+    for table_run, table in zip(runs, tables, strict=True):
+        table_run.upstream = tuple(by_name[name] for name in table.waits_for if name in by_name)
+    rounds = MaintenanceRounds(context, by_name) if maintain and plan.maintenance.scheduled else None
     try:
-        for one in runs:
-            one.thread.start()
+        for table_run in runs:
+            table_run.thread.start()
         if rounds is not None and not once:
             rounds.start()
-        died = _wait(around, runs)
+        died = _wait_for_end(context, runs)
         if rounds is not None and once and not stopping.is_set():
             rounds.start()
             rounds.wait()
-        end_runs(around, runs, rounds, died=died)
+        end_runs(context, runs, rounds, died=died)
     except (StopRequested, KeyboardInterrupt):
-        give_up(around, runs)
+        give_up(context, runs)
         raise
-    errors: dict[str, PenstockError] = {one.thread.name: one.error for one in runs if one.error is not None}
+    errors: dict[str, PenstockError] = {
+        table_run.thread.name: table_run.error for table_run in runs if table_run.error is not None
+    }
     if jvm_died := next((error for error in errors.values() if isinstance(error, JvmDied)), None):
         listener.failed("", jvm_died)
-    unfinished = any(one.thread.is_alive() for one in runs)
-    return Result({one.thread.name: one.outcome for one in runs}, errors, unfinished)
+    unfinished = any(table_run.thread.is_alive() for table_run in runs)
+    return Result({table_run.thread.name: table_run.outcome for table_run in runs}, errors, unfinished)
 
 
 def catch_up(spark: SparkSession, plan: Plan, tell: Tell, table: TablePlan) -> PenstockError | None:
-    """Runs one table up to what is there, for a verb that needs it; what it failed with, if it did."""
+    """Runs one table until it has read all that its source has now, for a command that needs it; returns its error."""
     return run_in(spark, plan, [table], _Progress(tell), once=True, maintain=False).errors.get(table.name)
 
 
 class _Progress:
-    """A listener for which everything that a table does is progress."""
+    """A listener that reports everything a table does as progress."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -242,26 +248,26 @@ def open_store(spark: SparkSession, uri: str) -> Store:
     return HadoopStore(spark) if "://" in uri else LocalStore()
 
 
-def _wait(around: RunContext, runs: Sequence[TableRun]) -> bool:
-    """Until all tables have ended, somebody asks to stop, or the JVM is dead; whether it is. Nothing here calls the
-    JVM: a signal must not wait for an answer."""
-    threading.Thread(target=_watch, args=(around, runs), name="watch", daemon=True).start()
-    while any(one.thread.is_alive() for one in runs) and not around.stopping.is_set():
-        around.stopping.wait(POLL)
-        if around.jvm_end() is not None or any(isinstance(one.error, JvmDied) for one in runs):
-            around.stopping.wait(SIGNAL_PATIENCE)
-            around.stopping.set()
-            return not around.stop_asked
+def _wait_for_end(context: RunContext, runs: Sequence[TableRun]) -> bool:
+    """Waits until all tables have ended, a stop is asked for, or the JVM is dead; True if it died on its own. Nothing
+    here calls the JVM: a signal must not wait for an answer."""
+    threading.Thread(target=_watch, args=(context, runs), name="watch", daemon=True).start()
+    while any(table_run.thread.is_alive() for table_run in runs) and not context.stopping.is_set():
+        context.stopping.wait(POLL)
+        if context.jvm_end() is not None or any(isinstance(table_run.error, JvmDied) for table_run in runs):
+            context.stopping.wait(SIGNAL_PATIENCE)
+            context.stopping.set()
+            return not context.stop_asked
     return False
 
 
-def _watch(around: RunContext, runs: Sequence[TableRun]) -> None:
-    """What is done for each table now and then."""
-    kept = time.monotonic()
-    while not around.stopping.wait(LOOK_EVERY) and any(one.thread.is_alive() for one in runs):
-        for one in runs:
-            one.look()
-        if time.monotonic() - kept > KEEP_EVERY:
-            kept = time.monotonic()
-            for one in runs:
-                one.keep()
+def _watch(context: RunContext, runs: Sequence[TableRun]) -> None:
+    """Does the regular work for each table: looks for replaced generations, and keeps ledger entries from expiring."""
+    last_keep = time.monotonic()
+    while not context.stopping.wait(LOOK_EVERY) and any(table_run.thread.is_alive() for table_run in runs):
+        for table_run in runs:
+            table_run.look()
+        if time.monotonic() - last_keep > KEEP_EVERY:
+            last_keep = time.monotonic()
+            for table_run in runs:
+                table_run.keep()

@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM: the first one asks for an end within a bound, the second one does not wait.
+"""Ctrl-C and SIGTERM: the first one asks for an end within a time limit, the second one does not wait.
 
-Loads nothing of Spark, so that a run can be stopped from its first moment on.
+Imports nothing from Spark, so that a run can be stopped from its first moment.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 from penstock.errors import StopRequested
 
 STOP_TIMEOUT = 20.0
-"""Seconds from the signal to the end of the process: most supervisors kill after 30."""
+"""Seconds from the signal to the end of the process; most supervisors kill after 30."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StoppedAtStart(StopRequested):
-    """Before any table has begun: there is nothing to wait for."""
+    """A signal before any table has started: there is nothing to wait for."""
 
 
 class StopNow(StopRequested):
@@ -30,71 +30,71 @@ class StopNow(StopRequested):
 
 
 class StopSignals:
-    """Used as a context manager around a run, in the main thread; elsewhere it hears nothing."""
+    """Used as a context manager around a run, in the main thread; in other threads it receives no signals."""
 
     def __init__(self, timeout: float = STOP_TIMEOUT) -> None:
         self.timeout = timeout
         self.event = threading.Event()
         self.number = int(signal.SIGTERM)
-        self._asked: float | None = None
+        self._asked_at: float | None = None
         self._starting = True
-        self._before: dict[signal.Signals, Any] = {}
+        self._old_handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.getsignal(number) for number in _SIGNALS}
-        self._listen()
+            self._old_handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+        self._install()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
 
-    def _listen(self) -> None:
-        for number in self._before:
-            signal.signal(number, self._ask)
+    def _install(self) -> None:
+        for number in self._old_handlers:
+            signal.signal(number, self._handle)
 
-    def _ask(self, number: int, _: FrameType | None) -> None:
-        if self._asked is not None:
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self._asked_at is not None:
             raise StopNow(number)
-        self.number, self._asked = number, time.monotonic()
+        self.number, self._asked_at = number, time.monotonic()
         self.event.set()
         if self._starting:
             raise StoppedAtStart(number)
 
     def begin(self) -> None:
-        """From now on the main thread watches `event`; nothing is raised by the first signal. Spark has taken Ctrl-C
-        for itself when its context was made."""
+        """From now on the main thread watches `event`, and the first signal no longer raises. The handlers are
+        installed again because Spark replaces that of Ctrl-C when it creates its context."""
         self._starting = False
-        self._listen()
+        self._install()
 
     @property
     def asked(self) -> bool:
-        """By a signal; the event can also be set because there is nothing left to run."""
-        return self._asked is not None
+        """Whether a signal asked to stop; the event can also be set because there is nothing left to run."""
+        return self._asked_at is not None
 
     def remaining(self) -> float:
-        """Seconds until the bound; all of them while nobody has asked."""
-        return self.timeout if self._asked is None else max(0.0, self._asked + self.timeout - time.monotonic())
+        """Seconds until the time limit; the full timeout while no signal has come."""
+        return self.timeout if self._asked_at is None else max(0.0, self._asked_at + self.timeout - time.monotonic())
 
 
 @contextmanager
 def stop_on_signals(stopping: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM set the event; the second one does not wait for a clean end. Only in the main thread."""
+    """Ctrl-C and SIGTERM set the event; a second signal does not wait for a clean end. Only in the main thread."""
 
-    def ask(number: int, _: FrameType | None) -> None:
+    def handle(number: int, _: FrameType | None) -> None:
         if stopping.is_set():
-            os._exit(128 + number)  # the JVM ends with us: its standard input is our pipe
+            os._exit(128 + number)  # the JVM ends with this process: its standard input is our pipe
         stopping.set()
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, ask) for number in _SIGNALS}
+    old_handlers = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""One table of a runner: prepared, run, and tried again, alone. What ends one table does not touch another."""
+"""One table of a runner: prepared, run and retried on its own. What ends one table does not affect another."""
 
 from __future__ import annotations
 
@@ -37,47 +37,47 @@ if TYPE_CHECKING:
     from penstock.runtime.context import Outcome, RunContext
     from penstock.storage.locks import Lock
 
-# A table that is to be made anew before its first batch: by another process, or, if that was cut off, by this one.
+# A replay that must end before the first batch of a table: another process does it, or, if that was cut off, this one.
 
 
 REPLAY_POLL = 0.5
 
 
-def finish_replay(work: TableSession, system: str, stopping: threading.Event, say: Callable[[str], None]) -> None:
-    """Returns when no replay is owed any more. Raises Transient if it is asked to stop meanwhile."""
-    if owed(work) is None:
+def finish_replay(session: TableSession, system: str, stopping: threading.Event, say: Callable[[str], None]) -> None:
+    """Returns when no replay is left to finish. Raises Transient if a stop is asked for meanwhile."""
+    if owed(session) is None:
         return
-    path = lock_path(system, work.table.name, "replay")
-    lock: Lock = NoLock() if work.idempotent else JvmLock(work.spark, path)
+    path = lock_path(system, session.table.name, "replay")
+    lock: Lock = NoLock() if session.idempotent else JvmLock(session.spark, path)
     try:
-        told = False
+        reported = False
         while not lock.try_acquire():
-            if not told:
+            if not reported:
                 say("waits for the replay that another process does")
-                told = True
+                reported = True
             if stopping.wait(REPLAY_POLL):
-                raise Transient("stopping", where=work.table.name)
-        tail = owed(work)
-        if tail is None:
+                raise Transient("stopping", where=session.table.name)
+        replay_head = owed(session)
+        if replay_head is None:
             return
         say("a replay was cut off: it is done now")
-        filled = resume(work, tail, lambda _: None)
-        say(f"replay done: {filled.rows + filled.kept:,} rows, generation {filled.tail.entry.generation}")
+        replayed = resume(session, replay_head, lambda _: None)
+        say(f"replay done: {replayed.rows + replayed.kept:,} rows, generation {replayed.tail.entry.generation}")
     finally:
         lock.close()
 
 
-# While a table runs that reads files, its folder is looked at shortly before each of its triggers.
+# While a table that reads files runs, its folder is listed shortly before each of its triggers.
 
 
 LEAD = 1.0
-"""Seconds before a trigger: what a look takes, if the folder is not large."""
+"""Seconds before a trigger: the time that listing takes, if the folder is not large."""
 Say = Callable[[str], None]
 Explain = Callable[[BaseException, str], PenstockError]
 
 
 def look(source: Source, say: Say) -> None:
-    """Before a start: all that is there belongs to it."""
+    """Lists the folder before a start: all files that are there belong to the start."""
     if isinstance(source, FilesReader):
         for message in source.look():
             say(message)
@@ -85,13 +85,13 @@ def look(source: Source, say: Say) -> None:
 
 @contextmanager
 def looking(source: Source, query: Any, interval: float | None, say: Say, explain: Explain) -> Iterator[None]:
-    """`interval` is that of the triggers; without one there is nothing to look for."""
+    """Lists the folder again while the query runs. `interval` is that of the triggers; without it nothing is done."""
     if not isinstance(source, FilesReader) or not interval:
         yield
         return
     ended = threading.Event()
     thread = threading.Thread(
-        target=_look_again,
+        target=_poll_folder,
         args=(source, query, interval, say, explain, ended),
         name=f"{source.table} files",
         daemon=True,
@@ -104,27 +104,27 @@ def looking(source: Source, query: Any, interval: float | None, say: Say, explai
         thread.join()
 
 
-def _look_again(
+def _poll_folder(
     source: FilesReader, query: Any, interval: float, say: Say, explain: Explain, ended: threading.Event
 ) -> None:
-    """A batch in flight is waited for: what has come meanwhile is then one batch, not many small ones."""
-    said = ""
+    """Skips while a batch is in flight: the files that arrive meanwhile become one batch, not many small ones."""
+    last_message = ""
     while not ended.wait(until_next(interval)):
         try:
             if query.status["isTriggerActive"]:
                 continue
             look(source, say)
-            said = ""
+            last_message = ""
         except Exception as error:
             if ended.is_set():
                 return
             cause = explain(error, source.table)
-            if isinstance(cause, JvmDied):  # that is told once, by the runner
+            if isinstance(cause, JvmDied):  # reported once, by the runner
                 return
             message = f"the folder could not be looked at: {cause.message}"
-            if message != said:
+            if message != last_message:
                 say(message)
-            said = message
+            last_message = message
 
 
 def until_next(interval: float, *, now: float | None = None) -> float:
@@ -134,50 +134,50 @@ def until_next(interval: float, *, now: float | None = None) -> float:
     return wait if wait > 0.001 else wait + interval
 
 
-# One table of a runner: prepared, run, and tried again, alone. What ends one table does not touch another.
+# The run of one table.
 
 
 TRIES_ONCE = 6
-"""`run --once` is called by a scheduler: it gives up after about half a minute of trying again."""
+"""`run --once` is called by a scheduler: it gives up after about half a minute of retries."""
 TRIES_UNEXPLAINED = 3
 KEEP_PATIENCE = 5.0
 SIGNAL_PATIENCE = 0.5
-"""Seconds in which a signal for a whole group of processes reaches all of them."""
+"""Seconds within which a signal to a process group reaches all of its processes."""
 POLL = 0.1
 
 
 class TableRun:
     def __init__(
-        self, around: RunContext, table: TablePlan, open_source: Callable[[], Source], index: int, tables: int
+        self, context: RunContext, table: TablePlan, open_source: Callable[[], Source], index: int, tables: int
     ) -> None:
-        self._around = around
+        self._context = context
         self._table = table
         self._open_source = open_source
         self.upstream: tuple[TableRun, ...] = ()
-        """Tables of this run that it reads."""
+        """The tables of the same run that this one reads."""
         self._slot = (index, tables)
-        self._gate = threading.Lock()
+        self._batch_lock = threading.Lock()
         self._query: Any = None
         self._writer: BatchWriter | None = None
         self._failure: BaseException | None = None
         self._backoff = Backoff()
-        self._distrust = False
+        self._distrust_checkpoint = False
         self._generation: int | None = None
         self._preparing = False
-        self._batch: tuple[int, int] | None = None
+        self._batch_in_flight: tuple[int, int] | None = None
         """Generation and number of the batch that is being written."""
         self._given_up = False
-        self._mine = False
-        """It has the table's lock, so the state is its own to write."""
+        self._has_lock = False
+        """It holds the table's lock, so only it writes the state."""
         self.abandoned: str | None = None
-        """What a stop broke off, for people."""
+        """What a stop cancelled, as a message."""
         self.outcome: Outcome = "stopped"
         self.error: PenstockError | None = None
-        self.thread = threading.Thread(target=self._live, name=table.name, daemon=True)
+        self.thread = threading.Thread(target=self._run_to_end, name=table.name, daemon=True)
 
     def stop(self) -> None:
-        """After the batch in flight. A batch that begins later is refused and planned again at the next start."""
-        with self._gate:
+        """Stops after the batch in flight. A batch that begins later is refused and planned again at the next start."""
+        with self._batch_lock:
             query = self._query
         if query is None:
             return
@@ -191,46 +191,46 @@ class TableRun:
 
     @property
     def in_flight(self) -> str | None:
-        """What a stop waits for: "batch", or "start" while the table is made ready; None if there is nothing."""
+        """What a stop waits for: "batch", or "start" while the table is being prepared; None if there is nothing."""
         if not self.thread.is_alive():
             return None
-        return "batch" if self._batch is not None else "start" if self._preparing else None
+        return "batch" if self._batch_in_flight is not None else "start" if self._preparing else None
 
     def break_off(self) -> None:
-        """Cancels the batch in flight instead of waiting for it: the ledger tells the next start how far it came."""
+        """Cancels the batch in flight instead of waiting for it: the ledger tells the next start how far it got."""
         query = self._query
         if query is not None:
             with suppress(Exception):
                 query.stop()
 
     def give_up(self, error: PenstockError | None = None) -> None:
-        """Its thread is not waited for any more. What it says from now on is of no interest, because its JVM is dead or
-        about to be killed; what is recorded is that it was stopped, or why it failed."""
-        self._note_abandoned()
+        """Stops waiting for its thread. What the thread reports from now on is ignored, because its JVM is dead or
+        about to be killed; what is recorded is that the table was stopped, or why it failed."""
+        self._describe_abandoned()
         self._given_up = True
         self.outcome, self.error = "stopped" if error is None else "failed", error
-        if self._mine:
+        if self._has_lock:
             self._write_state(self.outcome, error.message if error else self.abandoned, error.hint if error else None)
 
-    def _note_abandoned(self) -> None:
+    def _describe_abandoned(self) -> None:
         name = self._table.name
-        if self._batch is not None:
-            generation, number = self._batch
+        if self._batch_in_flight is not None:
+            generation, number = self._batch_in_flight
             self.abandoned = f"abandoned batch {generation}.{number} of {name}; the next start repeats it"
         elif self._preparing:
             self.abandoned = f"abandoned the start of {name}; the next start repeats it"
 
     def look(self) -> None:
-        """Called often: a table that another process has moved on must not wait for its next batch to see it."""
+        """Called often: a table must see a new generation of another process without waiting for its next batch."""
         query, writer = self._query, self._writer
-        if query is None or writer is None or self._around.stopping.is_set():
+        if query is None or writer is None or self._context.stopping.is_set():
             return
-        with suppress(Exception):  # whatever is wrong with the log, its next batch says it
+        with suppress(Exception):  # whatever is wrong with the log, the next batch reports it
             entry = writer.replaced_by()
             if entry is not None and self._query is query:
-                was = f"generation {self._generation} was replaced by generation {entry.generation}"
-                what = f"{was} ({entry.note or entry.kind})"
-                self._failure = self._failure or Fenced(what, where=self._table.name)
+                replaced = f"generation {self._generation} was replaced by generation {entry.generation}"
+                message = f"{replaced} ({entry.note or entry.kind})"
+                self._failure = self._failure or Fenced(message, where=self._table.name)
                 self.stop()
 
     @property
@@ -239,84 +239,84 @@ class TableRun:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Between two of its batches: the next one waits, and so do others who want to commit to the table."""
-        with self._gate:
-            if self._query is None or self._writer is None or self._around.stopping.is_set():
+        """Entered between two batches: the next batch waits, and so do others who want to commit to the table."""
+        with self._batch_lock:
+            if self._query is None or self._writer is None or self._context.stopping.is_set():
                 raise Transient("the table does not run", where=self._table.name)
             with self._writer.held():
                 yield
 
     def keep(self) -> None:
-        """Called now and then: an idle table's ledger entry must not age out of the log. Not while its files are looked
-        after, which can take long: there is another time."""
-        if not self._gate.acquire(timeout=KEEP_PATIENCE):
+        """Called regularly: the ledger entry of an idle table must not expire from the log. Skipped during maintenance
+        of its files, which can take long: the next call is soon enough."""
+        if not self._batch_lock.acquire(timeout=KEEP_PATIENCE):
             return
         try:
             if self._query is None or self._writer is None:
                 return
-            self._writer.keep(self._around.spark)
+            self._writer.keep(self._context.spark)
         except Exception as error:
-            cause = self._around.explain(error, self._table.name)
-            if isinstance(cause, JvmDied):  # that is told once, by the runner
+            cause = self._context.explain(error, self._table.name)
+            if isinstance(cause, JvmDied):  # reported once, by the runner
                 return
-            self._around.listener.said(self._table.name, f"the ledger could not be carried forward: {cause.message}")
+            self._context.listener.said(self._table.name, f"the ledger could not be carried forward: {cause.message}")
         finally:
-            self._gate.release()
+            self._batch_lock.release()
 
-    def _live(self) -> None:
-        table, around = self._table.name, self._around
+    def _run_to_end(self) -> None:
+        table, context = self._table.name, self._context
         locks: tuple[Lock, ...] = ()
         try:
-            run_lock, commit_lock = self._locks()
+            run_lock, commit_lock = self._open_locks()
             locks = (run_lock, commit_lock)
             if isinstance(run_lock, JvmLock):
-                acquire_run(run_lock, lock_path(around.plan.system, table, "run"), table)
-            self._mine = True
-            self._state("starting")
-            if around.once:
+                acquire_run(run_lock, lock_path(context.plan.system, table, "run"), table)
+            self._has_lock = True
+            self._record_state("starting")
+            if context.once:
                 self._wait_for_upstream()
             self._try_until_done(commit_lock)
         except Exception as error:
-            self.error = around.explain(error, table)
+            self.error = context.explain(error, table)
         finally:
-            self._close(locks)
+            self._close_locks(locks)
         if self._given_up:
             return
-        if self.error is None and self.outcome == "stopped" and (how := around.jvm_end()) is not None:
-            self.error = jvm_died(around.log, how)  # the runner saw it first, and asked all tables to end
+        if self.error is None and self.outcome == "stopped" and (jvm_exit := context.jvm_end()) is not None:
+            self.error = jvm_died(context.log, jvm_exit)  # the runner noticed it first, and asked all tables to end
         died = isinstance(self.error, JvmDied)
         if died:
-            around.stopping.wait(SIGNAL_PATIENCE)
-            if around.stop_asked:  # the signal was for all processes of a service, the JVM among them
+            context.stopping.wait(SIGNAL_PATIENCE)
+            if context.stop_asked:  # the signal went to all processes of a service, including the JVM
                 self.error = None
         if self.error is not None:
             self.outcome = "failed"
-            if not died:  # that is told once, by the runner
-                around.listener.failed(table, self.error)
-        if not isinstance(self.error, LockHeld):  # then it is another runner that has a state
-            self._state(self.outcome, self.error)
-        around.listener.ended(table, self.outcome)
+            if not died:  # reported once, by the runner
+                context.listener.failed(table, self.error)
+        if not isinstance(self.error, LockHeld):  # then the state belongs to another runner
+            self._record_state(self.outcome, self.error)
+        context.listener.ended(table, self.outcome)
 
     def _wait_for_upstream(self) -> None:
-        """`--once` reads what is there when its upstream has finished: all that this run landed."""
-        for one in self.upstream:
-            while one.thread.is_alive() and not self._around.stopping.is_set():
-                one.thread.join(0.1)
-            if one.error is not None and not isinstance(one.error, JvmDied):
-                self._around.listener.said(
-                    self._table.name, f"{one.thread.name} failed: only what is there already is read"
+        """With `--once`, a table reads after its upstream tables have finished, so it gets all that this run landed."""
+        for upstream_run in self.upstream:
+            while upstream_run.thread.is_alive() and not self._context.stopping.is_set():
+                upstream_run.thread.join(0.1)
+            if upstream_run.error is not None and not isinstance(upstream_run.error, JvmDied):
+                self._context.listener.said(
+                    self._table.name, f"{upstream_run.thread.name} failed: only what is there already is read"
                 )
 
-    def _close(self, locks: tuple[Lock, ...]) -> None:
-        """A table that has ended is free for others, though this process goes on with the rest."""
+    def _close_locks(self, locks: tuple[Lock, ...]) -> None:
+        """Releases the locks of a table that has ended, though this process continues with the other tables."""
         for lock in locks:
             try:
                 lock.close()
             except Exception as error:  # the JVM is dead, and its locks with it
-                self.error = self.error or self._around.explain(error, self._table.name)
+                self.error = self.error or self._context.explain(error, self._table.name)
 
-    def _locks(self) -> tuple[Lock, Lock]:
-        plan, spark = self._around.plan, self._around.spark
+    def _open_locks(self) -> tuple[Lock, Lock]:
+        plan, spark = self._context.plan, self._context.spark
         if not plan.local:
             return NoLock(), NoLock()
         paths = (lock_path(plan.system, self._table.name, name) for name in ("run", "commit"))
@@ -324,43 +324,47 @@ class TableRun:
         return run, commit
 
     def _try_until_done(self, commit_lock: Lock) -> None:
-        around, table = self._around, self._table.name
-        while not around.stopping.is_set():
+        context, table = self._context, self._table.name
+        while not context.stopping.is_set():
             try:
-                self._once_through(commit_lock)
-                self.outcome = "stopped" if around.stopping.is_set() else "finished"
+                self._run_query(commit_lock)
+                self.outcome = "stopped" if context.stopping.is_set() else "finished"
                 return
             except Exception as error:
-                if around.stopping.is_set():
+                if context.stopping.is_set():
                     return
-                cause = around.explain(error, table)
+                cause = context.explain(error, table)
                 if isinstance(cause, UpstreamChanged):
-                    raise self._change_of_upstream(cause) from error
+                    raise self._explain_upstream_change(cause) from error
                 if isinstance(cause, RowRaised):
-                    raise row_at_fault(around.spark, self._table) or cause from error
+                    raise row_at_fault(context.spark, self._table) or cause from error
                 if isinstance(cause, CheckpointUnreadable) and self._table.stream is not None:
                     raise state_lost(table, cause.message) from error
-                self._distrust = isinstance(cause, CheckpointUnreadable | Unexplained)
+                self._distrust_checkpoint = isinstance(cause, CheckpointUnreadable | Unexplained)
                 delay = self._backoff.next()
-                limit = TRIES_UNEXPLAINED if isinstance(cause, Unexplained) else TRIES_ONCE if around.once else None
+                limit = TRIES_UNEXPLAINED if isinstance(cause, Unexplained) else TRIES_ONCE if context.once else None
                 if not isinstance(cause, Transient) or (limit is not None and self._backoff.tries >= limit):
                     raise cause from error
-                around.listener.said(table, f"{cause.message}; trying again in {delay:.0f} s")
-                self._state("retrying", cause)
-                around.stopping.wait(delay)
+                context.listener.said(table, f"{cause.message}; trying again in {delay:.0f} s")
+                self._record_state("retrying", cause)
+                context.stopping.wait(delay)
 
-    def _change_of_upstream(self, cause: UpstreamChanged) -> PenstockError:
-        """The same with what the commit did, and what each option would make of it."""
+    def _explain_upstream_change(self, cause: UpstreamChanged) -> PenstockError:
+        """The same error, with what the commit did and what each option would do about it."""
         table = self._table
         sources = list(table.delta_sources)
         if cause.path is not None and len(sources) > 1:
             path = cause.path.removeprefix("file:")
-            sources = [one for one in sources if path.rstrip("/").endswith(one.uri.removeprefix("file:").rstrip("/"))]
+            sources = [
+                delta_source
+                for delta_source in sources
+                if path.rstrip("/").endswith(delta_source.uri.removeprefix("file:").rstrip("/"))
+            ]
         if cause.version is None or len(sources) != 1:
             return cause
         source = sources[0]
-        with suppress(Exception):  # what Delta said is better than nothing
-            store = HadoopStore(self._around.spark) if "://" in source.uri else LocalStore()
+        with suppress(Exception):  # the message of Delta is better than nothing
+            store = HadoopStore(self._context.spark) if "://" in source.uri else LocalStore()
             change = read_change(store, source.uri, cause.version)
             if change is not None:
                 recomputed = table.aggregate is not None and table.aggregate.emit != "final"
@@ -369,105 +373,105 @@ class TableRun:
                 return refusal(table.name, name, change, source.options, recomputed=recomputed, stateful=stateful)
         return cause
 
-    def _once_through(self, commit_lock: Lock) -> None:
-        """Returns when the query has ended by itself or was stopped; raises what ended it otherwise."""
-        around, table = self._around, self._table
-        with self._turn_to_start() as mine:
-            if not mine:
+    def _run_query(self, commit_lock: Lock) -> None:
+        """Returns when the query has ended by itself or was stopped; otherwise raises the error that ended it."""
+        context, table = self._context, self._table
+        with self._wait_for_turn() as has_turn:
+            if not has_turn:
                 return
             source = self._open_source()
             look(source, self._say)
-            work = TableSession(
-                around.spark, table, around.store, source, commit_lock, idempotent=not around.plan.local
+            session = TableSession(
+                context.spark, table, context.store, source, commit_lock, idempotent=not context.plan.local
             )
-            finish_replay(work, around.plan.system, around.stopping, self._say)
+            finish_replay(session, context.plan.system, context.stopping, self._say)
             ready = prepare(
-                around.spark,
+                context.spark,
                 table,
-                around.store,
+                context.store,
                 source,
                 commit_lock,
-                idempotent=not around.plan.local,
+                idempotent=not context.plan.local,
                 say=self._say,
-                distrust=self._distrust,
+                distrust=self._distrust_checkpoint,
                 own=self._generation,
             )
             self._generation = ready.tail.entry.generation
             self._failure = None
-            query = self._start(ready)
-        with self._gate:
+            query = self._start_query(ready)
+        with self._batch_lock:
             self._query = query
-        self._state("running")
-        if around.stopping.is_set():
+        self._record_state("running")
+        if context.stopping.is_set():
             self.stop()
-        interval = None if around.once or table.trigger.kind != "interval" else table.trigger.seconds
+        interval = None if context.once or table.trigger.kind != "interval" else table.trigger.seconds
         try:
-            with looking(source, query, interval, self._say, around.explain):
+            with looking(source, query, interval, self._say, context.explain):
                 query.awaitTermination()
         except Exception as error:
             raise (self._failure or error) from None
         finally:
-            with self._gate:
+            with self._batch_lock:
                 self._query = None
         if self._failure is not None:
             raise self._failure
 
     @contextmanager
-    def _turn_to_start(self) -> Iterator[bool]:
-        """Few tables start at a time; False if all are asked to stop meanwhile."""
-        around = self._around
-        while not around.starts.acquire(timeout=POLL):
-            if around.stopping.is_set():
+    def _wait_for_turn(self) -> Iterator[bool]:
+        """Waits for a turn, since few tables start at a time; yields False if a stop is asked for meanwhile."""
+        context = self._context
+        while not context.starts.acquire(timeout=POLL):
+            if context.stopping.is_set():
                 yield False
                 return
         self._preparing = True
         try:
-            yield not around.stopping.is_set()
+            yield not context.stopping.is_set()
         except BaseException:
-            if around.stopping.is_set():
-                self._note_abandoned()
+            if context.stopping.is_set():
+                self._describe_abandoned()
             raise
         finally:
             self._preparing = False
-            around.starts.release()
+            context.starts.release()
 
-    def _start(self, ready: Ready) -> Any:
-        around, table = self._around, self._table
-        around.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table.name)
+    def _start_query(self, ready: Ready) -> Any:
+        context, table = self._context, self._table
+        context.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table.name)
         writer = self._writer = BatchWriter(ready.target, ready.tail)
 
         def on_batch(batch: DataFrame, number: int) -> None:
             self._wait_for_slot()
-            with self._gate:
-                if around.stopping.is_set():
+            with self._batch_lock:
+                if context.stopping.is_set():
                     raise Transient("stopping", where=table.name)
-                self._batch = (ready.tail.entry.generation, number)
+                self._batch_in_flight = (ready.tail.entry.generation, number)
                 try:
                     self._write(writer, ready.function, batch, number)
                 except BaseException as error:
-                    if around.stopping.is_set():
-                        self._note_abandoned()
-                    self._failure = error  # Spark would hand it back as text
+                    if context.stopping.is_set():
+                        self._describe_abandoned()
+                    self._failure = error  # Spark would return it as text only
                     raise
                 finally:
-                    self._batch = None
+                    self._batch_in_flight = None
 
-        stream = ready.target.source.stream(around.spark).writeStream.foreachBatch(on_batch)
+        stream = ready.target.source.stream(context.spark).writeStream.foreachBatch(on_batch)
         return (
             stream.queryName(f"{table.name} {ready.tail.entry.generation}")
             .outputMode(table.stream.output if table.stream else "append")
-            .trigger(**trigger_of(table, once=around.once))
+            .trigger(**trigger_of(table, once=context.once))
             .option("checkpointLocation", ready.target.checkpoint)
             .start()
         )
 
     def _write(self, writer: BatchWriter, function: BatchProcessor, batch: DataFrame, number: int) -> None:
-        began = time.monotonic()
-        table, listener = self._table, self._around.listener
+        started = time.monotonic()
+        table, listener = self._table, self._context.listener
         written = writer.write(batch, number, function)
-        if number == 0:  # the empty batch with which a query that keeps state begins
+        if number == 0:  # a query that keeps state begins with an empty batch
             return
-        if written.verdict is Verdict.WRITE:  # a retry is no progress: it comes with every rebuilt checkpoint
+        if written.verdict is Verdict.WRITE:  # a retry is no progress: every rebuilt checkpoint causes one
             self._backoff.reset()
         for commit in written.foreign:
             listener.said(
@@ -477,33 +481,33 @@ class TableRun:
             listener.said(table.name, remark)
         if written.verdict is Verdict.RETRY:
             listener.said(table.name, f"batch {number} was in the table already: skipped")
-        listener.batch(table.name, written, time.monotonic() - began)
+        listener.batch(table.name, written, time.monotonic() - started)
 
     def _say(self, message: str) -> None:
-        self._around.listener.said(self._table.name, message)
+        self._context.listener.said(self._table.name, message)
 
     def _wait_for_slot(self) -> None:
         trigger = self._table.trigger
-        if trigger.kind == "interval" and not self._around.once and trigger.seconds:
+        if trigger.kind == "interval" and not self._context.once and trigger.seconds:
             delay = slot_delay(*self._slot, trigger.seconds)
             if delay > 0:
-                self._around.stopping.wait(delay)
+                self._context.stopping.wait(delay)
 
-    def _state(self, kind: Kind, error: PenstockError | None = None) -> None:
+    def _record_state(self, kind: Kind, error: PenstockError | None = None) -> None:
         if self._given_up:
             return
-        if isinstance(error, JvmDied) and not self._is_last():
-            return  # its lock is free since the JVM ended, and somebody else has begun
+        if isinstance(error, JvmDied) and not self._owns_state():
+            return  # its lock was freed when the JVM ended, and another process has started
         reason = self.abandoned if kind == "stopped" else None
         self._write_state(kind, error.message if error else reason, error.hint if error else None)
 
-    def _is_last(self) -> bool:
+    def _owns_state(self) -> bool:
         with suppress(Exception):
-            said = read_state(self._around.store, self._around.plan.system, self._table.name)
-            return said is None or (said.process, said.host) == (os.getpid(), socket.gethostname())
+            state = read_state(self._context.store, self._context.plan.system, self._table.name)
+            return state is None or (state.process, state.host) == (os.getpid(), socket.gethostname())
         return False
 
     def _write_state(self, kind: Kind, reason: str | None = None, hint: str | None = None) -> None:
-        # For `status` only: a full disk must not leave a query without its supervisor.
+        # Only `status` reads it: a full disk must not leave a query without its supervisor.
         with suppress(Exception):
-            write_state(self._around.store, self._around.plan.system, self._table.name, State(kind, reason, hint))
+            write_state(self._context.store, self._context.plan.system, self._table.name, State(kind, reason, hint))

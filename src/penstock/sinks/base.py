@@ -1,4 +1,4 @@
-"""What a sink asks of a target system: the payload of a row, net changes, and how far the target has come."""
+"""What a sink needs from a target system: the payload of a row, net changes, and the target's position."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ if TYPE_CHECKING:
     from penstock.plan.model import TablePlan
     from penstock.plan.targets import SinkPlan
 
-# What a batch of changes comes to: of every key the last row, or that it is gone.
+# The net effect of a batch of changes: for every key its last row, or that it was deleted.
 #
 # A batch holds whole versions of the table, several of them perhaps, and many changes of one key. Within a version
-# there is no order: what is there at its end is what was inserted or updated, whatever else was deleted (an overwrite
-# deletes every row and inserts some again). The image before an update counts as a delete, which the image after it
-# beats; only where the update gave the row another key does it stay, and takes the old key away.
+# there is no order: the rows at its end are those that were inserted or updated, whatever else was deleted (an
+# overwrite deletes every row and inserts some again). The image before an update counts as a delete, which the image
+# after it overrides; only where the update gave the row another key does it count, and removes the old key.
 
 
-"""What Delta's change feed adds to the columns of a table."""
 DELETED, ASIDE = "__deleted", "__aside"
+"""Columns that `net` adds: whether the row was deleted, and why it cannot be sent."""
 NULL_KEY, AMBIGUOUS_KEY = "null_key", "ambiguous_key"
 _LIVE, _NUMBER, _NEXT = "__live", "__number", "__next"
 
 
 def net(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The columns of the table and, of the change that decides, VERSION and TIME; DELETED, true or false; ASIDE, NULL,
-    or why the row cannot be sent: its key has a NULL, or more rows of the same version have the same key, so that
-    nobody can say which of them it names. A row whose key is NULL has never been sent, so its end is no news."""
+    """The table's columns; VERSION and TIME of the change that decides; DELETED, true or false; ASIDE, NULL, or why the
+    row cannot be sent: its key has a NULL, or several rows of the same version have the same key, so that it does not
+    identify a row. A row whose key is NULL has never been sent, so its deletion is not sent either."""
     names = [F.col(quote(key)) for key in keys]
     no_key = " OR ".join(f"{quote(key)} IS NULL" for key in keys)
-    known = changes.selectExpr("*", f"{CHANGE} IN ('insert', 'update_postimage') AS {_LIVE}")
+    flagged = changes.selectExpr("*", f"{CHANGE} IN ('insert', 'update_postimage') AS {_LIVE}")
     newest_first = Window.partitionBy(*names).orderBy(F.desc(VERSION), F.desc(_LIVE))
-    ranked = known.withColumns(
+    ranked = flagged.withColumns(
         {
             _NUMBER: F.row_number().over(newest_first),
             _NEXT: F.lead(F.struct(VERSION, _LIVE)).over(newest_first),
@@ -74,11 +74,11 @@ def net(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
         f"CASE WHEN {no_key} THEN '{NULL_KEY}' "
         f"WHEN {_LIVE} AND {_NEXT}.{_LIVE} AND {_NEXT}.{VERSION} = {VERSION} THEN '{AMBIGUOUS_KEY}' END"
     )
-    marked = last.selectExpr("*", f"NOT {_LIVE} AS {DELETED}", f"{aside} AS {ASIDE}")
-    return marked.drop(CHANGE, _LIVE, _NUMBER, _NEXT)
+    decided = last.selectExpr("*", f"NOT {_LIVE} AS {DELETED}", f"{aside} AS {ASIDE}")
+    return decided.drop(CHANGE, _LIVE, _NUMBER, _NEXT)
 
 
-# What a sink that follows changes asks of the system that it sends them to.
+# What a sink that follows changes needs from the system that it sends them to.
 
 
 AWAY = "is it running, and is `to` of the sink right? Nothing is lost: the sink goes on where it is"
@@ -86,10 +86,10 @@ AWAY = "is it running, and is `to` of the sink right? Nothing is lost: the sink 
 
 @dataclass(frozen=True)
 class Refused:
-    """A row that the target does not take, whatever is tried."""
+    """A row that the target refuses, however often it is tried."""
 
     key: str
-    """As `Shape.key` gives it."""
+    """The text that `Shape.key` gives."""
     reason: str
     detail: str
 
@@ -98,32 +98,34 @@ class Refused:
 class SendResult:
     changes: int
     aside: int | None
-    """Rows that were not even tried, because of their key; None: nobody counted them."""
+    """Rows that were not tried at all, because of their key; None: they were not counted."""
     refused: Sequence[Refused] = ()
 
 
 class SinkPayload(Protocol):
     def rows(self, batch: DataFrame, files: int) -> DataFrame:
-        """What of a batch the target is given: records, or the net changes of its keys. `files` bounds the tasks."""
+        """What the target gets of a batch: records, or the net changes of its keys. `files` limits the tasks."""
 
 
 class SinkTarget(Protocol):
     def ready(self, last: Entry) -> None:
-        """At a start: raises Transient while it is away, Terminal where it does not fit the sink or its ledger, which
-        ends with `last`."""
+        """Called at a start: raises Transient while the target is unavailable, Terminal if it does not fit the sink or
+        its ledger, which ends with `last`."""
 
     def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         """Returns when the target has all rows of its payload. A batch that was sent before may be sent again, the same
-        or longer; then nothing of it is there twice."""
+        or longer; then none of its rows is there twice."""
 
 
-# How far a target has come, as it says itself, beside what the sink's ledger says.
+# A target's position, according to the target itself, compared with the sink's ledger.
 #
-# The target's word is written with the rows; the ledger follows. So the target may be one batch ahead: the process
-# died in between. Anything else is another hand's work: a backup that was put back, a second runner, a table emptied.
+# The target's position is written with the rows; the ledger follows. So the target may be one batch ahead: the process
+# died in between. Anything else was caused from outside: a restored backup, a second runner, an emptied table.
 
 
-_AGAIN = "`penstock checkpoints reset {sink} --to earliest` sends all of the table again, --to version:N from there on"
+_SEND_AGAIN = (
+    "`penstock checkpoints reset {sink} --to earliest` sends all of the table again, --to version:N from there on"
+)
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ class TargetPosition:
     before: tuple[str, ...]
     after: tuple[str, ...]
     changes: int
-    """Sent by its last batch."""
+    """The number of changes that its last batch sent."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -142,71 +144,75 @@ class TargetPosition:
 
 
 def parse_standing(parts: Sequence[str]) -> TargetPosition | None:
-    """Ledger, generation, batch, before, after, changes; None if there are none."""
+    """From ledger, generation, batch, before, after, changes; None if there are none."""
     if not parts or not parts[0]:
         return None
     ledger, generation, batch, before, after, changes = parts
-    return TargetPosition(ledger, int(generation), int(batch), _position(before), _position(after), int(changes))
+    return TargetPosition(
+        ledger, int(generation), int(batch), _parse_position(before), _parse_position(after), int(changes)
+    )
 
 
 def dump_position(position: tuple[str, ...]) -> str:
     return json.dumps(position, separators=(",", ":"))
 
 
-def refuse_other(found: TargetPosition | None, last: Entry, target: str) -> None:
-    """At a start: raises TableChanged unless the target stands where the ledger ends, or one batch further."""
+def refuse_other(position: TargetPosition | None, last: Entry, target: str) -> None:
+    """Called at a start: raises TableChanged unless the target's position is the end of the ledger, or one batch
+    further."""
     sink = last.table
-    if found is None:
-        moved = not _same(last.before, last.after)
+    if position is None:
+        moved = not _same_positions(last.before, last.after)
         if last.batch == 0 and (moved or last.counts.total == 0):  # nothing was sent, or a person chose where to begin
             return
         raise TableChanged(
             f"{target} does not know this sink, which has sent it {last.counts.total:,} changes or more: it was "
             "replaced or emptied",
             where=sink,
-            hint=_AGAIN.format(sink=sink),
+            hint=_SEND_AGAIN.format(sink=sink),
         )
-    _refuse_other_ledger(found, last, target)
-    ahead = _same(found.before, last.after)
-    if found.generation == last.generation:
-        if found.batch == last.batch and _same(found.after, last.after):
+    _refuse_other_ledger(position, last, target)
+    ahead = _same_positions(position.before, last.after)
+    if position.generation == last.generation:
+        if position.batch == last.batch and _same_positions(position.after, last.after):
             return
-        if found.batch == last.batch + 1 and ahead:
+        if position.batch == last.batch + 1 and ahead:
             return
-    elif found.generation < last.generation and last.batch == 0:
-        chosen = not _same(last.before, last.after)
-        if chosen or ahead or _same(found.after, last.after):
+    elif position.generation < last.generation and last.batch == 0:
+        chosen = not _same_positions(last.before, last.after)
+        if chosen or ahead or _same_positions(position.after, last.after):
             return
     raise TableChanged(
-        f"{target} stands at batch {found.generation}.{found.batch}, and the sink's ledger ends with batch "
+        f"{target} stands at batch {position.generation}.{position.batch}, and the sink's ledger ends with batch "
         f"{last.generation}.{last.batch}: one of them was put back to an older state, or another process writes there",
         where=sink,
-        hint=_AGAIN.format(sink=sink),
+        hint=_SEND_AGAIN.format(sink=sink),
     )
 
 
-def already_there(found: TargetPosition | None, entry: Entry, target: str) -> bool:
-    """Before a batch: whether it is in the target. Raises TableChanged if the target is not where it begins."""
-    if found is None:
+def already_there(position: TargetPosition | None, entry: Entry, target: str) -> bool:
+    """Called before a batch: whether it is already in the target. Raises TableChanged if the target is not where the
+    batch begins."""
+    if position is None:
         return False
-    _refuse_other_ledger(found, entry, target)
-    if found.key == entry.key and _same(found.before, entry.before):
-        # With another end it was planned anew after its checkpoint was lost. Sent over what is there, every key that it
-        # holds comes to its last state; if it has become shorter, the batches after it bring the rest again.
-        return _same(found.after, entry.after)
-    follows = found.key == (entry.generation, entry.batch - 1) and _same(found.after, entry.before)
-    if follows or (found.generation < entry.generation and entry.batch == 1):
+    _refuse_other_ledger(position, entry, target)
+    if position.key == entry.key and _same_positions(position.before, entry.before):
+        # With another end, it was planned again after its checkpoint was lost. Sent over the rows in the target, every
+        # key in it reaches its last state; if it became shorter, the batches after it bring the rest again.
+        return _same_positions(position.after, entry.after)
+    follows = position.key == (entry.generation, entry.batch - 1) and _same_positions(position.after, entry.before)
+    if follows or (position.generation < entry.generation and entry.batch == 1):
         return False
     raise TableChanged(
-        f"{target} stands at batch {found.generation}.{found.batch}, so batch {entry.generation}.{entry.batch} was not "
-        "sent: another process writes there",
+        f"{target} stands at batch {position.generation}.{position.batch}, so batch "
+        f"{entry.generation}.{entry.batch} was not sent: another process writes there",
         where=entry.table,
         hint="stop the other one; then start this sink again",
     )
 
 
-def _refuse_other_ledger(found: TargetPosition, entry: Entry, target: str) -> None:
-    if found.ledger != entry.ledger:
+def _refuse_other_ledger(position: TargetPosition, entry: Entry, target: str) -> None:
+    if position.ledger != entry.ledger:
         raise TableChanged(
             f"{target} belongs to another sink {entry.table}: that of another lake, or of this one before it was made "
             "anew",
@@ -216,15 +222,15 @@ def _refuse_other_ledger(found: TargetPosition, entry: Entry, target: str) -> No
         )
 
 
-def _same(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    return len(one) == len(other) and all(map(same, one, other))
+def _same_positions(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
+    return len(first) == len(second) and all(map(same, first, second))
 
 
-def _position(text: str) -> tuple[str, ...]:
+def _parse_position(text: str) -> tuple[str, ...]:
     return tuple(json.loads(text))
 
 
-# What a row becomes on its way to Kafka: key, value and headers, each an SQL expression over the row, and its id.
+# The record of a row: key, value and headers, each an SQL expression over the row, and its id.
 
 
 _STAR = re.compile(r"(?<=[(,])\s*\*\s*(?=[,)])")
@@ -236,43 +242,43 @@ _FINGERPRINT = "hex(xxhash64(key IS NULL, key, value IS NULL, value, headers))"
 
 @dataclass(frozen=True)
 class Message:
-    """The expressions of a record's parts, made once; `records` is asked in every batch."""
+    """The expressions of a record's parts, built once; `records` is called in every batch."""
 
     sink: str
     parts: tuple[str, ...]
     place: str | None
-    """The place in Kafka of the record that the row came from, where that names one row."""
+    """The place in Kafka of the row's source record, if that identifies one row."""
     file: str
 
     def rows(self, batch: DataFrame, files: int) -> DataFrame:
         return self.records(batch).coalesce(files)
 
     def records(self, rows: DataFrame) -> DataFrame:
-        """key, value and headers, the id first among these. It is the same whenever the row is sent: the place of its
-        record; or the file that holds it and what is sent, with a number where a file holds several that are alike:
-        those nobody can tell apart, so it does not matter which of them has which number."""
-        made = rows.selectExpr(*self.parts, f"{self.place or 'NULL'} AS {_PLACE}", f"{self.file} AS {FILE}")
-        hashed = made.selectExpr("*", f"{_FINGERPRINT} AS {_HASH}")
-        # Rows that others added to a table have no place. To each its own id, though it may be another the next time.
+        """key, value and headers, the id first among these. The id is the same whenever the row is sent: the place of
+        its record; or the file that holds it and what is sent, with a number where a file holds several identical rows:
+        these are indistinguishable, so it does not matter which of them gets which number."""
+        records = rows.selectExpr(*self.parts, f"{self.place or 'NULL'} AS {_PLACE}", f"{self.file} AS {FILE}")
+        hashed = records.selectExpr("*", f"{_FINGERPRINT} AS {_HASH}")
+        # Rows that others added to a table have no place. Each gets its own id, though it may differ the next time.
         number = "monotonically_increasing_id()"
         if self.place is None:
             number = f"row_number() OVER (PARTITION BY {FILE}, {_HASH} ORDER BY {_HASH})"
         numbered = hashed.selectExpr("*", f"CAST({number} AS STRING) AS {_ROW_NUMBER}")
-        named = (
+        record_id = (
             f"concat({literal(f'{self.sink}/')}, coalesce({_PLACE}, concat_ws('/', {FILE}, {_HASH}, {_ROW_NUMBER})))"
         )
-        return numbered.selectExpr("key", "value", f"concat(array({header(ID, named)}), headers) AS headers")
+        return numbered.selectExpr("key", "value", f"concat(array({header(ID, record_id)}), headers) AS headers")
 
 
 def message(rows: DataFrame, table: TablePlan) -> Message:
-    """`rows` has the columns of the source; none of its rows is read. Raises where an expression cannot be part of a
+    """`rows` has the columns of the source; none of its rows is read. Raises if an expression cannot be part of a
     record."""
     plan, source = table.sink, table.delta
     assert isinstance(plan, RowSink) and source is not None
     key = part(rows, table.name, "key", plan.key) if plan.key is not None else "CAST(NULL AS STRING)"
     value = part(rows, table.name, "value", plan.value if plan.value is not None else _WHOLE_ROW)
-    named = {name: part(rows, table.name, f"headers: {name}", text) for name, text in plan.headers.items()}
-    headers = ", ".join(header(name, text) for name, text in named.items())
+    values = {name: part(rows, table.name, f"headers: {name}", text) for name, text in plan.headers.items()}
+    headers = ", ".join(header(name, text) for name, text in values.items())
     parts = (f"{key} AS key", f"{value} AS value", f"CAST(array({headers}) AS {_HEADERS}) AS headers")
     refuse_other_rows(rows, parts, table.name)
     place = None
@@ -280,23 +286,23 @@ def message(rows: DataFrame, table: TablePlan) -> Message:
         place = ", '/', ".join(f"CAST({'.'.join(map(quote, path))} AS STRING)" for path in plan.coordinates)
         place = f"concat({place})"
     # By its path within the table: the lake may move.
-    within = literal(f"/{url_quoted(source.uri.rstrip('/').rpartition('/')[2])}/")
-    return Message(table.name, parts, place, f"substring_index({FILE}, {within}, -1)")
+    folder = literal(f"/{url_quoted(source.uri.rstrip('/').rpartition('/')[2])}/")
+    return Message(table.name, parts, place, f"substring_index({FILE}, {folder}, -1)")
 
 
 def part(rows: DataFrame, sink: str, name: str, text: str) -> str:
     columns = [column for column in rows.columns if column not in (FILE, SOURCE)]
-    whole = _STAR.sub(lambda _: ", ".join(map(quote, columns)), text)
-    kind: DataType = rows.selectExpr(f"({whole}) AS part").schema["part"].dataType
+    expression = _STAR.sub(lambda _: ", ".join(map(quote, columns)), text)
+    kind: DataType = rows.selectExpr(f"({expression}) AS part").schema["part"].dataType
     if isinstance(kind, StringType | BinaryType):
-        return f"({whole})"
+        return f"({expression})"
     if isinstance(kind, StructType | ArrayType | MapType | VariantType):
         raise Terminal(
             f"`{name}` gives {kind.simpleString()}; a record of Kafka holds text or bytes",
             where=sink,
             hint=f"write {name}: to_json({text})",
         )
-    return "CAST(NULL AS STRING)" if isinstance(kind, NullType) else f"CAST(({whole}) AS STRING)"
+    return "CAST(NULL AS STRING)" if isinstance(kind, NullType) else f"CAST(({expression}) AS STRING)"
 
 
 def header(name: str, value: str) -> str:
@@ -304,7 +310,8 @@ def header(name: str, value: str) -> str:
 
 
 def refuse_other_rows(rows: DataFrame, parts: tuple[str, ...], sink: str) -> None:
-    """explode, window functions, aggregates and the like make other rows than those of the table."""
+    """Raises if an expression yields rows other than the table's: explode, window functions, aggregates and the
+    like."""
     before = java_frame(rows).queryExecution().analyzed()
     after = java_frame(rows.selectExpr(*parts)).queryExecution().analyzed()
     if after.nodeName() != "Project" or not after.children().head().equals(before):
@@ -321,14 +328,14 @@ def refuse_other_rows(rows: DataFrame, parts: tuple[str, ...], sink: str) -> Non
         )
 
 
-# What of a row is sent: its columns, and its key as text; each an SQL expression over the row.
+# What is sent of a row: its columns, and its key as text; each an SQL expression over the row.
 
 
-_OURS = (CHANGE, VERSION, TIME, SOURCE)
-"""Columns that are Penstock's or Delta's: sent only if they are named."""
+_INTERNAL_COLUMNS = (CHANGE, VERSION, TIME, SOURCE)
+"""Columns of Penstock or Delta: sent only if they are named."""
 TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 _JSON = f"map('timestampFormat', \"{TIMES}\", 'timestampNTZFormat', \"{TIMES.removesuffix('XXX')}\")"
-"""Spark's own way of writing a time in JSON ends with its milliseconds."""
+"""Spark by default writes a time in JSON only to the millisecond."""
 NESTED = (ArrayType, MapType, StructType, VariantType)
 
 
@@ -338,7 +345,7 @@ class Shape:
     columns: tuple[StructField, ...]
     """Those that are sent."""
     own: tuple[StructField, ...] = ()
-    """All that the table has."""
+    """All columns of the table."""
 
     def rows(self, batch: DataFrame, files: int) -> DataFrame:
         return net(batch, self.key_names)
@@ -349,7 +356,7 @@ class Shape:
 
     @property
     def key(self) -> str:
-        """Text that no other key has: one column as it is, several as a JSON object."""
+        """Text that is unique to the key: one column as it is, several as a JSON object."""
         if len(self.keys) > 1:
             return to_json(self.keys)
         name = quote(self.keys[0].name)
@@ -370,10 +377,10 @@ def as_json(nested: str) -> str:
 
 
 def shape(schema: StructType, sink: SinkPlan, where: str) -> Shape:
-    """`schema` is that of the changes. Terminal if a column that the sink names is not there, or cannot be a key."""
-    own = [field for field in schema.fields if field.name not in _OURS]
-    keys = [_named(name, schema, "keys", where) for name in sink.key_columns]
-    columns = [_named(name, schema, "columns", where) for name in sink.sent_columns] or own
+    """`schema` is that of the changes. Terminal if a column that the sink names is missing, or cannot be a key."""
+    own = [field for field in schema.fields if field.name not in _INTERNAL_COLUMNS]
+    keys = [_find_column(name, schema, "keys", where) for name in sink.key_columns]
+    columns = [_find_column(name, schema, "columns", where) for name in sink.sent_columns] or own
     for field in keys:
         if isinstance(field.dataType, NESTED):
             raise Terminal(
@@ -384,12 +391,12 @@ def shape(schema: StructType, sink: SinkPlan, where: str) -> Shape:
     return Shape(tuple(keys), tuple(columns), tuple(own))
 
 
-def _named(name: str, schema: StructType, key: str, where: str) -> StructField:
-    found = [field for field in schema.fields if field.name.casefold() == name.casefold()]
-    exact = [field for field in found if field.name == name] or found
+def _find_column(name: str, schema: StructType, key: str, where: str) -> StructField:
+    matches = [field for field in schema.fields if field.name.casefold() == name.casefold()]
+    exact = [field for field in matches if field.name == name] or matches
     if not exact:
-        known = [field.name for field in schema.fields if field.name not in _OURS]
-        raise Terminal(f"`{key}`: the table has no column {name}", where=where, hint=did_you_mean(name, known))
+        names = [field.name for field in schema.fields if field.name not in _INTERNAL_COLUMNS]
+        raise Terminal(f"`{key}`: the table has no column {name}", where=where, hint=did_you_mean(name, names))
     return exact[0]
 
 

@@ -1,7 +1,6 @@
-"""A table of a database: rows and the position in one transaction, so that each change is there exactly once.
+"""A database table as a target: rows and the position in one transaction, so that each change is there exactly once.
 
-The rows go from Spark to the driver of the database within the JVM (jar_data/java/penstock/jdbc).
-"""
+The rows go from Spark to the driver of the database within the JVM (jar_data/java/penstock/jdbc)."""
 
 from __future__ import annotations
 
@@ -53,9 +52,9 @@ _DEFAULTS = {
     "jdbc:mysql:": {"rewriteBatchedStatements": "true", "connectTimeout": "10000"},
     "jdbc:mariadb:": {"connectTimeout": "10000"},
 }
-_PASSING = ("08", "25", "40", "53", "55", "57", "HYT0")
-"""Connection, read-only (a standby), deadlock, resources, locks, shutdown: SQLStates that may be others in a while."""
-_PLAIN: Mapping[type[T.DataType], tuple[str, str]] = {
+_TRANSIENT_STATES = ("08", "25", "40", "53", "55", "57", "HYT0")
+"""Connection, read-only (a standby), deadlock, resources, locks, shutdown: SQLStates of temporary failures."""
+_PLAIN_TYPES: Mapping[type[T.DataType], tuple[str, str]] = {
     T.StringType: ("text", "{}"),
     T.ByteType: ("int", "CAST({} AS INT)"),
     T.ShortType: ("int", "CAST({} AS INT)"),
@@ -70,7 +69,7 @@ _PLAIN: Mapping[type[T.DataType], tuple[str, str]] = {
     T.TimestampType: ("timestamp", "unix_micros({})"),
     T.TimestampNTZType: ("local", "CAST({} AS STRING)"),
 }
-"""Of a type: what penstock.jdbc.Column calls it, and the expression that makes it."""
+"""For each type: its name in penstock.jdbc.Column, and the expression that makes it."""
 
 
 class JdbcTable:
@@ -81,7 +80,7 @@ class JdbcTable:
         self._fields = (*missing, *shape.columns)
         self._columns = self._jvm.java.util.ArrayList()
         for field in self._fields:
-            kind, precision, scale = _kind(field.dataType)
+            kind, precision, scale = _column_type(field.dataType)
             key = field.name in shape.key_names
             self._columns.add(self._jvm.penstock.jdbc.Column(field.name, kind, precision, scale, key))
         self._names: Any = None
@@ -94,16 +93,16 @@ class JdbcTable:
 
     def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         rows = changes.selectExpr(
-            *(f"{_value(field)} AS {quote(field.name)}" for field in self._fields),
+            *(f"{_value_expression(field)} AS {quote(field.name)}" for field in self._fields),
             f"{self._shape.key} AS __key",
             DELETED,
             ASIDE,
         )
         with self._session() as session:
-            found = parse_standing(list(session.lock()))
-            if found is not None and already_there(found, entry, self._plan.name):
-                return SendResult(found.changes, None, _refused(session.refused()))
-            refused = _refused(session.apply(java_frame(rows), self._columns, self._names))
+            position = parse_standing(list(session.lock()))
+            if position is not None and already_there(position, entry, self._plan.name):
+                return SendResult(position.changes, None, _refused_rows(session.refused()))
+            refused = _refused_rows(session.apply(java_frame(rows), self._columns, self._names))
             before, after = dump_position(entry.before), dump_position(entry.after)
             session.move(entry.ledger, entry.generation, entry.batch, before, after)
             session.commit()
@@ -111,7 +110,7 @@ class JdbcTable:
 
     @contextmanager
     def _session(self) -> Iterator[Any]:
-        """What is not committed in it has not happened. Errors of the database come out as Penstock's."""
+        """A session that rolls back whatever was not committed. Errors of the database are raised as Penstock's."""
         plan = self._plan
         properties = self._jvm.java.util.Properties()
         for name, value in self._properties().items():
@@ -124,8 +123,8 @@ class JdbcTable:
             session = self._jvm.penstock.jdbc.Session.open(jars, plan.url, properties, self._sink, plan.table)
             yield session
         except Py4JJavaError as error:
-            if explained := self._explained(error.java_exception):
-                raise explained from None
+            if penstock_error := self._explain(error.java_exception):
+                raise penstock_error from None
             raise
         finally:
             if session is not None:
@@ -134,13 +133,13 @@ class JdbcTable:
 
     def _properties(self) -> dict[str, str]:
         plan = self._plan
-        defaults = next((found for start, found in _DEFAULTS.items() if plan.url.startswith(start)), {})
+        defaults = next((options for prefix, options in _DEFAULTS.items() if plan.url.startswith(prefix)), {})
         login = {"user": plan.user} if plan.user is not None else {}
         if plan.password is not None:
             login["password"] = plan.password.get_secret_value()
         return {**defaults, **plan.options, **login}
 
-    def _explained(self, java: Any) -> PenstockError | None:
+    def _explain(self, java: Any) -> PenstockError | None:
         if is_instance_of(self._gateway, java, "penstock.jdbc.Failure"):
             return Terminal(str(java.getMessage()), where=self._sink, hint=str(java.hint()))
         if not is_instance_of(self._gateway, java, "java.sql.SQLException"):
@@ -149,8 +148,10 @@ class JdbcTable:
         if "No suitable driver" in message:
             hint = "name the jar of its driver: spark: {jars: [jars/driver.jar]}"
             return Terminal(f"there is no driver for {self._plan.url}", where=self._sink, hint=hint)
-        passing = ("java.sql.SQLTransientException", "java.sql.SQLRecoverableException")
-        if state.startswith(_PASSING) or any(is_instance_of(self._gateway, java, name) for name in passing):
+        transient_classes = ("java.sql.SQLTransientException", "java.sql.SQLRecoverableException")
+        if state.startswith(_TRANSIENT_STATES) or any(
+            is_instance_of(self._gateway, java, name) for name in transient_classes
+        ):
             return Transient(f"the database does not serve: {message} ({state})", where=self._sink, hint=AWAY)
         if not state:
             return None
@@ -160,28 +161,33 @@ class JdbcTable:
             "42501": "let the user of the sink do that: it writes the table, and makes penstock_positions and "
             "penstock_refused beside it",
         }
-        hint = next((text for start, text in hints.items() if state.startswith(start)), "correct it there, or in `to`")
+        hint = next(
+            (text for prefix, text in hints.items() if state.startswith(prefix)), "correct it there, or in `to`"
+        )
         return Terminal(f"the database refuses: {message} ({state})", where=self._sink, hint=hint)
 
 
-def _kind(kind: T.DataType) -> tuple[str, int, int]:
+def _column_type(kind: T.DataType) -> tuple[str, int, int]:
     if isinstance(kind, T.DecimalType):
         return "decimal", kind.precision, kind.scale
-    return ("json" if is_nested(kind) else _plain(kind)[0]), 0, 0
+    return ("json" if is_nested(kind) else _plain_type(kind)[0]), 0, 0
 
 
-def _value(field: T.StructField) -> str:
+def _value_expression(field: T.StructField) -> str:
     if is_nested(field.dataType):
         return as_json(quote(field.name))
-    return _plain(field.dataType)[1].format(quote(field.name))
+    return _plain_type(field.dataType)[1].format(quote(field.name))
 
 
-def _plain(kind: T.DataType) -> tuple[str, str]:
-    """Whatever has no type of its own there goes as text."""
-    return next((found for known, found in _PLAIN.items() if isinstance(kind, known)), ("text", "CAST({} AS STRING)"))
+def _plain_type(kind: T.DataType) -> tuple[str, str]:
+    """Types without an equivalent there go as text."""
+    return next(
+        (mapping for type_class, mapping in _PLAIN_TYPES.items() if isinstance(kind, type_class)),
+        ("text", "CAST({} AS STRING)"),
+    )
 
 
-def _refused(found: Any) -> list[Refused]:
+def _refused_rows(rows: Any) -> list[Refused]:
     return [
-        Refused(str(one[0]), "refused", f"{one[2]} ({one[1]})" if one[1] is not None else str(one[2])) for one in found
+        Refused(str(row[0]), "refused", f"{row[2]} ({row[1]})" if row[1] is not None else str(row[2])) for row in rows
     ]

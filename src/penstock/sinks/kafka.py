@@ -1,4 +1,4 @@
-"""Kafka topics as targets: rows by Spark's writer; of changes one record per key, or a tombstone."""
+"""Kafka topics as targets: rows through Spark's writer; for changes one record per key, or a tombstone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.plan.targets import KafkaTarget, RowSink
     from penstock.sinks.base import Shape
 
-# Records on their way to a topic, by Spark's writer.
+# Sending records to a topic through Spark's writer.
 
 
 _V1_SOURCES = "spark.sql.sources.useV1SourceList"
@@ -40,19 +40,19 @@ def produce(records: DataFrame, target: RowSink | KafkaTarget, sink: str, leave_
     record that is too large can be left out."""
     writer = records.write.format("kafka").mode("append").options(**producer_options(target))
     try:
-        with _counting_writer(records.sparkSession):
+        with _reporting_writer(records.sparkSession):
             writer.save()
     except Exception as error:
-        if "RecordTooLargeException" in _whole_story(error):
+        if "RecordTooLargeException" in _error_chain(error):
             raise _too_large(records, sink, leave_out) from error
         raise
 
 
 def _too_large(records: DataFrame, sink: str, leave_out: str) -> Terminal:
-    """Kafka does not say which one it was: the largest of the batch."""
+    """Kafka does not say which record it was, so this reports the largest of the batch."""
     sizes = records.selectExpr("CAST(headers[0].value AS STRING) AS id", f"{SIZE} AS size")
-    found = sizes.agg(F.max_by("id", "size"), F.max("size")).first()
-    name, size = found if found is not None else ("", 0)
+    largest = sizes.agg(F.max_by("id", "size"), F.max("size")).first()
+    name, size = largest if largest is not None else ("", 0)
     return Terminal(
         f"a row is too large for Kafka: {name} has {size:,} bytes",
         where=sink,
@@ -63,23 +63,24 @@ def _too_large(records: DataFrame, sink: str, leave_out: str) -> Terminal:
 
 
 @contextmanager
-def _counting_writer(session: SparkSession) -> Iterator[None]:
-    """Spark's older writer of Kafka tells nobody what it wrote; this session is that of one query alone."""
+def _reporting_writer(session: SparkSession) -> Iterator[None]:
+    """Spark's older Kafka writer reports no metrics, so the newer one is used; the session belongs to one query
+    alone."""
     before = session.conf.get(_V1_SOURCES) or ""
-    session.conf.set(_V1_SOURCES, ",".join(one for one in before.split(",") if one.strip() != "kafka"))
+    session.conf.set(_V1_SOURCES, ",".join(source for source in before.split(",") if source.strip() != "kafka"))
     try:
         yield
     finally:
         session.conf.set(_V1_SOURCES, before)
 
 
-def _whole_story(error: BaseException) -> str:
-    """With the causes that the JVM keeps beside it."""
-    told, cause = [str(error)], getattr(error, "_origin", None) or getattr(error, "java_exception", None)
-    while cause is not None and len(told) < 10:
-        told.append(str(cause.toString()))
+def _error_chain(error: BaseException) -> str:
+    """The error's message with those of its causes in the JVM."""
+    messages, cause = [str(error)], getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    while cause is not None and len(messages) < 10:
+        messages.append(str(cause.toString()))
         cause = cause.getCause()
-    return "\n".join(told)
+    return "\n".join(messages)
 
 
 _SENT = "sent"
@@ -87,7 +88,7 @@ _LEAVE_OUT = "leave it out by `from: {where: …}`, "
 
 
 class TopicRows:
-    """A topic that rows are sent to as they are added."""
+    """A topic that gets rows as they are added."""
 
     def __init__(self, sink: str, plan: RowSink, admin: Admin) -> None:
         self._sink, self._plan, self._admin = sink, plan, admin
@@ -98,21 +99,21 @@ class TopicRows:
 
     def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         require_topic(self._admin, self._plan, self._sink)
-        observed = BatchMetrics()
-        produce(observed.on(changes, F.count(F.lit(1)).alias(_SENT)), self._plan, self._sink, _LEAVE_OUT)
-        told = observed.result()
-        return SendResult(int(told[_SENT]) if told is not None else changes.count(), 0)
+        metrics = BatchMetrics()
+        produce(metrics.on(changes, F.count(F.lit(1)).alias(_SENT)), self._plan, self._sink, _LEAVE_OUT)
+        counts = metrics.result()
+        return SendResult(int(counts[_SENT]) if counts is not None else changes.count(), 0)
 
 
-# A topic of Kafka: of every key that changed one record, its row; or none, a tombstone, if the row is gone.
+# A Kafka topic: for every key that changed one record, its row; or a tombstone if the row was deleted.
 
 
 CHANGE, AT = "penstock-change", "penstock-version"
-"""Headers beside the id: upsert or delete, and the version of the table that it is of."""
-_REQUEST = 1_048_576
-"""What Kafka's producer sends at most, if it is not told otherwise."""
-_AROUND = 200
-"""Bytes that a record takes besides its parts, at most."""
+"""Headers next to the id: upsert or delete, and the version of the table that the change is of."""
+_MAX_REQUEST = 1_048_576
+"""The default of max.request.size in Kafka's producer."""
+_RECORD_OVERHEAD = 200
+"""Upper bound for the bytes that a record takes besides its parts."""
 _MOST_REFUSED = 10_000
 _GOOD, _LARGE = "__good", "__large"
 
@@ -123,41 +124,43 @@ class TopicTarget:
         self._sink, self._plan, self._admin, self._shape = sink, plan, admin, shape
         rows = spark.createDataFrame([], StructType(list(shape.own)))
         value = shape.value if plan.value is None else part(rows, sink, "value", plan.value)
-        named = {name: part(rows, sink, f"headers: {name}", text) for name, text in plan.headers.items()}
-        refuse_other_rows(rows, (f"{value} AS value", *(f"{text} AS h" for text in named.values())), sink)
+        values = {name: part(rows, sink, f"headers: {name}", text) for name, text in plan.headers.items()}
+        refuse_other_rows(rows, (f"{value} AS value", *(f"{text} AS h" for text in values.values())), sink)
         change, version = f"IF({DELETED}, 'delete', 'upsert')", f"CAST({VERSION} AS STRING)"
-        name = f"concat({literal(f'{sink}/')}, {version}, '/', {shape.key})"
-        headers = {ID: name, CHANGE: change, AT: version, **named}
-        listed = ", ".join(header(name, text) for name, text in headers.items())
+        record_id = f"concat({literal(f'{sink}/')}, {version}, '/', {shape.key})"
+        headers = {ID: record_id, CHANGE: change, AT: version, **values}
+        header_list = ", ".join(header(name, text) for name, text in headers.items())
         self._parts = (
             f"CAST({shape.key} AS BINARY) AS key",
             f"IF({DELETED}, NULL, CAST({value} AS BINARY)) AS value",
-            f"array({listed}) AS headers",
+            f"array({header_list}) AS headers",
         )
-        self._limit = int(plan.options.get("max.request.size", _REQUEST))
+        self._limit = int(plan.options.get("max.request.size", _MAX_REQUEST))
 
     def ready(self, last: Entry) -> None:
         require_topic(self._admin, self._plan, self._sink)
 
     def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         require_topic(self._admin, self._plan, self._sink)
-        made = changes.selectExpr(*self._parts, ASIDE)
-        large = f"{ASIDE} IS NULL AND {SIZE} + {_AROUND} + 20 * size(headers) > {self._limit}"
-        records = made.selectExpr("*", f"{large} AS {_LARGE}").selectExpr(
+        parts = changes.selectExpr(*self._parts, ASIDE)
+        large = f"{ASIDE} IS NULL AND {SIZE} + {_RECORD_OVERHEAD} + 20 * size(headers) > {self._limit}"
+        records = parts.selectExpr("*", f"{large} AS {_LARGE}").selectExpr(
             "*", f"{ASIDE} IS NULL AND NOT {_LARGE} AS {_GOOD}"
         )
-        observed = BatchMetrics()
-        metrics = [F.count_if(F.expr(text)).alias(name) for name, text in _COUNTED.items()]
-        good = observed.on(records, *metrics).where(_GOOD).select("key", "value", "headers")
+        batch_metrics = BatchMetrics()
+        metrics = [F.count_if(F.expr(text)).alias(name) for name, text in _METRICS.items()]
+        good = batch_metrics.on(records, *metrics).where(_GOOD).select("key", "value", "headers")
         produce(good, self._plan, self._sink)
-        told: Any = observed.result()
-        if told is None:
-            told = records.agg(*metrics).first().asDict()  # type: ignore[union-attr]
-        return SendResult(int(told["sent"]), int(told["aside"]), self._too_large(records) if told["large"] else ())
+        counts: Any = batch_metrics.result()
+        if counts is None:
+            counts = records.agg(*metrics).first().asDict()  # type: ignore[union-attr]
+        return SendResult(
+            int(counts["sent"]), int(counts["aside"]), self._too_large(records) if counts["large"] else ()
+        )
 
     def _too_large(self, records: DataFrame) -> list[Refused]:
-        found = records.where(_LARGE).selectExpr("CAST(key AS STRING)", SIZE).limit(_MOST_REFUSED + 1).collect()
-        if len(found) > _MOST_REFUSED:
+        rows = records.where(_LARGE).selectExpr("CAST(key AS STRING)", SIZE).limit(_MOST_REFUSED + 1).collect()
+        if len(rows) > _MOST_REFUSED:
             raise Terminal(
                 f"more than {_MOST_REFUSED:,} rows of one batch are too large for Kafka",
                 where=self._sink,
@@ -165,7 +168,7 @@ class TopicTarget:
                 "`to: {options: {max.request.size: 4MB}}` here, max.message.bytes at the topic",
             )
         limit = f"max.request.size is {self._limit:,}"
-        return [Refused(key, "too_large", f"the record has {size:,} bytes; {limit}") for key, size in found]
+        return [Refused(key, "too_large", f"the record has {size:,} bytes; {limit}") for key, size in rows]
 
 
-_COUNTED = {"sent": _GOOD, "aside": f"{ASIDE} IS NOT NULL", "large": _LARGE}
+_METRICS = {"sent": _GOOD, "aside": f"{ASIDE} IS NOT NULL", "large": _LARGE}

@@ -1,9 +1,8 @@
-"""Keys of a Redis, as a cache of a table.
+"""Redis keys as a cache of a table.
 
-Rows go there in scripts of a few hundred each, which Redis runs whole. Every script first compares who sent last: a
-runner that was replaced by another and does not know it yet is turned away, and cannot put an old value over a new one.
-If Redis has forgotten that (it was emptied, or evicts keys of any kind), the next script writes it down again.
-"""
+Rows are written by scripts of a few hundred each, which Redis runs atomically. Every script first checks who sent last:
+a runner that was replaced by another and does not know it yet is refused, and cannot put an old value over a new one.
+If Redis has lost that mark (it was emptied, or evicts keys of any kind), the next script writes it again."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.sinks.base import Shape
 
 _ROWS, _BYTES = 500, 1 << 20
-"""Of one script: nothing else is served while it runs."""
+"""Limits of one script: Redis serves nothing else while it runs."""
 _SCRIPT = """
 local ledger, generation = ARGV[1], tonumber(ARGV[2])
 local last = redis.call('GET', KEYS[1])
@@ -50,7 +49,7 @@ for i = 2, #KEYS do
   from = from + 1
 end
 """
-_FORGET = "a cache can be made anew at any time: `penstock checkpoints reset {sink} --to earliest`"
+_REBUILD_HINT = "a cache can be made anew at any time: `penstock checkpoints reset {sink} --to earliest`"
 
 
 class RedisKeys:
@@ -60,19 +59,19 @@ class RedisKeys:
 
     def ready(self, last: Entry) -> None:
         with self._client() as client:
-            found = client.get(self._fence)
-            ledger, _, generation = (found or b"").decode().rpartition("/")
+            mark = client.get(self._fence)
+            ledger, _, generation = (mark or b"").decode().rpartition("/")
             if ledger == last.ledger and int(generation) > last.generation:
                 raise TableChanged(
                     f"{self._plan.name}: generation {generation} of this sink has been there, and its ledger ends with "
                     f"generation {last.generation}: the lake was put back to an older state",
                     where=self._sink,
-                    hint=f"remove the mark, DEL '{self._fence}'; {_FORGET.format(sink=self._sink)}",
+                    hint=f"remove the mark, DEL '{self._fence}'; {_REBUILD_HINT.format(sink=self._sink)}",
                 )
             client.set(self._fence, f"{last.ledger}/{last.generation}")
 
     def send(self, changes: DataFrame, entry: Entry) -> SendResult:
-        value = self._shape.value if self._plan.form == "json" else _fields(self._shape)
+        value = self._shape.value if self._plan.form == "json" else _field_pairs(self._shape)
         rows = changes.selectExpr(f"{self._shape.key} AS key", f"IF({DELETED}, NULL, {value}) AS value", ASIDE)
         sent = aside = 0
         with self._client() as client:
@@ -119,33 +118,35 @@ class RedisKeys:
         try:
             yield client
         except redis.RedisError as error:
-            raise self._explained(error) from None
+            raise self._explain(error) from None
         finally:
             client.close()
 
-    def _explained(self, error: Exception) -> PenstockError:
+    def _explain(self, error: Exception) -> PenstockError:
         from redis import exceptions as wrong
 
-        said = " ".join(str(error).split())[:400]
+        message = " ".join(str(error).split())[:400]
         if isinstance(error, wrong.AuthenticationError | wrong.AuthorizationError | wrong.NoPermissionError):
             hint = "check `user` and `password`; the sink needs GET, SET, DEL, HSET, PEXPIRE and EVALSHA on its keys"
-            return Terminal(f"Redis refuses the login: {said}", where=self._sink, hint=hint)
-        if "FENCED" in said:
+            return Terminal(f"Redis refuses the login: {message}", where=self._sink, hint=hint)
+        if "FENCED" in message:
             return TableChanged(
                 f"{self._plan.name}: another runner has taken over",
                 where=self._sink,
-                hint=f"stop one of them. {_FORGET.format(sink=self._sink)}",
+                hint=f"stop one of them. {_REBUILD_HINT.format(sink=self._sink)}",
             )
-        passing = (wrong.ConnectionError, wrong.TimeoutError, wrong.ReadOnlyError, wrong.OutOfMemoryError)
-        if isinstance(error, passing) or said.startswith(("MASTERDOWN", "LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN")):
-            return Transient(f"Redis does not serve: {said}", where=self._sink, hint=AWAY)
+        transient_errors = (wrong.ConnectionError, wrong.TimeoutError, wrong.ReadOnlyError, wrong.OutOfMemoryError)
+        if isinstance(error, transient_errors) or message.startswith(
+            ("MASTERDOWN", "LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN")
+        ):
+            return Transient(f"Redis does not serve: {message}", where=self._sink, hint=AWAY)
         return Terminal(
-            f"Redis refuses: {said}", where=self._sink, hint="a sink writes to one server, not to a cluster"
+            f"Redis refuses: {message}", where=self._sink, hint="a sink writes to one server, not to a cluster"
         )
 
 
-def _fields(shape: Shape) -> str:
-    """Names and texts in turns; a column that is NULL has no field."""
+def _field_pairs(shape: Shape) -> str:
+    """Names and texts alternating; a column that is NULL has no field."""
     pairs = ", ".join(f"array({literal(field.name)}, {_text(field)})" for field in shape.columns)
     return f"flatten(filter(array({pairs}), pair -> pair[1] IS NOT NULL))"
 

@@ -1,4 +1,4 @@
-"""The kinds of targets: the system that a sink sends to, from its plan."""
+"""The kinds of targets: opens the system that a sink sends to, from its plan."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 
 class SinkKind(Protocol):
     def open(self, spark: SparkSession, table: TablePlan, plan: Any, shape: Shape, store: Store) -> SinkTarget:
-        """At each start of a sink that sends changes; `shape` says which columns of a row, and its key."""
+        """Called at each start of a sink that sends changes; `shape` gives the columns and the key of a row."""
 
 
 def open_target(spark: SparkSession, table: TablePlan, store: Store, shape: Shape | None) -> SinkTarget:
-    """`shape` is that of changes; None where rows are sent."""
+    """`shape` is that of the changes; None if rows are sent."""
     sink = table.sink
     if isinstance(sink, RowSink):
         return TopicRows(table.name, sink, Admin(sink.cluster))
     assert sink is not None and sink.system is not None and shape is not None
     target = sink.system
-    if target.kind in _OWN:
-        return _OWN[target.kind](spark, table, target, shape, store)
+    if target.kind in _BUILT_IN:
+        return _BUILT_IN[target.kind](spark, table, target, shape, store)
     kind: SinkKind = plugin(SINKS, target.kind)()
     return kind.open(spark, table, target, shape, store)
 
 
-def _search(spark: SparkSession, table: TablePlan, plan: Any, shape: Shape, store: Store) -> SinkTarget:
+def _open_search(spark: SparkSession, table: TablePlan, plan: Any, shape: Shape, store: Store) -> SinkTarget:
     assert table.delta is not None
     log = DeltaLog(store, table.delta.uri, table.delta.label)
     return SearchIndex(table.name, plan, shape, lambda: log.versions()[-1])
 
 
-_OWN: dict[str, Callable[[SparkSession, TablePlan, Any, Shape, Store], SinkTarget]] = {
+_BUILT_IN: dict[str, Callable[[SparkSession, TablePlan, Any, Shape, Store], SinkTarget]] = {
     "jdbc": lambda spark, table, plan, shape, _: JdbcTable(spark, table.name, plan, shape),
-    "search": _search,
+    "search": _open_search,
     "redis": lambda _, table, plan, shape, __: RedisKeys(table.name, plan, shape),
     "kafka": lambda spark, table, plan, shape, _: TopicTarget(spark, table.name, plan, shape, Admin(plan.cluster)),
 }

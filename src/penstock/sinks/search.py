@@ -1,8 +1,7 @@
-"""An index of Elasticsearch or OpenSearch, by their bulk requests.
+"""An index of Elasticsearch or OpenSearch, written by bulk requests.
 
-The id of a document is the key of its row, its version that of the commit: what is sent again, or too late, changes
-nothing, because the index itself refuses an older version.
-"""
+The id of a document is the key of its row, its version that of the commit: documents that are sent again, or too late,
+change nothing, because the index itself refuses an older version."""
 
 from __future__ import annotations
 
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
 
 
 _BYTES, _ACTIONS = 5 << 20, 5000
-"""Of one request."""
+"""Limits of one request."""
 _LONGEST_ID = 512
 _MOST_REFUSED = 10_000
-_PASSING = (429, 500, 502, 503, 504)
+_TRANSIENT_STATUSES = (429, 500, 502, 503, 504)
 _NEWER = re.compile(r"current version \[(\d+)\]")
 
 
@@ -39,29 +38,29 @@ class _Action:
     id: str
     version: int
     document: str | None
-    """None: it is deleted."""
+    """None: the document is deleted."""
 
     @property
     def has_good_id(self) -> bool:
         return 0 < len(self.id.encode()) <= _LONGEST_ID
 
     def lines(self) -> bytes:
-        what = {"_id": self.id, "version": self.version, "version_type": "external_gte"}
+        metadata = {"_id": self.id, "version": self.version, "version_type": "external_gte"}
         name = "delete" if self.document is None else "index"
         document = "" if self.document is None else f"{self.document}\n"
-        return f"{json.dumps({name: what}, ensure_ascii=False)}\n{document}".encode()
+        return f"{json.dumps({name: metadata}, ensure_ascii=False)}\n{document}".encode()
 
 
 class SearchIndex:
     def __init__(self, sink: str, plan: SearchTarget, shape: Shape, newest: Callable[[], int]) -> None:
-        """`newest` asks for the newest version of the table that is followed."""
+        """`newest` returns the newest version of the table that is followed."""
         self._sink, self._plan, self._shape, self._newest = sink, plan, shape, newest
 
     def ready(self, last: Entry) -> None:
         with self._client() as client:
-            found = client.head(f"/{self._plan.index}")
-            if found.status_code not in (200, 404):
-                self._refuse(found)
+            response = client.head(f"/{self._plan.index}")
+            if response.status_code not in (200, 404):
+                self._raise_error(response)
 
     def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         document = f"IF({DELETED}, NULL, {self._shape.value})"
@@ -70,8 +69,8 @@ class SearchIndex:
         refused: list[Refused] = []
         with self._client() as client:
             for actions, left_out in _chunks(rows):
-                refused += [_bad_id(one) for one in actions if not one.has_good_id]
-                refused += self._bulk(client, [one for one in actions if one.has_good_id])
+                refused += [_bad_id(action) for action in actions if not action.has_good_id]
+                refused += self._bulk(client, [action for action in actions if action.has_good_id])
                 sent, aside = sent + len(actions), aside + left_out
                 if len(refused) > _MOST_REFUSED:
                     raise Terminal(
@@ -84,53 +83,55 @@ class SearchIndex:
     def _bulk(self, client: httpx.Client, actions: Sequence[_Action]) -> list[Refused]:
         if not actions:
             return []
-        body = b"".join(one.lines() for one in actions)
-        answer = client.post(
+        body = b"".join(action.lines() for action in actions)
+        response = client.post(
             f"/{self._plan.index}/_bulk", content=body, headers={"Content-Type": "application/x-ndjson"}
         )
-        if answer.status_code == 413:
+        if response.status_code == 413:
             if len(actions) == 1:
                 return [Refused(actions[0].id, "refused", f"the server takes no document of {len(body):,} bytes")]
             half = len(actions) // 2
             return self._bulk(client, actions[:half]) + self._bulk(client, actions[half:])
-        if answer.status_code != 200:
-            self._refuse(answer)
-        items = [next(iter(item.items())) for item in answer.json()["items"]]
-        found = (self._judge(one, name, item) for one, (name, item) in zip(actions, items, strict=True))
-        return [one for one in found if one is not None]
+        if response.status_code != 200:
+            self._raise_error(response)
+        items = [next(iter(item.items())) for item in response.json()["items"]]
+        outcomes = (self._classify(action, name, item) for action, (name, item) in zip(actions, items, strict=True))
+        return [refusal for refusal in outcomes if refusal is not None]
 
-    def _judge(self, action: _Action, name: str, item: dict[str, Any]) -> Refused | None:
+    def _classify(self, action: _Action, name: str, item: dict[str, Any]) -> Refused | None:
         status, error = int(item["status"]), item.get("error") or {}
-        if status < 300 or (status == 404 and not error):  # a delete of what is not there
+        if status < 300 or (status == 404 and not error):  # a delete of a missing document
             return None
-        kind, told = str(error.get("type", "")), _told(error)
+        kind, message = str(error.get("type", "")), _error_text(error)
         if status == 409:
-            self._refuse_newer(action, told)
+            self._refuse_newer(action, message)
             return None
-        if status in _PASSING or kind in ("cluster_block_exception", "es_rejected_execution_exception"):
-            raise Transient(f"the index does not serve: {told}", where=self._sink)
+        if status in _TRANSIENT_STATUSES or kind in ("cluster_block_exception", "es_rejected_execution_exception"):
+            raise Transient(f"the index does not serve: {message}", where=self._sink)
         if status in (401, 403, 404):
-            raise Terminal(f"the index refuses: {told}", where=self._sink, hint="make it, and let the sink write to it")
-        return Refused(action.id, "refused", told)
+            raise Terminal(
+                f"the index refuses: {message}", where=self._sink, hint="make it, and let the sink write to it"
+            )
+        return Refused(action.id, "refused", message)
 
-    def _refuse_newer(self, action: _Action, told: str) -> None:
-        """Something newer is there: of a later version of the table, or of nothing that this table ever was."""
-        found = _NEWER.search(told)
-        if found is not None and int(found[1]) > (newest := self._newest()):
+    def _refuse_newer(self, action: _Action, message: str) -> None:
+        """The index has a newer version: a later one of the table, or one that this table never had."""
+        current = _NEWER.search(message)
+        if current is not None and int(current[1]) > (newest := self._newest()):
             raise TableChanged(
-                f"document {action.id} of {self._plan.name} has version {found[1]}, and the table has come to version "
-                f"{newest}: the table was made anew, or something else writes to the index",
+                f"document {action.id} of {self._plan.name} has version {current[1]}, and the table has come to "
+                f"version {newest}: the table was made anew, or something else writes to the index",
                 where=self._sink,
                 hint="send to another index, or delete this one; then "
                 f"`penstock checkpoints reset {self._sink} --to earliest`",
             )
 
-    def _refuse(self, answer: httpx.Response) -> None:
-        status, told = answer.status_code, " ".join(answer.text.split())[:400]
-        if status in _PASSING:
-            raise Transient(f"the search server does not serve: {status} {told}", where=self._sink, hint=AWAY)
+    def _raise_error(self, response: httpx.Response) -> None:
+        status, text = response.status_code, " ".join(response.text.split())[:400]
+        if status in _TRANSIENT_STATUSES:
+            raise Transient(f"the search server does not serve: {status} {text}", where=self._sink, hint=AWAY)
         hint = "check `user` and `password`, or `api_key`" if status in (401, 403) else "correct it there, or in `to`"
-        raise Terminal(f"the search server refuses: {status} {told}", where=self._sink, hint=hint)
+        raise Terminal(f"the search server refuses: {status} {text}", where=self._sink, hint=hint)
 
     @contextmanager
     def _client(self) -> Iterator[httpx.Client]:
@@ -170,7 +171,7 @@ def _bad_id(action: _Action) -> Refused:
     return Refused(action.id, "refused", f"the key has {size:,} bytes; an id of the index has 1 to {_LONGEST_ID}")
 
 
-def _told(error: dict[str, Any]) -> str:
+def _error_text(error: dict[str, Any]) -> str:
     parts: list[str] = []
     while error and len(parts) < 4:
         parts.append(f"{error.get('type')}: {error.get('reason')}")

@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     from penstock.sources.registry import SourceContext
     from penstock.storage.stores import Store
 
-# What a stream over a Delta table has read up to a position, as rows for a batch.
+# What a stream over a Delta table has read up to a position, as rows of a batch.
 #
-# That is the table as of a version: compactions and vacuums since do not matter. Only where the stream stopped within
-# a version, or began after the first one, files are counted as Delta's streaming source counts them.
+# That is the table as of a version, so later compactions and vacuums do not matter. Only where the stream stopped
+# within a version, or started after the first one, are files counted as Delta's streaming source counts them.
 
 
 def rows_up_to(
-    spark: SparkSession, uri: str, log: DeltaLog, began: Version, after: Version, table: str, *, rewritten: bool = False
+    spark: SparkSession, uri: str, log: DeltaLog, start: Version, after: Version, table: str, *, rewritten: bool = False
 ) -> DataFrame:
-    """With `rewritten` the stream reads the files of commits that change rows, too: `ignore_changes`."""
-    if not began.snapshot and began.version > 0:
-        _require(log, began.version, table)
-        return _jvm_rows(spark, "between", uri, began.version, after.version, after.index, rewritten)
+    """With `rewritten` the stream also reads the files of commits that change rows (`ignore_changes`)."""
+    if not start.snapshot and start.version > 0:
+        _require_versions(log, start.version, table)
+        return _jvm_rows(spark, "between", uri, start.version, after.version, after.index, rewritten)
     if after.whole:
         return at_version(spark, uri, after.read_up_to)
     if after.snapshot:
@@ -65,7 +65,7 @@ def at_version(spark: SparkSession, uri: str, version: int) -> DataFrame:
 
 
 def inserted(rows: DataFrame, log: DeltaLog, version: int) -> DataFrame:
-    """Rows of a table as of a version in the shape of its change feed: as a stream over that begins."""
+    """Rows of a table as of a version in the form of its change feed, as a stream over that feed starts with them."""
     commit = log.commit(version)
     time_ms = commit.timestamp_ms if commit is not None else 0
     return rows.withColumns(
@@ -78,24 +78,28 @@ def inserted(rows: DataFrame, log: DeltaLog, version: int) -> DataFrame:
 
 
 def changes_up_to(
-    spark: SparkSession, uri: str, log: DeltaLog, began: Version, after: Version, table: str
+    spark: SparkSession, uri: str, log: DeltaLog, start: Version, after: Version, table: str
 ) -> DataFrame:
-    """Every change from where the stream began: the feed must still have them all."""
-    first = began.version + 1 if began.snapshot else began.version
-    start = inserted(at_version(spark, uri, began.version), log, began.version) if began.snapshot else None
+    """Every change since the stream started: the feed must still have them all."""
+    first = start.version + 1 if start.snapshot else start.version
+    initial_rows = inserted(at_version(spark, uri, start.version), log, start.version) if start.snapshot else None
     if first > after.read_up_to:
-        return start if start is not None else _feed(spark, uri, after.read_up_to, after.read_up_to).limit(0)
-    _require(log, first, table)
-    later = _feed(spark, uri, first, after.read_up_to)
-    return later if start is None else start.unionByName(later)
+        return (
+            initial_rows
+            if initial_rows is not None
+            else _read_feed(spark, uri, after.read_up_to, after.read_up_to).limit(0)
+        )
+    _require_versions(log, first, table)
+    feed_rows = _read_feed(spark, uri, first, after.read_up_to)
+    return feed_rows if initial_rows is None else initial_rows.unionByName(feed_rows)
 
 
-def _feed(spark: SparkSession, uri: str, first: int, last: int) -> DataFrame:
+def _read_feed(spark: SparkSession, uri: str, first: int, last: int) -> DataFrame:
     reader = spark.read.format("delta").option("readChangeFeed", "true")
     return reader.option("startingVersion", first).option("endingVersion", last).load(uri)
 
 
-def _require(log: DeltaLog, version: int, table: str) -> None:
+def _require_versions(log: DeltaLog, version: int, table: str) -> None:
     forgotten = forgotten_after(log, version - 1)
     if forgotten is not None:
         raise Terminal(
@@ -115,16 +119,16 @@ def _require(log: DeltaLog, version: int, table: str) -> None:
         )
 
 
-def _jvm_rows(spark: SparkSession, what: str, *arguments: object) -> DataFrame:
+def _jvm_rows(spark: SparkSession, method: str, *arguments: object) -> DataFrame:
     jvm = jvm_of(spark)
-    return DataFrame(getattr(jvm.penstock.delta.Covered, what)(java_session(spark), *arguments), spark)
+    return DataFrame(getattr(jvm.penstock.delta.Covered, method)(java_session(spark), *arguments), spark)
 
 
 # A Delta table as a source of another.
 
 
 MOST_REMARKS = 200
-"""Versions of a batch that are looked at for changes by others: a backlog is read in few large batches."""
+"""At most so many versions of a batch are checked for changes by others: a backlog is read in few large batches."""
 
 
 class DeltaReader:
@@ -139,9 +143,9 @@ class DeltaReader:
         recomputed: bool = False,
         keep_raising: bool = False,
     ) -> None:
-        """With `coordinates` "file" the rows say in which file they lie. `changes_are` says what
-        becomes of changes that others make there. `keep_raising`: rows on which `where` raises are read, for
-        the table's function to reject them."""
+        """With `coordinates` "file" the rows name the file that they come from. `changes_are` says what happens with
+        changes that others make upstream. `keep_raising`: rows on which `where` raises are read, so that the table's
+        function can reject them."""
         self._source, self._changes_are = source, changes_are
         self._coordinates, self._keep_raising = coordinates, keep_raising
         self._table = table
@@ -156,11 +160,11 @@ class DeltaReader:
 
     @property
     def newest(self) -> int:
-        """Its newest version, -1 if it does not exist."""
+        """The table's newest version; -1 if it does not exist."""
         return self._versions[-1] if self._versions else -1
 
     def require(self) -> None:
-        """Raises Transient while it does not exist."""
+        """Raises Transient while the table does not exist."""
         if not self._versions:
             raise Transient(
                 f"the table {self._name} does not exist yet",
@@ -177,16 +181,16 @@ class DeltaReader:
                 where=self._table,
                 hint="any change of its properties writes it again: ALTER TABLE … SET TBLPROPERTIES",
             )
-        at = resolve_version(self._source.starting, identity, self._versions, self._log, self._table)
-        return Start((str(at),), {self._name: identity})
+        position = resolve_version(self._source.starting, identity, self._versions, self._log, self._table)
+        return Start((str(position),), {self._name: identity})
 
     def follow(self, entry: Entry) -> Move | None:
-        """Another table than before: begun by `starting`, as a new table would be."""
+        """Another table than before is read from `starting`, as by a new table."""
         if dict(entry.subscription) == self.subscription:
             return None
         start = self.start()
-        was = entry.subscription.get("table", "another source")
-        return Move(start.position, start.ids, f"read from {self._name}, no longer from {was}")
+        previous = entry.subscription.get("table", "another source")
+        return Move(start.position, start.ids, f"read from {self._name}, no longer from {previous}")
 
     def refuse_lost(self, entry: Entry) -> None:
         self._versions = self._log.versions()
@@ -197,33 +201,40 @@ class DeltaReader:
         """Delta itself refuses a position of another table."""
         return {self._name: parse_version(after[0]).table_id}
 
-    def stream(self, spark: SparkSession, more: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
-        """With `more` options for Delta."""
-        reader = spark.readStream.format("delta").options(**self._source.options, **more)
+    def stream(self, spark: SparkSession, options: Mapping[str, str] = MappingProxyType({})) -> DataFrame:
+        """`options` are further options for Delta."""
+        reader = spark.readStream.format("delta").options(**self._source.options, **options)
         if self._source.max_files is not None:
             reader = reader.option("maxFilesPerTrigger", self._source.max_files)
         if self._source.max_bytes is not None:
             reader = reader.option("maxBytesPerTrigger", f"{self._source.max_bytes}b")
         if self._source.starting.kind in ("version", "timestamp") and self._versions[:1] == [0]:
-            # Ignored for a position that is known; but Delta asserts that none is before version 0, if nobody asked.
+            # Ignored for a stream with a position; but without it Delta asserts that no version is before 0.
             reader = reader.option("startingVersion", 0)
-        return self._shaped(reader.load(self._source.uri))
+        return self._prepare_rows(reader.load(self._source.uri))
 
-    def covered(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
-        uri, log, after, began = self._source.uri, self._log, parse_version(asked.after[0]), self._began(asked)
-        if self._source.changes and not asked.as_state:
-            return ReplayInput(self._shaped(changes_up_to(spark, uri, log, began, after, self._table)))
-        if asked.at is not None or self._source.changes:
-            version = asked.at if asked.at is not None else after.read_up_to
+    def covered(self, spark: SparkSession, request: ReplayRequest) -> ReplayInput:
+        uri, log, after, start = (
+            self._source.uri,
+            self._log,
+            parse_version(request.after[0]),
+            self._stream_start(request),
+        )
+        if self._source.changes and not request.as_state:
+            return ReplayInput(self._prepare_rows(changes_up_to(spark, uri, log, start, after, self._table)))
+        if request.at is not None or self._source.changes:
+            version = request.at if request.at is not None else after.read_up_to
             rows = at_version(spark, uri, version)
-            return ReplayInput(self._shaped(inserted(rows, log, version) if self._source.changes else rows))
+            return ReplayInput(self._prepare_rows(inserted(rows, log, version) if self._source.changes else rows))
         rewritten = self._source.options.get("ignoreChanges") == "true"
-        return ReplayInput(self._shaped(rows_up_to(spark, uri, log, began, after, self._table, rewritten=rewritten)))
+        return ReplayInput(
+            self._prepare_rows(rows_up_to(spark, uri, log, start, after, self._table, rewritten=rewritten))
+        )
 
-    def _began(self, asked: ReplayRequest) -> Version:
-        return parse_version(asked.began[0])
+    def _stream_start(self, request: ReplayRequest) -> Version:
+        return parse_version(request.began[0])
 
-    def _shaped(self, rows: DataFrame) -> DataFrame:
+    def _prepare_rows(self, rows: DataFrame) -> DataFrame:
         if self._source.merged:
             rows = living(rows)
         if self._source.where is not None:
@@ -234,17 +245,17 @@ class DeltaReader:
         return rows
 
     def size(self, before: Position, after: Position) -> int | None:
-        """Not known without reading the log: the batch's own plan knows how many bytes it reads."""
+        """Unknown without reading the log; the plan of the batch knows how many bytes it reads."""
         return None
 
     def remarks(self, before: Position, after: Position) -> Iterator[str]:
-        """Changes that others made to the table upstream, which are not read."""
+        """Changes that others made to the upstream table, which are not read."""
         if self._source.table is None:
             yield from self._foreign_remarks(before, after)
             return
         first, last = parse_version(before[0]), parse_version(after[0])
-        begin = first.version + 1 if first.snapshot else first.version
-        for version in range(begin, min(last.read_up_to, begin + MOST_REMARKS) + 1):
+        first_version = first.version + 1 if first.snapshot else first.version
+        for version in range(first_version, min(last.read_up_to, first_version + MOST_REMARKS) + 1):
             commit = self._log.commit(version)
             if commit is not None and commit.origin is Origin.FOREIGN_CHANGE:
                 yield (
@@ -253,13 +264,15 @@ class DeltaReader:
                 )
 
     def _foreign_remarks(self, before: Position, after: Position) -> Iterator[str]:
-        """Of a table that is not the project's: what became of changes that one of the three options let pass."""
+        """For a table outside the project: what became of changes that one of the three options let pass."""
         option = chosen_option(self._source.options)
         if option is None:
             return
         first, last = parse_version(before[0]), parse_version(after[0])
-        begin = first.version + 1 if first.snapshot else first.version
-        for change in changes_between(self._store, self._source.uri, begin, min(last.read_up_to, begin + MOST_REMARKS)):
+        first_version = first.version + 1 if first.snapshot else first.version
+        for change in changes_between(
+            self._store, self._source.uri, first_version, min(last.read_up_to, first_version + MOST_REMARKS)
+        ):
             what = effect(option, change, recomputed=self._recomputed)
             yield f"version {change.version} of {self._name} ({change.operation}) {change.did}: {what} ({option})"
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from penstock.plan.sources import VersionsSource, VersionStartPlan
     from penstock.storage.stores import Store
 
-# Where a reader of a Delta table begins, and whether what it was promised is still there.
+# Where a reader of a Delta table starts, and whether the versions that it still has to read exist.
 
 
 def table_id(log: DeltaLog, versions: Sequence[int]) -> str | None:
-    """From the newest commit that carries the table's metadata; None if that has been cleaned up."""
+    """The table's id from the newest commit with its metadata; None if that commit has been cleaned up."""
     for version in reversed(versions):
         commit = log.commit(version)
         if commit is not None and commit.table_id is not None:
@@ -32,7 +32,7 @@ def table_id(log: DeltaLog, versions: Sequence[int]) -> str | None:
 def resolve_version(
     starting: VersionStartPlan, identity: str, versions: Sequence[int], log: DeltaLog, table: str
 ) -> Version:
-    """`starting` as a version: resolved once, then in the ledger."""
+    """`starting` as a version: resolved once, from then on in the ledger."""
     newest = versions[-1]
     if starting.kind == "earliest":
         return Version(identity, newest, snapshot=True)
@@ -53,7 +53,7 @@ def resolve_version(
 
 
 def unbroken(versions: Sequence[int]) -> int:
-    """The oldest version from which every commit is still there."""
+    """The oldest version from which on every commit still exists."""
     oldest = versions[-1]
     for version in reversed(versions[:-1]):
         if version != oldest - 1:
@@ -63,7 +63,7 @@ def unbroken(versions: Sequence[int]) -> int:
 
 
 def first_since(timestamp_ms: int, versions: Sequence[int], log: DeltaLog) -> int:
-    """The first version at or after a time; the one to come if there is none."""
+    """The first version at or after a time; the next future version if there is none."""
     low, high = versions.index(unbroken(versions)), len(versions)
     while low < high:
         middle = (low + high) // 2
@@ -75,38 +75,39 @@ def first_since(timestamp_ms: int, versions: Sequence[int], log: DeltaLog) -> in
     return versions[low] if low < len(versions) else versions[-1] + 1
 
 
-def refuse_lost(at: Version, identity: str | None, versions: Sequence[int], table: str, upstream: str) -> None:
-    """Raises DataLoss where what comes after a position can no longer be read."""
+def refuse_lost(end: Version, identity: str | None, versions: Sequence[int], table: str, upstream: str) -> None:
+    """Raises DataLoss if the versions after the position can no longer be read."""
     if not versions:
         raise Transient(f"the table {upstream} is not there", where=table, hint="it is made when its own run begins")
-    decide = (
+    hint = (
         f"`penstock checkpoints reset {table} --to earliest|latest|source:N` decides where to go on (N: a version of "
         f"{upstream})"
     )
-    if identity is not None and identity != at.table_id:
+    if identity is not None and identity != end.table_id:
         raise DataLoss(
-            f"the table {upstream} was made again: its id was {at.table_id} and is {identity}", where=table, hint=decide
-        )
-    if at.version > versions[-1] + 1:
-        raise DataLoss(
-            f"the table {upstream} went back: it was read up to version {at.read_up_to}, and ends with {versions[-1]}",
+            f"the table {upstream} was made again: its id was {end.table_id} and is {identity}",
             where=table,
-            hint=decide,
+            hint=hint,
+        )
+    if end.version > versions[-1] + 1:
+        raise DataLoss(
+            f"the table {upstream} went back: it was read up to version {end.read_up_to}, and ends with {versions[-1]}",
+            where=table,
+            hint=hint,
         )
     oldest = unbroken(versions)
-    if not at.snapshot and at.version < oldest:
+    if not end.snapshot and end.version < oldest:
         raise DataLoss(
-            f"versions {at.version} to {oldest - 1} of {upstream} were not read, and its log no longer has them",
+            f"versions {end.version} to {oldest - 1} of {upstream} were not read, and its log no longer has them",
             where=table,
-            hint=f"{decide}; a longer delta.logRetentionDuration of {upstream} keeps them longer",
+            hint=f"{hint}; a longer delta.logRetentionDuration of {upstream} keeps them longer",
         )
 
 
-# Commits that change rows of a table upstream: what they did, and what the three options make of them.
+# Commits that change rows of an upstream table: what they did, and what the three options make of them.
 #
-# Delta's streaming source reads what is added. A commit that removes whole files, or rewrites files, stops it unless
-# one of its options says what to do: `ignore_deletes`, `ignore_changes`, `skip_change_commits`. No JVM is needed to
-# tell.
+# Delta's streaming source reads added rows. A commit that removes whole files, or rewrites files, stops it unless one
+# of its options says what to do: `ignore_deletes`, `ignore_changes`, `skip_change_commits`. No JVM is needed here.
 
 
 Option = Literal["ignore_deletes", "ignore_changes", "skip_change_commits"]
@@ -115,8 +116,8 @@ OPTIONS: Mapping[str, Option] = {
     "ignoreChanges": "ignore_changes",
     "skipChangeCommits": "skip_change_commits",
 }
-_SHOWN = 5
-"""Versions that a note names one by one."""
+_MAX_LISTED = 5
+"""How many versions a note names one by one."""
 
 
 @dataclass(frozen=True)
@@ -124,31 +125,31 @@ class UpstreamChange:
     version: int
     operation: str
     deleted: int | None
-    """Rows, as the writer of the commit counted them; None if it did not."""
+    """Rows as counted by the commit's writer; None if it did not count."""
     updated: int | None
     inserted: int | None
     files_removed: int
     files_added: int
     rows_added: int | None
-    """In the files that it added, copied rows among them; None if their statistics do not say."""
+    """Rows in the files that it added, including copied rows; None if their statistics do not say."""
 
     @property
     def only_removes(self) -> bool:
-        """Whole files went, and none came: what `ignore_deletes` covers."""
+        """Whether it removed whole files and added none: what `ignore_deletes` covers."""
         return self.files_added == 0
 
     @property
     def did(self) -> str:
         counts = (("deleted", self.deleted), ("updated", self.updated), ("inserted", self.inserted))
         parts = [f"{word} {counted(count, 'row')}" for word, count in counts if count]
-        return _and(parts) or f"removed {counted(self.files_removed, 'file')} and added {self.files_added:,}"
+        return _join_words(parts) or f"removed {counted(self.files_removed, 'file')} and added {self.files_added:,}"
 
     def __str__(self) -> str:
         return f"{self.version} ({self.operation}: {self.did})"
 
 
 def read_change(store: Store, uri: str, version: int) -> UpstreamChange | None:
-    """None if the commit changed no row that was there before, or is no longer in the log."""
+    """None if the commit changed no existing row, or is no longer in the log."""
     text = store.read(f"{uri}/_delta_log/{version:020d}.json")
     info: dict[str, Any] = {}
     removed = added = 0
@@ -161,8 +162,8 @@ def read_change(store: Store, uri: str, version: int) -> UpstreamChange | None:
             removed += 1
         elif "add" in action and action["add"]["dataChange"]:
             added += 1
-            found = _rows_of(action["add"])
-            rows = None if rows is None or found is None else rows + found
+            file_rows = _visible_rows(action["add"])
+            rows = None if rows is None or file_rows is None else rows + file_rows
     if not removed:
         return None
     metrics = {name.replace("_", "").lower(): value for name, value in (info.get("operationMetrics") or {}).items()}
@@ -171,57 +172,59 @@ def read_change(store: Store, uri: str, version: int) -> UpstreamChange | None:
     return UpstreamChange(
         version=version,
         operation=operation,
-        deleted=_count(metrics, "numdeletedrows", "numtargetrowsdeleted"),
-        updated=_count(metrics, "numupdatedrows", "numtargetrowsupdated"),
-        inserted=_count(metrics, "numtargetrowsinserted", *(("numoutputrows",) if overwrites else ())),
+        deleted=_first_count(metrics, "numdeletedrows", "numtargetrowsdeleted"),
+        updated=_first_count(metrics, "numupdatedrows", "numtargetrowsupdated"),
+        inserted=_first_count(metrics, "numtargetrowsinserted", *(("numoutputrows",) if overwrites else ())),
         files_removed=removed,
         files_added=added,
         rows_added=rows,
     )
 
 
-def _rows_of(add: Mapping[str, Any]) -> int | None:
-    """Without those that a deletion vector hides."""
+def _visible_rows(add: Mapping[str, Any]) -> int | None:
+    """Rows of an added file without those that a deletion vector hides."""
     try:
-        found = int(json.loads(add.get("stats") or "{}")["numRecords"])
+        records = int(json.loads(add.get("stats") or "{}")["numRecords"])
     except (ValueError, KeyError, TypeError):
         return None
-    return found - int((add.get("deletionVector") or {}).get("cardinality", 0))
+    return records - int((add.get("deletionVector") or {}).get("cardinality", 0))
 
 
-def _count(metrics: Mapping[str, Any], *names: str) -> int | None:
+def _first_count(metrics: Mapping[str, Any], *names: str) -> int | None:
     for name in names:
         try:
-            if (found := int(metrics[name])) >= 0:
-                return found
+            if (count := int(metrics[name])) >= 0:
+                return count
         except (KeyError, ValueError, TypeError):
             continue
     return None
 
 
 def chosen_option(options: Mapping[str, str]) -> Option | None:
-    """The one of the three that a source has; Delta takes them in this order."""
-    for delta in ("skipChangeCommits", "ignoreChanges", "ignoreDeletes"):
-        if options.get(delta) == "true":
-            return OPTIONS[delta]
+    """Which of the three options a source has; Delta checks them in this order."""
+    for delta_option in ("skipChangeCommits", "ignoreChanges", "ignoreDeletes"):
+        if options.get(delta_option) == "true":
+            return OPTIONS[delta_option]
     return None
 
 
 def effect(option: Option, change: UpstreamChange, *, recomputed: bool) -> str:
-    """What becomes of the rows of a change in a table that reads with the option."""
+    """What happens with the rows of a change in a table that reads with the option."""
     if recomputed:
         return "the groups of this table are computed again from the rows that are left"
-    stays = "the deleted rows stay in this table" if change.deleted or change.only_removes else ""
+    deleted_note = "the deleted rows stay in this table" if change.deleted or change.only_removes else ""
     if option == "ignore_changes" and not change.only_removes:
-        rows = f"all {counted(change.rows_added, 'row')}" if change.rows_added is not None else "all rows"
-        again = f"{rows} of the rewritten files come again, those that did not change as well"
-        return _and([again, stays] if stays else [again])
-    old = "updated rows keep their old values here" if change.updated else ""
-    new = _not_read(change) if option == "skip_change_commits" else ""
-    return _and([part for part in (stays, old, new) if part]) or "nothing of it is read"
+        row_text = f"all {counted(change.rows_added, 'row')}" if change.rows_added is not None else "all rows"
+        rewritten_note = f"{row_text} of the rewritten files come again, those that did not change as well"
+        return _join_words([rewritten_note, deleted_note] if deleted_note else [rewritten_note])
+    updated_note = "updated rows keep their old values here" if change.updated else ""
+    inserted_note = _unread_note(change) if option == "skip_change_commits" else ""
+    return (
+        _join_words([note for note in (deleted_note, updated_note, inserted_note) if note]) or "nothing of it is read"
+    )
 
 
-def _not_read(change: UpstreamChange) -> str:
+def _unread_note(change: UpstreamChange) -> str:
     if change.inserted:
         return f"its {counted(change.inserted, 'new row')} are not read"
     unknown = change.deleted is None and change.updated is None and not change.only_removes
@@ -231,14 +234,14 @@ def _not_read(change: UpstreamChange) -> str:
 def refusal(
     table: str, upstream: str, change: UpstreamChange, options: Mapping[str, str], *, recomputed: bool, stateful: bool
 ) -> Terminal:
-    """Why a change stops a reader, and what each of the options that it does not have would do with this one.
-    `stateful`: it is a stream with a state, which cannot be moved past a version."""
+    """Why a change stops a reader, and what each option that it does not have would do with this change. `stateful`: it
+    is a stream with state, which cannot be moved past a version."""
     offered: list[Option] = ["skip_change_commits", "ignore_changes"]
     if change.only_removes:
         offered.insert(0, "ignore_deletes")
     chosen = chosen_option(options)
     lines = ["to read on, set one of these under `from`:"]
-    for option in (one for one in offered if one != chosen):
+    for option in (candidate for candidate in offered if candidate != chosen):
         scope = {
             "ignore_deletes": "commits that only remove whole files are passed over",
             "skip_change_commits": "this commit, and every later one that changes rows, is skipped whole",
@@ -264,37 +267,37 @@ def refusal(
 
 
 def changes_between(store: Store, uri: str, first: int, last: int) -> Iterator[UpstreamChange]:
-    """Those that the log still has, oldest first."""
+    """The changes that the log still has, oldest first."""
     for version in range(max(0, first), last + 1):
         if (change := read_change(store, uri, version)) is not None:
             yield change
 
 
-def changes_read_past(store: Store, source: VersionsSource, began: str, after: str) -> str | None:
+def changes_read_past(store: Store, source: VersionsSource, start: str, after: str) -> str | None:
     """A note about the changes between two positions that one of the three options let pass; None if there were none.
-    Those that its log no longer has are not counted."""
+    Changes that the log no longer has are not counted."""
     option = chosen_option(source.options)
     if option is None or source.table is not None:
         return None
-    first, last = parse_version(began), parse_version(after)
-    begin = first.version + 1 if first.snapshot else first.version
-    found = list(changes_between(store, source.uri, begin, last.read_up_to))
-    return passed_over(source.uri, option, found) if found else None
+    first, last = parse_version(start), parse_version(after)
+    first_version = first.version + 1 if first.snapshot else first.version
+    changes = list(changes_between(store, source.uri, first_version, last.read_up_to))
+    return passed_over(source.uri, option, changes) if changes else None
 
 
 def passed_over(upstream: str, option: Option, changes: list[UpstreamChange]) -> str:
-    """A note about the changes that a table has read past."""
-    named = ", ".join(map(str, changes[:_SHOWN])) + (", …" if len(changes) > _SHOWN else "")
+    """A note about the changes that one of the options let a table pass over."""
+    versions = ", ".join(map(str, changes[:_MAX_LISTED])) + (", …" if len(changes) > _MAX_LISTED else "")
     count = counted(len(changes), "version")
-    were = "was" if len(changes) == 1 else "were"
+    verb = "was" if len(changes) == 1 else "were"
     if option == "ignore_changes":
-        return f"{count} of {upstream} rewrote files, whose rows {were} read again: {named}"
+        return f"{count} of {upstream} rewrote files, whose rows {verb} read again: {versions}"
     if option == "ignore_deletes":
-        return f"{count} of {upstream} that deleted rows {were} passed over: {named}"
-    new = sum(change.inserted or 0 for change in changes)
-    unread = f"; {counted(new, 'new row')} in {'it' if len(changes) == 1 else 'them'} not read" if new else ""
-    return f"{count} of {upstream} that changed rows {were} skipped: {named}{unread}"
+        return f"{count} of {upstream} that deleted rows {verb} passed over: {versions}"
+    new_rows = sum(change.inserted or 0 for change in changes)
+    unread = f"; {counted(new_rows, 'new row')} in {'it' if len(changes) == 1 else 'them'} not read" if new_rows else ""
+    return f"{count} of {upstream} that changed rows {verb} skipped: {versions}{unread}"
 
 
-def _and(parts: list[str]) -> str:
+def _join_words(parts: list[str]) -> str:
     return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1] if parts else ""

@@ -1,4 +1,4 @@
-"""Kafka as a kind of source: the stream and the records that Spark reads."""
+"""Kafka as a kind of source: the stream and the batch that Spark reads."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
     from penstock.ledger.position import Offsets
     from penstock.plan.sources import KafkaSource, TopicsSource
 
-_OWN, _SPARKS = "penstock.kafka.Records", "kafka"
+_PENSTOCK_FORMAT, _SPARK_FORMAT = "penstock.kafka.Records", "kafka"
 
 
 def record_format(spark: SparkSession) -> str:
-    """Spark's Kafka source, as Penstock's own jar reads it: Spark's own stops for ever at a record whose timestamp, a
-    number of its producer's, it cannot hold. A session that somebody else has made may lack the jar."""
+    """The Kafka source of Penstock's jar: Spark's own stops forever at a record whose timestamp, which the producer
+    chooses, it cannot hold. A session that Penstock did not create may lack the jar."""
     jvm = jvm_of(spark)
-    return _OWN if isinstance(jvm.penstock.kafka.Records, JavaClass) else _SPARKS
+    return _PENSTOCK_FORMAT if isinstance(jvm.penstock.kafka.Records, JavaClass) else _SPARK_FORMAT
 
 
 def options(source: KafkaSource, table: str) -> dict[str, str]:
-    found = {f"kafka.{name}": value for name, value in java(source.cluster, source.options).items()}
+    spark_options = {f"kafka.{name}": value for name, value in java(source.cluster, source.options).items()}
     if source.pattern is not None:
-        # Anchored: Spark looks for a match anywhere in a name, we and everybody else mean the whole name.
-        found["subscribePattern"] = f"^(?:{source.pattern})$"
+        # Anchored: Spark looks for a match anywhere in a name, but the pattern is meant for the whole name.
+        spark_options["subscribePattern"] = f"^(?:{source.pattern})$"
     else:
-        found["subscribe"] = ",".join(source.topics)
+        spark_options["subscribe"] = ",".join(source.topics)
     if source.max_per_trigger is not None:
-        found["maxOffsetsPerTrigger"] = str(source.max_per_trigger)
+        spark_options["maxOffsetsPerTrigger"] = str(source.max_per_trigger)
     if source.min_partitions is not None:
-        found["minPartitions"] = str(source.min_partitions)
-    return found | {
+        spark_options["minPartitions"] = str(source.min_partitions)
+    return spark_options | {
         "includeHeaders": "true",
         "failOnDataLoss": "true",
         "groupIdPrefix": f"penstock-{table}",
-        # Never used: every start is from a seeded checkpoint. If one were not, this reads too much rather than too
-        # little, and the chain check refuses it.
+        # Never used: every start has a seeded checkpoint. Without one, this reads too much rather than too little, and
+        # the chain check refuses it.
         "startingOffsets": "earliest",
     }
 
 
-_OF_STREAMS = ("subscribe", "subscribePattern", "maxOffsetsPerTrigger")
+_STREAM_OPTIONS = ("subscribe", "subscribePattern", "maxOffsetsPerTrigger")
 
 
 class KafkaKind(TopicsKind):
@@ -59,14 +59,21 @@ class KafkaKind(TopicsKind):
         return spark.readStream.format(record_format(spark)).options(**options(kafka_source(source), table)).load()
 
     def records(self, spark: SparkSession, source: TopicsSource, table: str, first: Offsets, end: Offsets) -> DataFrame:
-        asked = {name: value for name, value in options(kafka_source(source), table).items() if name not in _OF_STREAMS}
-        asked |= {
-            "assign": json.dumps({topic: sorted(partitions) for topic, partitions in end.items()}),
-            "startingOffsets": _offsets(first),
-            "endingOffsets": _offsets(end),
+        read_options = {
+            name: value for name, value in options(kafka_source(source), table).items() if name not in _STREAM_OPTIONS
         }
-        return spark.read.format(record_format(spark)).options(**asked).load()
+        read_options |= {
+            "assign": json.dumps({topic: sorted(partitions) for topic, partitions in end.items()}),
+            "startingOffsets": _offsets_json(first),
+            "endingOffsets": _offsets_json(end),
+        }
+        return spark.read.format(record_format(spark)).options(**read_options).load()
 
 
-def _offsets(offsets: Offsets) -> str:
-    return json.dumps({topic: {str(p): o for p, o in sorted(parts.items())} for topic, parts in offsets.items()})
+def _offsets_json(offsets: Offsets) -> str:
+    return json.dumps(
+        {
+            topic: {str(partition): offset for partition, offset in sorted(partitions.items())}
+            for topic, partitions in offsets.items()
+        }
+    )

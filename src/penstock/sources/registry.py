@@ -1,4 +1,4 @@
-"""The kinds of sources, and the sources of a run's tables: one client for all that read the same cluster."""
+"""The kinds of sources, and what they are opened with: tables that read the same cluster share one client."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from penstock.storage.stores import Store
 
 TIMEOUT = 15.0
-"""Seconds that a question to a cluster may take."""
-_OWN = {
+"""Seconds that a request to a cluster may take."""
+_BUILT_IN = {
     "kafka": "penstock.sources.kafka:KafkaKind",
     "delta": "penstock.sources.delta:DeltaKind",
     "files": "penstock.sources.files.source:FilesKind",
 }
-"""Loaded when a table of the kind is opened: each brings its client, or Spark."""
+"""Loaded when a table of the kind is opened, because each imports its client, or Spark."""
 
 
 class SourceKind(Protocol):
     def open(self, table: TablePlan, context: SourceContext) -> Source:
-        """At each start of a table: what it asks outside, it asks again."""
+        """Called at each start of a table, so that everything from outside is read again."""
 
 
 class SourceContext:
-    """What sources are opened with; the session lists files, and may be missing where none are read."""
+    """What sources are opened with. The session lists files, and may be missing where none are read."""
 
     def __init__(self, open_store: Callable[[str], Store], spark: SparkSession | None = None) -> None:
         self.open_store, self._spark = open_store, spark
@@ -56,18 +56,18 @@ class SourceContext:
 
 
 def source_kind(name: str) -> SourceKind:
-    """The kind of that name: one of Penstock's own, or a plugin."""
-    kind: SourceKind = _kind(name)
+    """The kind with this name: a built-in one, or a plugin."""
+    kind: SourceKind = _load_kind(name)
     return kind
 
 
 def open_client(source: TopicsSource, *, timeout: float = TIMEOUT) -> LogClient:
-    kind: TopicsKind = _kind(source.kind)
+    kind: TopicsKind = _load_kind(source.kind)
     return kind.client(source, timeout=timeout)
 
 
-def _kind(name: str) -> Any:
-    if name not in _OWN:
+def _load_kind(name: str) -> Any:
+    if name not in _BUILT_IN:
         return plugin(SOURCES, name)()
-    module, _, attribute = _OWN[name].partition(":")
+    module, _, attribute = _BUILT_IN[name].partition(":")
     return getattr(import_module(module), attribute)()

@@ -1,5 +1,5 @@
-"""Topics as the source of a table, whatever system keeps them: where it starts, what was lost, the records of a
-replay. A kind of source whose partitions count their records needs no more than a TopicsKind."""
+"""Topics as the source of a table, whatever system stores them: where it starts, what was lost, the records of a
+replay. A kind of source with numbered records in partitions only has to implement TopicsKind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LogClient(Protocol):
-    """Questions about topics. Each raises Transient while the system is away, and Terminal if it refuses the user."""
+    """Requests about topics. Each raises Transient while the system is unavailable, Terminal if it refuses the user."""
 
     def names(self) -> list[str]:
         """Every topic that this user may see."""
@@ -45,25 +45,25 @@ class LogClient(Protocol):
         """The first record at or after a time; the end of the partition if there is none."""
 
     def newest_times(self, topics: Mapping[str, TopicInfo]) -> dict[str, dict[int, int]]:
-        """Topic -> partition -> the latest time of any of its records, in ms; those without one are left out."""
+        """By topic and partition: the latest time of any record, in ms; partitions without a record are left out."""
 
     def first_times(self, source: TopicsSource, at: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """When the first record at or after each offset was made, in ms; left out where nobody can tell in time."""
+        """The time of the first record at or after each offset, in ms; left out where it cannot be found in time."""
 
     def settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Topic -> its settings in Kafka's words, `retention.ms` for example; empty where the system has none."""
+        """By topic: its settings under Kafka's names, `retention.ms` for example; empty where the system has none."""
 
 
 class TopicsKind(ABC):
-    """A kind of source that is a log: topics of partitions whose records are counted."""
+    """A kind of source that is a log: topics with partitions whose records are numbered."""
 
     @abstractmethod
     def client(self, source: TopicsSource, *, timeout: float) -> LogClient:
-        """`timeout` bounds every question, in seconds."""
+        """`timeout` limits each request, in seconds."""
 
     @abstractmethod
     def stream(self, spark: SparkSession, source: TopicsSource, table: str) -> DataFrame:
-        """The streaming DataFrame, with the columns of Spark's Kafka source. It fails rather than skip records."""
+        """The streaming DataFrame, with the columns of Spark's Kafka source. It must fail rather than skip records."""
 
     @abstractmethod
     def records(self, spark: SparkSession, source: TopicsSource, table: str, first: Offsets, end: Offsets) -> DataFrame:
@@ -75,12 +75,12 @@ class TopicsKind(ABC):
         return TopicsReader(self, source, context.client(source), table.name)
 
 
-# Where a table starts, and whether what it has not read yet is still there.
+# Where a table starts, and whether the records that it has not read yet still exist.
 
 
-def require_topics(source: TopicsSource, found: Mapping[str, TopicInfo], table: str) -> None:
+def require_topics(source: TopicsSource, topics: Mapping[str, TopicInfo], table: str) -> None:
     """A pattern may match nothing yet; a named topic has to exist."""
-    missing = [name for name in source.topics if name not in found]
+    missing = [name for name in source.topics if name not in topics]
     if missing:
         raise Transient(
             f"topic {', '.join(missing)} does not exist on {source.address}",
@@ -90,7 +90,7 @@ def require_topics(source: TopicsSource, found: Mapping[str, TopicInfo], table: 
 
 
 def resolve_offsets(source: TopicsSource, admin: LogClient, topics: Mapping[str, TopicInfo], table: str) -> Offsets:
-    """`starting` as offsets, for topics that have no position yet: resolved once, then in the ledger."""
+    """`starting` as offsets, for topics without a position: resolved once, from then on in the ledger."""
     starting = source.starting
     if starting.kind == "earliest":
         return admin.earliest(topics)
@@ -99,24 +99,24 @@ def resolve_offsets(source: TopicsSource, admin: LogClient, topics: Mapping[str,
     if starting.kind == "timestamp":
         assert starting.timestamp_ms is not None
         return admin.at_time(topics, starting.timestamp_ms)
-    return _explicit(source, admin, topics, table)
+    return _configured_offsets(source, admin, topics, table)
 
 
-def _explicit(source: TopicsSource, admin: LogClient, topics: Mapping[str, TopicInfo], table: str) -> Offsets:
+def _configured_offsets(source: TopicsSource, admin: LogClient, topics: Mapping[str, TopicInfo], table: str) -> Offsets:
     first, end = admin.earliest(topics), admin.latest(topics, committed=source.reads_committed)
-    found: Offsets = {}
-    for topic, described in topics.items():
-        given = source.starting.offsets.get(topic, {})
-        unknown = sorted(set(given) - set(described.partitions))
-        missing = sorted(set(described.partitions) - set(given))
+    offsets: Offsets = {}
+    for topic, info in topics.items():
+        configured = source.starting.offsets.get(topic, {})
+        unknown = sorted(set(configured) - set(info.partitions))
+        missing = sorted(set(info.partitions) - set(configured))
         if unknown or missing:
             raise Terminal(
-                f"`starting: offsets` of {topic} does not fit its {len(described.partitions)} partitions: "
+                f"`starting: offsets` of {topic} does not fit its {len(info.partitions)} partitions: "
                 + (f"no such partition {unknown}" if unknown else f"nothing said of partition {missing}"),
                 where=table,
                 hint="name every partition once; -2 stands for earliest, -1 for latest",
             )
-        for partition, offset in given.items():
+        for partition, offset in configured.items():
             low, high = first[topic][partition], end[topic][partition]
             offset = {-2: low, -1: high}.get(offset, offset)
             if not low <= offset <= high:
@@ -125,25 +125,25 @@ def _explicit(source: TopicsSource, admin: LogClient, topics: Mapping[str, Topic
                     where=table,
                     hint=f"write an offset from {low} to {high}, or -2 for earliest",
                 )
-            found.setdefault(topic, {})[partition] = offset
-    return found
+            offsets.setdefault(topic, {})[partition] = offset
+    return offsets
 
 
 def refuse_lost(
     position: Offsets,
     ids: Mapping[str, str],
-    found: Mapping[str, TopicInfo],
+    topics: Mapping[str, TopicInfo],
     admin: LogClient,
     table: str,
     *,
     committed: bool = True,
 ) -> None:
-    """Raises DataLoss where the broker no longer has what comes after the position."""
+    """Raises DataLoss if the broker no longer has the records after the position."""
     for topic in sorted(position):
-        refuse_recreated(topic, ids, found, position, table)
-    first, end = admin.earliest(found), admin.latest(found, committed=committed)
+        refuse_recreated(topic, ids, topics, position, table)
+    first, end = admin.earliest(topics), admin.latest(topics, committed=committed)
     lost, beyond = [], []
-    for topic, partitions in sorted(first.items()):  # partitions that are new to us are read from 0
+    for topic, partitions in sorted(first.items()):  # new partitions are read from 0
         for partition in sorted(set(partitions) - set(position.get(topic, {}))):
             if partitions[partition] > 0:
                 lost.append(Range(topic, partition, 0, partitions[partition]))
@@ -156,7 +156,7 @@ def refuse_lost(
             elif offset > end[topic][partition]:
                 beyond.append(f"{topic}-{partition} ends at {end[topic][partition]}, the table is at {offset}")
     if lost:
-        count = sum(r.end - r.start for r in lost)
+        count = sum(lost_range.end - lost_range.start for lost_range in lost)
         raise DataLoss(
             f"{count} offsets were removed from Kafka before they were read: {', '.join(map(str, lost))}",
             where=table,
@@ -171,19 +171,19 @@ def refuse_lost(
 
 
 def refuse_recreated(
-    topic: str, ids: Mapping[str, str], found: Mapping[str, TopicInfo], position: Offsets, table: str
+    topic: str, ids: Mapping[str, str], topics: Mapping[str, TopicInfo], position: Offsets, table: str
 ) -> None:
-    """A topic that is gone, or was deleted and made again: its offsets mean other records now."""
-    if topic not in found:
+    """Raises DataLoss for a topic that was deleted, or recreated: its offsets mean other records now."""
+    if topic not in topics:
         raise DataLoss(
             f"topic {topic} no longer exists; the table had read it up to {position.get(topic)}",
             where=table,
             hint="take it out of `from` if that is meant; with a pattern, accept that it is gone by "
             f"`penstock checkpoints reset {table} --to ledger`",
         )
-    if topic in ids and ids[topic] != found[topic].id:
+    if topic in ids and ids[topic] != topics[topic].id:
         raise DataLoss(
-            f"topic {topic} was deleted and made again (id {ids[topic]}, now {found[topic].id}): "
+            f"topic {topic} was deleted and made again (id {ids[topic]}, now {topics[topic].id}): "
             f"records after {position.get(topic)} of the old topic can no longer be read",
             where=table,
             hint="to accept that and read the new topic from its start: "
@@ -192,7 +192,7 @@ def refuse_recreated(
 
 
 def held_from(began: Offsets, after: Offsets, earliest: Offsets) -> Offsets:
-    """The first offset of each partition that can be read: where the table began, or where the broker begins."""
+    """The first readable offset of each partition: where the table began, or where the broker's records start."""
     return {
         topic: {
             partition: min(end, max(began.get(topic, {}).get(partition, 0), earliest.get(topic, {}).get(partition, 0)))
@@ -202,11 +202,11 @@ def held_from(began: Offsets, after: Offsets, earliest: Offsets) -> Offsets:
     }
 
 
-def missing(began: Offsets, held: Offsets) -> int:
+def missing(began: Offsets, first_readable: Offsets) -> int:
     """Offsets that the table has read and the broker no longer has."""
     return sum(
         max(0, offset - began.get(topic, {}).get(partition, 0))
-        for topic, partitions in held.items()
+        for topic, partitions in first_readable.items()
         for partition, offset in partitions.items()
     )
 
@@ -221,7 +221,7 @@ class TopicsReader:
         self._admin = client
         self._table = table
         self._topics = client.topics(source)
-        self._known: dict[str, str] = {}
+        self._known_ids: dict[str, str] = {}
 
     @property
     def subscription(self) -> dict[str, Any]:
@@ -233,31 +233,37 @@ class TopicsReader:
         return Start((position.dump(offsets),), {name: topic.id for name, topic in self._topics.items()})
 
     def follow(self, entry: Entry) -> Move | None:
-        """Topics newly named in the project begin by `starting`; those taken out of it leave the position and are
-        remembered, so that they go on there if they come back. Topics that newly match an unchanged pattern are left to
+        """Topics that are new in the project start by `starting`; those removed from it leave the position and are
+        parked, so that they continue there if they return. Topics that newly match an unchanged pattern are left to
         Spark, which reads them from their first record."""
         if dict(entry.subscription) == self.subscription:
             return None
         topics = self._topics
         require_topics(self._source, topics, self._table)
         offsets = position.parse(entry.after[0])
-        gone = sorted(set(offsets) - set(topics))
-        parked = {**entry.parked, **{name: {"id": entry.topics.get(name), "offsets": offsets[name]} for name in gone}}
-        back = {name: parked.pop(name) for name in topics if name in parked}
-        new = {name: topic for name, topic in topics.items() if name not in offsets and name not in back}
-        after = {name: parts for name, parts in offsets.items() if name not in gone}
-        after |= {name: {int(p): o for p, o in was["offsets"].items()} for name, was in back.items()}
+        removed = sorted(set(offsets) - set(topics))
+        parked = {
+            **entry.parked,
+            **{name: {"id": entry.topics.get(name), "offsets": offsets[name]} for name in removed},
+        }
+        returning = {name: parked.pop(name) for name in topics if name in parked}
+        new = {name: topic for name, topic in topics.items() if name not in offsets and name not in returning}
+        after = {name: partitions for name, partitions in offsets.items() if name not in removed}
+        after |= {
+            name: {int(partition): offset for partition, offset in previous["offsets"].items()}
+            for name, previous in returning.items()
+        }
         after |= resolve_offsets(self._source, self._admin, new, self._table)
-        ids = {**entry.topics, **{name: was["id"] for name, was in back.items() if was["id"]}}
-        said = [
+        ids = {**entry.topics, **{name: previous["id"] for name, previous in returning.items() if previous["id"]}}
+        changes = [
             f"new topics {', '.join(sorted(new))}" if new else "",
-            f"read again from where they were left: {', '.join(sorted(back))}" if back else "",
-            f"no longer read: {', '.join(gone)}" if gone else "",
+            f"read again from where they were left: {', '.join(sorted(returning))}" if returning else "",
+            f"no longer read: {', '.join(removed)}" if removed else "",
         ]
         return Move(
             position=(position.dump(after),),
             ids={name: ids.get(name, topics[name].id) for name in after},
-            note="; ".join(filter(None, said)) or "the subscription was written in another way",
+            note="; ".join(filter(None, changes)) or "the subscription was written in another way",
             parked=parked,
         )
 
@@ -270,33 +276,33 @@ class TopicsReader:
             self._table,
             committed=self._source.reads_committed,
         )
-        self._known = dict(entry.topics)
+        self._known_ids = dict(entry.topics)
 
     def ids(self, after: Position) -> Mapping[str, str]:
-        """Spark's connector never looks at topic ids, and a topic made again that has outgrown the old one would lose
-        its first records silently."""
+        """Refuses recreated topics: Spark's connector never checks topic ids, and a recreated topic that has outgrown
+        the old one would silently lose its first records."""
         offsets = position.parse(after[0])
-        found = self._admin.describe(offsets)
+        topics = self._admin.describe(offsets)
         for topic in offsets:
-            refuse_recreated(topic, self._known, found, offsets, self._table)
-            self._known[topic] = found[topic].id
-        return {topic: self._known[topic] for topic in offsets}
+            refuse_recreated(topic, self._known_ids, topics, offsets, self._table)
+            self._known_ids[topic] = topics[topic].id
+        return {topic: self._known_ids[topic] for topic in offsets}
 
     def stream(self, spark: SparkSession) -> DataFrame:
         return self._kind.stream(spark, self._source, self._table)
 
-    def covered(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
-        end, began = position.parse(asked.after[0]), position.parse(asked.began[0])
-        found = self._admin.describe(end)
+    def covered(self, spark: SparkSession, request: ReplayRequest) -> ReplayInput:
+        end, began = position.parse(request.after[0]), position.parse(request.began[0])
+        topics = self._admin.describe(end)
         for topic in end:
-            refuse_recreated(topic, asked.ids, found, end, self._table)
-        held = held_from(began, end, self._admin.earliest({topic: found[topic] for topic in end}))
-        left_out = missing(began, held) or not set(began) <= set(end)
-        rows = self._kind.records(spark, self._source, self._table, held, end)
-        return ReplayInput(rows, held if left_out else None)
+            refuse_recreated(topic, request.ids, topics, end, self._table)
+        first_readable = held_from(began, end, self._admin.earliest({topic: topics[topic] for topic in end}))
+        left_out = missing(began, first_readable) or not set(began) <= set(end)
+        rows = self._kind.records(spark, self._source, self._table, first_readable, end)
+        return ReplayInput(rows, first_readable if left_out else None)
 
     def size(self, before: Position, after: Position) -> int:
-        return sum(position.size(one, other) for one, other in zip(before, after, strict=True))
+        return sum(position.size(start, end) for start, end in zip(before, after, strict=True))
 
     def remarks(self, before: Position, after: Position) -> tuple[str, ...]:
         return ()

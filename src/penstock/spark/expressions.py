@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.types import StructType
 
-# A few rows that this process knows already, as a DataFrame.
+# A few rows that this process already has, as a DataFrame.
 #
-# `createDataFrame` hands them through a Python process of the executor, which takes a second to start, and fails if
-# the machine's `python3` is another one than this.
+# `createDataFrame` passes them through a Python process of the executor, which takes a second to start, and fails if
+# the machine's `python3` is not the one that runs this process.
 
 
 def known_rows(spark: SparkSession, columns: str, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
@@ -38,7 +38,7 @@ def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
     return spark.range(0, numPartitions=1).select(*columns)
 
 
-# Expressions that may raise on a row, guarded; and rows that nothing is evaluated before its time on.
+# Expressions that may raise on a row, guarded; and rows on which nothing is evaluated too early.
 #
 # Python's side of jar_data/java/penstock/isolation.
 
@@ -47,23 +47,23 @@ _MAKES_MAPS = re.compile(r"\b(map|map_from_arrays|map_from_entries|map_concat|st
 
 
 def attempt(spark: SparkSession, expression: str) -> Column:
-    """The value of an expression, NULL on a row on which it raises."""
+    """The value of an expression, NULL on rows on which it raises."""
     return JvmColumn(own_class(spark, "Attempt").column(_jvm_column(spark, expression)))
 
 
 def error_of(spark: SparkSession, expression: str) -> Column:
-    """What an expression raises on a row, in one line; NULL if it has a value."""
+    """The error that an expression raises on a row, in one line; NULL if it has a value."""
     return JvmColumn(own_class(spark, "ErrorOf").column(_jvm_column(spark, expression)))
 
 
 def fenced(rows: DataFrame) -> DataFrame:
-    """The same rows; no later expression is moved before what chose them."""
+    """The same rows; no later expression is moved before the filter that chose them."""
     spark = rows.sparkSession
     return DataFrame(own_class(spark, "Fence").around(java_frame(rows)), spark)
 
 
 def selected(rows: DataFrame, where: str) -> DataFrame:
-    """The rows that meet a condition, and those on which it raises: what becomes of these is decided later."""
+    """The rows that meet a condition, and those on which it raises: what happens to these is decided later."""
     plain = rows.where(where)
     if cannot_raise(plain):
         return plain
@@ -79,8 +79,8 @@ def cannot_raise(filtered: DataFrame) -> bool:
 def own_class(spark: SparkSession, name: str) -> Any:
     """A class of penstock.isolation."""
     jvm = jvm_of(spark)
-    found = getattr(jvm.penstock.isolation, name)
-    if not isinstance(found, JavaClass):
+    java_class = getattr(jvm.penstock.isolation, name)
+    if not isinstance(java_class, JavaClass):
         from penstock.spark.jars import own_jar
 
         raise SetupError(
@@ -88,9 +88,9 @@ def own_class(spark: SparkSession, name: str) -> Any:
             hint=f"let Penstock make the session, or put {own_jar()} onto the driver's class path: "
             "spark.driver.extraClassPath",
         )
-    return found
+    return java_class
 
 
 def _jvm_column(spark: SparkSession, expression: str) -> Any:
-    made = java_column(F.expr(f"({expression})"))
-    return own_class(spark, "Interpreted").column(made) if _MAKES_MAPS.search(expression) else made
+    column = java_column(F.expr(f"({expression})"))
+    return own_class(spark, "Interpreted").column(column) if _MAKES_MAPS.search(expression) else column

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from penstock.spark.java import JavaRuntime
 
-# The JVM as a process of ours: started, watched and ended.
+# The JVM as a child process: started, watched and ended.
 #
-# PySpark's own start keeps the process to itself until the JVM answers, so nobody could end it in the meantime.
+# PySpark's own start does not expose the process until the JVM answers, so it could not be ended in the meantime.
 
 
 _POLL = 0.05
@@ -43,19 +43,19 @@ class JvmDidNotStart(Exception):
 
 def launch(spark_home: Path, conf: SparkConf, log: IO[bytes] | None) -> Any:
     """A gateway whose `proc` is the JVM. Whatever interrupts the start ends that process as well."""
-    if _PORT in os.environ:  # spark-submit has started us, and its JVM is there
+    if _PORT in os.environ:  # spark-submit started this process, and its JVM is running
         return launch_gateway()  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "gateway"
-        process = _start(spark_home, conf, log, answer)
+        info_file = Path(folder) / "gateway"
+        process = _start(spark_home, conf, log, info_file)
         try:
-            while not answer.exists():
+            while not info_file.exists():
                 if process.poll() is not None:
                     raise JvmDidNotStart(f"it ended with exit code {process.returncode}")
                 time.sleep(_POLL)
-            with answer.open("rb") as told:
-                port = str(read_int(told))  # type: ignore[no-untyped-call]
-                secret = str(UTF8Deserializer().loads(told))  # type: ignore[no-untyped-call]
+            with info_file.open("rb") as stream:
+                port = str(read_int(stream))  # type: ignore[no-untyped-call]
+                secret = str(UTF8Deserializer().loads(stream))  # type: ignore[no-untyped-call]
             os.environ |= {_PORT: port, _SECRET: secret}
             try:
                 gateway = launch_gateway()  # type: ignore[no-untyped-call]
@@ -68,61 +68,61 @@ def launch(spark_home: Path, conf: SparkConf, log: IO[bytes] | None) -> Any:
     return gateway
 
 
-def _start(spark_home: Path, conf: SparkConf, log: IO[bytes] | None, answer: Path) -> subprocess.Popen[bytes]:
+def _start(spark_home: Path, conf: SparkConf, log: IO[bytes] | None, info_file: Path) -> subprocess.Popen[bytes]:
     command = [str(spark_home / "bin" / "spark-submit")]
     for name, value in conf.getAll():
         command += ["--conf", f"{name}={value}"]
     command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     return subprocess.Popen(
         command,
-        stdin=subprocess.PIPE,  # the JVM ends when this is closed, by us or because we are gone
+        stdin=subprocess.PIPE,  # the JVM ends when this is closed, by us or because we died
         stdout=log,
         stderr=log,
-        env={**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
-        preexec_fn=_leave_interrupts_to_us,
+        env={**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info_file)},
+        preexec_fn=_ignore_interrupts,
     )
 
 
-def _leave_interrupts_to_us() -> None:
+def _ignore_interrupts() -> None:
     """Ctrl-C reaches every process of the terminal's group."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """At once, with the processes that it has started: at first it is a shell that asks a short-lived JVM for the
-    command line of the real one."""
+    """Kills the process at once, with its children: at first it is a shell that asks a short-lived JVM for the command
+    line of the real one."""
     if process.poll() is None:
         with suppress(OSError):
-            process.send_signal(signal.SIGSTOP)  # it starts no more
-        started = _descendants(process.pid)
+            process.send_signal(signal.SIGSTOP)  # it cannot start any more children
+        descendants = _descendants(process.pid)
         process.kill()
-        for child in started:
+        for child in descendants:
             with suppress(OSError):
                 os.kill(child, signal.SIGKILL)
     process.wait()
 
 
 def _descendants(pid: int) -> list[int]:
-    """Of a system without /proc nothing is known: they end by themselves when they see that the JVM is gone."""
+    """Without /proc none is known: they end by themselves when they notice that the JVM has died."""
     try:
         lists = [file.read_text().split() for file in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:
         return []
-    children = [int(child) for found in lists for child in found]
-    return [one for child in children for one in (child, *_descendants(child))]
+    children = [int(child) for pids in lists for child in pids]
+    return [descendant for child in children for descendant in (child, *_descendants(child))]
 
 
 def end(gateway: Any, patience: float) -> bool:
-    """Ends the JVM within `patience` seconds, or else kills it; whether it came to its end by itself. It may be dead
-    already, then every call fails: the process is what counts."""
+    """Ends the JVM within `patience` seconds, or else kills it; returns whether it ended by itself. It may be dead
+    already, and then every call fails: only the process counts."""
     deadline = time.monotonic() + patience
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     try:
         context = SparkContext._active_spark_context
         if context is not None and patience > 0 and (process is None or process.poll() is None):
-            stopping = threading.Thread(target=_stop, args=(context,), name="end of Spark", daemon=True)
-            stopping.start()
-            stopping.join(patience)
+            stopper = threading.Thread(target=_stop, args=(context,), name="end of Spark", daemon=True)
+            stopper.start()
+            stopper.join(patience)
         SparkContext._gateway = None
         SparkContext._jvm = None
         SparkContext._active_spark_context = None
@@ -147,7 +147,7 @@ def _stop(context: SparkContext) -> None:
 
 
 def jvm_end(gateway: Any, patience: float = 0.0) -> str | None:
-    """How the JVM ended, if it did, or does within `patience` seconds; None while it runs, or if it is not ours."""
+    """How the JVM ended, if it has or does within `patience` seconds; None while it runs, or if it is not ours."""
     process = getattr(gateway, "proc", None)
     if process is None:
         return None
@@ -168,16 +168,16 @@ def jvm_end(gateway: Any, patience: float = 0.0) -> str | None:
     return f"killed by {name}" + (": by the system, if memory ran out" if name == "SIGKILL" else "")
 
 
-# The classes of a session as a file that the next JVM maps into memory: a start takes a third less time.
+# The classes of a session as a file that the next JVM maps into memory: starting takes a third less time.
 #
-# A JVM writes it as it ends, which takes it 10 to 20 s: only sessions that are asked to do so (that of the demo) do.
-# It holds for one Java and one class path, each jar as it was then; the JVM itself refuses one that does not fit and
-# starts as if there were none, so a name is never given twice.
+# A JVM writes it as it ends, which takes 10 to 20 s: only sessions that are asked to do so (that of the demo) do. It is
+# valid for one Java and one class path, each jar as it was then; the JVM itself refuses one that does not fit and
+# starts without it, so a file name is never reused.
 
 
 PATIENCE = 180.0
 """Seconds that a JVM may take to write it."""
-_UNUSED = 30 * 86_400.0
+_UNUSED_AFTER = 30 * 86_400.0
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
@@ -185,24 +185,24 @@ class ClassArchive:
     def __init__(self, java: JavaRuntime, class_path: str, spark_home: Path) -> None:
         release = java.home / "release"
         jars = [*map(Path, class_path.split(os.pathsep)), *sorted((spark_home / "jars").glob("*.jar"))]
-        about = (
+        identity = (
             str(spark_home),
             str(java.home),
             release.read_text() if release.exists() else "",
-            *map(_as_it_is, jars),
+            *map(_file_fingerprint, jars),
         )
-        key = hashlib.sha256("\0".join(about).encode()).hexdigest()[:16]
+        key = hashlib.sha256("\0".join(identity).encode()).hexdigest()[:16]
         self._java = java.path
         self._folder = cache_folder() / "classes"
         self._file = self._folder / f"{key}.jsa"
-        self._arriving = self._folder / f".{key}-{os.getpid()}.jsa"
+        self._new_file = self._folder / f".{key}-{os.getpid()}.jsa"
 
     @property
     def exists(self) -> bool:
         return self._file.exists()
 
     def use(self) -> str:
-        """The option for a JVM that starts; empty without an archive."""
+        """The option for starting a JVM with the archive; empty without one."""
         if not self.exists:
             return ""
         with suppress(OSError):
@@ -210,15 +210,16 @@ class ClassArchive:
         return f"{option(f'-XX:SharedArchiveFile={self._file}')} {_QUIET}"
 
     def make(self) -> str:
-        """The option for a JVM that shall write one as it ends; empty where it cannot."""
+        """The option for a JVM that is to write an archive as it ends; empty if it cannot."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             return ""
-        return f"{option(f'-XX:ArchiveClassesAtExit={self._arriving}')} {_QUIET}"
+        return f"{option(f'-XX:ArchiveClassesAtExit={self._new_file}')} {_QUIET}"
 
     def damaged(self) -> bool:
-        """Asked when a JVM did not start with it: it may as well have been killed."""
+        """Called when a JVM did not start with it, which may also have been killed: whether the archive is the
+        reason."""
         command = [str(self._java), f"-XX:SharedArchiveFile={self._file}", f"-XX:ErrorFile={os.devnull}", "-version"]
         return self.exists and subprocess.run(command, capture_output=True, check=False).returncode != 0
 
@@ -226,21 +227,21 @@ class ClassArchive:
         self._file.unlink(missing_ok=True)
 
     def keep(self, *, whole: bool) -> None:
-        """After the JVM's end: what it wrote is the archive from now on, if it came to its end by itself. Those that
-        nobody has used for long go: each is 200 MB."""
-        if whole and self._arriving.exists():
-            self._arriving.replace(self._file)
+        """Called after the JVM's end: if that ended by itself, what it wrote becomes the archive. Archives that nobody
+        has used for long are removed: each is 200 MB."""
+        if whole and self._new_file.exists():
+            self._new_file.replace(self._file)
         else:
-            self._arriving.unlink(missing_ok=True)
+            self._new_file.unlink(missing_ok=True)
         for old in self._folder.glob("*.jsa"):
             with suppress(OSError):
-                if time.time() - old.stat().st_mtime > _UNUSED:
+                if time.time() - old.stat().st_mtime > _UNUSED_AFTER:
                     old.unlink()
 
 
-def _as_it_is(jar: Path) -> str:
+def _file_fingerprint(jar: Path) -> str:
     try:
-        about = jar.stat()
+        status = jar.stat()
     except OSError:
         return str(jar)
-    return f"{jar} {about.st_size} {about.st_mtime_ns}"
+    return f"{jar} {status.st_size} {status.st_mtime_ns}"

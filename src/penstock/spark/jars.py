@@ -26,24 +26,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from penstock.errors import SetupError
 from penstock.spark.java import find_java, java_proxy
 
-# The jars of Spark's connectors, of the development broker and of a Connect worker with Debezium: where they lie, and
+# The jars of Spark's connectors, of the development broker and of a Connect worker with Debezium: where they are, and
 # that they are the right ones.
 #
 # They live in the user's cache, one folder per set, under a name made from the list of their hashes, so that two
-# versions of Penstock never share a folder:  <cache>/jars/<list>/{spark,broker,…}/*.jar The first use fetches them.
-# Each is compared with the SHA-256 in jar_data/jars.sha256; `.verified` then keeps sizes and times, so that later
-# starts read no jar unless one of these differs.
+# versions of Penstock never share a folder: <cache>/jars/<list>/{spark,broker,…}/*.jar The first use fetches them. Each
+# is compared with the SHA-256 in jar_data/jars.sha256; `.verified` then records sizes and times, so that later starts
+# read no jar unless one of these differs.
 
 
 SETS = ("spark", "broker", "connect", "postgres", "search")
 FIRST = ("spark", "broker")
-"""What set-up fetches. The rest is fetched by its first use alone: few need it."""
+"""What set-up fetches. The others are fetched on first use: few users need them."""
 VERIFIED = ".verified"
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One way in which a folder differs from the list: no `found` is a missing jar, no `expected` an unlisted one."""
+    """One difference between a folder and the list: no `found` is a missing jar, no `expected` an unlisted one."""
 
     jar: Path
     expected: str | None
@@ -59,12 +59,12 @@ class Mismatch:
 
 
 def spark_jars() -> tuple[Path, ...]:
-    """What goes onto the session's class path: Delta and the Kafka connector, verified; fetched on first use."""
+    """The session's class path: Delta and the Kafka connector, verified; fetched on first use."""
     return _jars("spark")
 
 
 def own_jar() -> Path:
-    """Penstock's own; it comes with the package."""
+    """Penstock's own jar; it comes with the package."""
     return Path(str(files("penstock.spark").joinpath("jar_data", "penstock.jar")))
 
 
@@ -97,14 +97,14 @@ def cache_folder() -> Path:
 
 
 def jar_folder(name: str) -> Path:
-    return _folder_of_sets() / name
+    return _sets_folder() / name
 
 
 @cache
 def listed() -> Mapping[str, Mapping[str, str]]:
     """Set -> jar -> SHA-256, as committed."""
     sets: dict[str, dict[str, str]] = {name: {} for name in SETS}
-    for line in _list().splitlines():
+    for line in _hash_list().splitlines():
         digest, path = line.split()
         name, jar = path.split("/")
         sets[name][jar] = digest
@@ -112,36 +112,37 @@ def listed() -> Mapping[str, Mapping[str, str]]:
 
 
 def fetch(names: Iterable[str] = FIRST) -> None:
-    """Make these sets be there and right. Fetches what is missing, in one go; raises SetupError if that cannot be."""
+    """Ensures that these sets are present and right. Fetches what is missing, in one go; raises SetupError if that
+    fails."""
 
-    wanted = [name for name in names if not _is_there(name)]
-    if wanted:
-        fetch_sets(wanted, _folder_of_sets(), cache_folder())
+    missing = [name for name in names if not _is_cached(name)]
+    if missing:
+        fetch_sets(missing, _sets_folder(), cache_folder())
 
 
 def compare(folder: Path, name: str) -> list[Mismatch]:
     """Hash every jar in the folder and compare with the list."""
     expected = listed()[name]
-    there = {jar.name: jar for jar in sorted(folder.glob("*.jar"))}
-    mismatches = [Mismatch(folder / jar, digest, None) for jar, digest in expected.items() if jar not in there]
-    for jar, path in there.items():
-        found = _sha256(path)
-        if found != expected.get(jar):
-            mismatches.append(Mismatch(path, expected.get(jar), found))
+    present = {jar.name: jar for jar in sorted(folder.glob("*.jar"))}
+    mismatches = [Mismatch(folder / jar, digest, None) for jar, digest in expected.items() if jar not in present]
+    for jar, path in present.items():
+        actual = _sha256(path)
+        if actual != expected.get(jar):
+            mismatches.append(Mismatch(path, expected.get(jar), actual))
     return mismatches
 
 
 def stamp(folder: Path) -> None:
-    """Remember that the jars of this folder were compared, as they are now."""
+    """Records that the jars of this folder were compared, with their current sizes and times."""
     temporary = folder / f"{VERIFIED}.{os.getpid()}"
-    temporary.write_text(json.dumps(_marks(folder)))
+    temporary.write_text(json.dumps(_current_marks(folder)))
     temporary.replace(folder / VERIFIED)
 
 
 def verify(name: str, *, thorough: bool = False) -> None:
     """Raise SetupError unless the cached set is exactly the listed one. Deletes nothing: a wrong jar is evidence."""
     folder = jar_folder(name)
-    if not thorough and _marks_in(folder) == _marks(folder):
+    if not thorough and _stored_marks(folder) == _current_marks(folder):
         return
     mismatches = compare(folder, name)
     if mismatches:
@@ -150,7 +151,7 @@ def verify(name: str, *, thorough: bool = False) -> None:
             + "\n  ".join(map(str, mismatches)),
             hint=f"if you did not change them, find out who did; then: rm -r {folder} && penstock jars fetch",
         )
-    with suppress(OSError):  # A cache that we may only read is as good; it is compared again at the next start.
+    with suppress(OSError):  # A read-only cache is as good; it is compared again at the next start.
         stamp(folder)
 
 
@@ -159,7 +160,7 @@ def _jars(name: str) -> tuple[Path, ...]:
     return tuple(jar_folder(name) / jar for jar in listed()[name])
 
 
-def _is_there(name: str) -> bool:
+def _is_cached(name: str) -> bool:
     """Whether the set is in the cache. If it is and differs from the list, that is an error, not a reason to fetch."""
     if not jar_folder(name).is_dir():
         return False
@@ -167,24 +168,24 @@ def _is_there(name: str) -> bool:
     return True
 
 
-def _folder_of_sets() -> Path:
-    return cache_folder() / "jars" / hashlib.sha256(_list().encode()).hexdigest()[:12]
+def _sets_folder() -> Path:
+    return cache_folder() / "jars" / hashlib.sha256(_hash_list().encode()).hexdigest()[:12]
 
 
-def _list() -> str:
+def _hash_list() -> str:
     return files("penstock.spark").joinpath("jar_data", "jars.sha256").read_text()
 
 
-def _marks(folder: Path) -> dict[str, list[int]]:
-    """Jar -> size and time of change. Unlisted jars count too: all that lies there gets onto a class path."""
+def _current_marks(folder: Path) -> dict[str, list[int]]:
+    """Jar -> size and time of change. Unlisted jars count too: every jar in the folder gets onto a class path."""
     marks = {}
     for jar in folder.glob("*.jar"):
-        about = jar.stat()
-        marks[jar.name] = [about.st_size, about.st_mtime_ns]
+        status = jar.stat()
+        marks[jar.name] = [status.st_size, status.st_mtime_ns]
     return marks
 
 
-def _marks_in(folder: Path) -> object:
+def _stored_marks(folder: Path) -> object:
     try:
         return json.loads((folder / VERIFIED).read_text())
     except (OSError, ValueError):
@@ -198,12 +199,12 @@ def _sha256(path: Path) -> str:
 
 # Fetching jars with the Apache Ivy that PySpark ships: nothing else has to be installed for it.
 #
-# One process at a time fetches into a cache. The jars arrive in a folder beside their place, are compared with the
-# list there, and are renamed into place: a cache has a whole, right set or none.
+# One process at a time fetches into a cache. The jars arrive in a folder next to their final one, are compared with the
+# list there, and are renamed into place: a cache has a complete, right set or none.
 
 
 SILENCE = 120
-"""Seconds without a byte from Ivy after which the network counts as gone. Ivy itself would wait for ever."""
+"""Seconds without a byte from Ivy after which the network counts as down. Ivy itself would wait for ever."""
 
 _CAUSE = re.compile(
     r"Host .* not found|SERVER ERROR|UnknownHost|ConnectException|NoRouteToHost|SSL\w*Exception|timed out"
@@ -213,7 +214,7 @@ Step = Callable[[str], None]
 
 
 def fetch_sets(names: Sequence[str], folder: Path, cache: Path) -> None:
-    """Fetch these sets into `folder/<set>`. Another process that fetches them meanwhile is waited for."""
+    """Fetch these sets into `folder/<set>`. Waits for another process that is fetching them."""
     java = find_java()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -222,27 +223,27 @@ def fetch_sets(names: Sequence[str], folder: Path, cache: Path) -> None:
             f"cannot write the jars to {folder}: {error.strerror}", hint="set PENSTOCK_CACHE to a folder of yours"
         ) from None
     with _only_fetcher(folder) as lock:
-        wanted = [name for name in names if not (folder / name).is_dir()]
-        if not wanted:
+        missing = [name for name in names if not (folder / name).is_dir()]
+        if not missing:
             return
         for abandoned in folder.glob(".fetch-*"):
             shutil.rmtree(abandoned, ignore_errors=True)
         arrivals = folder / f".fetch-{os.getpid()}"
         ivy_cache = cache / "ivy"
         try:
-            with _progress(sum(len(listed()[name]) for name in wanted), cache) as step:
-                _run_ivy(java.path, wanted, arrivals, ivy_cache, lock, step)
-            for name in wanted:
-                _accept(name, arrivals / name, ivy_cache, cache)
+            with _progress(sum(len(listed()[name]) for name in missing), cache) as step:
+                _run_ivy(java.path, missing, arrivals, ivy_cache, lock, step)
+            for name in missing:
+                _check_arrived(name, arrivals / name, ivy_cache, cache)
                 stamp(arrivals / name)
-            for name in wanted:
+            for name in missing:
                 (arrivals / name).rename(folder / name)
         finally:
             shutil.rmtree(arrivals, ignore_errors=True)
         shutil.rmtree(ivy_cache, ignore_errors=True)
 
 
-def _accept(name: str, arrived: Path, ivy_cache: Path, cache: Path) -> None:
+def _check_arrived(name: str, arrived: Path, ivy_cache: Path, cache: Path) -> None:
     mismatches = compare(arrived, name)
     if not mismatches:
         return
@@ -268,13 +269,13 @@ def _run_ivy(java: Path, names: Sequence[str], arrivals: Path, ivy_cache: Path, 
             *java_proxy(),
             # Keeps Ivy out of ~/.ivy2, where another project's jars could answer for ours.
             f"-Divy.default.ivy.user.dir={ivy_cache}",
-            # Half of the requests: we compare with hashes of our own, which are worth more than the repository's.
+            # Saves half of the requests: our own hashes are worth more than the repository's.
             "-Divy.checksums=",
             "-jar",
             str(_ivy_jar()),
-            *_settings(),
+            *_ivy_settings(),
             *("-ivy", str(module), "-cache", str(ivy_cache)),
-            # "bundle" is what five of the broker's jars call themselves.
+            # "bundle" is the type that five of the broker's jars declare.
             *("-types", "jar", "bundle", "-confs", *names),
             *("-retrieve", f"{arrivals}/[conf]/[artifact]-[revision].[ext]"),
         ]
@@ -305,22 +306,23 @@ def _lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
             yield f"SERVER ERROR: nothing was heard for {SILENCE} s"
             return
         chunk = os.read(process.stdout.fileno(), 65536)
-        *whole, rest = (rest + chunk).split(b"\n")
-        yield from (line.decode(errors="replace") for line in whole)
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (line.decode(errors="replace") for line in lines)
         if not chunk:
             return
 
 
 def _failure(lines: Sequence[str]) -> SetupError:
-    """Ivy writes hundreds of lines about one cause: the causes first, once each; else which jars it did not find."""
+    """Ivy writes hundreds of lines about one cause: shows the causes first, once each; else which jars it did not
+    find."""
     causes = _distinct(line.split(" url=")[0] for line in lines if _CAUSE.search(line))
     missing = _distinct(line for line in lines if "not found:" in line or "[FAILED" in line)
     reasons = causes or missing or _distinct(lines[-4:])
     shown = "".join(f"\n  {line}" for line in reasons[:6])
     more = f"\n  (and {len(reasons) - 6} more)" if len(reasons) > 6 else ""
-    what = "the repository of the jars cannot be reached" if causes else "the jars could not be fetched"
+    problem = "the repository of the jars cannot be reached" if causes else "the jars could not be fetched"
     return SetupError(
-        f"{what}:{shown}{more}",
+        f"{problem}:{shown}{more}",
         hint="the first run needs the network. Behind a proxy set HTTPS_PROXY; for a mirror set PENSTOCK_IVY_SETTINGS "
         "to an Ivy settings file that names it; without either, copy the cache folder of a machine that has "
         "the jars and set PENSTOCK_CACHE to it. Then: penstock jars fetch",
@@ -331,7 +333,7 @@ def _distinct(lines: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
 
-def _settings() -> list[str]:
+def _ivy_settings() -> list[str]:
     chosen = os.environ.get("PENSTOCK_IVY_SETTINGS")
     if not chosen:
         return []
@@ -344,8 +346,8 @@ def _settings() -> list[str]:
 
 
 def _ivy_jar() -> Path:
-    found = importlib.util.find_spec("pyspark")
-    folder = Path(found.origin).parent / "jars" if found and found.origin else None
+    spec = importlib.util.find_spec("pyspark")
+    folder = Path(spec.origin).parent / "jars" if spec and spec.origin else None
     jars = sorted(folder.glob("ivy-*.jar")) if folder else []
     if not jars:
         raise SetupError(
@@ -367,7 +369,7 @@ def _only_fetcher(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def _progress(jars: int, cache: Path) -> Iterator[Step]:
-    """Shows on standard error what Ivy does. Gives the function that reads its lines."""
+    """Shows on standard error what Ivy does. Yields the function that takes its lines."""
     console = Console(stderr=True, highlight=False)
     console.print(f"fetching {jars} jars into {cache} (only once)", soft_wrap=True)
     started = time.monotonic()
@@ -375,15 +377,15 @@ def _progress(jars: int, cache: Path) -> Iterator[Step]:
     with Progress(
         *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
     ) as bar:
-        looking = bar.add_task("looking up", total=jars)
-        loading = bar.add_task("arrived", total=jars)
+        lookup_task = bar.add_task("looking up", total=jars)
+        download_task = bar.add_task("arrived", total=jars)
 
         def step(line: str) -> None:
             if line.startswith("\tfound "):
-                bar.advance(looking)
+                bar.advance(lookup_task)
             elif "[SUCCESSFUL ]" in line:
-                bar.update(looking, completed=jars)
-                bar.advance(loading)
+                bar.update(lookup_task, completed=jars)
+                bar.advance(download_task)
 
         yield step
     console.print(f"{jars} jars arrived in {time.monotonic() - started:.0f} s")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from penstock.errors import SetupError
 
-# Debian's packages, where Penstock may install one: as root, on Debian or what descends from it.
+# Debian's packages, where Penstock may install one: as root, on Debian or a derivative.
 
 
 def may_install() -> bool:
@@ -22,14 +22,14 @@ def may_install() -> bool:
 def apt_get(*arguments: str, hint: str) -> None:
     """`apt-get update` or `apt-get install -y …`, quietly; SetupError with apt's reasons if it fails."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(
+    result = subprocess.run(
         ["apt-get", "-q", *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
-    if done.returncode == 0:
+    if result.returncode == 0:
         return
-    reasons = [line for line in done.stderr.splitlines() if line.startswith(("E:", "W:"))][-3:]
+    reasons = [line for line in result.stderr.splitlines() if line.startswith(("E:", "W:"))][-3:]
     raise SetupError(
-        f"apt-get {' '.join(arguments)} failed: {' '.join(reasons) or f'exit code {done.returncode}'}",
+        f"apt-get {' '.join(arguments)} failed: {' '.join(reasons) or f'exit code {result.returncode}'}",
         hint=f"check the network and apt's sources, or {hint}",
     )
 
@@ -69,11 +69,11 @@ class JavaRuntime:
 
 
 class NoJava(SetupError):
-    """There is none, or the one on the PATH is too old: installing one mends it."""
+    """Java is missing, or the one on the PATH is too old: installing one fixes it."""
 
 
 def find_java() -> JavaRuntime:
-    """JAVA_HOME's Java, which must then be right, because Spark's own scripts would take it too; else the PATH's."""
+    """JAVA_HOME's Java, which must then be usable, because Spark's own scripts would take it too; else the PATH's."""
     home = os.environ.get("JAVA_HOME")
     if home:
         path = Path(home) / "bin" / "java"
@@ -82,7 +82,7 @@ def find_java() -> JavaRuntime:
                 f"JAVA_HOME is {home}, where there is no bin/java",
                 hint="set JAVA_HOME to the folder of a Java 17 or 21, or unset it to use the java on the PATH",
             )
-        java = _ask(path)
+        java = _probe_java(path)
         if java is None:
             raise SetupError(f"JAVA_HOME is {home}, whose java does not run", hint=_INSTALL)
         if java.version < OLDEST:
@@ -92,19 +92,20 @@ def find_java() -> JavaRuntime:
             )
         return java
     on_path = shutil.which("java")
-    found = _ask(Path(on_path)) if on_path else None
-    if found is None:
+    path_java = _probe_java(Path(on_path)) if on_path else None
+    if path_java is None:
         raise NoJava("no Java was found: JAVA_HOME is not set and there is no java on the PATH", hint=_INSTALL)
-    if found.version < OLDEST:
+    if path_java.version < OLDEST:
         raise NoJava(
-            f"{found.path} is Java {found.version}; Spark needs {OLDEST} or newer",
+            f"{path_java.path} is Java {path_java.version}; Spark needs {OLDEST} or newer",
             hint=f"{_INSTALL}; then set JAVA_HOME to it if the old one stays first on the PATH",
         )
-    return found
+    return path_java
 
 
 def ensure_java(say: Callable[[str], None]) -> JavaRuntime:
-    """As `find_java`; but where Penstock may (root on Debian) a missing Java is installed, and `say` tells so first."""
+    """Like `find_java`; but where Penstock may (root on Debian), a missing Java is installed, after announcing it with
+    `say`."""
     try:
         return find_java()
     except NoJava:
@@ -124,11 +125,12 @@ def ensure_java(say: Callable[[str], None]) -> JavaRuntime:
     return find_java()
 
 
-def _ask(path: Path) -> JavaRuntime | None:
-    """What this `java` says it is. None if it does not run: macOS has a /usr/bin/java that only says there is none."""
+def _probe_java(path: Path) -> JavaRuntime | None:
+    """The runtime that this `java` reports. None if it does not run: macOS has a /usr/bin/java that only says there is
+    none."""
     try:
-        # The settings name the real home, which the path does not where `java` is a version manager's shim.
-        done = subprocess.run(
+        # The settings name the real home, which the path does not if `java` is a version manager's shim.
+        result = subprocess.run(
             [str(path), "-XshowSettings:properties", "-version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -137,25 +139,25 @@ def _ask(path: Path) -> JavaRuntime | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    text = done.stderr + done.stdout
+    text = result.stderr + result.stdout
     version = java_version(text)
-    if done.returncode != 0 or version is None:
+    if result.returncode != 0 or version is None:
         return None
     home = re.search(r"^\s*java\.home = (.+)$", text, re.MULTILINE)
     return JavaRuntime(path, Path(home[1]) if home else path.resolve().parent.parent, version)
 
 
 def option(text: str) -> str:
-    """One option of a JVM as Spark's launcher splits them: a path may hold spaces and quotes."""
+    """One JVM option quoted for Spark's launcher: a path may hold spaces and quotes."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def java_version(text: str) -> int | None:
     """The major version in what `java -version` prints; 8 for 1.8.0."""
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
-    if not found:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if not match:
         return None
-    return int(found[2]) if found[1] == "1" and found[2] else int(found[1])
+    return int(match[2]) if match[1] == "1" and match[2] else int(match[1])
 
 
 def java_proxy() -> list[str]:

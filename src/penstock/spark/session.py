@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 # The one place that builds a Spark session.
 #
-# What decides how the JVM starts goes on its command line, where every user of the machine can read it: only memory,
-# class path and master. All else, secrets among it, is handed over inside, through Py4J's socket.
+# What decides how the JVM starts goes on its command line, which every user of the machine can read: only memory, class
+# path and master. Everything else, including secrets, is passed inside, through Py4J's socket.
 
 
 _JVM = "spark.driver.extraJavaOptions"
-_ON_THE_COMMAND_LINE = ("spark.driver.memory", _JVM, "spark.driver.extraClassPath")
+_COMMAND_LINE_CONF = ("spark.driver.memory", _JVM, "spark.driver.extraClassPath")
 _LOGS_KEPT = 5
 _PATIENCE = 20.0
 """Seconds that the JVM may take to end."""
-_CONTEXTS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-_LOGGED = (*_CONTEXTS, "py4j", "pyspark", "delta", "penstock.transform")
-_THEIR_MODULES = ("pyspark", "py4j", "delta")
+_CONTEXT_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_LOGGERS = (*_CONTEXT_LOGGERS, "py4j", "pyspark", "delta", "penstock.transform")
+_SPARK_MODULES = ("pyspark", "py4j", "delta")
 
 
 @contextmanager
@@ -56,10 +56,10 @@ def spark_session(
     say: Callable[[str], None] = lambda _: None,
     patience: Callable[[], float] = lambda: _PATIENCE,
 ) -> Iterator[SparkSession]:
-    """A session for the plan; ended, with its JVM, on the way out. Spark's own log goes to a file of the project,
+    """A session for the plan; ended, with its JVM, on exit. Spark's own log goes to a file of the project,
     `.penstock/logs/`, or to standard error with `show_logs`; the last few that begin with `log` are kept. With
-    `keep_classes` it leaves, once, an archive that makes later starts quicker. `patience` is asked, when the session
-    ends, how many seconds the JVM has before it is killed; StopRequested kills it at once."""
+    `keep_classes` it leaves, once, an archive that makes later starts faster. `patience` is called when the session
+    ends, for the seconds that the JVM has before it is killed; StopRequested kills it at once."""
     java = ensure_java(say)
     conf = dict(plan.conf)
     extra = [jar for jar in conf.pop(EXTRA_JARS, "").split(",") if jar]
@@ -70,15 +70,15 @@ def spark_session(
     if not plan.master.startswith("local"):
         conf["spark.jars"] = ",".join(jars)
     classes = ClassArchive(java, conf["spark.driver.extraClassPath"], _pyspark_home())
-    making = classes.make() if keep_classes and not classes.exists else ""
+    archive_option = classes.make() if keep_classes and not classes.exists else ""
     log_file = None if show_logs else _log_file(plan, log)
-    _keep_to_the_log(log_file)
-    # What a JVM writes when it crashes; else it would lie in whatever folder the user is in.
+    _redirect_logging(log_file)
+    # What a JVM writes when it crashes; otherwise it would go into whatever folder the user is in.
     conf = _with_option(conf, option(f"-XX:ErrorFile={logs_folder(plan)}/jvm-%p.log"))
     # Another Spark of the machine, or its defaults file, must not change what was planned.
     with environment(JAVA_HOME=str(java.home), SPARK_HOME=str(_pyspark_home()), SPARK_CONF_DIR=os.devnull):
         try:
-            gateway = _launch(plan.master, _with_option(conf, making or classes.use()), log_file)
+            gateway = _launch(plan.master, _with_option(conf, archive_option or classes.use()), log_file)
         except SetupError:
             if not classes.damaged():
                 raise
@@ -88,11 +88,11 @@ def spark_session(
     try:
         with environment(PYSPARK_PYTHON=_python(plan)):
             context = SparkContext(
-                master=plan.master, appName=f"penstock {plan.name}", conf=_conf(plan, conf), gateway=gateway
+                master=plan.master, appName=f"penstock {plan.name}", conf=_spark_conf(plan, conf), gateway=gateway
             )
         context.setLogLevel("WARN")
         yield SparkSession(context)
-        if making:
+        if archive_option:
             say("keeping the classes that were loaded, so that later starts are quicker (only this once: 10 to 20 s)")
             ended = end(gateway, CLASSES_PATIENCE)
     except StopRequested:
@@ -101,25 +101,25 @@ def spark_session(
     finally:
         if not ended:
             end(gateway, patience())
-        if making:
+        if archive_option:
             classes.keep(whole=ended)
         if log_file is not None:
-            _keep_to_the_log(None)
+            _redirect_logging(None)
             log_file.close()
 
 
 def _python(plan: Plan) -> str:
-    """What Spark runs Python functions with: on this machine the Python of this process, which has the user's packages;
+    """The Python that runs functions for Spark: on this machine that of this process, which has the user's packages;
     the first `python3` of the PATH may be another one."""
     chosen = os.environ.get("PYSPARK_PYTHON") or plan.conf.get("spark.pyspark.python")
     return chosen or (sys.executable if plan.master.startswith("local") else "python3")
 
 
 @contextmanager
-def environment(**given: str) -> Iterator[None]:
-    """Variables for processes that are started within; afterwards they are what they were."""
-    before = {name: os.environ.get(name) for name in given}
-    os.environ |= given
+def environment(**variables: str) -> Iterator[None]:
+    """Sets variables for processes that are started within, and restores them afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ |= variables
     try:
         yield
     finally:
@@ -130,8 +130,8 @@ def environment(**given: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-class _ToLog(logging.Handler):
-    """Writes to the file that the JVM writes to: by the same open file, so that neither writes over the other."""
+class _LogFileHandler(logging.Handler):
+    """Writes to the file that the JVM writes to: through the same open file, so that neither overwrites the other."""
 
     def __init__(self, log: IO[bytes] | None) -> None:
         super().__init__()
@@ -143,14 +143,14 @@ class _ToLog(logging.Handler):
                 os.write(self._log.fileno(), f"{self.format(record)}\n".encode(errors="replace"))
 
 
-def _keep_to_the_log(log: IO[bytes] | None) -> None:
-    """Spark's Python writes every error of a query to standard error, as JSON, before anybody has seen it: that is for
-    the log, and so is what it and its parts have to warn of."""
-    for name in _LOGGED:
-        # PySparkLogger makes itself a handler for standard error when it is first asked for.
-        logger = PySparkLogger.getLogger(name) if name in _CONTEXTS else logging.getLogger(name)
-        logger.handlers, logger.propagate = [_ToLog(log)], False
-    for module in _THEIR_MODULES:
+def _redirect_logging(log: IO[bytes] | None) -> None:
+    """Sends PySpark's messages to the log: it writes every error of a query to standard error, as JSON, before it can
+    be handled. Its warnings are silenced."""
+    for name in _LOGGERS:
+        # PySparkLogger adds a handler for standard error when it is first used.
+        logger = PySparkLogger.getLogger(name) if name in _CONTEXT_LOGGERS else logging.getLogger(name)
+        logger.handlers, logger.propagate = [_LogFileHandler(log)], False
+    for module in _SPARK_MODULES:
         warnings.filterwarnings("ignore", module=rf"{module}(\.|$)")
 
 
@@ -162,7 +162,7 @@ def _pyspark_home() -> Path:
 
 def _launch(master: str, conf: dict[str, str], log: IO[bytes] | None) -> object:
     command_line = SparkConf(loadDefaults=False).set("spark.master", master)
-    for name in _ON_THE_COMMAND_LINE:
+    for name in _COMMAND_LINE_CONF:
         if conf.get(name):
             command_line.set(name, conf[name])
     started = time.monotonic()
@@ -176,19 +176,19 @@ def _launch(master: str, conf: dict[str, str], log: IO[bytes] | None) -> object:
         ) from None
 
 
-def _with_option(conf: dict[str, str], more: str) -> dict[str, str]:
-    return {**conf, _JVM: f"{more} {conf.get(_JVM, '')}".strip()}
+def _with_option(conf: dict[str, str], jvm_options: str) -> dict[str, str]:
+    return {**conf, _JVM: f"{jvm_options} {conf.get(_JVM, '')}".strip()}
 
 
-def _conf(plan: Plan, conf: dict[str, str]) -> SparkConf:
-    found = SparkConf(loadDefaults=False)
-    if os.access(plan.root, os.W_OK):  # Spark makes this folder wherever the user happens to be
-        found.set("spark.sql.warehouse.dir", str(logs_folder(plan).with_name("warehouse")))
+def _spark_conf(plan: Plan, conf: dict[str, str]) -> SparkConf:
+    spark_conf = SparkConf(loadDefaults=False)
+    if os.access(plan.root, os.W_OK):  # otherwise Spark makes this folder wherever the user happens to be
+        spark_conf.set("spark.sql.warehouse.dir", str(logs_folder(plan).with_name("warehouse")))
     for name, value in conf.items():
-        found.set(name, value)
+        spark_conf.set(name, value)
     for name, secret in plan.secret_conf.items():
-        found.set(name, secret.get_secret_value())
-    return found
+        spark_conf.set(name, secret.get_secret_value())
+    return spark_conf
 
 
 def logs_folder(plan: Plan) -> Path:
@@ -196,10 +196,10 @@ def logs_folder(plan: Plan) -> Path:
 
 
 def current_log(plan: Plan) -> str:
-    """The file to which this process wrote Spark's log last; the folder if there is none, as with `show_logs`."""
+    """The file to which this process last wrote Spark's log; the folder if there is none, as with `show_logs`."""
     folder = logs_folder(plan)
-    found = sorted(folder.glob(f"*-{os.getpid()}.log"), key=lambda log: log.stat().st_mtime)
-    return str(found[-1] if found else folder)
+    logs = sorted(folder.glob(f"*-{os.getpid()}.log"), key=lambda log: log.stat().st_mtime)
+    return str(logs[-1] if logs else folder)
 
 
 def _log_file(plan: Plan, name: str) -> IO[bytes]:
@@ -210,11 +210,11 @@ def _log_file(plan: Plan, name: str) -> IO[bytes]:
             for old in sorted(folder.glob(f"{kind}-*.log"), key=lambda log: log.stat().st_mtime)[: -_LOGS_KEPT + 1]:
                 old.unlink(missing_ok=True)
         return (folder / f"{name}-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.log").open("wb")
-    except OSError:  # a project folder that we may only read
+    except OSError:  # a read-only project folder
         return Path(os.devnull).open("wb")
 
 
-# A session for a command that asks a few things and ends.
+# A session for a command that runs a few queries and ends.
 
 
 _OPTIONS = "spark.driver.extraJavaOptions"
@@ -223,8 +223,8 @@ _OPTIONS = "spark.driver.extraJavaOptions"
 @contextmanager
 def short_session(plan: Plan, *, log: str, say: Callable[[str], None] = lambda _: None) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory(prefix=f"penstock-{log}-") as folder:
-        # Most of the time of a short life goes into compiling: the quick compiler alone takes a third less of it, and
-        # large queries are not slower. The warehouse is a folder that Spark makes wherever a user is.
+        # Most of a short session goes into compiling: the quick compiler alone takes a third less of it, and large
+        # queries are not slower. The warehouse is a folder that Spark makes wherever a user is.
         conf = {
             **plan.conf,
             _OPTIONS: f"{plan.conf.get(_OPTIONS, '')} -XX:TieredStopAtLevel=1".strip(),
@@ -237,40 +237,40 @@ def short_session(plan: Plan, *, log: str, say: Callable[[str], None] = lambda _
 # Ctrl-C while a command waits for Spark.
 
 
-_AGAIN = 0.3
+_CANCEL_INTERVAL = 0.3
 
 
 @contextmanager
 def ended_by_ctrl_c(context: SparkContext) -> Iterator[None]:
-    """Ends the jobs of what runs within, and then raises KeyboardInterrupt; the second one does not wait for that.
+    """Cancels the jobs that run within, and then raises KeyboardInterrupt; the second Ctrl-C does not wait for that.
 
-    PySpark's own handler asks for it on the connection that waits for the answer, which breaks it and ends no job.
-    """
+    PySpark's own handler sends the request on the connection that waits for the answer, which breaks it and cancels no
+    job."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    over, asked = threading.Event(), threading.Event()
+    finished, interrupted = threading.Event(), threading.Event()
 
     def end_jobs() -> None:
-        while not over.is_set():
+        while not finished.is_set():
             context.cancelAllJobs()
-            over.wait(_AGAIN)  # and once more: the job may not have begun
+            finished.wait(_CANCEL_INTERVAL)  # and once more: the job may not have begun
 
-    def ask(*_: Any) -> None:
-        if asked.is_set():
+    def on_interrupt(*_: Any) -> None:
+        if interrupted.is_set():
             raise KeyboardInterrupt
-        asked.set()
+        interrupted.set()
         threading.Thread(target=end_jobs, daemon=True).start()
 
-    before = signal.signal(signal.SIGINT, ask)
+    previous_handler = signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield
     except Exception:
-        if asked.is_set():
+        if interrupted.is_set():
             raise KeyboardInterrupt from None
         raise
     finally:
-        over.set()
-        signal.signal(signal.SIGINT, before)
-    if asked.is_set():
+        finished.set()
+        signal.signal(signal.SIGINT, previous_handler)
+    if interrupted.is_set():
         raise KeyboardInterrupt

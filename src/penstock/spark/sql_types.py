@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def sql_type(kind: DataType) -> str:
-    """A type as a cast takes it: names within it quoted, and NULL allowed everywhere, for Spark refuses to cast what
-    may be NULL to a type that forbids it inside a struct, a list or a map."""
+    """A type for a cast: names within it quoted, and NULL allowed everywhere, because Spark refuses to cast what may be
+    NULL to a type that forbids it inside a struct, a list or a map."""
     if isinstance(kind, StructType):
-        return f"STRUCT<{', '.join(f'{quote(one.name)}: {sql_type(one.dataType)}' for one in kind.fields)}>"
+        return f"STRUCT<{', '.join(f'{quote(field.name)}: {sql_type(field.dataType)}' for field in kind.fields)}>"
     if isinstance(kind, ArrayType):
         return f"ARRAY<{sql_type(kind.elementType)}>"
     if isinstance(kind, MapType):
@@ -32,16 +32,18 @@ def sql_type(kind: DataType) -> str:
 
 
 def nullable_within(schema: StructType) -> StructType:
-    """The schema of a table without NOT NULL inside of its columns: Delta holds a struct that is NULL itself to break
-    that promise, and one such row would stop the table."""
+    """The schema of a table without NOT NULL inside its columns: Delta takes a struct that is NULL itself to break that
+    promise, and one such row would stop the table."""
     return StructType(
-        [StructField(one.name, _nullable(one.dataType), one.nullable, one.metadata) for one in schema.fields]
+        [StructField(field.name, _nullable(field.dataType), field.nullable, field.metadata) for field in schema.fields]
     )
 
 
 def _nullable(kind: DataType) -> DataType:
     if isinstance(kind, StructType):
-        return StructType([StructField(one.name, _nullable(one.dataType), True, one.metadata) for one in kind.fields])
+        return StructType(
+            [StructField(field.name, _nullable(field.dataType), True, field.metadata) for field in kind.fields]
+        )
     if isinstance(kind, ArrayType):
         return ArrayType(_nullable(kind.elementType), True)
     if isinstance(kind, MapType):

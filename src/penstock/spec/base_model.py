@@ -1,5 +1,5 @@
 """The base of every model of the project file: frozen, no unknown keys, all problems collected at once, each with
-its place."""
+its path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, Validatio
 
 # What is wrong with a value, as data: where in the document, the message, and what to write instead.
 #
-# Models raise `Wrong` with as many findings as they can make; the loader turns the paths into lines and columns.
+# Models raise `Wrong` with all findings that they have; the loader turns the paths into lines and columns.
 
 
 KeyPath = tuple[str | int, ...]
@@ -31,13 +31,13 @@ class Finding:
         return replace(self, path=(*prefix, *self.path))
 
     def __str__(self) -> str:
-        where = ".".join(str(step) for step in self.path)
-        head = f"{where}: {self.message}" if where else self.message
-        return f"{head}\n  -> {self.hint}" if self.hint else head
+        path = ".".join(str(step) for step in self.path)
+        text = f"{path}: {self.message}" if path else self.message
+        return f"{text}\n  -> {self.hint}" if self.hint else text
 
 
 class Wrong(ValueError):
-    """One or many findings; a ValueError so that pydantic collects it with the others."""
+    """One or more findings; a ValueError so that pydantic collects it with the others."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self.findings = tuple(findings)
@@ -49,18 +49,18 @@ def wrong(message: str, hint: str | None = None, *path: str | int, at_key: bool 
 
 
 class Referenced(str):
-    """A value that came by reference (`${env:X}`). `written` is what the file says, and all that may be shown."""
+    """A value that came by reference (`${env:X}`). `written` is the text in the file, and all that may be shown."""
 
     written: str
 
     def __new__(cls, value: str, written: str) -> Referenced:
-        made = super().__new__(cls, value)
-        made.written = written
-        return made
+        referenced = super().__new__(cls, value)
+        referenced.written = written
+        return referenced
 
 
 def shown(value: object) -> str:
-    """A value as an error may show it: quoted, short, and never what a reference stands for."""
+    """A value as an error may show it: quoted, short, and never the value behind a reference."""
     if isinstance(value, Referenced):
         return f"'{value.written}'"
     if value is None:
@@ -77,17 +77,17 @@ def shown(value: object) -> str:
     return f"'{flat}'" if len(flat) <= 80 else f"'{flat[:77]}...'"
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant, whatever its case."""
-    by_fold = {candidate.casefold(): candidate for candidate in known}
-    found = difflib.get_close_matches(word.casefold(), list(by_fold), n=1, cutoff=0.6)
-    return by_fold[found[0]] if found else None
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that was probably meant, in any case."""
+    by_fold = {candidate.casefold(): candidate for candidate in choices}
+    matches = difflib.get_close_matches(word.casefold(), list(by_fold), n=1, cutoff=0.6)
+    return by_fold[matches[0]] if matches else None
 
 
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """A hint: the nearest known word, else all of them."""
-    meant = nearest(word, known)
-    return f"did you mean '{meant}'?" if meant else f"write one of: {', '.join(known)}"
+def did_you_mean(word: str, choices: Sequence[str]) -> str:
+    """A hint: the choice nearest to the word, else all of them."""
+    suggestion = nearest(word, choices)
+    return f"did you mean '{suggestion}'?" if suggestion else f"write one of: {', '.join(choices)}"
 
 
 # The base of every model of the project file: frozen, no unknown keys, every finding collected at once.
@@ -104,17 +104,17 @@ class SpecModel(BaseModel):
         validate_by_alias=True,
     )
     later: ClassVar[Mapping[str, str]] = {}
-    """Keys of coming versions, each with what to do until then."""
+    """Keys of coming versions -> what to do until then."""
     moved: ClassVar[Mapping[str, str]] = {}
-    """Keys that belong elsewhere, each with where."""
+    """Keys that belong elsewhere -> where to write them."""
     python_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that a file cannot give: it writes them in a shorter way, or the loader sets them."""
     shape: ClassVar[str] = "a mapping"
-    """What may be written here, for the error about something else."""
+    """What may be written here, for errors about anything else."""
 
     @classmethod
     def normalise(cls, data: Any, info: ValidationInfo) -> Any:
-        """The mapping that a shorter way of writing stands for."""
+        """Expands a short form to the mapping that it stands for."""
         return data
 
     @classmethod
@@ -130,84 +130,84 @@ class SpecModel(BaseModel):
         from_file = info.context is not None
         findings: list[Finding] = []
         if from_file and isinstance(data, Mapping):
-            findings = [cls._unknown(key) for key in data if key in cls.python_only]
+            findings = [cls._unknown_key(key) for key in data if key in cls.python_only]
             data = {key: value for key, value in data.items() if key not in cls.python_only}
         data = cls.normalise(data, info)
         if not isinstance(data, Mapping):
             message = "there is nothing here" if data is None else f"{shown(data)} is not what belongs here"
             raise wrong(message, f"write {cls.shape}", at_key=data is None)
-        accepted = cls._accepted(from_file=from_file)
-        findings += [cls._unknown(str(key)) for key in data if key not in accepted]
+        accepted = cls._allowed_keys(from_file=from_file)
+        findings += [cls._unknown_key(str(key)) for key in data if key not in accepted]
         findings += cls.look(data)
-        made: Self | None = None
+        model: Self | None = None
         try:
-            # A key without a value is as if it were not there: people comment out what is below it.
-            made = handler({key: value for key, value in data.items() if key in accepted and value is not None})
+            # A key without a value counts as absent: people comment out what is below it.
+            model = handler({key: value for key, value in data.items() if key in accepted and value is not None})
         except ValidationError as error:
             findings += cls.findings(error)
-        if findings or made is None:
+        if findings or model is None:
             raise Wrong(findings)
-        return made
+        return model
 
     @classmethod
-    def _accepted(cls, *, from_file: bool) -> set[str]:
-        """The keys that may be given: a field with an alias goes by its name in Python only."""
+    def _allowed_keys(cls, *, from_file: bool) -> set[str]:
+        """The keys that are allowed; a field with an alias may be given by its name in Python only."""
         accepted = {field.alias or name for name, field in cls.model_fields.items()}
         return accepted if from_file else accepted | set(cls.model_fields)
 
     @classmethod
-    def _written(cls) -> list[str]:
+    def _file_keys(cls) -> list[str]:
         return [field.alias or name for name, field in cls.model_fields.items() if name not in cls.python_only]
 
     @classmethod
-    def _unknown(cls, key: str) -> Finding:
+    def _unknown_key(cls, key: str) -> Finding:
         if key in cls.later:
             return Finding((key,), f"'{key}' is not in this version of Penstock yet", cls.later[key], at_key=True)
         if key in cls.moved:
             return Finding((key,), f"'{key}' does not belong here", cls.moved[key], at_key=True)
-        return Finding((key,), f"unknown key '{key}'", did_you_mean(key, cls._written()), at_key=True)
+        return Finding((key,), f"unknown key '{key}'", did_you_mean(key, cls._file_keys()), at_key=True)
 
     @classmethod
     def findings(cls, error: ValidationError) -> list[Finding]:
-        """What an error of this model says, one by one."""
+        """The findings of a validation error of this model."""
         findings: list[Finding] = []
         for detail in error.errors(include_url=False):
             path: KeyPath = detail["loc"]
-            raised = detail.get("ctx", {}).get("error")
-            if isinstance(raised, Wrong):
-                findings += [finding.below(path) for finding in raised.findings]
+            cause = detail.get("ctx", {}).get("error")
+            if isinstance(cause, Wrong):
+                findings += [finding.below(path) for finding in cause.findings]
             else:
                 findings.append(
-                    _plain(path, detail["type"], detail["input"], detail.get("ctx", {}), detail["msg"], cls)
+                    _translate_error(path, detail["type"], detail["input"], detail.get("ctx", {}), detail["msg"], cls)
                 )
         return findings
 
 
-def _plain(
-    path: KeyPath, kind: str, value: Any, context: Mapping[str, Any], message: str, part: type[SpecModel]
+def _translate_error(
+    path: KeyPath, kind: str, value: Any, context: Mapping[str, Any], message: str, model: type[SpecModel]
 ) -> Finding:
-    """pydantic's own errors, in the words of this product."""
+    """pydantic's own errors, in Penstock's words."""
     name = str(path[-1]) if path else ""
     match kind:
         case "missing":
-            return Finding(path[:-1], f"'{name}' is missing", _example(name, part), at_key=True)
+            return Finding(path[:-1], f"'{name}' is missing", _example(name, model), at_key=True)
         case "string_type" if isinstance(value, int | float):
             return Finding(path, f"'{name}' needs text, not {shown(value)}", f"put it in quotes: '{shown(value)}'")
         case "string_type":
-            return Finding(path, f"'{name}' needs text, not {shown(value)}", _example(name, part))
+            return Finding(path, f"'{name}' needs text, not {shown(value)}", _example(name, model))
         case "int_type" | "int_parsing" | "int_from_float":
             return Finding(path, f"{shown(value)} is not a whole number", f"write a number, for example {name}: 1000")
         case "greater_than_equal":
             return Finding(path, f"{shown(value)} is too small", f"write {context['ge']} or more")
         case "string_too_short":
-            return Finding(path, f"'{name}' is empty", _example(name, part))
+            return Finding(path, f"'{name}' is empty", _example(name, model))
         case "dict_type":
-            return Finding(path, f"'{name}' needs a mapping, not {shown(value)}", _example(name, part))
-    return Finding(path, message, _example(name, part))
+            return Finding(path, f"'{name}' needs a mapping, not {shown(value)}", _example(name, model))
+    return Finding(path, message, _example(name, model))
 
 
-def _example(name: str, part: type[SpecModel]) -> str | None:
-    for field_name, field in part.model_fields.items():
+def _example(name: str, model: type[SpecModel]) -> str | None:
+    for field_name, field in model.model_fields.items():
         if name in (field_name, field.alias) and field.examples:
             return f"write {name}: {field.examples[0]}"
     return None
@@ -222,7 +222,7 @@ def caller() -> str:
 
 
 def one_of(value: Any, name: str, choices: tuple[str, ...], *, upper: bool = False) -> str:
-    """A word out of a few. Case decides nothing where `upper` says so."""
+    """One of a few words; with `upper`, in upper or lower case."""
     word = value.upper() if upper and isinstance(value, str) else value
     if isinstance(word, str) and word in choices:
         return str(word)
@@ -233,19 +233,19 @@ def text_values(value: Any, name: str) -> dict[str, str]:
     """A mapping whose values are text; numbers and true or false are taken as they are written."""
     if not isinstance(value, Mapping):
         raise wrong(f"'{name}' needs a mapping, not {shown(value)}", f"write {name}: {{key: value}}")
-    findings, made = [], {}
+    findings, texts = [], {}
     for key, item in value.items():
         if isinstance(item, bool):
-            made[str(key)] = "true" if item else "false"
+            texts[str(key)] = "true" if item else "false"
         elif isinstance(item, str | int | float):
-            made[str(key)] = item if isinstance(item, str) else str(item)
+            texts[str(key)] = item if isinstance(item, str) else str(item)
         else:
             findings.append(
                 Finding((str(key),), f"'{key}' needs a value, not {shown(item)}", "write one word or number")
             )
     if findings:
         raise Wrong(findings)
-    return made
+    return texts
 
 
 class SourceFrom(SpecModel):

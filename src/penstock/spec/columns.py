@@ -1,4 +1,4 @@
-"""The columns of a bronze table: their canonical names, and which other names a user may give them."""
+"""The columns of a bronze table: their canonical names, and which names a user may give them instead."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CANONICAL = (
 )
 _REFUSED_BY_DELTA = " ,;{}()\n\t="
 CHANGE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
-"""What Delta adds to the rows of a change feed: no table that has one can have such columns of its own."""
+"""Columns that Delta adds to the rows of a change feed: a table that has one cannot have such columns itself."""
 METADATA = ("_metadata", "_tmp_metadata_row_index")
-"""How Spark calls the file of a row and its place in it: a column of that name hides them."""
+"""Spark's names for the file of a row and its position in it: a column of that name hides them."""
 RESERVED_BY_SPARK = (*CHANGE_FEED, *METADATA)
 
 
 def renamed(value: Any) -> dict[str, str]:
-    """Canonical name -> the user's, each a name that Delta takes. Raises Wrong."""
+    """Canonical name -> the user's, each a name that Delta accepts. Raises Wrong."""
     findings: list[Finding] = []
     names = text_values(value, "columns")
     for canonical, name in names.items():
@@ -39,8 +39,8 @@ def renamed(value: Any) -> dict[str, str]:
             findings.append(Finding((canonical,), message, did_you_mean(canonical, CANONICAL), at_key=True))
         elif not name:
             findings.append(Finding((canonical,), "the name of a column is empty", f"write {canonical}: a_name"))
-        elif refused := [sign for sign in name if sign in _REFUSED_BY_DELTA or sign == "`" or not sign.isprintable()]:
-            message = f"{shown(name)} cannot name a column: Delta refuses {refused[0]!r}"
+        elif forbidden := [sign for sign in name if sign in _REFUSED_BY_DELTA or sign == "`" or not sign.isprintable()]:
+            message = f"{shown(name)} cannot name a column: Delta refuses {forbidden[0]!r}"
             findings.append(Finding((canonical,), message, "write letters, digits and underscores"))
         elif column_key(name) in RESERVED_BY_SPARK:
             findings.append(
@@ -52,12 +52,12 @@ def renamed(value: Any) -> dict[str, str]:
 
 
 def reserved_findings(schema: Struct, *, change_feed: bool) -> Iterator[Finding]:
-    """Columns that a table cannot be read with. Those of a change feed are in the way where there is one."""
-    taken = RESERVED_BY_SPARK if change_feed else METADATA
+    """Columns that make a table unreadable. Those of a change feed only matter if the table has one."""
+    reserved = RESERVED_BY_SPARK if change_feed else METADATA
     for column in schema.fields:
-        if column_key(column.name) in taken:
-            whose = "Delta's change feed" if column_key(column.name) in CHANGE_FEED else "Spark"
-            message = f"the column '{column.name}' has a name that {whose} keeps for itself"
+        if column_key(column.name) in reserved:
+            owner = "Delta's change feed" if column_key(column.name) in CHANGE_FEED else "Spark"
+            message = f"the column '{column.name}' has a name that {owner} keeps for itself"
             yield Finding((), message, "leave it out, or keep it under another name: `sql: SELECT …, x AS …`")
 
 
@@ -68,17 +68,17 @@ def table_columns(renames: Mapping[str, str], payload: str) -> dict[str, str]:
 
 
 def clashes(renames: Mapping[str, str], payload: str) -> list[Finding]:
-    """Columns that would have one name (Delta does not tell capitals apart), or that this payload does not have."""
+    """Columns that would share a name (Delta ignores case), or that this payload does not have."""
     findings: list[Finding] = []
     columns = table_columns(renames, payload)
     for canonical in renames:
         if canonical not in columns:
             hint = "it exists only with payload: string; remove it"
             findings.append(Finding((canonical,), f"payload: binary has no column '{canonical}'", hint, at_key=True))
-    taken: dict[str, str] = {}
+    canonical_by_key: dict[str, str] = {}
     for canonical, name in sorted(columns.items(), key=lambda pair: pair[0] in renames):
-        other = taken.setdefault(column_key(name), canonical)
-        if other != canonical:
-            message = f"'{name}' would be the name of two columns: {other} and {canonical}"
+        first = canonical_by_key.setdefault(column_key(name), canonical)
+        if first != canonical:
+            message = f"'{name}' would be the name of two columns: {first} and {canonical}"
             findings.append(Finding((canonical,), message, "give each its own; capitals do not make a difference"))
     return findings

@@ -58,13 +58,13 @@ _HOURS = {"hour": 1, "day": 24, "week": 168}
 def table_properties(value: Any) -> dict[str, str]:
     """Checked properties: Delta's own, or the user's without the prefix delta. Raises Wrong."""
     findings: list[Finding] = []
-    given = text_values(value, "properties")
-    for name, text in given.items():
+    properties = text_values(value, "properties")
+    for name, text in properties.items():
         if finding := refusal(name, text):
             findings.append(finding)
     if findings:
         raise Wrong(findings)
-    return {name: str(text) for name, text in given.items()}
+    return {name: str(text) for name, text in properties.items()}
 
 
 def refusal(name: str, text: str) -> Finding | None:
@@ -73,12 +73,12 @@ def refusal(name: str, text: str) -> Finding | None:
         if name.casefold().startswith(("delta.", "penstock.")):
             return Finding((name,), f"the property '{name}' is reserved", "choose another prefix", at_key=True)
         return None
-    for breaking, why in _BREAKING.items():
-        if name == breaking or (breaking.endswith(".") and name.startswith(breaking)):
+    for refused, why in _BREAKING.items():
+        if name == refused or (refused.endswith(".") and name.startswith(refused)):
             return Finding((name,), f"the property '{name}' cannot be set: {why}", "remove it", at_key=True)
     if name not in _KNOWN:
-        meant = nearest(name, _KNOWN)
-        hint = f"did you mean '{meant}'?" if meant else "a property of your own must not begin with delta."
+        suggestion = nearest(name, _KNOWN)
+        hint = f"did you mean '{suggestion}'?" if suggestion else "a property of your own must not begin with delta."
         return Finding((name,), f"Delta has no property '{name}'", hint, at_key=True)
     if name == "delta.enableInCommitTimestamps" and text != "true":
         message = f"{name} cannot be {shown(text)}: times of versions must survive a copy of the table"

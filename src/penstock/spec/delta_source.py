@@ -1,4 +1,4 @@
-"""Delta tables as sources: another table of the project, or any by its path."""
+"""Delta tables as sources: another table of the project, or any Delta table by its path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEYWORDS = ("earliest", "latest")
 
 
 def is_place(name: str) -> bool:
-    """Not a table of the project but a Delta table by its path."""
+    """Whether this is the path of a Delta table, not the name of a table of the project."""
     return "/" in name
 
 
@@ -37,8 +37,8 @@ class VersionStart(SpecModel):
         return data
 
     @model_validator(mode="after")
-    def _one(self) -> VersionStart:
-        if sum(part is not None for part in (self.at, self.version, self.timestamp)) != 1:
+    def _check_exactly_one(self) -> VersionStart:
+        if sum(start is not None for start in (self.at, self.version, self.timestamp)) != 1:
             raise wrong("'starting' needs exactly one place to start", f"write {self.shape}", at_key=True)
         return self
 
@@ -117,8 +117,8 @@ class DeltaFrom(SourceFrom):
     }
 
     @model_validator(mode="after")
-    def _one_way(self) -> DeltaFrom:
-        """`ignore_changes` covers what `ignore_deletes` does, in Delta and here, so these two may stand together."""
+    def _check_switches(self) -> DeltaFrom:
+        """`ignore_changes` covers what `ignore_deletes` does, in Delta and here, so these two may be combined."""
         for other, why in (
             ("ignore_changes", "one skips rewritten files, the other reads them again"),
             ("ignore_deletes", "skip_change_commits covers commits that delete rows already"),

@@ -15,39 +15,39 @@ from penstock.spec.base_model import KeyPath, Referenced, Wrong, did_you_mean, n
 
 # YAML to a plain tree in which every value knows its line and column.
 #
-# Only what JSON knows: text, whole numbers, decimals, true and false, nothing, lists and mappings. `on`, `yes`, `no`,
+# Only the types of JSON: text, whole numbers, decimals, true and false, nothing, lists and mappings. `on`, `yes`, `no`,
 # dates and `1:30` stay text, keys are always text, and no tag makes an object.
 
 
 _TAG = "tag:yaml.org,2002:"
-_MOST_NODES = 200_000  # aliases of aliases of aliases would else fill the memory
+_MAX_NODES = 200_000  # otherwise aliases of aliases of aliases would fill the memory
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
 
-for _kind, _pattern, _first in (
+for _kind, _pattern, _letters in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"~|null|Null|NULL|", "~nN\0"),
     ("int", r"[-+]?[0-9][0-9_]*", "-+0123456789"),
     ("float", r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?", "-+0123456789"),
     ("merge", r"<<", "<"),
 ):
-    _firsts = [("" if letter == "\0" else letter) for letter in _first]
-    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"^(?:{_pattern})$"), _firsts)
+    _first_letters = [("" if letter == "\0" else letter) for letter in _letters]
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"^(?:{_pattern})$"), _first_letters)
 
 
-# `{user: ${env:X}}` is how people write it, but to YAML the inner braces are a mapping. Within a reference the signs
-# that mean something to YAML are therefore parsed as others of the same width, and put back in what was read.
+# People write `{user: ${env:X}}`, but to YAML the inner braces are a mapping. Within a reference, the signs that mean
+# something to YAML are therefore replaced by placeholders of the same width, and restored in the parsed values.
 _REFERENCE = re.compile(r"""\$\{[^{}"'\n]*\}""")
-_ASIDE = {ord(sign): 0xE000 + ord(sign) for sign in "{}[],:#&*!|>%@`?-"}
-_BACK = {aside: sign for sign, aside in _ASIDE.items()}
+_PLACEHOLDERS = {ord(sign): 0xE000 + ord(sign) for sign in "{}[],:#&*!|>%@`?-"}
+_ORIGINALS = {placeholder: sign for sign, placeholder in _PLACEHOLDERS.items()}
 
 
 @dataclass
 class Document:
-    """`tree` without positions, and the place (line, column; from 1) of every value and every key by its path."""
+    """`tree` without positions, and the position (line, column; from 1) of every value and every key by its path."""
 
     file: str
     tree: Any = None
@@ -56,20 +56,20 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
 
     def known(self, path: KeyPath) -> KeyPath:
-        """The deepest path of the document that `path` leads to; steps that only a model knows are left out."""
-        found: KeyPath = ()
+        """The deepest path of the document that `path` leads to; steps that exist only in a model are left out."""
+        deepest: KeyPath = ()
         for step in path:
-            if (*found, step) in self.values:
-                found = (*found, step)
-            elif isinstance(step, int) and (*found, str(step)) in self.values:
-                found = (*found, str(step))
-        return found
+            if (*deepest, step) in self.values:
+                deepest = (*deepest, step)
+            elif isinstance(step, int) and (*deepest, str(step)) in self.values:
+                deepest = (*deepest, str(step))
+        return deepest
 
     def place(self, path: KeyPath, *, at_key: bool = False) -> tuple[int, int]:
-        found = self.known(path)
-        if at_key and found in self.keys:
-            return self.keys[found]
-        return self.values.get(found, (1, 1))
+        known_path = self.known(path)
+        if at_key and known_path in self.keys:
+            return self.keys[known_path]
+        return self.values.get(known_path, (1, 1))
 
     def problem(self, path: KeyPath, message: str, hint: str | None = None, *, at_key: bool = False) -> Problem:
         line, column = self.place(path, at_key=at_key)
@@ -77,19 +77,19 @@ class Document:
 
 
 def parse(text: str, file: str) -> Document:
-    """Never raises for a wrong document: `problems` has what is wrong, and `tree` what could be read."""
+    """Never raises for an invalid document: `problems` has what is wrong, and `tree` what could be read."""
     document = Document(file)
     try:
-        loader = _Loader(_REFERENCE.sub(lambda match: match[0].translate(_ASIDE), text))
+        loader = _Loader(_REFERENCE.sub(lambda match: match[0].translate(_PLACEHOLDERS), text))
         try:
             root = loader.get_single_node()
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
-        document.problems.append(_syntax(error, text, file))
+        document.problems.append(_syntax_problem(error, text, file))
         return document
     except yaml.reader.ReaderError as error:
-        line, column = _place_of(text, error.position)
+        line, column = _line_and_column(text, error.position)
         message = f"the character U+{_codepoint(error.character):04X} cannot be in YAML"
         document.problems.append(Problem(file, line, column, message, "remove it"))
         return document
@@ -108,17 +108,17 @@ class _YamlReader:
         self.document.tree = self.read(root, ())
 
     def complain(self, node: yaml.Node, message: str, hint: str) -> None:
-        line, column = _place(node)
+        line, column = _node_position(node)
         problem = Problem(self.document.file, line, column, message, hint)
         if problem not in self.document.problems:
             self.document.problems.append(problem)
 
     def read(self, node: yaml.Node, path: KeyPath) -> Any:
         self.count += 1
-        if self.count > _MOST_NODES or id(node) in self.open:
+        if self.count > _MAX_NODES or id(node) in self.open:
             self.complain(node, "an alias makes the document endless", "write the values out instead of *alias")
             return None
-        self.document.values[path] = _place(node)
+        self.document.values[path] = _node_position(node)
         kind = node.tag.removeprefix(_TAG)
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node, kind)
@@ -134,7 +134,7 @@ class _YamlReader:
             self.open.pop()
 
     def scalar(self, node: yaml.ScalarNode, kind: str) -> Any:
-        text: str = node.value.translate(_BACK)
+        text: str = node.value.translate(_ORIGINALS)
         match kind:
             case "str" | "merge":
                 return text
@@ -152,41 +152,41 @@ class _YamlReader:
 
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         tree: dict[str, Any] = {}
-        first: dict[str, yaml.Node] = {}
-        merged: list[tuple[str, yaml.Node, yaml.Node]] = []
+        key_nodes: dict[str, yaml.Node] = {}
+        inherited_pairs: list[tuple[str, yaml.Node, yaml.Node]] = []
         for key, value in node.value:
             if key.tag == _TAG + "merge":
-                merged.extend(self.merge(value))
+                inherited_pairs.extend(self.merge(value))
                 continue
             if not isinstance(key, yaml.ScalarNode):
                 self.complain(key, "a key must be plain text", "write key: value")
                 continue
-            name: str = key.value.translate(_BACK)
-            if name in first:
-                line, _ = _place(first[name])
+            name: str = key.value.translate(_ORIGINALS)
+            if name in key_nodes:
+                line, _ = _node_position(key_nodes[name])
                 self.complain(key, f"the key '{name}' is given twice (first in line {line})", "keep one of them")
                 continue
-            first[name] = key
-            self.document.keys[(*path, name)] = _place(key)
+            key_nodes[name] = key
+            self.document.keys[(*path, name)] = _node_position(key)
             tree[name] = self.read(value, (*path, name))
-        for inherited, key, value in merged:
-            if inherited not in tree:
-                self.document.keys[(*path, inherited)] = _place(key)
-                tree[inherited] = self.read(value, (*path, inherited))
+        for inherited_name, key, value in inherited_pairs:
+            if inherited_name not in tree:
+                self.document.keys[(*path, inherited_name)] = _node_position(key)
+                tree[inherited_name] = self.read(value, (*path, inherited_name))
         return tree
 
     def merge(self, node: yaml.Node) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
-        """The pairs that `<<: *alias` brings; keys of the mapping itself win, then the first of several aliases."""
+        """The pairs that `<<: *alias` adds; keys of the mapping itself win, then the first of several aliases."""
         for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(source, yaml.MappingNode):
                 self.complain(source, "<< needs a mapping", "write <<: *alias, where the alias is a mapping")
                 continue
             for key, value in source.value:
                 if isinstance(key, yaml.ScalarNode) and key.tag != _TAG + "merge":
-                    yield key.value.translate(_BACK), key, value
+                    yield key.value.translate(_ORIGINALS), key, value
 
 
-def _place(node: yaml.Node) -> tuple[int, int]:
+def _node_position(node: yaml.Node) -> tuple[int, int]:
     return node.start_mark.line + 1, node.start_mark.column + 1
 
 
@@ -198,18 +198,18 @@ def _codepoint(character: Any) -> int:
     return ord(character) if isinstance(character, str) else int(character)
 
 
-def _place_of(text: str, position: int) -> tuple[int, int]:
-    before = text[:position]
-    return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1
+def _line_and_column(text: str, offset: int) -> tuple[int, int]:
+    before = text[:offset]
+    return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
 
-def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
+def _syntax_problem(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     lines = text.splitlines()
-    written = lines[line - 1] if line <= len(lines) else ""
+    source_line = lines[line - 1] if line <= len(lines) else ""
     hint = "check the indentation, the colons and the quotes here and in the line above"
-    if "\t" in written[: len(written) - len(written.lstrip())]:
+    if "\t" in source_line[: len(source_line) - len(source_line.lstrip())]:
         hint = "indent with spaces: YAML does not allow tabs"
     elif "undefined alias" in (error.problem or ""):
         hint = "define it above as &name, or put the value in quotes if it starts with *"
@@ -225,8 +225,8 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
 
 _SUBSTITUTION = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LARGEST_FILE = 1_000_000
-_WAYS = "write ${env:NAME}, ${env:NAME:-default} or ${file:path}; $${ is a plain ${"
+_MAX_FILE_BYTES = 1_000_000
+_FORMS = "write ${env:NAME}, ${env:NAME:-default} or ${file:path}; $${ is a plain ${"
 
 
 def resolve(text: str, *, env: Mapping[str, str], folder: Path) -> str:
@@ -244,29 +244,29 @@ def resolve(text: str, *, env: Mapping[str, str], folder: Path) -> str:
             return "${"
         referenced = True
         if not match[2]:
-            raise wrong(f"the reference '{match[0]}' is not closed", "end it with }; " + _WAYS)
-        return _value(match[1], env, folder)
+            raise wrong(f"the reference '{match[0]}' is not closed", "end it with }; " + _FORMS)
+        return _resolve_reference(match[1], env, folder)
 
     resolved = _SUBSTITUTION.sub(replace, text)
     return Referenced(resolved, text) if referenced else resolved
 
 
-def _value(inside: str, env: Mapping[str, str], folder: Path) -> str:
-    kind, colon, rest = inside.partition(":")
+def _resolve_reference(reference: str, env: Mapping[str, str], folder: Path) -> str:
+    kind, colon, argument = reference.partition(":")
     if kind == "env" and colon:
-        return _variable(rest, env)
+        return _read_variable(argument, env)
     if kind == "file" and colon:
-        return _file(rest, folder)
-    hint = f"did you mean ${{env:{inside}}}?" if _VARIABLE.fullmatch(inside) else _WAYS
+        return _read_file(argument, folder)
+    hint = f"did you mean ${{env:{reference}}}?" if _VARIABLE.fullmatch(reference) else _FORMS
     if colon and nearest(kind, ("env", "file")):
         hint = did_you_mean(kind, ("env", "file"))
-    raise wrong(f"'${{{inside}}}' is not a reference that Penstock knows", hint)
+    raise wrong(f"'${{{reference}}}' is not a reference that Penstock knows", hint)
 
 
-def _variable(rest: str, env: Mapping[str, str]) -> str:
-    name, has_default, default = rest.partition(":-")
+def _read_variable(argument: str, env: Mapping[str, str]) -> str:
+    name, has_default, default = argument.partition(":-")
     if not _VARIABLE.fullmatch(name):
-        raise wrong(f"'${{env:{rest}}}' does not name a variable", _WAYS)
+        raise wrong(f"'${{env:{argument}}}' does not name a variable", _FORMS)
     if has_default:
         return env.get(name) or default  # as in a shell: set but empty takes the default
     if name not in env:
@@ -277,28 +277,28 @@ def _variable(rest: str, env: Mapping[str, str]) -> str:
     return env[name]
 
 
-def _file(written: str, folder: Path) -> str:
-    if not written.strip():
-        raise wrong("'${file:}' does not name a file", _WAYS)
-    path = folder / Path(written.strip()).expanduser()
+def _read_file(path_text: str, folder: Path) -> str:
+    if not path_text.strip():
+        raise wrong("'${file:}' does not name a file", _FORMS)
+    path = folder / Path(path_text.strip()).expanduser()
     try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise wrong(f"the file {written} is larger than 1 MB", "a reference reads one small value")
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise wrong(f"the file {path_text} is larger than 1 MB", "a reference reads one small value")
         content = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise _unreadable(written, "does not exist", folder) from None
+        raise _unreadable(path_text, "does not exist", folder) from None
     except IsADirectoryError:
-        raise _unreadable(written, "is a folder", folder) from None
+        raise _unreadable(path_text, "is a folder", folder) from None
     except UnicodeDecodeError:
-        raise _unreadable(written, "is not text", folder) from None
+        raise _unreadable(path_text, "is not text", folder) from None
     except (OSError, ValueError) as error:
         if isinstance(error, Wrong):
             raise
         reason = getattr(error, "strerror", None) or "its path is not one"
-        raise _unreadable(written, f"cannot be read: {reason}", folder) from None
+        raise _unreadable(path_text, f"cannot be read: {reason}", folder) from None
     return content.removesuffix("\n").removesuffix("\r")
 
 
-def _unreadable(written: str, why: str, folder: Path) -> Wrong:
-    where = "" if Path(written).is_absolute() else " (a relative path starts at the project folder)"
-    return wrong(f"the file {written} {why}", f"create it, or correct the path{where}")
+def _unreadable(path_text: str, reason: str, folder: Path) -> Wrong:
+    note = "" if Path(path_text).is_absolute() else " (a relative path starts at the project folder)"
+    return wrong(f"the file {path_text} {reason}", f"create it, or correct the path{note}")

@@ -15,7 +15,7 @@ from penstock.spec.schema import Scalar, Struct, column_key
 
 FORMATS = ("json", "csv", "parquet")
 _ENDINGS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
-_PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
+_COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
 OPTIONS: dict[str, tuple[str, ...]] = {
     "json": ("multiLine",),
     "csv": (
@@ -30,20 +30,22 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     ),
     "parquet": (),
 }
-"""What may be said about the files of each format."""
+"""The options that each format allows."""
 RESERVED = ("_source", "_rescued")
-"""Columns of the table that no field of a file can be."""
+"""Columns of the table whose names no field of a file may have."""
 
 
 def _folder(value: Any) -> Any:
     try:
-        place = lake_uri(value)
+        folder = lake_uri(value)
     except Wrong as error:
-        findings = [replace(one, message=one.message.replace("the lake", "'files'")) for one in error.findings]
+        findings = [
+            replace(finding, message=finding.message.replace("the lake", "'files'")) for finding in error.findings
+        ]
         raise Wrong(findings) from None
-    if isinstance(place, str) and any(sign in place for sign in "*?"):
-        raise wrong(f"{shown(place)} is not a folder", 'write the folder, and pattern: "*.json" for the names in it')
-    return place
+    if isinstance(folder, str) and any(sign in folder for sign in "*?"):
+        raise wrong(f"{shown(folder)} is not a folder", 'write the folder, and pattern: "*.json" for the names in it')
+    return folder
 
 
 def _format(value: Any) -> str:
@@ -79,10 +81,10 @@ class FilesFrom(SourceFrom):
 
     @classmethod
     def normalise(cls, data: Any, info: ValidationInfo) -> Any:
-        """The format may stand in the pattern alone."""
+        """The format may be given by the pattern alone."""
         if isinstance(data, dict) and data.get("format") is None and isinstance(data.get("pattern"), str):
-            found = _format_of(data["pattern"])
-            return {**data, "format": found} if found else data
+            file_format = _format_of(data["pattern"])
+            return {**data, "format": file_format} if file_format else data
         return data
 
     @property
@@ -92,15 +94,15 @@ class FilesFrom(SourceFrom):
 
     @property
     def on_new_fields(self) -> Literal["add", "rescue", "ignore", "fail"]:
-        """As with `decode`, fields that a given schema does not name are left out unless somebody asks for them. A
-        schema that was inferred follows its files."""
+        """As with `decode`, fields that a given schema does not name are left out unless `new_fields` is set. An
+        inferred schema follows its files."""
         if self.new_fields is not None:
             return self.new_fields
-        named = self.format != "csv" or self.header
-        return "add" if self.schema_ is None and named else "ignore"
+        has_names = self.format != "csv" or self.header
+        return "add" if self.schema_ is None and has_names else "ignore"
 
     @model_validator(mode="after")
-    def _fits(self) -> FilesFrom:
+    def _check_options(self) -> FilesFrom:
         findings = list(_option_findings(self.format, self.options))
         if self.new_fields not in (None, "ignore") and self.format == "csv" and not self.header:
             hint = 'write options: {header: "true"}, or remove it: a line with more fields is rejected'
@@ -111,7 +113,7 @@ class FilesFrom(SourceFrom):
 
 
 def schema_findings(source: FilesFrom, schema: Struct) -> Iterator[Finding]:
-    """What is wrong with a schema that was given for such files."""
+    """What is wrong with a schema that the user gave for such files."""
     for column in schema.fields:
         if column_key(column.name) in RESERVED or column.name.startswith("__"):
             yield Finding((), f"the column '{column.name}' is Penstock's own", "give it another name")
@@ -124,19 +126,19 @@ def schema_findings(source: FilesFrom, schema: Struct) -> Iterator[Finding]:
 
 def _format_of(pattern: str) -> str | None:
     name = pattern.lower()
-    for packed in _PACKED:
-        name = name.removesuffix(packed)
+    for suffix in _COMPRESSION_SUFFIXES:
+        name = name.removesuffix(suffix)
     return _ENDINGS.get(PurePosixPath(name).suffix)
 
 
 def _option_findings(kind: str, options: dict[str, str]) -> Iterator[Finding]:
-    known = OPTIONS[kind]
+    allowed = OPTIONS[kind]
     for name, value in options.items():
         if name == "multiLine" and kind == "csv":
             message = "'multiLine' is not needed: a quoted cell of a CSV file may go over several lines"
             yield Finding(("options", name), message, "remove it", at_key=True)
-        elif name not in known:
-            hint = did_you_mean(name, known) if known else "remove it"
+        elif name not in allowed:
+            hint = did_you_mean(name, allowed) if allowed else "remove it"
             yield Finding(("options", name), f"'{name}' is no option of {kind} files", hint, at_key=True)
         elif name in ("header", "multiLine") and value.lower() not in ("true", "false"):
             yield Finding(("options", name), f"{shown(value)} is neither true nor false", f"write {name}: true")

@@ -1,4 +1,4 @@
-"""How the tables of a project hang together: each reads what is there, and none reads itself."""
+"""How the tables of a project depend on each other: each reads tables that exist, and none reads itself."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from penstock.spec.table import Table
 
 
 def upstream_of(table: Table) -> tuple[str, ...]:
-    """The tables that this one reads as they grow."""
-    followed = [table.source.table] if isinstance(table.source, ChangesFrom) and table.source.table else []
-    return tuple(dict.fromkeys([*(read.table for _, read in _tables_read(table)), *followed]))
+    """The tables that this one reads incrementally."""
+    changes_tables = [table.source.table] if isinstance(table.source, ChangesFrom) and table.source.table else []
+    return tuple(dict.fromkeys([*(source.table for _, source in _added_row_sources(table)), *changes_tables]))
 
 
-def _tables_read(table: Table) -> Iterator[tuple[tuple[str, ...], TableFrom]]:
-    """As they grow, with the path where each is written."""
+def _added_row_sources(table: Table) -> Iterator[tuple[tuple[str, ...], TableFrom]]:
+    """The tables read incrementally for their added rows, with the path where each is written."""
     if isinstance(table.source, TableFrom):
         yield ("from",), table.source
     for name, source in table.streams.items():
@@ -26,36 +26,36 @@ def _tables_read(table: Table) -> Iterator[tuple[tuple[str, ...], TableFrom]]:
 
 
 def reads(table: Table) -> tuple[str, ...]:
-    """Everything of the project that it needs: upstream tables and lookups."""
+    """All tables of the project that it needs: upstream tables and lookups."""
     return (*upstream_of(table), *(name for name in table.lookups.values() if not is_place(name)))
 
 
 def waits_for(tables: Mapping[str, Table], name: str) -> tuple[str, ...]:
-    """What must be finished before a table reads what is there: all that it reads, but for a lookup that is made, by
-    whatever way, of the table itself."""
-    return tuple(one for one in reads(tables[name]) if name not in _behind(tables, one))
+    """The tables to finish before this one is run once: all that it reads, except a lookup that is derived, directly
+    or not, from the table itself."""
+    return tuple(dependency for dependency in reads(tables[name]) if name not in _dependencies(tables, dependency))
 
 
-def _behind(tables: Mapping[str, Table], name: str) -> set[str]:
-    found: set[str] = set()
-    left = [name]
-    while left:
-        one = left.pop()
-        if one not in found:
-            found.add(one)
-            left += reads(tables[one])
-    return found
+def _dependencies(tables: Mapping[str, Table], name: str) -> set[str]:
+    dependencies: set[str] = set()
+    pending = [name]
+    while pending:
+        dependency = pending.pop()
+        if dependency not in dependencies:
+            dependencies.add(dependency)
+            pending += reads(tables[dependency])
+    return dependencies
 
 
 def graph_findings(tables: Mapping[str, Table]) -> list[Finding]:
     findings: list[Finding] = []
-    known = list(tables)
+    table_names = list(tables)
     for name, table in tables.items():
-        for path, source in _tables_read(table):
+        for path, source in _added_row_sources(table):
             if source.table not in tables:
-                others = [other for other in known if other != name]
+                other_names = [other_name for other_name in table_names if other_name != name]
                 message = f"there is no table {shown(source.table)} in this project"
-                hint = _other(source.table, others, "from: {delta: …}")
+                hint = _table_hint(source.table, other_names, "from: {delta: …}")
                 findings.append(Finding((name, *path, "table"), message, hint))
             elif why := rewrites(tables[source.table]):
                 message = f"{source.table} {why}, and only new rows are read"
@@ -65,24 +65,27 @@ def graph_findings(tables: Mapping[str, Table]) -> list[Finding]:
                 )
                 findings.append(Finding((name, *path, "table"), message, hint))
         findings += [
-            finding.below((name,)) for finding in _followed(table.source, tables, [one for one in known if one != name])
+            finding.below((name,))
+            for finding in _changes_source_findings(
+                table.source, tables, [other_name for other_name in table_names if other_name != name]
+            )
         ]
-        findings += [finding.below((name,)) for finding in _without_keys(table, tables)]
+        findings += [finding.below((name,)) for finding in _missing_key_findings(table, tables)]
         for lookup, target in table.lookups.items():
             if not is_place(target) and target not in tables:
                 message = f"there is no table {shown(target)} in this project"
-                hint = _other(target, known, "a path: ./dim/customers")
+                hint = _table_hint(target, table_names, "a path: ./dim/customers")
                 findings.append(Finding((name, "lookups", lookup), message, hint))
-    return findings or _cycles(tables)
+    return findings or _cycle_findings(tables)
 
 
-def _followed(source: object, tables: Mapping[str, Table], others: list[str]) -> list[Finding]:
-    """What is wrong with a source of changes."""
+def _changes_source_findings(source: object, tables: Mapping[str, Table], other_names: list[str]) -> list[Finding]:
+    """What is wrong with a source that reads changes."""
     if not isinstance(source, ChangesFrom) or source.table is None:
         return []
     path = ("from", "changes")
     if source.table not in tables:
-        hint = _other(source.table, others, "from: {changes: /path}")
+        hint = _table_hint(source.table, other_names, "from: {changes: /path}")
         return [Finding(path, f"there is no table {shown(source.table)} in this project", hint)]
     if not tables[source.table].write.change_feed:
         hint = f"give {source.table} one: write: {{change_feed: true}}"
@@ -90,27 +93,29 @@ def _followed(source: object, tables: Mapping[str, Table], others: list[str]) ->
     return []
 
 
-def _without_keys(table: Table, tables: Mapping[str, Table]) -> list[Finding]:
-    """A table that follows changes has the keys of the one that it follows, if that has some."""
+def _missing_key_findings(table: Table, tables: Mapping[str, Table]) -> list[Finding]:
+    """A table that follows changes takes the keys of the table it follows; a finding if that has none."""
     if not isinstance(table.source, ChangesFrom) or keys_of(table, tables):
         return []
-    part = ("write", "merge") if table.write.merge is not None else ("audit",) if table.audit is not None else None
-    if part is None:
+    section = ("write", "merge") if table.write.merge is not None else ("audit",) if table.audit is not None else None
+    if section is None:
         return []
     hint = "write keys: [customer_id]"
-    return [Finding(part, f"'keys' is missing: {table.source.changes} has none to take them from", hint, at_key=True)]
+    return [
+        Finding(section, f"'keys' is missing: {table.source.changes} has none to take them from", hint, at_key=True)
+    ]
 
 
 def keys_of(table: Table, tables: Mapping[str, Table]) -> tuple[str, ...]:
-    """What tells the rows of a table apart, of one that merges or audits changes; () if nobody says."""
-    own = table.write.merge or table.audit
-    if own is not None and own.keys:
-        return own.keys
-    return keys_followed(table.source, tables) if own is not None else ()
+    """The columns that identify a row of a table that merges or audits changes; () if nothing declares them."""
+    stage = table.write.merge or table.audit
+    if stage is not None and stage.keys:
+        return stage.keys
+    return keys_followed(table.source, tables) if stage is not None else ()
 
 
 def keys_followed(source: object, tables: Mapping[str, Table]) -> tuple[str, ...]:
-    """The keys of the table whose changes are read. Of one that keeps its history they do not tell rows apart."""
+    """The keys of the table whose changes are read; () if it keeps its history, as keys do not identify its rows."""
     upstream = tables.get(source.table or "") if isinstance(source, ChangesFrom) else None
     if upstream is None:
         return ()
@@ -125,13 +130,15 @@ def sink_findings(sinks: Mapping[str, Sink], tables: Mapping[str, Table]) -> lis
     findings: list[Finding] = []
     for name, sink in sinks.items():
         if isinstance(sink.source, ChangesFrom):
-            found = _followed(sink.source, tables, list(tables)) or _sink_keys(sink, sink.source, tables)
-            findings += [finding.below((name,)) for finding in found]
+            source_findings = _changes_source_findings(sink.source, tables, list(tables)) or _sink_keys(
+                sink, sink.source, tables
+            )
+            findings += [finding.below((name,)) for finding in source_findings]
         elif isinstance(sink.source, TableFrom):
             path = (name, "from", "table")
             upstream = sink.source.table
             if upstream not in tables:
-                hint = _other(upstream, list(tables), "from: {delta: …}")
+                hint = _table_hint(upstream, list(tables), "from: {delta: …}")
                 findings.append(Finding(path, f"there is no table {shown(upstream)} in this project", hint))
             elif why := rewrites(tables[upstream]):
                 hint = f"follow its changes: from: {{changes: {upstream}}}"
@@ -147,7 +154,7 @@ def _sink_keys(sink: Sink, source: ChangesFrom, tables: Mapping[str, Table]) -> 
 
 
 def rewrites(table: Table) -> str | None:
-    """What a table does to rows that are there already, if it does; a reader of what is added would miss that."""
+    """How a table changes existing rows, if it does; a reader of added rows would miss that."""
     if table.aggregate is not None and table.aggregate.emit != "final":
         return "recomputes its groups in place"
     if table.output == "complete":
@@ -158,7 +165,7 @@ def rewrites(table: Table) -> str | None:
 
 
 def multiplies(table: Table, tables: Mapping[str, Table]) -> bool:
-    """One record of the topic that the rows come from may have become several of them."""
+    """Whether one record of the topic may have become several rows of the table."""
     if any(step is not None for step in (table.transform, table.sql, table.aggregate, table.stream)):
         return True
     if isinstance(table.source, ChangesFrom):
@@ -166,31 +173,31 @@ def multiplies(table: Table, tables: Mapping[str, Table]) -> bool:
     return isinstance(table.source, TableFrom) and multiplies(tables[table.source.table], tables)
 
 
-def _other(name: str, known: list[str], place: str) -> str:
-    hint = did_you_mean(name, known) if known else ""
-    return f"{hint}; a Delta table that is not of this project is {place}".removeprefix("; ")
+def _table_hint(name: str, table_names: list[str], path_form: str) -> str:
+    hint = did_you_mean(name, table_names) if table_names else ""
+    return f"{hint}; a Delta table that is not of this project is {path_form}".removeprefix("; ")
 
 
-def _cycles(tables: Mapping[str, Table]) -> list[Finding]:
+def _cycle_findings(tables: Mapping[str, Table]) -> list[Finding]:
     done: set[str] = set()
 
-    def circle(name: str, path: tuple[str, ...]) -> tuple[str, ...] | None:
+    def find_cycle(name: str, path: tuple[str, ...]) -> tuple[str, ...] | None:
         if name in path:
             return (*path[path.index(name) :], name)
-        found = (circle(one, (*path, name)) for one in upstream_of(tables[name]) if one not in done)
-        around = next(filter(None, found), None)
+        cycles = (find_cycle(upstream, (*path, name)) for upstream in upstream_of(tables[name]) if upstream not in done)
+        cycle = next(filter(None, cycles), None)
         done.add(name)
-        return around
+        return cycle
 
     for start in tables:
-        if start not in done and (around := circle(start, ())):
+        if start not in done and (cycle := find_cycle(start, ())):
             hint = "one of them must have another source"
-            return [Finding((around[0], "from"), f"a circle: {' -> '.join(around)}", hint)]
+            return [Finding((cycle[0], "from"), f"a circle: {' -> '.join(cycle)}", hint)]
     return []
 
 
 def in_order(tables: Mapping[str, Table]) -> list[str]:
-    """Upstream before downstream, else as written."""
+    """The names of the tables, upstream before downstream, else as written."""
     ordered: list[str] = []
 
     def add(name: str) -> None:

@@ -121,29 +121,29 @@ def client_options(value: Any) -> dict[str, str]:
 
 
 def producer_options(value: Any) -> dict[str, str]:
-    """The same for a client that sends."""
+    """The same for a producer."""
     return _options(value, _PRODUCER)
 
 
 def is_producers(name: str) -> bool:
-    """Of a cluster's options: one that means something to a client that sends."""
+    """Whether an option of a cluster also applies to a producer."""
     return name in _PRODUCER
 
 
 def _options(value: Any, allowed: Mapping[str, str | tuple[str, ...]]) -> dict[str, str]:
     findings: list[Finding] = []
-    made: dict[str, str] = {}
+    checked_options: dict[str, str] = {}
     for name, text in text_values(value, "options").items():
         try:
-            made[name] = _checked(name, text, allowed)
+            checked_options[name] = _check_option(name, text, allowed)
         except Wrong as error:
             findings += [finding.below((name,)) for finding in error.findings]
     if findings:
         raise Wrong(findings)
-    return made
+    return checked_options
 
 
-def _checked(name: str, text: str, allowed: Mapping[str, str | tuple[str, ...]]) -> str:
+def _check_option(name: str, text: str, allowed: Mapping[str, str | tuple[str, ...]]) -> str:
     kind = allowed.get(name)
     if kind is None:
         raise Wrong([_refusal(name, allowed)])
@@ -166,8 +166,8 @@ def _refusal(name: str, allowed: Mapping[str, str | tuple[str, ...]]) -> Finding
     for refused, (why, instead) in _REFUSED.items():
         if name == refused or (refused.endswith(".") and name.startswith(refused)) or name.startswith(refused + "."):
             return Finding((), f"the client option '{name}' cannot be set: {why}", instead, at_key=True)
-    meant = nearest(name, allowed)
-    hint = f"did you mean '{meant}'?" if meant else "the options that can be set are in docs/project-file.md"
+    suggestion = nearest(name, allowed)
+    hint = f"did you mean '{suggestion}'?" if suggestion else "the options that can be set are in docs/project-file.md"
     return Finding((), f"'{name}' is not a client option that Penstock passes on", hint, at_key=True)
 
 
@@ -198,7 +198,7 @@ def _mechanism(value: Any) -> str:
 
 
 def _secret(value: Any) -> Any:
-    """Never shows the value: it is one that must not be seen."""
+    """Its errors never show the value: it is secret."""
     if isinstance(value, SecretStr):
         return value
     if not isinstance(value, str):
@@ -226,7 +226,7 @@ class Security(SpecModel):
     shape: ClassVar[str] = "a mapping: security: {protocol: SASL_SSL, mechanism: SCRAM-SHA-512, ...}"
 
     @model_validator(mode="after")
-    def _consistent(self) -> Security:
+    def _check_consistency(self) -> Security:
         findings: list[Finding] = []
         sasl, tls = self.protocol.startswith("SASL_"), self.protocol.endswith("SSL")
         login = ("mechanism", "username", "password")
@@ -241,9 +241,9 @@ class Security(SpecModel):
                 hint = f"write protocol: {'SASL_SSL' if sasl else 'SSL'}, or remove it"
                 findings.append(Finding((name,), f"'{name}' means nothing with {self.protocol}", hint, at_key=True))
         if (self.cert_file is None) != (self.key_file is None):
-            given, other = ("cert_file", "key_file") if self.cert_file else ("key_file", "cert_file")
+            present, absent = ("cert_file", "key_file") if self.cert_file else ("key_file", "cert_file")
             findings.append(
-                Finding((given,), f"'{given}' needs '{other}'", f"write {other}: path/to/it.pem", at_key=True)
+                Finding((present,), f"'{present}' needs '{absent}'", f"write {absent}: path/to/it.pem", at_key=True)
             )
         if self.key_password is not None and self.key_file is None:
             findings.append(Finding(("key_password",), "'key_password' needs 'key_file'", "write both", at_key=True))
@@ -265,14 +265,14 @@ def _bootstrap(value: Any) -> str:
     addresses = value if isinstance(value, list | tuple) else str(value).split(",") if isinstance(value, str) else None
     if not addresses:
         raise wrong(f"{shown(value)} is not a list of brokers", _BOOTSTRAP)
-    checked = []
+    checked_addresses = []
     for address in addresses:
         match = _ADDRESS.fullmatch(address.strip()) if isinstance(address, str) else None
         if match is None or not 0 < int(match[2]) < 65536:
-            written = value if isinstance(value, str) else address
-            raise wrong(f"{shown(written)} is not the address of a broker", _BOOTSTRAP)
-        checked.append(match[0])
-    return ",".join(checked)
+            invalid = value if isinstance(value, str) else address
+            raise wrong(f"{shown(invalid)} is not the address of a broker", _BOOTSTRAP)
+        checked_addresses.append(match[0])
+    return ",".join(checked_addresses)
 
 
 class KafkaCluster(SpecModel):
@@ -284,6 +284,6 @@ class KafkaCluster(SpecModel):
 
 
 def security_files(security: Security) -> dict[str, str]:
-    """Key -> path of the files that it names."""
-    named = {name: getattr(security, name) for name in ("ca_file", "cert_file", "key_file")}
-    return {name: cast(str, path) for name, path in named.items() if path is not None}
+    """Key -> path of each file that it names."""
+    paths = {name: getattr(security, name) for name in ("ca_file", "cert_file", "key_file")}
+    return {name: cast(str, path) for name, path in paths.items() if path is not None}

@@ -17,7 +17,7 @@ from penstock.spec.quantity import instant
 
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_RULE = "a topic has 1 to 249 letters, digits, dots, underscores or dashes"
+_TOPIC_RULE = "a topic has 1 to 249 letters, digits, dots, underscores or dashes"
 _PYTHON_ONLY = re.compile(r"\(\?(P[<=>]|\(|#|[aLu])")
 _QUANTIFIER = re.compile(r"\{\d+(,\d*)?\}")
 _NO_QUANTIFIER = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
@@ -41,8 +41,8 @@ def _pattern(value: Any) -> Any:
         raise wrong(
             f"{shown(value)}: Java reads '[[' and '&&' within a set otherwise", "escape them: \\[ \\&"
         ) from None
-    if found := _PYTHON_ONLY.search(value):
-        raise wrong(f"{shown(value)}: Java does not know '{found[0]}'", "write the group as (...) or (?:...)")
+    if unsupported := _PYTHON_ONLY.search(value):
+        raise wrong(f"{shown(value)}: Java does not know '{unsupported[0]}'", "write the group as (...) or (?:...)")
     bare = _NO_QUANTIFIER.sub("", value)
     if "{" in _QUANTIFIER.sub("", bare):
         raise wrong(f"{shown(value)}: '{{' must begin a count such as {{2}} or {{2,5}}", "escape a plain one: \\{")
@@ -67,7 +67,7 @@ class Topics(SpecModel):
         return data
 
     @model_validator(mode="after")
-    def _names_or_pattern(self) -> Topics:
+    def _check_names_or_pattern(self) -> Topics:
         if bool(self.names) == (self.pattern is not None):
             raise wrong("which topics?", f"write {self.shape}")
         return self
@@ -83,20 +83,20 @@ def topic_names(names: list[Any], *, single: bool) -> tuple[str, ...]:
     findings: list[Finding] = []
     if not names:
         raise wrong("the list of topics is empty", "name at least one topic")
-    seen: set[str] = set()
+    names_so_far: set[str] = set()
     for index, name in enumerate(names):
         path = () if single else (index,)
         if not isinstance(name, str):
             hint = f"put it in quotes: '{shown(name)}'" if isinstance(name, int) else "write its name"
             findings.append(Finding(path, f"{shown(name)} is not the name of a topic", hint))
         elif not _TOPIC.fullmatch(name) or name in (".", ".."):
-            wanted = any(sign in name for sign in "*+?[]()^$|\\")
-            hint = f'for a pattern write {{pattern: "{name}"}}' if wanted else _RULE
+            is_pattern = any(sign in name for sign in "*+?[]()^$|\\")
+            hint = f'for a pattern write {{pattern: "{name}"}}' if is_pattern else _TOPIC_RULE
             findings.append(Finding(path, f"{shown(name)} is not the name of a topic", hint))
-        elif name in seen:
+        elif name in names_so_far:
             findings.append(Finding(path, f"the topic {shown(name)} is given twice", "keep one of them"))
         else:
-            seen.add(name)
+            names_so_far.add(name)
     if findings:
         raise Wrong(findings)
     return tuple(str(name) for name in names)
@@ -108,7 +108,7 @@ def topic_names(names: list[Any], *, single: bool) -> tuple[str, ...]:
 _KEYWORDS = ("earliest", "latest")
 
 
-def _most(value: Any) -> Any:
+def _max_per_trigger(value: Any) -> Any:
     if isinstance(value, str) and value != "unlimited" and not value.strip().isdecimal():
         raise wrong(f"{shown(value)} is not a number of records", "write max_per_trigger: 200000, or unlimited")
     if isinstance(value, str) and value != "unlimited":
@@ -118,33 +118,35 @@ def _most(value: Any) -> Any:
     return value
 
 
-MaxPerTrigger = Annotated[int | Literal["unlimited"], BeforeValidator(_most)]
+MaxPerTrigger = Annotated[int | Literal["unlimited"], BeforeValidator(_max_per_trigger)]
 
 
-def _offsets(value: Any) -> dict[str, dict[int, int]]:
+def _starting_offsets(value: Any) -> dict[str, dict[int, int]]:
     hint = "write starting: {offsets: {topic: {0: 1200, 1: 900}}} (-2 is the earliest, -1 the latest)"
     if not isinstance(value, dict) or not value:
         raise wrong(f"{shown(value)} does not give offsets per topic", hint)
     findings: list[Finding] = []
-    made: dict[str, dict[int, int]] = {}
+    offsets_by_topic: dict[str, dict[int, int]] = {}
     for topic, partitions in value.items():
         if not isinstance(partitions, dict) or not partitions:
             findings.append(Finding((topic,), f"{shown(partitions)} does not give offsets per partition", hint))
             continue
         for partition, offset in partitions.items():
-            at = (topic, partition)
+            path = (topic, partition)
             if not str(partition).isdecimal():
-                findings.append(Finding(at, f"{shown(partition)} is not the number of a partition", hint, at_key=True))
-            elif _whole(offset) is None or int(offset) < -2:
-                findings.append(Finding(at, f"{shown(offset)} is not an offset", "write 0 or more, -2 or -1"))
+                findings.append(
+                    Finding(path, f"{shown(partition)} is not the number of a partition", hint, at_key=True)
+                )
+            elif _integer(offset) is None or int(offset) < -2:
+                findings.append(Finding(path, f"{shown(offset)} is not an offset", "write 0 or more, -2 or -1"))
             else:
-                made.setdefault(str(topic), {})[int(partition)] = int(offset)
+                offsets_by_topic.setdefault(str(topic), {})[int(partition)] = int(offset)
     if findings:
         raise Wrong(findings)
-    return made
+    return offsets_by_topic
 
 
-def _whole(value: Any) -> int | None:
+def _integer(value: Any) -> int | None:
     if isinstance(value, bool | float):
         return None
     try:
@@ -157,7 +159,7 @@ class Starting(SpecModel):
     """Where a topic without a position begins: exactly one of the three is set."""
 
     at: Literal["earliest", "latest"] | None = None
-    offsets: Annotated[dict[str, dict[int, int]], BeforeValidator(_offsets)] | None = None
+    offsets: Annotated[dict[str, dict[int, int]], BeforeValidator(_starting_offsets)] | None = None
     timestamp: Annotated[datetime, BeforeValidator(instant)] | None = None
 
     python_only: ClassVar[frozenset[str]] = frozenset({"at"})
@@ -172,8 +174,8 @@ class Starting(SpecModel):
         return data
 
     @model_validator(mode="after")
-    def _one(self) -> Starting:
-        if sum(part is not None for part in (self.at, self.offsets, self.timestamp)) != 1:
+    def _check_exactly_one(self) -> Starting:
+        if sum(start is not None for start in (self.at, self.offsets, self.timestamp)) != 1:
             raise wrong("'starting' needs exactly one place to start", f"write {self.shape}", at_key=True)
         return self
 
@@ -193,7 +195,7 @@ class KafkaFrom(SourceFrom):
     shape: ClassVar[str] = "from: {kafka: topic}"
 
     @model_validator(mode="after")
-    def _offsets_of_these_topics(self) -> KafkaFrom:
+    def _check_offset_topics(self) -> KafkaFrom:
         findings = []
         for topic in self.starting.offsets or {}:
             if not self.kafka.covers(topic):

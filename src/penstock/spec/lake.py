@@ -1,4 +1,4 @@
-"""Where the tables lie: a folder, or a URI that Hadoop reads."""
+"""Where the tables are: a folder, or a URI that Hadoop reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from penstock.spec.base_model import shown, wrong
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_RENAMED = {"s3": "s3a", "s3n": "s3a", "wasb": "abfss", "wasbs": "abfss", "gcs": "gs"}
+_HADOOP_SCHEMES = {"s3": "s3a", "s3n": "s3a", "wasb": "abfss", "wasbs": "abfss", "gcs": "gs"}
 
 
 def lake_uri(value: Any) -> Any:
@@ -26,8 +26,8 @@ def lake_uri(value: Any) -> Any:
     if match is None:
         return value
     scheme, rest = match[1].lower(), match[2]
-    if scheme in _RENAMED:
-        raise wrong(f"{shown(value)}: Hadoop does not read {scheme}://", f"write {_RENAMED[scheme]}://...")
+    if scheme in _HADOOP_SCHEMES:
+        raise wrong(f"{shown(value)}: Hadoop does not read {scheme}://", f"write {_HADOOP_SCHEMES[scheme]}://...")
     if scheme == "file" and not rest.startswith("/"):
         raise wrong(f"{shown(value)} is not the URI of a folder", "write file:///path, or just the path")
     if not rest.strip("/"):
@@ -43,5 +43,5 @@ def lake_place(lake: str, root: Path) -> str:
         lake = unquote(lake.removeprefix("file://").removeprefix("file:"))
     if "://" in lake:
         return lake.rstrip("/")
-    # By text alone, so that a symbolic link keeps its name.
+    # Only the text is normalised, so that a symbolic link keeps its name.
     return os.path.normpath((root / Path(lake).expanduser()).absolute())

@@ -18,42 +18,42 @@ from penstock.spec.project import Project
 from penstock.spec.spark import is_sensitive
 from penstock.spec.subjects import undeclared
 
-# What is allowed but probably not meant: shown by `validate`, with its place, and never an error.
+# Warnings: what is allowed but probably not meant. `validate` shows it with its position; it is never an error.
 
 
 def cautions(tree: Any) -> Iterator[Finding]:
-    """Looks at the tree as read, references resolved."""
+    """Warnings about the tree as it was read, with references resolved."""
     for path, cluster in _clusters(tree):
         yield from _literal_secrets(path, cluster)
-        yield from _options((*path, "options"), _get(cluster, "options"))
+        yield from _option_warnings((*path, "options"), _get(cluster, "options"))
     for name, value in _items(_get(tree, "spark", "conf")):
         if is_sensitive(name) and value is not None and not isinstance(value, Referenced):
-            yield _in_clear(("spark", "conf", name), name)
+            yield _plain_text_secret(("spark", "conf", name), name)
     key = _get(tree, "forget", "key")
     if key is not None and not isinstance(key, Referenced):
-        yield _in_clear(("forget", "key"), "key", prefix="FORGET_")
+        yield _plain_text_secret(("forget", "key"), "key", prefix="FORGET_")
     for name, table in _items(_get(tree, "tables")):
-        yield from _options(("tables", name, "from", "options"), _get(table, "from", "options"))
+        yield from _option_warnings(("tables", name, "from", "options"), _get(table, "from", "options"))
     for name, sink in _items(_get(tree, "sinks")):
-        yield from _options(("sinks", name, "to", "options"), _get(sink, "to", "options"))
-        yield from _target(("sinks", name, "to"), _get(sink, "to"))
+        yield from _option_warnings(("sinks", name, "to", "options"), _get(sink, "to", "options"))
+        yield from _target_secrets(("sinks", name, "to"), _get(sink, "to"))
 
 
 def _literal_secrets(path: KeyPath, cluster: Any) -> Iterator[Finding]:
     for key in ("password", "key_password"):
         value = _get(cluster, "security", key)
         if value is not None and not isinstance(value, Referenced):
-            yield _in_clear((*path, "security", key), key)
+            yield _plain_text_secret((*path, "security", key), key)
 
 
-def _target(path: KeyPath, target: Any) -> Iterator[Finding]:
+def _target_secrets(path: KeyPath, target: Any) -> Iterator[Finding]:
     for key in ("password", "api_key"):
         value = _get(target, key)
         if value is not None and not isinstance(value, Referenced):
-            yield _in_clear((*path, key), key, prefix="SINK_")
+            yield _plain_text_secret((*path, key), key, prefix="SINK_")
 
 
-def _options(path: KeyPath, options: Any) -> Iterator[Finding]:
+def _option_warnings(path: KeyPath, options: Any) -> Iterator[Finding]:
     for name, value in _items(options):
         if name == "ssl.endpoint.identification.algorithm" and value == "":
             yield Finding((*path, name), "the names of the brokers are not checked", "write https, or remove the line")
@@ -62,7 +62,7 @@ def _options(path: KeyPath, options: Any) -> Iterator[Finding]:
             yield Finding((*path, name), message, "remove the line: read_committed is the default")
 
 
-def _in_clear(path: KeyPath, key: str, prefix: str = "KAFKA_") -> Finding:
+def _plain_text_secret(path: KeyPath, key: str, prefix: str = "KAFKA_") -> Finding:
     variable = prefix + key.upper() if "." not in key else "NAME"
     hint = f"write ${{env:{variable}}} or ${{file:path}}, so that it is not kept with the project"
     return Finding(path, f"'{key}' is written in the file in clear", hint)
@@ -85,7 +85,7 @@ def _items(tree: Any) -> Iterator[tuple[str, Any]]:
         yield from tree.items()
 
 
-# penstock.yml to a Project: read, replace references, check, and say everything that is wrong at once.
+# penstock.yml to a Project: read, replace references, check, and report all problems at once.
 
 
 FILE = "penstock.yml"
@@ -93,7 +93,7 @@ FILE = "penstock.yml"
 
 @dataclass(frozen=True)
 class Checked:
-    """`project` is there if there are no problems."""
+    """`project` is set if there are no problems."""
 
     project: Project | None
     problems: tuple[Problem, ...]
@@ -109,9 +109,9 @@ def load_project(folder: Path, *, env: Mapping[str, str] | None = None) -> Proje
 
 
 def check_project(folder: Path, *, env: Mapping[str, str] | None = None) -> Checked:
-    """As load_project, but problems and warnings are the answer."""
+    """Like load_project, but returns the problems and warnings."""
     file = str(folder / FILE)
-    text = _text(folder, file)
+    text = _read_text(folder, file)
     if isinstance(text, Problem):
         return Checked(None, (text,))
     document = parse(text, file)
@@ -122,23 +122,28 @@ def check_project(folder: Path, *, env: Mapping[str, str] | None = None) -> Chec
         return Checked(None, tuple(document.problems))
     problems = list(document.problems)
     unresolved: set[TreePath] = set()
-    tree = _resolved(document.tree, (), document, problems, unresolved, os.environ if env is None else env, folder)
-    project, found = _project(tree, folder, document)
+    tree = _resolve_references(
+        document.tree, (), document, problems, unresolved, os.environ if env is None else env, folder
+    )
+    project, findings = _build_project(tree, folder, document)
     references = list(_references(tree))
     problems += [
-        document.problem(finding.path, _hidden(finding.message, references), finding.hint, at_key=finding.at_key)
-        for finding in found
+        document.problem(
+            finding.path, _hide_references(finding.message, references), finding.hint, at_key=finding.at_key
+        )
+        for finding in findings
         if document.known(finding.path) not in unresolved
     ]
-    warnings = [document.problem(one.path, one.message, one.hint) for one in cautions(tree)]
+    warnings = [document.problem(finding.path, finding.message, finding.hint) for finding in cautions(tree)]
     if project is not None:
         warnings += [
-            document.problem(one.path, one.message, one.hint, at_key=True) for one in undeclared(project.tables)
+            document.problem(finding.path, finding.message, finding.hint, at_key=True)
+            for finding in undeclared(project.tables)
         ]
-    return Checked(None if problems else project, _in_order(problems), _in_order(warnings))
+    return Checked(None if problems else project, _sort_problems(problems), _sort_problems(warnings))
 
 
-def _text(folder: Path, file: str) -> str | Problem:
+def _read_text(folder: Path, file: str) -> str | Problem:
     try:
         raw = (folder / FILE).read_bytes()
     except FileNotFoundError:
@@ -158,7 +163,7 @@ def _text(folder: Path, file: str) -> str | Problem:
         return Problem(file, line, column, f"the byte 0x{raw[error.start]:02X} is not UTF-8", "save the file as UTF-8")
 
 
-def _resolved(
+def _resolve_references(
     node: Any,
     path: TreePath,
     document: Document,
@@ -167,13 +172,19 @@ def _resolved(
     env: Mapping[str, str],
     folder: Path,
 ) -> Any:
-    """The tree with its references replaced. What cannot be replaced is a problem, and empty."""
+    """The tree with its references replaced. One that cannot be replaced becomes a problem, and an empty value."""
     if isinstance(node, dict):
-        below = {key: (value, (*path, key)) for key, value in node.items()}
-        return {k: _resolved(v, at, document, problems, unresolved, env, folder) for k, (v, at) in below.items()}
+        children = {key: (value, (*path, key)) for key, value in node.items()}
+        return {
+            key: _resolve_references(child, child_path, document, problems, unresolved, env, folder)
+            for key, (child, child_path) in children.items()
+        }
     if isinstance(node, list):
         steps = enumerate(node)
-        return [_resolved(v, (*path, i), document, problems, unresolved, env, folder) for i, v in steps]
+        return [
+            _resolve_references(child, (*path, index), document, problems, unresolved, env, folder)
+            for index, child in steps
+        ]
     if not isinstance(node, str):
         return node
     try:
@@ -188,18 +199,18 @@ def _references(tree: Any) -> Iterator[Referenced]:
     if isinstance(tree, Referenced):
         yield tree
     elif isinstance(tree, dict | list):
-        for below in tree.values() if isinstance(tree, dict) else tree:
-            yield from _references(below)
+        for child in tree.values() if isinstance(tree, dict) else tree:
+            yield from _references(child)
 
 
-def _hidden(message: str, references: Iterable[Referenced]) -> str:
-    """Checks that look at a finished model no longer know what came by reference; their messages quote the value."""
+def _hide_references(message: str, references: Iterable[Referenced]) -> str:
+    """Checks of a finished model no longer know what came by reference, and their messages quote the value."""
     for reference in references:
         message = message.replace(f"'{reference!s}'", f"'{reference.written}'")
     return message
 
 
-def _project(tree: Any, folder: Path, document: Document) -> tuple[Project | None, list[Finding]]:
+def _build_project(tree: Any, folder: Path, document: Document) -> tuple[Project | None, list[Finding]]:
     root = folder.absolute()
     try:
         project = Project.model_validate(tree, context={"root": root})
@@ -214,5 +225,5 @@ def _project(tree: Any, folder: Path, document: Document) -> tuple[Project | Non
     return project, []
 
 
-def _in_order(problems: list[Problem]) -> tuple[Problem, ...]:
+def _sort_problems(problems: list[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column)))

@@ -13,7 +13,7 @@ from penstock.spec.quantity import duration_text, seconds, size
 LEAST_EVERY = 60.0
 LEAST_SIZE, MOST_SIZE = 1024 * 1024, 4 * 1024**3
 LONGEST = 10 * 365 * 86400.0
-"""Seconds for which anything can be kept: more is a slip of the pen."""
+"""The longest time in seconds for which anything can be kept: more is a typing error."""
 DAY = 86400.0
 
 
@@ -24,29 +24,29 @@ def _every(value: Any) -> float:
     return span
 
 
-def _kept(value: Any) -> float:
+def _retention(value: Any) -> float:
     span = seconds(value)
     if span > LONGEST:
         raise wrong(f"{shown(value)} is longer than anything can be kept", f"write {duration_text(LONGEST)} or less")
     return span
 
 
-def _target(value: Any) -> int:
-    found = size(value)
-    if not LEAST_SIZE <= found <= MOST_SIZE:
+def _target_size(value: Any) -> int:
+    byte_count = size(value)
+    if not LEAST_SIZE <= byte_count <= MOST_SIZE:
         raise wrong(f"{shown(value)} is no size to aim at for a file", "write 1MiB to 4GiB: 256MiB")
-    return found
+    return byte_count
 
 
 Every = Annotated[float, BeforeValidator(_every)]
-Kept = Annotated[float, BeforeValidator(_kept)]
+Kept = Annotated[float, BeforeValidator(_retention)]
 
 
 class Optimize(SpecModel):
     """Small files become large ones. `optimize: 1 hour` is short for `{every: 1 hour}`."""
 
     every: Every = Field(default=3600.0, examples=["1 hour"])
-    target_size: Annotated[int, BeforeValidator(_target)] | None = Field(default=None, examples=["256MiB"])
+    target_size: Annotated[int, BeforeValidator(_target_size)] | None = Field(default=None, examples=["256MiB"])
 
     shape: ClassVar[str] = "optimize: 1 hour, or {every: 1 hour, target_size: 256MiB}"
 
@@ -83,12 +83,12 @@ class Vacuum(SpecModel):
         return data
 
     @model_validator(mode="after")
-    def _names_differ(self) -> Vacuum:
-        names = [one.name for one in self.external_readers]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            index = len(names) - 1 - names[::-1].index(twice)
-            message = f"there are two external readers called {shown(twice)}"
+    def _check_unique_names(self) -> Vacuum:
+        names = [reader.name for reader in self.external_readers]
+        duplicate = next((name for name in names if names.count(name) > 1), None)
+        if duplicate is not None:
+            index = len(names) - 1 - names[::-1].index(duplicate)
+            message = f"there are two external readers called {shown(duplicate)}"
             raise wrong(message, "give each a name of its own", "external_readers", index, "name")
         return self
 
@@ -106,14 +106,14 @@ class Maintenance(SpecModel):
 
 
 def maintenance_findings(maintenance: Maintenance, tables: Collection[str]) -> list[Finding]:
-    """External readers read tables that are there."""
+    """External readers must read tables that exist."""
     readers = maintenance.vacuum.external_readers if maintenance.vacuum else ()
     return [
         Finding(
             ("vacuum", "external_readers", index, "table"),
-            f"there is no table {shown(one.table)} in this project",
-            did_you_mean(one.table, list(tables)),
+            f"there is no table {shown(reader.table)} in this project",
+            did_you_mean(reader.table, list(tables)),
         )
-        for index, one in enumerate(readers)
-        if one.table not in tables
+        for index, reader in enumerate(readers)
+        if reader.table not in tables
     ]

@@ -1,4 +1,4 @@
-"""Kinds that other packages bring: sources, decode formats and sinks, by their entry points."""
+"""Plugins: kinds of sources, decode formats and sinks that other packages provide by entry points."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def plugin_names(group: str) -> list[str]:
 
 
 def plugin(group: str, name: str) -> Any:
-    """What the entry point stands for. Nothing of a package is loaded before a project names its kind."""
-    found: list[EntryPoint] = list(entry_points(group=group, name=name))
-    if not found:
+    """Loads what the entry point names. Nothing of a package is loaded before a project names its kind."""
+    entries: list[EntryPoint] = list(entry_points(group=group, name=name))
+    if not entries:
         raise SetupError(
             f"there is no '{name}' among the installed {group}",
             hint="install the package that brings it, into the environment of penstock",
         )
-    if len({entry.value for entry in found}) > 1:
-        brought_by = " and ".join(sorted({entry.value for entry in found}))
-        raise SetupError(f"'{name}' in {group} is brought by {brought_by}", hint="keep one of the packages installed")
+    if len({entry.value for entry in entries}) > 1:
+        entry_values = " and ".join(sorted({entry.value for entry in entries}))
+        raise SetupError(f"'{name}' in {group} is brought by {entry_values}", hint="keep one of the packages installed")
     try:
-        return found[0].load()
+        return entries[0].load()
     except Exception as error:
         raise SetupError(
-            f"'{name}' in {group} cannot be loaded from {found[0].value}: {type(error).__name__}: {error}",
+            f"'{name}' in {group} cannot be loaded from {entries[0].value}: {type(error).__name__}: {error}",
             hint="repair or remove the package that brings it",
         ) from error

@@ -58,7 +58,7 @@ class Project(SpecModel):
     maintenance: Maintenance = Maintenance()
     forget: Forget = Forget()
     root: Path = Field(default_factory=Path.cwd)
-    """The project folder: where relative paths begin."""
+    """The project folder: relative paths start here."""
 
     python_only: ClassVar[frozenset[str]] = frozenset({"root"})
     later: ClassVar[dict[str, str]] = {"alerts": _LATER}
@@ -75,14 +75,14 @@ class Project(SpecModel):
         return _key_findings(data)
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        clusters: dict[TreePath, KafkaCluster] = {("clusters", key): one for key, one in self.clusters.items()}
+    def _check_consistency(self) -> Self:
+        clusters: dict[TreePath, KafkaCluster] = {("clusters", key): cluster for key, cluster in self.clusters.items()}
         if self.kafka:
             clusters[("kafka",)] = self.kafka
         findings = [*cluster_file_findings(clusters, self.root), *jar_findings(self.spark.jars, self.root)]
         for name, table in self.tables.items():
             findings += table_file_findings(name, table, self.root)
-            findings += [one.below(("tables", name)) for one in column_findings(table, self.root)]
+            findings += [finding.below(("tables", name)) for finding in column_findings(table, self.root)]
         findings += [finding.below(("tables",)) for finding in graph_findings(self.tables)]
         findings += [finding.below(("sinks",)) for finding in sink_findings(self.sinks, self.tables)]
         findings += [
@@ -96,13 +96,13 @@ class Project(SpecModel):
 
     def cluster(self, name: str | None) -> KafkaCluster:
         """The cluster that a table names; without a name the one under the top-level `kafka:`."""
-        found = self.kafka if name in (None, DEFAULT_CLUSTER) else self.clusters.get(str(name))
-        assert found is not None, f"{name}: checked when the project was made"
-        return found
+        cluster = self.kafka if name in (None, DEFAULT_CLUSTER) else self.clusters.get(str(name))
+        assert cluster is not None, f"{name}: checked when the project was made"
+        return cluster
 
 
 def _state_findings(project: Project) -> list[Finding]:
-    """Without our locks each runner begins a checkpoint of its own, and what Spark keeps in the old one is lost."""
+    """Without our locks each runner starts its own checkpoint, and what Spark keeps in the old one is lost."""
     if "://" not in lake_place(project.lake, project.root):
         return []
     hint = "keep that table in a project whose lake is a folder; aggregate and dedupe work on every lake"
@@ -116,53 +116,61 @@ def _state_findings(project: Project) -> list[Finding]:
 def _key_findings(data: Mapping[str, Any]) -> list[Finding]:
     findings: list[Finding] = []
     tables, sinks, clusters = data.get("tables"), data.get("sinks"), data.get("clusters")
-    named = [str(key) for key in clusters] if isinstance(clusters, dict) else []
-    for key in named:
+    cluster_names = [str(key) for key in clusters] if isinstance(clusters, dict) else []
+    for key in cluster_names:
         if not _CLUSTER.fullmatch(key) or key == DEFAULT_CLUSTER:
             hint = "write letters, digits, - and _; 'default' is the one under kafka:"
             findings.append(Finding(("clusters", key), f"'{key}' cannot name a cluster", hint, at_key=True))
     if isinstance(sinks, dict):
-        known = [str(name) for name in tables] if isinstance(tables, dict) else []
-        findings += [one.below(("sinks",)) for one in sink_name_findings((str(name) for name in sinks), known)]
+        table_names = [str(name) for name in tables] if isinstance(tables, dict) else []
+        findings += [
+            finding.below(("sinks",)) for finding in sink_name_findings((str(name) for name in sinks), table_names)
+        ]
         for name, sink in sinks.items():
-            findings += [one.below(("sinks", str(name))) for one in _target_findings(sink, data, named)]
+            findings += [finding.below(("sinks", str(name))) for finding in _target_findings(sink, data, cluster_names)]
     if not isinstance(tables, dict):
         return findings
     if not tables:
         findings.append(Finding(("tables",), "there are no tables", "write bronze.orders: {from: {kafka: orders}}"))
     findings += [finding.below(("tables",)) for finding in name_findings(str(name) for name in tables)]
     for name, table in tables.items():
-        findings += [finding.below(("tables", str(name))) for finding in _cluster_findings(table, data, named)]
+        findings += [finding.below(("tables", str(name))) for finding in _cluster_findings(table, data, cluster_names)]
     return findings
 
 
-def _cluster_findings(table: Any, data: Mapping[str, Any], named: list[str]) -> list[Finding]:
+def _cluster_findings(table: Any, data: Mapping[str, Any], cluster_names: list[str]) -> list[Finding]:
     if isinstance(table, Table):
         table = {"source": table.source}
     key = "from" if isinstance(table, dict) and "from" in table else "source"
     source = table.get(key) if isinstance(table, dict) else None
     if isinstance(source, KafkaFrom):
         source = {"kafka": source.kafka, "cluster": source.cluster}
-    return _named_cluster(source, key, data, named)
+    return _cluster_reference_findings(source, key, data, cluster_names)
 
 
-def _target_findings(sink: Any, data: Mapping[str, Any], named: list[str]) -> list[Finding]:
+def _target_findings(sink: Any, data: Mapping[str, Any], cluster_names: list[str]) -> list[Finding]:
     target = sink.to if isinstance(sink, Sink) else sink.get("to") if isinstance(sink, dict) else None
     if isinstance(target, KafkaTo):
         target = {"kafka": target.kafka, "cluster": target.cluster}
-    return _named_cluster(target, "to", data, named)
+    return _cluster_reference_findings(target, "to", data, cluster_names)
 
 
-def _named_cluster(place: Any, key: str, data: Mapping[str, Any], named: list[str]) -> list[Finding]:
-    """`place` is a source or a target as written; `key` is what it is called."""
-    if not isinstance(place, dict) or "kafka" not in place:
+def _cluster_reference_findings(
+    section: Any, key: str, data: Mapping[str, Any], cluster_names: list[str]
+) -> list[Finding]:
+    """`section` is a source or a target as written; `key` is its key in the project file."""
+    if not isinstance(section, dict) or "kafka" not in section:
         return []
-    cluster = place.get("cluster")
+    cluster = section.get("cluster")
     if cluster is None or cluster == DEFAULT_CLUSTER:
         if data.get("kafka") is None:
             hint = "write kafka: {bootstrap: host:9092} at the top, or name a cluster here"
             return [Finding((key,), "which Kafka? there is no kafka: at the top", hint, at_key=True)]
-    elif isinstance(cluster, str) and cluster not in named:
-        hint = did_you_mean(cluster, named) if named else "write clusters: {NAME: {bootstrap: host:9092}} at the top"
+    elif isinstance(cluster, str) and cluster not in cluster_names:
+        hint = (
+            did_you_mean(cluster, cluster_names)
+            if cluster_names
+            else "write clusters: {NAME: {bootstrap: host:9092}} at the top"
+        )
         return [Finding((key, "cluster"), f"there is no cluster {shown(cluster)}", hint)]
     return []

@@ -45,7 +45,7 @@ _TIMES = "write an ISO time: 2026-01-01T00:00:00Z (without a zone it is UTC)"
 
 
 def seconds(value: object) -> float:
-    """'1h30m' -> 5400.0. Raises Wrong; a bare number is refused, for it could be anything."""
+    """'1h30m' -> 5400.0. Raises Wrong; a bare number is refused, for its unit is unknown."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     return sum(number * _unit(unit, _SECONDS, value, "duration", _DURATIONS) for number, unit in _parts(value))
@@ -57,7 +57,7 @@ def size(value: object) -> int:
         return value
     if isinstance(value, str) and value.strip().isdecimal():
         return int(value)
-    parts = _parts(value, what="size", hint=_SIZES)
+    parts = _parts(value, quantity="size", hint=_SIZES)
     if len(parts) != 1:
         raise wrong(f"{shown(value)} is not a size", _SIZES)
     number, unit = parts[0]
@@ -69,7 +69,7 @@ def instant(value: object) -> datetime:
     if isinstance(value, datetime):
         return value if value.tzinfo else value.replace(tzinfo=UTC)
     if isinstance(value, int) and not isinstance(value, bool):
-        if value < 100_000_000_000:  # below it is 1973 in milliseconds: surely seconds were meant
+        if value < 100_000_000_000:  # in milliseconds, less is before 1973: surely seconds were meant
             raise wrong(f"{value} is not a time in milliseconds since 1970", _TIMES)
         return datetime.fromtimestamp(value / 1000, tz=UTC)
     if not isinstance(value, str):
@@ -82,7 +82,7 @@ def instant(value: object) -> datetime:
 
 
 def duration_text(span: float) -> str:
-    """5400 -> '1h30m': the shortest way to say it."""
+    """5400 -> '1h30m': the shortest form."""
     if span < 1:
         return f"{span * 1000:g}ms"
     text, rest = "", round(span, 3)
@@ -97,24 +97,26 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _parts(value: object, what: str = "duration", hint: str = _DURATIONS) -> list[tuple[float, str]]:
+def _parts(value: object, quantity: str = "duration", hint: str = _DURATIONS) -> list[tuple[float, str]]:
     if not isinstance(value, str):
         if isinstance(value, int | float) and not isinstance(value, bool):
-            raise wrong(f"{value} of what? a {what} needs a unit", hint)
-        raise wrong(f"{shown(value)} is not a {what}", hint)
-    parts, at = [], 0
-    while at < len(value) and (match := _PART.match(value, at)):
+            raise wrong(f"{value} of what? a {quantity} needs a unit", hint)
+        raise wrong(f"{shown(value)} is not a {quantity}", hint)
+    parts, position = [], 0
+    while position < len(value) and (match := _PART.match(value, position)):
         parts.append((float(match[1]), match[2]))
-        at = match.end()
-    if not parts or at < len(value):
-        raise wrong(f"{shown(value)} is not a {what}", hint)
+        position = match.end()
+    if not parts or position < len(value):
+        raise wrong(f"{shown(value)} is not a {quantity}", hint)
     return parts
 
 
-def _unit(unit: str, known: dict[str, float] | dict[str, int], value: object, what: str, hint: str) -> float:
+def _unit(unit: str, units: dict[str, float] | dict[str, int], value: object, quantity: str, hint: str) -> float:
     if not unit:
-        raise wrong(f"{shown(value)} of what? a {what} needs a unit", hint)
-    if unit.casefold() not in known:
-        meant = nearest(unit, known)
-        raise wrong(f"{shown(value)} is not a {what}", f"did you mean '{meant}'? {hint}" if meant else hint)
-    return known[unit.casefold()]
+        raise wrong(f"{shown(value)} of what? a {quantity} needs a unit", hint)
+    if unit.casefold() not in units:
+        suggestion = nearest(unit, units)
+        raise wrong(
+            f"{shown(value)} is not a {quantity}", f"did you mean '{suggestion}'? {hint}" if suggestion else hint
+        )
+    return units[unit.casefold()]

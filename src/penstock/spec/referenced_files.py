@@ -1,4 +1,4 @@
-"""Files that a project names: each must be there, and hold what it should."""
+"""Files that a project names: each must exist, and hold what it should."""
 
 from __future__ import annotations
 
@@ -34,48 +34,48 @@ def jar_findings(jars: tuple[str, ...], root: Path) -> Iterator[Finding]:
 def table_file_findings(name: str, table: Table, root: Path) -> Iterator[Finding]:
     path = ("tables", name)
     if table.decode is not None and table.decode.schema_ is not None:
-        yield from _tried((*path, "decode", "schema"), _checked_columns, table, table.decode, root)
+        yield from _findings_of((*path, "decode", "schema"), _check_decode_schema, table, table.decode, root)
     if isinstance(table.source, FilesFrom) and table.source.schema_ is not None:
-        yield from _tried((*path, "from", "schema"), _checked_schema, table, table.source, root)
+        yield from _findings_of((*path, "from", "schema"), _check_files_schema, table, table.source, root)
     if table.transform is not None:
-        yield from _tried((*path, "transform"), _checked_function, table.transform, root, table, "lookup")
+        yield from _findings_of((*path, "transform"), _check_function, table.transform, root, table, "lookup")
     if table.stream is not None:
-        yield from _tried((*path, "stream"), _checked_function, table.stream, root, table, "stream")
+        yield from _findings_of((*path, "stream"), _check_function, table.stream, root, table, "stream")
 
 
-def _checked_columns(table: Table, decode: Decode, root: Path) -> None:
+def _check_decode_schema(table: Table, decode: Decode, root: Path) -> None:
     schema = load_schema(decode.schema_ or "", root)
-    found = [*decode_schema_findings(decode, schema), *_reserved(table, schema)]
-    if found:
-        raise Wrong(found)
+    findings = [*decode_schema_findings(decode, schema), *_reserved_column_findings(table, schema)]
+    if findings:
+        raise Wrong(findings)
 
 
-def _checked_schema(table: Table, source: FilesFrom, root: Path) -> None:
+def _check_files_schema(table: Table, source: FilesFrom, root: Path) -> None:
     schema = load_schema(source.schema_ or "", root)
-    found = [*schema_findings(source, schema), *_reserved(table, schema)]
-    if found:
-        raise Wrong(found)
+    findings = [*schema_findings(source, schema), *_reserved_column_findings(table, schema)]
+    if findings:
+        raise Wrong(findings)
 
 
-def _reserved(table: Table, schema: Struct) -> Iterator[Finding]:
-    """Of columns that a transform makes nothing is known here."""
+def _reserved_column_findings(table: Table, schema: Struct) -> Iterator[Finding]:
+    """Empty for a table with a transform: the columns that it makes are not known here."""
     if table.transform is None and table.sql is None:
         yield from reserved_findings(schema, change_feed=table.write.has_change_feed or table.write.merge is not None)
 
 
-def _checked_function(written: str, root: Path, table: Table, others: str) -> None:
-    """`others` says what it takes besides the rows of `from`."""
-    named = table.lookups if others == "lookup" else table.streams
-    routine = find_routine(written, root)
-    missing = [name for name in named if name not in routine.parameters[1:]]
-    if routine.accepts(1 + len(named)) and not missing:
+def _check_function(reference: str, root: Path, table: Table, argument_kind: str) -> None:
+    """`argument_kind` says what it takes besides the rows of `from`: lookups or streams."""
+    inputs = table.lookups if argument_kind == "lookup" else table.streams
+    routine = find_routine(reference, root)
+    missing = [name for name in inputs if name not in routine.parameters[1:]]
+    if routine.accepts(1 + len(inputs)) and not missing:
         return
-    found, wanted = ", ".join(routine.parameters), ", ".join([table.input_name, *named])
-    message = f"{routine.name}({found}) does not take the rows and then each {others} by name"
-    raise Wrong([Finding((), message, f"write def {routine.name}({wanted})")])
+    actual, expected = ", ".join(routine.parameters), ", ".join([table.input_name, *inputs])
+    message = f"{routine.name}({actual}) does not take the rows and then each {argument_kind} by name"
+    raise Wrong([Finding((), message, f"write def {routine.name}({expected})")])
 
 
-def _tried(path: TreePath, check: Callable[..., Any], *arguments: Any) -> Iterator[Finding]:
+def _findings_of(path: TreePath, check: Callable[..., Any], *arguments: Any) -> Iterator[Finding]:
     try:
         check(*arguments)
     except Wrong as error:

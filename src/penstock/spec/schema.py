@@ -37,7 +37,7 @@ _ALIASES = {
     "REAL": "FLOAT",
     "TIMESTAMP_LTZ": "TIMESTAMP",
 }
-_OTHERS = {
+_UNSUPPORTED = {
     "TEXT": "write STRING",
     "VARCHAR": "write STRING; check its length with expect",
     "CHAR": "write STRING; check its length with expect",
@@ -62,8 +62,8 @@ class Scalar:
 
 @dataclass(frozen=True)
 class AnyJson(Scalar):
-    """A STRING that takes any JSON value as its text: of a field whose values were found to be of several kinds. It is
-    never written by a user; the comment tells the decoder."""
+    """A STRING that takes any JSON value as its text, for a field whose values turned out to have several types. A user
+    never writes it; the comment tells the decoder."""
 
     name: str = "STRING"
 
@@ -93,17 +93,17 @@ class Struct:
     fields: tuple[Column, ...]
 
     def __str__(self) -> str:
-        return f"STRUCT<{', '.join(f.written(': ') for f in self.fields)}>"
+        return f"STRUCT<{', '.join(column.written(': ') for column in self.fields)}>"
 
     def columns(self) -> str:
         """As the columns of a table are written: `order_id` BIGINT NOT NULL, …"""
         return ", ".join(str(column) for column in self.fields)
 
     def walk(self) -> Iterator[Column]:
-        """Every column, those of nested structs too."""
+        """Every column, including those of nested structs."""
         for column in self.fields:
             yield column
-            yield from _within(column.type)
+            yield from _nested_columns(column.type)
 
 
 @dataclass(frozen=True)
@@ -116,32 +116,33 @@ class Column:
         return self.written(" ")
 
     def written(self, between: str) -> str:
-        return f"{_quoted(self.name)}{between}{self.type}{' NOT NULL' if self.required else ''}"
+        return f"{_quote(self.name)}{between}{self.type}{' NOT NULL' if self.required else ''}"
 
 
 Type = Scalar | Array | Map | Struct
 
 
-def _within(kind: Type) -> Iterator[Column]:
+def _nested_columns(kind: Type) -> Iterator[Column]:
     match kind:
         case Struct():
             yield from kind.walk()
         case Array(element):
-            yield from _within(element)
+            yield from _nested_columns(element)
         case Map(_, value):
-            yield from _within(value)
+            yield from _nested_columns(value)
 
 
 _DOTTED_I = re.compile("i\u0307+")
 
 
 def column_key(name: str) -> str:
-    """Two columns are one if these are equal. Spark compares names by Java's `equalsIgnoreCase`, Delta by their lower
-    case: to the one `id`, `\u0131d` and `\u0130d` are the same name, to the other `\u0130d` and `i\u0307d`."""
+    """Two columns with equal keys are the same column. Spark compares names by Java's `equalsIgnoreCase`, Delta by
+    their lower case: to the one `id`, `\u0131d` and `\u0130d` are the same name, to the other `\u0130d` and
+    `i\u0307d`."""
     return _DOTTED_I.sub("i", name.upper().casefold())
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -156,13 +157,14 @@ def scalar(word: str, arguments: tuple[int, ...] = ()) -> Scalar:
     name = _ALIASES.get(word.upper(), word.upper())
     if name in ("DECIMAL", "DEC", "NUMERIC"):
         return _decimal(arguments)
-    if name in _OTHERS:
-        raise BadType(f"{word} is not a type of a record's field", _OTHERS[name])
+    if name in _UNSUPPORTED:
+        raise BadType(f"{word} is not a type of a record's field", _UNSUPPORTED[name])
     if name not in _SCALARS:
-        known = [*_SCALARS, "DECIMAL", "ARRAY", "MAP", "STRUCT"]
-        meant = nearest(word, [*known, *_ALIASES])
+        type_names = [*_SCALARS, "DECIMAL", "ARRAY", "MAP", "STRUCT"]
+        suggestion = nearest(word, [*type_names, *_ALIASES])
         raise BadType(
-            f"{word} is not a type", f"did you mean {meant}?" if meant else f"write one of {', '.join(known)}"
+            f"{word} is not a type",
+            f"did you mean {suggestion}?" if suggestion else f"write one of {', '.join(type_names)}",
         )
     if arguments:
         raise BadType(f"{name} takes no numbers in brackets", f"write {name}")
@@ -174,8 +176,10 @@ def _decimal(arguments: tuple[int, ...]) -> Scalar:
         raise BadType("a DECIMAL without its digits would hold whole numbers only", "write DECIMAL(18,4)")
     precision, scale = arguments if len(arguments) == 2 else (arguments[0], 0)
     if len(arguments) > 2 or not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision:
-        written = ", ".join(map(str, arguments))
-        raise BadType(f"DECIMAL({written}) cannot be", f"write DECIMAL(p,s) with p up to {MAX_PRECISION}, s up to p")
+        arguments_text = ", ".join(map(str, arguments))
+        raise BadType(
+            f"DECIMAL({arguments_text}) cannot be", f"write DECIMAL(p,s) with p up to {MAX_PRECISION}, s up to p"
+        )
     return Scalar("DECIMAL", precision, scale)
 
 
@@ -216,65 +220,65 @@ class _DdlReader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens: list[_Token] = []
-        at = 0
-        while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise self._bad(f"{text[at]!r} does not belong here", _EXAMPLE, at)
-            if found.lastgroup:
-                self._tokens.append(_Token(found.lastgroup, found[0], at))
-            at = found.end()
-        self._next = 0
+        offset = 0
+        while offset < len(text):
+            match = _TOKEN.match(text, offset)
+            if match is None:
+                raise self._error(f"{text[offset]!r} does not belong here", _EXAMPLE, offset)
+            if match.lastgroup:
+                self._tokens.append(_Token(match.lastgroup, match[0], offset))
+            offset = match.end()
+        self._index = 0
 
     def columns(self, *, nested: bool, end: str) -> tuple[Column, ...]:
         columns: list[Column] = []
-        taken: dict[str, str] = {}
+        names_by_key: dict[str, str] = {}
         while True:
             token = self._peek()
             if token is None and not columns:
-                raise self._bad("there are no columns", _EXAMPLE)
+                raise self._error("there are no columns", _EXAMPLE)
             column = self._column(nested=nested)
-            if column_key(column.name) in taken:
+            if column_key(column.name) in names_by_key:
                 message = f"the column '{column.name}' is there twice"
-                raise self._bad(message, "give each its own name; capitals make no difference", token)
-            taken[column_key(column.name)] = column.name
+                raise self._error(message, "give each its own name; capitals make no difference", token)
+            names_by_key[column_key(column.name)] = column.name
             columns.append(column)
-            following = self._peek()
-            if following is not None and following.text == ",":
-                self._next += 1
+            next_token = self._peek()
+            if next_token is not None and next_token.text == ",":
+                self._index += 1
                 if self._peek() is None and not end:
-                    return tuple(columns)  # people leave the last comma
+                    return tuple(columns)  # people leave a trailing comma
                 continue
-            if (following.text if following else "") != end:
-                shown = f"'{following.text}' does not belong here" if following else "the text ends too early"
-                raise self._bad(
-                    shown, "columns are divided by commas" if following else f"close it with {end}", following
+            if (next_token.text if next_token else "") != end:
+                problem = f"'{next_token.text}' does not belong here" if next_token else "the text ends too early"
+                raise self._error(
+                    problem, "columns are divided by commas" if next_token else f"close it with {end}", next_token
                 )
-            self._next += bool(end)
+            self._index += bool(end)
             return tuple(columns)
 
     def _column(self, *, nested: bool) -> Column:
         name = self._take("a column's name")
         if name.kind not in ("word", "quoted"):
-            raise self._bad(f"'{name.text}' cannot name a column", "put it in backticks: `" + name.text + "`", name)
+            raise self._error(f"'{name.text}' cannot name a column", "put it in backticks: `" + name.text + "`", name)
         if nested and (colon := self._peek()) is not None and colon.text == ":":
-            self._next += 1
+            self._index += 1
         kind = self._type()
         required = False
         while (word := self._peek()) is not None and word.kind == "word":
             match word.text.upper():
                 case "NOT":
-                    self._next += 1
+                    self._index += 1
                     null = self._take("NULL after NOT")
                     if null.text.upper() != "NULL":
-                        raise self._bad(f"NOT {null.text} says nothing", "write NOT NULL", null)
+                        raise self._error(f"NOT {null.text} says nothing", "write NOT NULL", null)
                     required = True
                 case "COMMENT":
-                    self._next += 2
+                    self._index += 2
                 case _:
-                    raise self._bad(f"'{word.text}' does not belong here", "columns are divided by commas", word)
-        plain = name.text[1:-1].replace("``", "`") if name.kind == "quoted" else name.text
-        return Column(plain, kind, required)
+                    raise self._error(f"'{word.text}' does not belong here", "columns are divided by commas", word)
+        column_name = name.text[1:-1].replace("``", "`") if name.kind == "quoted" else name.text
+        return Column(column_name, kind, required)
 
     def _type(self) -> Type:
         word = self._take("a type")
@@ -288,7 +292,7 @@ class _DdlReader:
                 self._expect("<", "MAP<STRING, BIGINT>")
                 key = self._type()
                 if key != Scalar("STRING"):
-                    raise self._bad(f"{key} cannot be the key of a map", "keys of JSON objects are STRING", word)
+                    raise self._error(f"{key} cannot be the key of a map", "keys of JSON objects are STRING", word)
                 self._expect(",", "MAP<STRING, BIGINT>")
                 value = self._type()
                 self._expect(">", "MAP<STRING, BIGINT>")
@@ -299,49 +303,51 @@ class _DdlReader:
         try:
             return scalar(word.text, self._arguments())
         except BadType as error:
-            raise self._bad(str(error), error.hint, word) from None
+            raise self._error(str(error), error.hint, word) from None
 
     def _arguments(self) -> tuple[int, ...]:
         token = self._peek()
         if token is None or token.text != "(":
             return ()
-        self._next += 1
+        self._index += 1
         numbers: list[int] = []
         while (inner := self._take("a closing bracket")).text != ")":
             if inner.kind == "number":
                 numbers.append(int(inner.text))
             elif inner.text != ",":
-                raise self._bad(f"'{inner.text}' does not belong here", "write for example DECIMAL(18,4)", inner)
+                raise self._error(f"'{inner.text}' does not belong here", "write for example DECIMAL(18,4)", inner)
         return tuple(numbers)
 
     def _peek(self) -> _Token | None:
-        return self._tokens[self._next] if self._next < len(self._tokens) else None
+        return self._tokens[self._index] if self._index < len(self._tokens) else None
 
-    def _take(self, what: str) -> _Token:
+    def _take(self, expected: str) -> _Token:
         token = self._peek()
         if token is None:
-            raise self._bad(f"the text ends where {what} belongs", _EXAMPLE)
-        self._next += 1
+            raise self._error(f"the text ends where {expected} belongs", _EXAMPLE)
+        self._index += 1
         return token
 
     def _expect(self, sign: str, example: str) -> None:
         token = self._take(f"'{sign}'")
         if token.text != sign:
-            raise self._bad(f"'{token.text}' stands where '{sign}' belongs", f"write {example}", token)
+            raise self._error(f"'{token.text}' stands where '{sign}' belongs", f"write {example}", token)
 
-    def _bad(self, message: str, hint: str, at: _Token | int | None = None) -> BadSchema:
-        place = len(self._text.rstrip()) if at is None else at.at if isinstance(at, _Token) else at
-        before = self._text[:place]
-        return BadSchema(message, hint, before.count("\n") + 1, place - (before.rfind("\n") + 1) + 1)
+    def _error(self, message: str, hint: str, position: _Token | int | None = None) -> BadSchema:
+        offset = (
+            len(self._text.rstrip()) if position is None else position.at if isinstance(position, _Token) else position
+        )
+        before = self._text[:offset]
+        return BadSchema(message, hint, before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
 
 
 # A JSON Schema document as the columns of a table. Shapes, types and `required` count; the rest is for `expect`.
 
 
-_PLAIN = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "STRING"}
+_JSON_TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "STRING"}
 _FORMATS = {"date-time": "TIMESTAMP", "date": "DATE"}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)", re.IGNORECASE)
-_DEEPEST = 50
+_MAX_DEPTH = 50
 
 
 def parse_json_schema(text: str) -> Struct:
@@ -352,10 +358,10 @@ def parse_json_schema(text: str) -> Struct:
         raise BadSchema(f"this is not JSON: {error.msg}", "correct it", error.lineno, error.colno) from None
     if not isinstance(document, Mapping):
         raise BadSchema("this is not a JSON Schema of an object", 'write {"type": "object", "properties": {...}}')
-    made = _JsonSchemaReader(document).type(document, "$", 0)
-    if not isinstance(made, Struct):
+    schema = _JsonSchemaReader(document).type(document, "$", 0)
+    if not isinstance(schema, Struct):
         raise BadSchema("a record must be an object with properties", 'write {"type": "object", "properties": {...}}')
-    return made
+    return schema
 
 
 class _JsonSchemaReader:
@@ -363,9 +369,9 @@ class _JsonSchemaReader:
         self._document = document
 
     def type(self, node: Any, path: str, depth: int) -> Type:
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise BadSchema(f"{path}: the schema refers to itself", "a table's columns need an end: write it out")
-        node = self._followed(node, path)
+        node = self._resolve_reference(node, path)
         kind = self._kind(node, path)
         if kind == "object":
             return self._object(node, path, depth)
@@ -384,43 +390,47 @@ class _JsonSchemaReader:
             raise BadSchema(f"{path}: an object without properties", 'write "properties" or "additionalProperties"')
         required = node.get("required", [])
         columns: list[Column] = []
-        taken: set[str] = set()
-        for name, below in properties.items():
-            if column_key(name) in taken:
+        keys_so_far: set[str] = set()
+        for name, property_node in properties.items():
+            if column_key(name) in keys_so_far:
                 raise BadSchema(f"{path}.{name}: two names that differ only in capitals", "a table holds one of them")
-            taken.add(column_key(name))
-            kind = self.type(below, f"{path}.{name}", depth + 1)
-            columns.append(Column(name, kind, name in required and not self._may_be_null(below)))
+            keys_so_far.add(column_key(name))
+            kind = self.type(property_node, f"{path}.{name}", depth + 1)
+            columns.append(Column(name, kind, name in required and not self._may_be_null(property_node)))
         return Struct(tuple(columns))
 
     def _may_be_null(self, node: Any) -> bool:
-        kinds = self._followed(node, "").get("type")
+        kinds = self._resolve_reference(node, "").get("type")
         return isinstance(kinds, list) and "null" in kinds
 
     def _kind(self, node: Mapping[str, Any], path: str) -> str:
         kinds = node.get("type")
-        several = [kind for kind in kinds if kind != "null"] if isinstance(kinds, list) else [kinds]
-        if len(several) == 1 and isinstance(several[0], str) and several[0] in (*_PLAIN, "object", "array"):
-            return several[0]
+        non_null_kinds = [kind for kind in kinds if kind != "null"] if isinstance(kinds, list) else [kinds]
+        if (
+            len(non_null_kinds) == 1
+            and isinstance(non_null_kinds[0], str)
+            and non_null_kinds[0] in (*_JSON_TYPES, "object", "array")
+        ):
+            return non_null_kinds[0]
         if kinds is None and "properties" in node:
             return "object"
         hint = "a column has one type: object, array, string, integer, number or boolean, and null beside it"
         raise BadSchema(f"{path}: no single type ({json.dumps(kinds)})", hint)
 
-    def _scalar(self, kind: str, form: Any, path: str) -> Scalar:
-        if kind in ("string", "number") and isinstance(form, str):
-            if decimal := _DECIMAL.fullmatch(form):
+    def _scalar(self, kind: str, format_name: Any, path: str) -> Scalar:
+        if kind in ("string", "number") and isinstance(format_name, str):
+            if decimal := _DECIMAL.fullmatch(format_name):
                 try:
                     return scalar("DECIMAL", (int(decimal[1]), int(decimal[2])))
                 except BadType as error:
                     raise BadSchema(f"{path}: {error}", error.hint) from None
-            if kind == "string" and form in _FORMATS:
-                return Scalar(_FORMATS[form])
-        return Scalar(_PLAIN[kind])
+            if kind == "string" and format_name in _FORMATS:
+                return Scalar(_FORMATS[format_name])
+        return Scalar(_JSON_TYPES[kind])
 
-    def _followed(self, node: Any, path: str) -> Mapping[str, Any]:
-        """`$ref` within the document."""
-        for _ in range(_DEEPEST):
+    def _resolve_reference(self, node: Any, path: str) -> Mapping[str, Any]:
+        """Follows a `$ref` within the document."""
+        for _ in range(_MAX_DEPTH):
             if not isinstance(node, Mapping):
                 raise BadSchema(f"{path}: {json.dumps(node)} says nothing of a type", 'write {"type": "string"}')
             if "$ref" not in node:
@@ -438,26 +448,26 @@ class _JsonSchemaReader:
 # The schema that a table names: a file beside the project, or the columns themselves.
 
 
-def load_schema(written: str, root: Path) -> Struct:
+def load_schema(schema_text: str, root: Path) -> Struct:
     """A file of columns (.ddl, .sql), a JSON Schema (.json), or columns as text. Raises Wrong."""
-    file = root / Path(written).expanduser()
-    inline = any(sign.isspace() for sign in written.strip()) and not _is_file(file)
+    file = root / Path(schema_text).expanduser()
+    inline = any(sign.isspace() for sign in schema_text.strip()) and not _is_file(file)
     if not inline and not _is_file(file):
         hint = "correct the path (a relative one starts at the project folder), or write the columns: order_id BIGINT"
-        raise wrong(f"there is no file {shown(written)}", hint)
+        raise wrong(f"there is no file {shown(schema_text)}", hint)
     try:
-        text = written if inline else file.read_text(encoding="utf-8-sig")
+        text = schema_text if inline else file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise wrong(f"{written} cannot be read: {error}", "make it a UTF-8 text file that you may read") from None
+        raise wrong(f"{schema_text} cannot be read: {error}", "make it a UTF-8 text file that you may read") from None
     try:
         return parse_json_schema(text) if file.suffix == ".json" and not inline else parse_ddl(text)
     except BadSchema as error:
-        where = "" if inline else f"{written}:{error.line}:{error.column}: "
-        raise wrong(f"{where}{error.message}", error.hint) from None
+        position = "" if inline else f"{schema_text}:{error.line}:{error.column}: "
+        raise wrong(f"{position}{error.message}", error.hint) from None
 
 
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # columns as text can be longer than a name may be
+    except OSError:  # columns as text can be longer than a file name may be
         return False

@@ -33,7 +33,7 @@ from penstock.spec.table import Trigger
 _LOGIN = re.compile(r"//[^/?#]*@|[?&;](user|username|password|pwd)=", re.IGNORECASE)
 _INDEX = re.compile(r"[^A-Z\\/*?\"<>| ,#:_+-][^A-Z\\/*?\"<>| ,#:]*")
 _POSTGRES = re.compile(r"(?:jdbc:)?(?:postgres(?:ql)?://)?([^\s/@]+/[^\s/@]+)")
-_APART = "write user: and password: beside it, each by reference: ${env:NAME}"
+_LOGIN_HINT = "write user: and password: beside it, each by reference: ${env:NAME}"
 
 
 def _topic(value: Any) -> str:
@@ -42,17 +42,17 @@ def _topic(value: Any) -> str:
     return topic_names([value], single=True)[0]
 
 
-def _without_login(value: Any, what: str) -> str:
-    """An address is printed by `plan`, and in errors. One with a password in it is not even shown here."""
+def _address_without_login(value: Any, system: str) -> str:
+    """Addresses are printed by `plan` and in errors; one with a login in it is refused, and not even shown here."""
     if isinstance(value, str) and _LOGIN.search(value):
-        raise wrong(f"the address of {what} has a login in it", _APART)
+        raise wrong(f"the address of {system} has a login in it", _LOGIN_HINT)
     if not isinstance(value, str) or not value:
-        raise wrong(f"{shown(value)} is not the address of {what}")
+        raise wrong(f"{shown(value)} is not the address of {system}")
     return str(value)
 
 
 def _jdbc(value: Any) -> str:
-    address = _without_login(value, "a database")
+    address = _address_without_login(value, "a database")
     if not re.match(r"jdbc:[a-z0-9]+:\S", address, re.IGNORECASE):
         hint = "write jdbc: as its driver does: jdbc:mysql://host:3306/shop; PostgreSQL is postgres: host:5432/shop"
         raise wrong(f"{shown(value)} is not the address of a database", hint)
@@ -68,26 +68,26 @@ def _table(value: Any) -> str:
 
 
 def _properties(value: Any) -> dict[str, str]:
-    named = text_values(value, "options")
+    options = text_values(value, "options")
     findings = [
-        Finding((name,), f"'{name}' is not an option", _APART, at_key=True)
-        for name in named
+        Finding((name,), f"'{name}' is not an option", _LOGIN_HINT, at_key=True)
+        for name in options
         if name.casefold() in ("user", "username", "password", "pwd")
     ]
     if findings:
         raise Wrong(findings)
-    return named
+    return options
 
 
-def _url(value: Any, what: str, schemes: tuple[str, ...], hint: str) -> str:
-    address = _without_login(value, what)
+def _url(value: Any, system: str, schemes: tuple[str, ...], hint: str) -> str:
+    address = _address_without_login(value, system)
     parts = urlsplit(address)
     try:
         fits = parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         fits = False
     if not fits or parts.query or parts.fragment:
-        raise wrong(f"{shown(value)} is not the address of {what}", hint)
+        raise wrong(f"{shown(value)} is not the address of {system}", hint)
     return address.rstrip("/")
 
 
@@ -139,7 +139,7 @@ class JdbcTo(SinkTo):
     user: str | None = Field(default=None, min_length=1, examples=["${env:DB_USER}"])
     password: Secret | None = None
     create: bool = True
-    """A table that is not there is made."""
+    """Create the table if it does not exist."""
     options: Annotated[dict[str, str], BeforeValidator(_properties)] = Field(default={})
     """Properties of the driver."""
 
@@ -152,15 +152,15 @@ class JdbcTo(SinkTo):
             return data
         if "jdbc" in data:
             raise wrong("a sink has one target, not postgres and jdbc", "keep one of them", "jdbc", at_key=True)
-        given = data["postgres"]
+        address = data["postgres"]
         try:
-            _without_login(given, "a database")
+            _address_without_login(address, "a database")
         except Wrong as error:
             raise Wrong([finding.below(("postgres",)) for finding in error.findings]) from None
-        match = _POSTGRES.fullmatch(given)
+        match = _POSTGRES.fullmatch(address)
         if match is None:
             raise wrong(
-                f"{shown(given)} is not the address of a database", "write postgres: host:5432/shop", "postgres"
+                f"{shown(address)} is not the address of a database", "write postgres: host:5432/shop", "postgres"
             )
         rest = {key: value for key, value in data.items() if key != "postgres"}
         return {"jdbc": f"jdbc:postgresql://{match[1]}", **rest}
@@ -179,7 +179,7 @@ class SearchTo(SinkTo):
     shape: ClassVar[str] = "to: {search: http://127.0.0.1:9200, index: customers}"
 
     @model_validator(mode="after")
-    def _one_login(self) -> SearchTo:
+    def _check_login(self) -> SearchTo:
         if (self.user is None) != (self.password is None):
             raise wrong("'user' and 'password' belong together", "write both", at_key=True)
         if self.user is not None and self.api_key is not None:
@@ -208,7 +208,7 @@ _KINDS: dict[str, type[SinkTo]] = {
     "search": SearchTo,
     "redis": RedisTo,
 }
-_NEAR = {"elasticsearch": "search", "opensearch": "search", "elastic": "search", "postgresql": "postgres"}
+_SYNONYMS = {"elasticsearch": "search", "opensearch": "search", "elastic": "search", "postgresql": "postgres"}
 _SHAPES = (
     "write to: {kafka: topic}, {postgres: host:5432/shop, table: …}, {search: http://…, index: …} or {redis: redis://…}"
 )
@@ -219,68 +219,72 @@ def target_of(value: Any, info: ValidationInfo) -> SinkTo:
     if isinstance(value, SinkTo):
         return value
     if not isinstance(value, dict):
-        said = "there is nothing here" if value is None else f"{shown(value)} is not what belongs here"
-        raise wrong(said, _SHAPES, at_key=value is None)
+        message = "there is nothing here" if value is None else f"{shown(value)} is not what belongs here"
+        raise wrong(message, _SHAPES, at_key=value is None)
     kinds = [key for key in _KINDS if key in value] or [key for key in plugin_names(SINKS) if key in value]
     if not kinds:
-        raise _unknown(value)
+        raise _unknown_target(value)
     if len({_KINDS.get(kind, kind) for kind in kinds}) > 1:
         raise wrong(f"a sink has one target, not {' and '.join(kinds)}", "make a sink of each", at_key=True)
-    part: type[SinkTo] = _KINDS[kinds[0]] if kinds[0] in _KINDS else plugin(SINKS, kinds[0]).model
+    model: type[SinkTo] = _KINDS[kinds[0]] if kinds[0] in _KINDS else plugin(SINKS, kinds[0]).model
     try:
-        return part.model_validate(value, context=info.context)
+        return model.model_validate(value, context=info.context)
     except ValidationError as error:
-        raise Wrong(part.findings(error)) from None
+        raise Wrong(model.findings(error)) from None
 
 
-def _unknown(value: dict[str, Any]) -> Wrong:
+def _unknown_target(value: dict[str, Any]) -> Wrong:
     findings = [Finding((), "where do the rows go?", _SHAPES, at_key=True)]
     for key in map(str, value):
-        hint = f"did you mean '{_NEAR[key]}'?" if key in _NEAR else did_you_mean(key, [*_KINDS, *plugin_names(SINKS)])
+        hint = (
+            f"did you mean '{_SYNONYMS[key]}'?"
+            if key in _SYNONYMS
+            else did_you_mean(key, [*_KINDS, *plugin_names(SINKS)])
+        )
         findings.append(Finding((key,), f"unknown key '{key}'", hint, at_key=True))
     return Wrong(findings)
 
 
-# A sink: the rows of a table, sent to a topic as they are added; or its changes, followed into another system.
+# A sink: the rows of a table, sent to a topic as they are added; or its changes, sent to another system.
 
 
 ID = "penstock-id"
-"""The header by which a consumer tells a record that was sent again."""
+"""The header by which a consumer recognises a record that was sent again."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _RESERVED = ("__quarantine", "__tombstones")
 
 
 def _source(value: Any, info: ValidationInfo) -> TableFrom | DeltaFrom | ChangesFrom:
-    found = source_of(value, info)
-    if isinstance(found, TableFrom | DeltaFrom | ChangesFrom):
-        return found
+    source = source_of(value, info)
+    if isinstance(source, TableFrom | DeltaFrom | ChangesFrom):
+        return source
     hint = "land them in a table first, and write from: {table: bronze.orders}"
     raise wrong("a sink sends the rows of a table", hint, at_key=True)
 
 
 def _headers(value: Any) -> dict[str, str]:
-    named = text_values(value, "headers")
+    headers = text_values(value, "headers")
     findings = []
-    for name, expression in named.items():
+    for name, expression in headers.items():
         if name.casefold() == ID:
             findings.append(Finding((name,), f"{ID} is the header that Penstock sends itself", "write another name"))
         elif not name or not expression:
             findings.append(Finding((name,), "a header needs a name and an expression", "write kind: \"'alert'\""))
     if findings:
         raise Wrong(findings)
-    return named
+    return headers
 
 
-def _names(value: Any) -> tuple[str, ...]:
+def _column_names(value: Any) -> tuple[str, ...]:
     """One column or several, each once."""
-    given = [value] if isinstance(value, str) else value
-    if not isinstance(given, list | tuple) or not given or not all(isinstance(one, str) and one for one in given):
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
         raise wrong(f"{shown(value)} does not name columns", "write [customer_id]")
-    folded = [one.casefold() for one in given]
-    twice = next((one for index, one in enumerate(given) if folded.index(one.casefold()) < index), None)
-    if twice is not None:
-        raise wrong(f"{shown(twice)} is there twice", "name each column once")
-    return tuple(given)
+    folded = [name.casefold() for name in names]
+    duplicate = next((name for index, name in enumerate(names) if folded.index(name.casefold()) < index), None)
+    if duplicate is not None:
+        raise wrong(f"{shown(duplicate)} is there twice", "name each column once")
+    return tuple(names)
 
 
 class Sink(SpecModel):
@@ -291,8 +295,10 @@ class Sink(SpecModel):
         alias="from", examples=["{table: gold.alerts}"]
     )
     to: Annotated[SerializeAsAny[SinkTo], PlainValidator(target_of)] = Field(examples=["{kafka: alerts}"])
-    keys: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(default=(), examples=["[customer_id]"])
-    columns: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(default=(), examples=["[customer_id, name]"])
+    keys: Annotated[tuple[str, ...], BeforeValidator(_column_names)] = Field(default=(), examples=["[customer_id]"])
+    columns: Annotated[tuple[str, ...], BeforeValidator(_column_names)] = Field(
+        default=(), examples=["[customer_id, name]"]
+    )
     key: str | None = Field(default=None, min_length=1, examples=["customer_id"])
     value: str | None = Field(default=None, min_length=1, examples=["to_json(struct(*))"])
     headers: Annotated[dict[str, str], BeforeValidator(_headers)] = Field(default={}, examples=["{kind: \"'alert'\"}"])
@@ -308,14 +314,14 @@ class Sink(SpecModel):
         return self._origin
 
     @model_validator(mode="after")
-    def _fits(self) -> Sink:
-        findings = _changes_findings(self) if isinstance(self.source, ChangesFrom) else _added_findings(self)
+    def _check_consistency(self) -> Sink:
+        findings = _change_sink_findings(self) if isinstance(self.source, ChangesFrom) else _row_sink_findings(self)
         if findings:
             raise Wrong(findings)
         return self
 
 
-def _added_findings(sink: Sink) -> list[Finding]:
+def _row_sink_findings(sink: Sink) -> list[Finding]:
     findings = []
     if not isinstance(sink.to, KafkaTo):
         hint = "write from: {changes: silver.customers}; what is only added is a change too"
@@ -326,7 +332,7 @@ def _added_findings(sink: Sink) -> list[Finding]:
     return findings
 
 
-def _changes_findings(sink: Sink) -> list[Finding]:
+def _change_sink_findings(sink: Sink) -> list[Finding]:
     findings = []
     if sink.key is not None:
         hint = "write keys: [customer_id], the columns that name a row"
@@ -341,22 +347,24 @@ def _changes_findings(sink: Sink) -> list[Finding]:
 
 
 def sink_name_findings(names: Iterable[str], tables: Iterable[str]) -> list[Finding]:
-    """A sink is named where a table is: in `run`, in `status`, in the lake. So it has a name of its own."""
+    """A sink is named in the same places as a table: `run`, `status`, the lake. So its name must differ from theirs."""
     findings: list[Finding] = []
-    taken: Mapping[str, str] = {name.casefold(): f"a table is called '{name}'" for name in tables}
-    seen: dict[str, str] = {}
+    table_conflicts: Mapping[str, str] = {name.casefold(): f"a table is called '{name}'" for name in tables}
+    names_by_fold: dict[str, str] = {}
     for name in names:
         fold = name.casefold()
         if not _NAME.fullmatch(name):
             hint = "write letters, digits, _ and -, beginning with a letter: alerts_out"
             findings.append(Finding((name,), f"'{name}' cannot name a sink", hint, at_key=True))
-        elif (ending := next((one for one in _RESERVED if fold.endswith(one)), None)) is not None:
+        elif (ending := next((suffix for suffix in _RESERVED if fold.endswith(suffix)), None)) is not None:
             hint = "choose another ending: Penstock keeps tables of its own under names that end so"
             findings.append(Finding((name,), f"'{name}' ends in {ending}", hint, at_key=True))
-        elif fold in taken:
-            findings.append(Finding((name,), f"{taken[fold]} already", "give the sink another name", at_key=True))
-        elif fold in seen:
-            message = f"'{name}' and '{seen[fold]}' differ only in capitals"
+        elif fold in table_conflicts:
+            findings.append(
+                Finding((name,), f"{table_conflicts[fold]} already", "give the sink another name", at_key=True)
+            )
+        elif fold in names_by_fold:
+            message = f"'{name}' and '{names_by_fold[fold]}' differ only in capitals"
             findings.append(Finding((name,), message, "give each its own name", at_key=True))
-        seen.setdefault(fold, name)
+        names_by_fold.setdefault(fold, name)
     return findings

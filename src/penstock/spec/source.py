@@ -16,7 +16,7 @@ from penstock.spec.plugins import SOURCES, plugin, plugin_names
 _KINDS: dict[str, type[SourceFrom]] = {
     kind.kind: kind for kind in (KafkaFrom, TableFrom, DeltaFrom, FilesFrom, ChangesFrom)
 }
-_TABLE = re.compile(r"\w+\.\w+")
+_TABLE_NAME = re.compile(r"\w+\.\w+")
 _SHAPES = (
     "write from: {kafka: topic}, {table: bronze.orders}, {changes: silver.customers}, {delta: /path} or "
     "{files: folder, format: json}"
@@ -28,22 +28,22 @@ def source_of(value: Any, info: ValidationInfo) -> SourceFrom:
     if isinstance(value, SourceFrom):
         return value
     if not isinstance(value, dict):
-        shown_value = "there is nothing here" if value is None else f"{shown(value)} is not what belongs here"
-        meant = f"write from: {{table: {value}}}" if isinstance(value, str) and _TABLE.fullmatch(value) else _SHAPES
-        raise wrong(shown_value, meant, at_key=value is None)
+        message = "there is nothing here" if value is None else f"{shown(value)} is not what belongs here"
+        hint = f"write from: {{table: {value}}}" if isinstance(value, str) and _TABLE_NAME.fullmatch(value) else _SHAPES
+        raise wrong(message, hint, at_key=value is None)
     kinds = [key for key in _KINDS if key in value] or [key for key in plugin_names(SOURCES) if key in value]
     if len(kinds) > 1:
         raise wrong(f"a table has one source, not {' and '.join(kinds)}", "make a table of each", at_key=True)
     if not kinds:
-        raise _unknown(value)
-    part: type[SourceFrom] = _KINDS[kinds[0]] if kinds[0] in _KINDS else plugin(SOURCES, kinds[0]).model
+        raise _unknown_source(value)
+    model: type[SourceFrom] = _KINDS[kinds[0]] if kinds[0] in _KINDS else plugin(SOURCES, kinds[0]).model
     try:
-        return part.model_validate(value, context=info.context)
+        return model.model_validate(value, context=info.context)
     except ValidationError as error:
-        raise Wrong(part.findings(error)) from None
+        raise Wrong(model.findings(error)) from None
 
 
-def _unknown(value: dict[str, Any]) -> Wrong:
-    near = [did_you_mean(str(key), [*_KINDS, *plugin_names(SOURCES)]) for key in value]
-    close = next((hint for hint in near if hint.startswith("did you mean")), None)
-    return wrong("where do the rows come from?", close or _SHAPES, at_key=True)
+def _unknown_source(value: dict[str, Any]) -> Wrong:
+    hints = [did_you_mean(str(key), [*_KINDS, *plugin_names(SOURCES)]) for key in value]
+    suggestion = next((hint for hint in hints if hint.startswith("did you mean")), None)
+    return wrong("where do the rows come from?", suggestion or _SHAPES, at_key=True)

@@ -16,7 +16,7 @@ _MASTER = re.compile(
 )
 _NAME = re.compile(r"spark\.[A-Za-z0-9_.\-/$:*#]+")
 _SENSITIVE = re.compile(r"secret|passw|passphrase|token|credential|access\.?key|account\.key|jaas", re.IGNORECASE)
-_ABOUT_SECRETS = re.compile(r"(provider|providers|mapping|mechanism|enabled|class|path|file|location)$", re.IGNORECASE)
+_NOT_SECRET = re.compile(r"(provider|providers|mapping|mechanism|enabled|class|path|file|location)$", re.IGNORECASE)
 _PROPERTY_DEFAULTS = "spark.databricks.delta.properties.defaults."
 
 _JARS = (
@@ -56,8 +56,8 @@ def _master(value: Any) -> str:
 
 
 # These go on the command line of the JVM, where everybody on the machine can read them: nothing there is a secret.
-_IN_SIGHT = ("spark.driver.memory", "spark.driver.extraClassPath")
-_IN_SIGHT_AND_LONG = "spark.driver.extraJavaOptions"
+_VISIBLE_CONFS = ("spark.driver.memory", "spark.driver.extraClassPath")
+_VISIBLE_JVM_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def _conf(value: Any) -> dict[str, str | SecretStr]:
@@ -67,24 +67,24 @@ def _conf(value: Any) -> dict[str, str | SecretStr]:
     )
     rest = {name: item for name, item in value.items() if name not in secrets} if secrets else value
     findings: list[Finding] = []
-    made: dict[str, str | SecretStr] = dict(secrets)
+    conf: dict[str, str | SecretStr] = dict(secrets)
     for name, text in text_values(rest, "conf").items():
         if finding := _refusal(name, text):
             findings.append(finding)
-        if name == _IN_SIGHT_AND_LONG and isinstance(text, Referenced):
+        if name == _VISIBLE_JVM_OPTIONS and isinstance(text, Referenced):
             message = f"'{name}' cannot come by reference: it is put where everybody on the machine can read it"
             findings.append(Finding((name,), message, "write it out, without secrets"))
-        hidden = is_sensitive(name) or (isinstance(text, Referenced) and name not in _IN_SIGHT)
-        made[name] = SecretStr(str(text)) if hidden else str(text)
+        is_secret = is_sensitive(name) or (isinstance(text, Referenced) and name not in _VISIBLE_CONFS)
+        conf[name] = SecretStr(str(text)) if is_secret else str(text)
     findings += [finding for name in secrets if (finding := _refusal(name, ""))]
     if findings:
         raise Wrong(findings)
-    return made
+    return conf
 
 
 def is_sensitive(conf_name: str) -> bool:
-    """Whether the value of this conf is to be hidden although it is written in the file."""
-    return _SENSITIVE.search(conf_name) is not None and _ABOUT_SECRETS.search(conf_name) is None
+    """Whether the value of this conf must be hidden although it is written in the file."""
+    return _SENSITIVE.search(conf_name) is not None and _NOT_SECRET.search(conf_name) is None
 
 
 def _refusal(name: str, text: str) -> Finding | None:
@@ -95,16 +95,16 @@ def _refusal(name: str, text: str) -> Finding | None:
         if name == refused or (refused.endswith("*") and name.startswith(refused[:-1])):
             return Finding((name,), f"the conf '{name}' cannot be set: {why}", instead, at_key=True)
     if name.startswith(_PROPERTY_DEFAULTS):
-        found = property_refusal("delta." + name.removeprefix(_PROPERTY_DEFAULTS), text)
-        return found and Finding((name,), found.message, found.hint, at_key=True)
+        finding = property_refusal("delta." + name.removeprefix(_PROPERTY_DEFAULTS), text)
+        return finding and Finding((name,), finding.message, finding.hint, at_key=True)
     return None
 
 
 def _jars(value: Any) -> Any:
     if not isinstance(value, list | tuple) or not all(isinstance(jar, str) and jar for jar in value):
         raise wrong(f"{shown(value)} is not a list of jars", "write jars: [jars/hadoop-aws.jar]")
-    if found := next((jar for jar in value if "," in jar), None):
-        raise wrong(f"{shown(found)}: the path of a jar cannot have a comma", "write one path per entry")
+    if bad_jar := next((jar for jar in value if "," in jar), None):
+        raise wrong(f"{shown(bad_jar)}: the path of a jar cannot have a comma", "write one path per entry")
     return tuple(str(jar) for jar in value)
 
 

@@ -15,7 +15,7 @@ from penstock.spec.plugins import FORMATS, plugin, plugin_names
 from penstock.spec.quantity import seconds
 from penstock.spec.schema import Struct
 
-# A Python function that a table names, `transforms.py:clean_orders`, looked at without running it.
+# A Python function that a table names, `transforms.py:clean_orders`, inspected without running it.
 
 
 @dataclass(frozen=True)
@@ -24,17 +24,17 @@ class Routine:
     name: str
     parameters: tuple[str, ...]
     defaults: int
-    """So many of the last parameters may be left out."""
+    """How many of the last parameters may be left out."""
 
-    def accepts(self, given: int) -> bool:
-        return len(self.parameters) - self.defaults <= given <= len(self.parameters)
+    def accepts(self, argument_count: int) -> bool:
+        return len(self.parameters) - self.defaults <= argument_count <= len(self.parameters)
 
 
-def find_routine(written: str, root: Path) -> Routine:
+def find_routine(reference: str, root: Path) -> Routine:
     """Raises Wrong."""
-    path, colon, name = written.rpartition(":")
+    path, colon, name = reference.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
-        raise wrong(f"{shown(written)} does not name a function", "write file.py:function")
+        raise wrong(f"{shown(reference)} does not name a function", "write file.py:function")
     file = (root / Path(path).expanduser()).absolute()
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
@@ -49,7 +49,7 @@ def find_routine(written: str, root: Path) -> Routine:
         hint = did_you_mean(name, list(functions)) if functions else "write one: def name(rows): return rows"
         raise wrong(f"{path} has no function '{name}'", hint)
     arguments = functions[name].args
-    parameters = tuple(one.arg for one in (*arguments.posonlyargs, *arguments.args))
+    parameters = tuple(argument.arg for argument in (*arguments.posonlyargs, *arguments.args))
     return Routine(file, name, parameters, len(arguments.defaults))
 
 
@@ -58,7 +58,7 @@ def find_routine(written: str, root: Path) -> Routine:
 
 @dataclass(frozen=True)
 class ExpectationAction:
-    """What becomes of a row that does not meet an expectation; every action counts it."""
+    """What happens to a row that does not meet an expectation; every action counts it."""
 
     rejects: bool = False
     """It goes to quarantine, with the names of the expectations that it does not meet."""
@@ -68,7 +68,7 @@ class ExpectationAction:
 
     @property
     def explains(self) -> bool:
-        """What the check raised is told."""
+        """Whether the error that the check raised is reported."""
         return self.rejects or self.stops
 
 
@@ -84,7 +84,7 @@ Duration = Annotated[float, BeforeValidator(seconds)]
 
 _TIMES = ("millis", "micros", "nanos")
 _DECIMALS = ("string", "unscaled")
-_BEFORE = ("key", "full")
+_BEFORE_IMAGES = ("key", "full")
 CSV_OPTIONS = (
     "sep",
     "delimiter",
@@ -102,7 +102,7 @@ CHANGE_COLUMNS = ("_op", "_changed_at", "_position")
 
 @dataclass(frozen=True)
 class FormatRules:
-    """What may be written beside a decode format, and what its decoder is given."""
+    """What may be written beside a decode format, and what its decoder receives."""
 
     needs_schema: bool = True
     names_fields: bool = False
@@ -110,15 +110,15 @@ class FormatRules:
     infers: bool = False
     """A type can be inferred for an unknown field: `new_fields: add`."""
     options: tuple[str, ...] | None = ()
-    """Those that it knows; None: whatever is written."""
+    """The options that it knows; None: any option."""
     keys: tuple[str, ...] = ()
-    """Keys of `decode` that are its own."""
+    """Keys of `decode` that only this format has."""
     adds: tuple[str, ...] = ()
-    """Columns besides those of the schema."""
+    """Columns that it adds to those of the schema."""
     payload: Literal["text", "bytes", "as it is"] = "text"
-    """How the decoder gets the payload."""
+    """How the decoder receives the payload."""
     key: bool = False
-    """The decoder also gets the key of the record."""
+    """The decoder also receives the key of the record."""
 
 
 _FORMATS = {
@@ -130,7 +130,7 @@ _FORMATS = {
 
 
 def format_rules(name: str) -> FormatRules:
-    """Of a decode format of Penstock's own, or of a plugin."""
+    """The rules of a built-in decode format, or of one from a plugin."""
     rules: FormatRules = _FORMATS[name] if name in _FORMATS else plugin(FORMATS, name).rules
     return rules
 
@@ -148,22 +148,24 @@ class Decode(SpecModel):
     new_fields: (
         Annotated[
             Literal["add", "rescue", "ignore", "fail"],
-            BeforeValidator(lambda v: one_of(v, "way with new fields", NEW_FIELDS)),
+            BeforeValidator(lambda value: one_of(value, "way with new fields", NEW_FIELDS)),
         ]
         | None
     ) = None
     keep: tuple[str, ...] = ()
     options: dict[str, str] = Field(default={})
     times: Annotated[
-        Literal["millis", "micros", "nanos"] | None, BeforeValidator(lambda v: one_of(v, "times", _TIMES))
+        Literal["millis", "micros", "nanos"] | None, BeforeValidator(lambda value: one_of(value, "times", _TIMES))
     ] = None
     decimals: Annotated[
-        Literal["string", "unscaled"] | None, BeforeValidator(lambda v: one_of(v, "decimals", _DECIMALS))
+        Literal["string", "unscaled"] | None, BeforeValidator(lambda value: one_of(value, "decimals", _DECIMALS))
     ] = None
-    before: Annotated[Literal["key", "full"] | None, BeforeValidator(lambda v: one_of(v, "before", _BEFORE))] = None
+    before: Annotated[
+        Literal["key", "full"] | None, BeforeValidator(lambda value: one_of(value, "before", _BEFORE_IMAGES))
+    ] = None
 
     plugin: dict[str, str] = Field(default={})
-    """Of a format that another package brings: its name, and the column that holds the payload."""
+    """For a format from another package: its name, and the column that holds the payload."""
 
     later: ClassVar[dict[str, str]] = {"avro": "this version decodes json, csv, text and debezium"}
     python_only: ClassVar[frozenset[str]] = frozenset({"plugin"})
@@ -172,19 +174,19 @@ class Decode(SpecModel):
     @classmethod
     def normalise(cls, data: Any, info: ValidationInfo) -> Any:
         unknown = [key for key in data if key not in _KEYS] if isinstance(data, dict) else []
-        brought = [key for key in plugin_names(FORMATS) if key in unknown] if unknown else []
-        if not brought:
+        plugin_formats = [key for key in plugin_names(FORMATS) if key in unknown] if unknown else []
+        if not plugin_formats:
             return data
-        rest = {key: value for key, value in data.items() if key not in brought}
-        return {**rest, "plugin": {key: data[key] for key in brought}}
+        rest = {key: value for key, value in data.items() if key not in plugin_formats}
+        return {**rest, "plugin": {key: data[key] for key in plugin_formats}}
 
     @model_validator(mode="after")
-    def _one_format(self) -> Decode:
-        given = self._formats
-        if len(given) != 1:
-            known = [*_FORMATS, *plugin_names(FORMATS)]
+    def _check_format(self) -> Decode:
+        formats = self._columns_by_format
+        if len(formats) != 1:
+            format_names = [*_FORMATS, *plugin_names(FORMATS)]
             raise wrong(
-                f"'decode' needs exactly one of {', '.join(known[:-1])} and {known[-1]}",
+                f"'decode' needs exactly one of {', '.join(format_names[:-1])} and {format_names[-1]}",
                 f"write {self.shape}",
                 at_key=True,
             )
@@ -193,20 +195,31 @@ class Decode(SpecModel):
             raise wrong("'decode' needs a schema", "write schema: a file, or the columns: order_id BIGINT", at_key=True)
         if self.rescue and not rules.names_fields:
             raise wrong("'rescue' keeps the unknown fields of JSON objects", "remove it", "rescue", at_key=True)
-        self._fitting_new_fields(name, rules)
+        self._check_new_fields(name, rules)
         if self.options and rules.options == ():
             raise wrong("'options' are those of CSV lines", "remove it", "options", at_key=True)
-        if strange := [one for one in self.options if rules.options is not None and one not in rules.options]:
-            hint = did_you_mean(strange[0], rules.options or ())
-            raise Wrong([Finding(("options", strange[0]), f"'{strange[0]}' is no option of {name}", hint, at_key=True)])
+        if unknown_options := [
+            option for option in self.options if rules.options is not None and option not in rules.options
+        ]:
+            hint = did_you_mean(unknown_options[0], rules.options or ())
+            raise Wrong(
+                [
+                    Finding(
+                        ("options", unknown_options[0]),
+                        f"'{unknown_options[0]}' is no option of {name}",
+                        hint,
+                        at_key=True,
+                    )
+                ]
+            )
         for key in (key for other in _FORMATS.values() for key in other.keys if key not in rules.keys):
             if getattr(self, key) is not None:
                 raise wrong(f"'{key}' is about Debezium's records", "remove it", key, at_key=True)
-        if taken := [column for column in self.keep if column.casefold() in rules.adds]:
-            raise wrong(f"'{taken[0]}' is what decode itself calls a column", "leave it out", "keep")
+        if clashing_columns := [column for column in self.keep if column.casefold() in rules.adds]:
+            raise wrong(f"'{clashing_columns[0]}' is what decode itself calls a column", "leave it out", "keep")
         return self
 
-    def _fitting_new_fields(self, name: str, rules: FormatRules) -> None:
+    def _check_new_fields(self, name: str, rules: FormatRules) -> None:
         if self.new_fields is None:
             return
         if not rules.names_fields:
@@ -228,27 +241,27 @@ class Decode(SpecModel):
 
     @property
     def rescues(self) -> bool:
-        """There is a column `_rescued`. What cannot become a column goes there too."""
+        """Whether there is a column `_rescued`. A field that cannot become a column goes there too."""
         return self.rescue or self.new_fields in ("add", "rescue")
 
     @property
-    def _formats(self) -> dict[str, str]:
-        own = {"json": self.json_, "csv": self.csv, "text": self.text, "debezium": self.debezium}
-        return {name: column for name, column in {**own, **self.plugin}.items() if column}
+    def _columns_by_format(self) -> dict[str, str]:
+        builtin_formats = {"json": self.json_, "csv": self.csv, "text": self.text, "debezium": self.debezium}
+        return {name: column for name, column in {**builtin_formats, **self.plugin}.items() if column}
 
     @property
     def format(self) -> str:
-        return next(iter(self._formats))
+        return next(iter(self._columns_by_format))
 
     @property
     def column(self) -> str:
-        return self._formats[self.format]
+        return self._columns_by_format[self.format]
 
     @property
     def format_options(self) -> dict[str, str]:
-        """What was written about the format: its options, and keys of its own."""
-        own = {key: getattr(self, key) for key in format_rules(self.format).keys}
-        return {**self.options, **{key: value for key, value in own.items() if value is not None}}
+        """What was written about the format: its options, and the keys that only it has."""
+        own_keys = {key: getattr(self, key) for key in format_rules(self.format).keys}
+        return {**self.options, **{key: value for key, value in own_keys.items() if value is not None}}
 
 
 _KEYS = {name for key, field in Decode.model_fields.items() for name in (key, field.alias) if name}
@@ -277,7 +290,7 @@ class Expectation(SpecModel):
     shape: ClassVar[str] = "{name: has_id, check: order_id IS NOT NULL}"
 
     @model_validator(mode="after")
-    def _plain_name(self) -> Expectation:
+    def _check_name(self) -> Expectation:
         if not _NAME.fullmatch(self.name):
             raise wrong(f"{shown(self.name)} cannot name an expectation", "write letters, digits and _", "name")
         return self
@@ -314,7 +327,7 @@ class Dedupe(SpecModel):
         return data
 
     @model_validator(mode="after")
-    def _bound_needs_a_time(self) -> Dedupe:
+    def _check_bound(self) -> Dedupe:
         if (self.within is None) != (self.time is None):
             raise wrong("'within' and 'time' belong together", f"write {self.shape}", at_key=True)
         return self

@@ -1,4 +1,4 @@
-"""Subjects: the people, or things, whose rows can be forgotten, and where a table holds who a row is of."""
+"""Subjects: the people, or things, whose rows can be forgotten, and where a table says whose row it is."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 STATISTICS = "delta.dataSkippingStatsColumns"
-_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_PATH = re.compile(r"\$(?:\.[^.\[\]'\"\s*]+|\['[^']+'\]|\[\d+\]|\[\*\])*")
-_SHAPE = "{customer: customer_id}, or {customer: [{json: value, path: $.customer_id}, key]}"
+_SUBJECT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_JSON_PATH = re.compile(r"\$(?:\.[^.\[\]'\"\s*]+|\['[^']+'\]|\[\d+\]|\[\*\])*")
+_SUBJECTS_SHAPE = "{customer: customer_id}, or {customer: [{json: value, path: $.customer_id}, key]}"
 LEAST_KEY = 16
 
 
@@ -45,12 +45,12 @@ class SubjectColumn(SpecModel):
         return {"column": data}
 
     @model_validator(mode="after")
-    def _one(self) -> SubjectColumn:
+    def _check_place(self) -> SubjectColumn:
         if (self.column is None) == (self.json_ is None):
             raise wrong("a place is a column, or a path in the JSON of one", f"write {self.shape}")
         if (self.json_ is None) != (self.path is None):
             raise wrong("'json' and 'path' belong together", "write {json: value, path: $.customer_id}")
-        if self.path is not None and not _PATH.fullmatch(self.path):
+        if self.path is not None and not _JSON_PATH.fullmatch(self.path):
             hint = "write $.customer_id, $.customer.id, $.items[*].id or $['customer id']"
             raise wrong(f"{shown(self.path)} is not a path into JSON", hint, "path")
         if not all(self.written.split(".")):
@@ -59,23 +59,23 @@ class SubjectColumn(SpecModel):
 
     @property
     def written(self) -> str:
-        """The column, with the fields below it."""
+        """The column as written, including fields of structs."""
         return self.column or self.json_ or ""
 
     @property
     def top(self) -> str:
-        """The column of the table that it lies in."""
+        """The column of the table that contains it."""
         return self.written.partition(".")[0]
 
 
 def subject_places(value: Any) -> Any:
-    """KEY -> the places, however they were written. Raises Wrong."""
+    """Subject name -> list of places, whether one or several were written. Raises Wrong."""
     if not isinstance(value, dict):
-        raise wrong(f"'subjects' needs a mapping, not {shown(value)}", f"write {_SHAPE}")
+        raise wrong(f"'subjects' needs a mapping, not {shown(value)}", f"write {_SUBJECTS_SHAPE}")
     findings = [
         Finding((str(key),), f"{shown(key)} cannot name a subject", "write letters, digits and _", at_key=True)
         for key in value
-        if not isinstance(key, str) or not _KEY.fullmatch(key)
+        if not isinstance(key, str) or not _SUBJECT_NAME.fullmatch(key)
     ]
     findings += [
         Finding((str(key),), "there is nothing here", f"write {SubjectColumn.shape}", at_key=True)
@@ -95,7 +95,7 @@ class Forget(SpecModel):
     shape: ClassVar[str] = "{key: ${env:FORGET_KEY}}"
 
     @model_validator(mode="after")
-    def _long_enough(self) -> Forget:
+    def _check_length(self) -> Forget:
         key: SecretStr | None = self.key
         if key is not None and len(key.get_secret_value()) < LEAST_KEY:
             hint = "make one: openssl rand -hex 32"
@@ -104,34 +104,38 @@ class Forget(SpecModel):
 
 
 def layout_findings(table: Table) -> list[Finding]:
-    """The values of partitions, and statistics, stand in the table's log in clear."""
+    """Subjects must not be in partition values or statistics: these are in the table's log in plain text."""
     findings: list[Finding] = []
-    stated = [name.strip().strip("`").casefold() for name in table.write.properties.get(STATISTICS, "").split(",")]
+    statistics_columns = [
+        name.strip().strip("`").casefold() for name in table.write.properties.get(STATISTICS, "").split(",")
+    ]
     for subject, places in table.subjects.items():
         for place in places:
-            top, whole = place.top.casefold(), place.written.casefold()
+            top, full_name = place.top.casefold(), place.written.casefold()
             for kind in ("partition_by", "cluster_by"):
                 if top in (name.partition(".")[0].casefold() for name in getattr(table.write, kind)):
-                    why = "names of folders, and its log," if kind == "partition_by" else "log"
-                    message = f"'{place.written}' says who a {subject} is, and the {why} would keep that in clear"
+                    exposed_in = "names of folders, and its log," if kind == "partition_by" else "log"
+                    message = (
+                        f"'{place.written}' says who a {subject} is, and the {exposed_in} would keep that in clear"
+                    )
                     findings.append(Finding(("write", kind), message, "lay the table out by another column"))
-            if top in stated or whole in stated:
+            if top in statistics_columns or full_name in statistics_columns:
                 message = f"'{place.written}' says who a {subject} is, and statistics keep it in clear in the log"
                 findings.append(Finding(("write", "properties", STATISTICS), message, "leave it out"))
     return findings
 
 
 def column_findings(table: Table, root: Path) -> list[Finding]:
-    """Places in columns that the table does not have, as far as that can be said without running anything."""
+    """Places in columns that the table does not have, as far as this is known without running anything."""
     if not table.subjects:
         return []
-    known = _known_columns(table, root)
-    folded = {name.casefold() for name in known}
+    column_names = _known_columns(table, root)
+    folded = {name.casefold() for name in column_names}
     return [
         Finding(
             ("subjects", subject, index),
             f"there is no column '{place.top}' in this table",
-            did_you_mean(place.top, known),
+            did_you_mean(place.top, column_names),
         )
         for subject, places in table.subjects.items()
         for index, place in enumerate(places)
@@ -140,7 +144,7 @@ def column_findings(table: Table, root: Path) -> list[Finding]:
 
 
 def _known_columns(table: Table, root: Path) -> list[str]:
-    """Those of the table, and of the records that it reads; [] where a function or a source decides."""
+    """The columns of the table and of the records that it reads; [] if a function or a source decides them."""
     raw = list(table_columns(table.columns, table.payload).values()) if table.source.of_topics else []
     if table.aggregate is not None:
         window = ["window_start", "window_end"] if table.aggregate.window else []
@@ -154,25 +158,26 @@ def _known_columns(table: Table, root: Path) -> list[str]:
         return []
     try:
         fields = [column.name for column in load_schema(decode.schema_, root).fields]
-    except Wrong:  # said where it is read
+    except Wrong:  # reported where the schema is checked
         return []
     added = [*format_rules(decode.format).adds, *(("_rescued",) if decode.rescues else ())]
     return [*fields, *decode.keep, *added, *raw]
 
 
 def undeclared(tables: Mapping[str, Table]) -> Iterator[Finding]:
-    """Tables whose rows come from one that knows of subjects, and that say nothing: `forget` takes no row out."""
+    """Tables that declare no subjects, though the table they read does: `forget` removes none of their rows."""
     for name, table in tables.items():
         if table.subjects or table.aggregate is not None:
             continue
-        read = getattr(table.source, "table", None)
-        upstream = tables.get(read) if isinstance(read, str) else None
+        upstream_name = getattr(table.source, "table", None)
+        upstream = tables.get(upstream_name) if isinstance(upstream_name, str) else None
         if upstream is not None and upstream.subjects:
-            known = ", ".join(upstream.subjects)
+            subject_names = ", ".join(upstream.subjects)
             hint = (
                 "write subjects: {" + f"{next(iter(upstream.subjects))}: column" + "} if a column says of whom a row is"
             )
             message = (
-                f"{read} says where it holds {known}, and this table, made of it, does not: a forget takes no row out"
+                f"{upstream_name} says where it holds {subject_names}, and this table, made of it, does not: "
+                "a forget takes no row out"
             )
             yield Finding(("tables", name), message, hint, at_key=True)

@@ -47,7 +47,7 @@ from penstock.spec.table_kinds import (
     stream_inputs,
 )
 
-# How often a table takes a batch.
+# How often a table runs a batch.
 
 
 _CONTINUOUS = (
@@ -75,10 +75,10 @@ class Trigger(SpecModel):
             return cls._from_sla(data)
         if data in ("available-now", "once"):
             return {"kind": str(data)}
-        if isinstance(data, str) and (meant := nearest(data, ("available-now", "once", "continuous"))):
-            if meant == "continuous":
+        if isinstance(data, str) and (suggestion := nearest(data, ("available-now", "once", "continuous"))):
+            if suggestion == "continuous":
                 raise wrong(*_CONTINUOUS)
-            raise wrong(f"{shown(data)} is not a trigger", f"did you mean {meant}?")
+            raise wrong(f"{shown(data)} is not a trigger", f"did you mean {suggestion}?")
         return {"kind": "interval", "seconds": seconds(data)}
 
     @classmethod
@@ -92,7 +92,7 @@ class Trigger(SpecModel):
         return {"kind": "sla", "seconds": sla}
 
     @model_validator(mode="after")
-    def _has_an_interval(self) -> Trigger:
+    def _check_interval(self) -> Trigger:
         if (self.kind in ("interval", "sla")) != (self.seconds is not None):
             raise wrong(f"the trigger '{self.kind}' and the seconds {self.seconds} do not fit", f"write {self.shape}")
         return self
@@ -139,7 +139,7 @@ class Write(SpecModel):
         return self.properties.get("delta.appendOnly", "").casefold() == "true"
 
     @model_validator(mode="after")
-    def _fits(self) -> Write:
+    def _check_consistency(self) -> Write:
         if self.merge is not None and not self.source:
             message = "a merged table needs to know which of two changes came later: its rows keep their coordinates"
             raise wrong(message, "remove source: false", "source", at_key=True)
@@ -153,7 +153,7 @@ class Write(SpecModel):
         return self
 
 
-# One table: where its rows come from, what they look like and when they are taken.
+# One table: where its rows come from, what they look like and when its batches run.
 
 
 _SEGMENT = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -165,15 +165,15 @@ def _payload(value: Any) -> str:
 
 
 def _lookups(value: Any) -> dict[str, str]:
-    named = text_values(value, "lookups")
+    lookups = text_values(value, "lookups")
     findings = [
         Finding((name,), f"'{name}' cannot name a lookup", "write letters, digits and _", at_key=True)
-        for name in named
+        for name in lookups
         if not name.isidentifier()
     ]
     if findings:
         raise Wrong(findings)
-    return named
+    return lookups
 
 
 class Table(SpecModel):
@@ -214,7 +214,7 @@ class Table(SpecModel):
 
     @property
     def staged(self) -> bool:
-        """Its rows are more than the record as it came."""
+        """Whether its rows are more than the raw records."""
         stages = (self.decode, self.transform, self.sql, self.dedupe, self.audit, self.write.merge)
         return isinstance(self.source, FilesFrom) or bool(self.expect) or any(stage is not None for stage in stages)
 
@@ -224,7 +224,7 @@ class Table(SpecModel):
         return self.source.input_name
 
     @model_validator(mode="after")
-    def _fits(self) -> Table:
+    def _check_consistency(self) -> Table:
         findings = [finding.below(("columns",)) for finding in clashes(self.columns, self.payload)]
         findings += _stage_findings(self)
         findings += stream_findings(self)
@@ -237,8 +237,8 @@ class Table(SpecModel):
 def _stage_findings(table: Table) -> list[Finding]:
     findings: list[Finding] = []
     if not table.source.of_topics:
-        given = [("payload", table.payload != "string"), ("columns", bool(table.columns))]
-        for key in (key for key, is_given in given if is_given):
+        kafka_keys = [("payload", table.payload != "string"), ("columns", bool(table.columns))]
+        for key in (key for key, is_given in kafka_keys if is_given):
             hint = "remove it: the columns are those of the source, or what decode and transform make of them"
             findings.append(Finding((key,), f"'{key}' is for tables that land topics", hint, at_key=True))
     if table.stream is not None:
@@ -266,7 +266,7 @@ def _stage_findings(table: Table) -> list[Finding]:
 
 
 def _is_strict(table: Table) -> bool:
-    """By the user's own word."""
+    """Whether the user wrote `schema: strict`."""
     return table.write.schema_ == "strict" and "schema_" in table.write.model_fields_set
 
 
@@ -283,12 +283,12 @@ def _files_findings(table: Table, source: FilesFrom) -> list[Finding]:
 
 def _aggregate_findings(table: Table) -> list[Finding]:
     if table.source.of_topics or isinstance(table.source, FilesFrom):
-        what = "topic" if table.source.of_topics else "folder"
-        hint = f"land the {what} in a table first, and aggregate that: from: {{table: bronze.orders}}"
-        return [Finding(("aggregate",), f"groups are recomputed from a table, not from a {what}", hint, at_key=True)]
+        origin = "topic" if table.source.of_topics else "folder"
+        hint = f"land the {origin} in a table first, and aggregate that: from: {{table: bronze.orders}}"
+        return [Finding(("aggregate",), f"groups are recomputed from a table, not from a {origin}", hint, at_key=True)]
     if table.write.append_only:
         return [Finding(("write", "properties", "delta.appendOnly"), *NOT_APPEND_ONLY, at_key=True)]
-    given = {
+    stages = {
         "decode": table.decode,
         "transform": table.transform,
         "sql": table.sql,
@@ -298,30 +298,30 @@ def _aggregate_findings(table: Table) -> list[Finding]:
     }
     return [
         Finding((key,), f"an aggregate has no {key} of its own", "do that in the table that it reads", at_key=True)
-        for key, value in given.items()
+        for key, value in stages.items()
         if value
     ]
 
 
 def name_findings(names: Iterable[str]) -> list[Finding]:
-    """What is wrong with the names of tables: each is a folder in the lake, so none may lie within another."""
+    """What is wrong with the names of tables: each is a folder in the lake, so none may be inside another."""
     findings: list[Finding] = []
-    seen: dict[str, str] = {}
+    names_by_fold: dict[str, str] = {}
     for name in names:
         if not all(_SEGMENT.fullmatch(segment) for segment in name.split(".")):
             hint = "write parts of letters, digits, _ and -, each beginning with a letter, with dots: bronze.orders"
             findings.append(Finding((name,), f"'{name}' cannot name a table", hint, at_key=True))
-        elif (ending := next((one for one in _RESERVED if name.casefold().endswith(one)), None)) is not None:
+        elif (ending := next((suffix for suffix in _RESERVED if name.casefold().endswith(suffix)), None)) is not None:
             hint = "choose another ending: Penstock keeps tables of its own under names that end so"
             findings.append(Finding((name,), f"'{name}' ends in {ending}", hint, at_key=True))
-        elif name.casefold() in seen:
-            message = f"'{name}' and '{seen[name.casefold()]}' differ only in capitals"
+        elif name.casefold() in names_by_fold:
+            message = f"'{name}' and '{names_by_fold[name.casefold()]}' differ only in capitals"
             findings.append(Finding((name,), message, "give each its own name", at_key=True))
-        seen.setdefault(name.casefold(), name)
-    for fold, name in seen.items():
+        names_by_fold.setdefault(name.casefold(), name)
+    for fold, name in names_by_fold.items():
         steps = fold.split(".")
         for depth in range(1, len(steps)):
-            if outer := seen.get(".".join(steps[:depth])):
+            if outer := names_by_fold.get(".".join(steps[:depth])):
                 message = f"'{name}' would lie in the folder of the table '{outer}'"
                 hint = f"rename one: for example '{outer}' to '{outer}.all'"
                 findings.append(Finding((name,), message, hint, at_key=True))

@@ -34,7 +34,7 @@ class Window(SpecModel):
     shape: ClassVar[str] = "{time: order_ts, every: 1 day}"
 
     @model_validator(mode="after")
-    def _fits(self) -> Window:
+    def _check_consistency(self) -> Window:
         if self.every <= 0:
             raise wrong("a window of no length holds nothing", "write every: 1 hour", "every")
         if self.size is not None and (self.size < self.every or self.size % self.every):
@@ -47,10 +47,10 @@ def _emit(value: Any) -> str:
 
 
 def _metrics(value: Any) -> dict[str, str]:
-    made = text_values(value, "metrics")
-    if not made:
+    metrics = text_values(value, "metrics")
+    if not metrics:
         raise wrong("there are no metrics", "write metrics: {orders: count(*)}")
-    return made
+    return metrics
 
 
 class Aggregate(SpecModel):
@@ -69,14 +69,16 @@ class Aggregate(SpecModel):
         return data
 
     @model_validator(mode="after")
-    def _fits(self) -> Aggregate:
+    def _check_consistency(self) -> Aggregate:
         if not self.keys and self.window is None:
             raise wrong("an aggregate needs groups", "write keys: [column], or a window", at_key=True)
-        taken = {key.casefold() for key in self.keys} | ({"window_start", "window_end"} if self.window else set())
+        column_names = {key.casefold() for key in self.keys} | (
+            {"window_start", "window_end"} if self.window else set()
+        )
         for name in self.metrics:
-            if name.casefold() in taken:
+            if name.casefold() in column_names:
                 raise wrong(f"'{name}' would be the name of two columns", "give the metric another", "metrics", name)
-            taken.add(name.casefold())
+            column_names.add(name.casefold())
         if self.emit == "final" and (self.window is None or self.watermark is None):
             raise wrong(
                 "'emit: final' closes windows by a watermark, and needs both",
@@ -116,13 +118,13 @@ class Audit(SpecModel):
 OWN = ("_sequence", "_deleted", "_deleted_at")
 """Columns that a merged table has besides those of its rows."""
 SINCE = "_since"
-"""And that of one that ignores nulls."""
+"""The additional column of a merged table that ignores nulls."""
 VALID = ("valid_from", "valid_to", "is_current")
-"""And those of one that keeps its history."""
+"""The additional columns of a merged table that keeps its history."""
 
 
 KEEP_DELETED = 90 * 86_400.0
-"""Seconds for which a tombstone is kept unless the project says otherwise: longer than a change is late."""
+"""Seconds for which a tombstone is kept unless the project says otherwise: longer than a change can be late."""
 
 
 def _keep_deleted(value: Any) -> float:
@@ -162,11 +164,11 @@ class Merge(SpecModel):
     columns: Columns = Columns()
     time: str | None = Field(default=None, min_length=1, examples=["updated_at"])
     from_snapshot: str | None = Field(default=None, min_length=1, examples=["extract_date"])
-    """Rows are full extracts, each a file, and this says when each was taken."""
+    """If rows are full extracts, each a file: when the extract was taken."""
     keep_deleted: Annotated[float, BeforeValidator(_keep_deleted)] | None = Field(
         default=None, examples=["30 days", "forever"]
     )
-    """None: 90 days; infinity: forever, as always with a history."""
+    """None: 90 days; infinity: forever, which is always so with a history."""
 
     shape: ClassVar[str] = "{keys: [customer_id], sequence: updated_at, delete_when: \"op = 'd'\"}"
 
@@ -177,7 +179,7 @@ class Merge(SpecModel):
         return data
 
     @model_validator(mode="after")
-    def _fits(self) -> Merge:
+    def _check_consistency(self) -> Merge:
         if self.time is not None and self.history != "scd2":
             raise wrong("'time' says since when a version is valid", "write history: scd2, or remove it", "time")
         if self.ignore_null_updates and self.history == "scd2":
@@ -207,12 +209,12 @@ class Merge(SpecModel):
         if len(set(folded)) < len(folded):
             raise wrong("a key is there twice", "name each once", "keys")
         left_out = {name.casefold() for name in self.columns.but}
-        if gone := [key for key in self.keys if key.casefold() in left_out]:
-            raise wrong(f"the key {gone[0]} cannot be left out", "remove it from except", "columns", "except")
+        if excluded_keys := [key for key in self.keys if key.casefold() in left_out]:
+            raise wrong(f"the key {excluded_keys[0]} cannot be left out", "remove it from except", "columns", "except")
         return self
 
 
-# What fits a table that merges changes, or that reads those of another.
+# Checks of a table that merges changes, or that reads those of another.
 
 
 def merge_findings(table: Table) -> list[Finding]:
@@ -235,13 +237,13 @@ def merge_findings(table: Table) -> list[Finding]:
         hint = "an extract is one file: from: {files: extracts, format: csv}"
         findings.append(Finding((*path, "from_snapshot"), "'from_snapshot' reads files", hint, at_key=True))
     ordered = merge.sequence is not None or merge.from_snapshot is not None
-    if not ordered and not follows and not _ordered_by_itself(table):
+    if not ordered and not follows and not _has_own_order(table):
         hint = "write sequence: updated_at, or another column that grows with each change of a row"
         findings.append(Finding(path, "'sequence' is missing: which of two changes is the newer?", hint, at_key=True))
     return findings
 
 
-def _ordered_by_itself(table: Table) -> bool:
+def _has_own_order(table: Table) -> bool:
     return table.decode is not None and table.decode.debezium is not None
 
 
@@ -269,8 +271,8 @@ def changes_findings(table: Table) -> list[Finding]:
 # `stream`: rows made by a Python function on streaming DataFrames, with Spark's own state behind it.
 
 
-_HERE = "do that in the table that it reads, in a table after it, or in the function"
-_UPDATE = (
+_ALTERNATIVES = "do that in the table that it reads, in a table after it, or in the function"
+_UPDATE_UNSUPPORTED = (
     "'update' gives rows that replace earlier ones, and does not say by which columns to find those",
     "write output: complete; or use aggregate, which changes its groups in place",
 )
@@ -278,7 +280,7 @@ _UPDATE = (
 
 def output_mode(value: Any) -> str:
     if value == "update":
-        raise wrong(*_UPDATE)
+        raise wrong(*_UPDATE_UNSUPPORTED)
     return one_of(value, "output mode", ("append", "complete"))
 
 
@@ -287,39 +289,41 @@ def stream_inputs(value: Any, info: ValidationInfo) -> dict[str, TableFrom | Del
     if not isinstance(value, Mapping):
         raise wrong(f"'streams' needs a mapping, not {shown(value)}", "write streams: {payments: silver.payments}")
     findings: list[Finding] = []
-    made: dict[str, TableFrom | DeltaFrom] = {}
-    for name, written in value.items():
+    inputs: dict[str, TableFrom | DeltaFrom] = {}
+    for name, input_value in value.items():
         if not str(name).isidentifier():
             message = f"'{name}' cannot name an argument of the function"
             findings.append(Finding((str(name),), message, "write letters, digits and _", at_key=True))
             continue
         try:
-            made[str(name)] = _input(written, info)
+            inputs[str(name)] = _stream_input(input_value, info)
         except Wrong as error:
             findings += [finding.below((str(name),)) for finding in error.findings]
     if findings:
         raise Wrong(findings)
-    return made
+    return inputs
 
 
-def _input(written: Any, info: ValidationInfo) -> TableFrom | DeltaFrom:
-    if isinstance(written, str) and written:
-        return DeltaFrom(delta=written) if is_place(written) else TableFrom(table=written)
-    found = source_of(written, info)
-    if isinstance(found, TableFrom | DeltaFrom):
-        return found
+def _stream_input(value: Any, info: ValidationInfo) -> TableFrom | DeltaFrom:
+    if isinstance(value, str) and value:
+        return DeltaFrom(delta=value) if is_place(value) else TableFrom(table=value)
+    source = source_of(value, info)
+    if isinstance(source, TableFrom | DeltaFrom):
+        return source
     raise wrong("a stream function reads tables", "land the topic in a table first, and name that", at_key=True)
 
 
 def stream_findings(table: Table) -> list[Finding]:
     if table.stream is None:
-        given = [("streams", bool(table.streams)), ("output", table.output is not None)]
+        stream_keys = [("streams", bool(table.streams)), ("output", table.output is not None)]
         hint = "write stream: streams.py:function, or remove it"
         return [
-            Finding((key,), f"'{key}' belongs to 'stream'", hint, at_key=True) for key, is_there in given if is_there
+            Finding((key,), f"'{key}' belongs to 'stream'", hint, at_key=True)
+            for key, is_present in stream_keys
+            if is_present
         ]
     findings = [
-        Finding((key,), f"a table with 'stream' has no {key} of its own", _HERE, at_key=True)
+        Finding((key,), f"a table with 'stream' has no {key} of its own", _ALTERNATIVES, at_key=True)
         for key in ("decode", "transform", "sql", "expect", "dedupe", "aggregate", "audit", "lookups")
         if getattr(table, key)
     ]
@@ -327,15 +331,15 @@ def stream_findings(table: Table) -> list[Finding]:
         hint = "read this table's rows in another one, and merge them there"
         findings.append(Finding(("write", "merge"), "a table with 'stream' appends its rows", hint, at_key=True))
     if not isinstance(table.source, TableFrom | DeltaFrom):
-        what = "topics" if table.source.of_topics else "files"
-        hint = f"land the {what} in a table first, and read that: from: {{table: bronze.orders}}"
+        origin = "topics" if table.source.of_topics else "files"
+        hint = f"land the {origin} in a table first, and read that: from: {{table: bronze.orders}}"
         findings.append(Finding(("stream",), "a stream function reads tables", hint, at_key=True))
         return findings
     if table.input_name in table.streams:
         message = f"'{table.input_name}' is what the rows of `from` are called"
         findings.append(Finding(("streams", table.input_name), message, "give it another name", at_key=True))
     sources: dict[tuple[str, ...], TableFrom | DeltaFrom] = {("from",): table.source}
-    sources |= {("streams", name): one for name, one in table.streams.items()}
+    sources |= {("streams", name): stream_source for name, stream_source in table.streams.items()}
     for path, source in sources.items():
         if source.starting.at == "latest":
             message = "Spark's state begins with rows that are there: a stream function cannot start at the latest"

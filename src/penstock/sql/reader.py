@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 _CONF = {
     # ${env:HOME} in a query would be replaced by Spark, also within a text.
     "spark.sql.variable.substitute": "false",
-    # Delta refuses versions older than what VACUUM keeps, whether or not a VACUUM ever ran. A file that is gone is an
-    # error anyway.
+    # Delta refuses versions older than what VACUUM keeps, whether or not a VACUUM ever ran. A missing file is an error
+    # anyway.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Nothing is computed before rows are taken from it."""
+    """The answer of a query; nothing is computed until its rows are read."""
 
     frame: DataFrame
     read: tuple[TableVersion, ...]
-    """What it reads: each table in each version once."""
+    """The tables it reads, each version of each table once."""
 
 
 class SqlReader:
@@ -55,7 +55,7 @@ class SqlReader:
         self._explained = partial(explained, self.session, log=str(logs_folder(plan)))
         for name, value in _CONF.items():
             self.session.conf.set(name, value)
-        # Spark evaluates some functions while it analyses a query: to look for these in its plan would be too late.
+        # Spark evaluates some functions while it analyses a query: looking for them in its plan would be too late.
         state = java_session(self.session).sessionState()
         for name in WITHHELD:
             function = self._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
@@ -64,81 +64,89 @@ class SqlReader:
 
     @contextmanager
     def ask(self, query: str) -> Iterator[QueryResult]:
-        """The answer; take its rows within. Every mention of a table without a version is the same version of it.
-        Raises UsageError for a query that is wrong, QueryFailed for one that cannot be computed."""
+        """Answers a query; read its rows inside the block. A table that is named several times without a version is
+        read in one version. Raises UsageError for a wrong query, QueryFailed for one that cannot be computed."""
         read: list[TableVersion] = []
         with ended_by_ctrl_c(self.session.sparkContext), self._explained(query, read):
             session, sql = java_session(self.session), self._jvm.org.apache.spark.sql
-            # Spark takes the settings of the thread's active session, not of the one whose parser it is.
+            # Spark takes the settings of the thread's active session, not of the session whose parser is used.
             sql.classic.SparkSession.setActiveSession(session)
             parsed = session.sessionState().sqlParser().parsePlan(query)
             parsed = sql.catalyst.analysis.CTESubstitution.apply(parsed)
-            _refuse_all_but_queries(self.session, parsed)
-            nodes = [node for node in _nodes(parsed) if _kind(node) in (_RELATION, _TIME_TRAVEL)]
+            _require_read_only(self.session, parsed)
+            nodes = [node for node in _all_nodes(parsed) if _node_kind(node) in (_RELATION, _TIME_TRAVEL)]
             versions = Versions(self._store)
-            tables = {node: self._pinned(node, versions) for node in sorted(nodes, key=_start)}
-            plans = {pinned: self._plan(pinned) for pinned in tables.values()}
-            read += plans
-            named = self._jvm.PythonUtils.toScalaMap({node: plans[pinned] for node, pinned in tables.items()})
-            parsed = parsed.transformDownWithSubqueries(named)
+            tables = {node: self._resolve_version(node, versions) for node in sorted(nodes, key=_start_position)}
+            table_plans = {pinned: self._table_plan(pinned) for pinned in tables.values()}
+            read += table_plans
+            plans_by_node = self._jvm.PythonUtils.toScalaMap(
+                {node: table_plans[pinned] for node, pinned in tables.items()}
+            )
+            parsed = parsed.transformDownWithSubqueries(plans_by_node)
             run_no_command = sql.execution.CommandExecutionMode.SKIP()
             analysed = session.sessionState().executePlan(parsed, run_no_command).analyzed()
-            _refuse_all_but_queries(self.session, analysed, list(plans.values()))
+            _require_read_only(self.session, analysed, list(table_plans.values()))
             yield QueryResult(DataFrame(sql.classic.Dataset.ofRows(session, analysed), self.session), tuple(read))
 
-    def _pinned(self, node: Any, versions: Versions) -> TableVersion:
-        relation = _relation(node)
-        place = printable(str(relation.origin().context().summary())).rstrip()
+    def _resolve_version(self, node: Any, versions: Versions) -> TableVersion:
+        relation = _relation_of(node)
+        position = printable(str(relation.origin().context().summary())).rstrip()
         if relation.isStreaming() or not relation.options().isEmpty():
-            raise UsageError(f"a table is named without STREAM and options\n{place}", hint="write its name alone")
-        table = self.names.find(_items(relation.multipartIdentifier()), place)
+            raise UsageError(f"a table is named without STREAM and options\n{position}", hint="write its name alone")
+        table = self.names.find(_items(relation.multipartIdentifier()), position)
         if relation == node:
             return versions.newest(table)
         if node.version().isDefined():
-            number = str(node.version().get())
-            if not number.isdecimal():
-                raise UsageError(f"'{number}' is not a version\n{place}", hint=f"write {table.name} VERSION AS OF 12")
-            return versions.numbered(table, int(number))
+            version_text = str(node.version().get())
+            if not version_text.isdecimal():
+                raise UsageError(
+                    f"'{version_text}' is not a version\n{position}", hint=f"write {table.name} VERSION AS OF 12"
+                )
+            return versions.numbered(table, int(version_text))
         expression = self._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(node.timestamp().get())
         moment = F.unix_millis(Column(expression).try_cast("timestamp"))
         (timestamp_ms,) = self.session.sql("VALUES (1)").select().select(moment).collect()[0]
         if timestamp_ms is None:
-            forms = "'2026-05-14 09:00', or with a zone, '2026-05-14 09:00:00+02:00'"
-            raise UsageError(f"what follows TIMESTAMP AS OF is not a time\n{place}", hint=f"write {forms}")
+            examples = "'2026-05-14 09:00', or with a zone, '2026-05-14 09:00:00+02:00'"
+            raise UsageError(f"what follows TIMESTAMP AS OF is not a time\n{position}", hint=f"write {examples}")
         return versions.as_of(table, int(timestamp_ms))
 
-    def _plan(self, pinned: TableVersion) -> Any:
-        """Under the table's name: `orders.id` and `silver.orders.id` are columns of silver.orders."""
-        with self._explained(None, [pinned]):
-            rows = self.session.read.format("delta").option("versionAsOf", pinned.version).load(pinned.table.uri)
-        if pinned.table.tombstones is not None and DELETED in rows.columns:
-            # Versions from before tombstones had a table of their own have them among their rows.
-            rows = self._with_tombstones(pinned.table.tombstones, rows) if self._tombstones else alive(rows)
+    def _table_plan(self, table_version: TableVersion) -> Any:
+        """The plan of a table under its name: `orders.id` and `silver.orders.id` are columns of silver.orders."""
+        with self._explained(None, [table_version]):
+            rows = (
+                self.session.read.format("delta")
+                .option("versionAsOf", table_version.version)
+                .load(table_version.table.uri)
+            )
+        if table_version.table.tombstones is not None and DELETED in rows.columns:
+            # In versions written before tombstones got a table of their own, they are among the rows.
+            rows = self._with_tombstones(table_version.table.tombstones, rows) if self._tombstones else alive(rows)
         catalyst = self._jvm.org.apache.spark.sql.catalyst
-        *above, last = pinned.table.name.split(".")
-        name = catalyst.AliasIdentifier(last, self._jvm.PythonUtils.toSeq(above))
+        *qualifiers, last_part = table_version.table.name.split(".")
+        name = catalyst.AliasIdentifier(last_part, self._jvm.PythonUtils.toSeq(qualifiers))
         return catalyst.plans.logical.SubqueryAlias(name, java_frame(rows).queryExecution().analyzed())
 
     def _with_tombstones(self, uri: str, rows: DataFrame) -> DataFrame:
-        """The newest ones, whatever version the rows are of."""
+        """Adds the newest tombstones, whatever the version of the rows."""
         if not DeltaLog(self._store, uri, uri).versions():
             return rows
-        dead = self.session.read.format("delta").load(uri).withColumn(DELETED, F.lit(True))
-        kept = [name for name in rows.columns if name in dead.columns]
-        return rows.unionByName(dead.select(*map(quote, kept)), allowMissingColumns=True)
+        deleted_rows = self.session.read.format("delta").load(uri).withColumn(DELETED, F.lit(True))
+        common_columns = [name for name in rows.columns if name in deleted_rows.columns]
+        return rows.unionByName(deleted_rows.select(*map(quote, common_columns)), allowMissingColumns=True)
 
 
 @contextmanager
 def open_reader(
     plan: Plan, *, tombstones: bool = False, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[SqlReader]:
-    """A reader with a Spark of its own, which ends with it."""
+    """A reader with its own Spark session, which ends with the block."""
     with short_session(plan, log="sql", say=say) as spark:
         yield SqlReader(spark, plan, tombstones=tombstones)
 
 
-# The plans that Spark makes of a query. Each of their leaves must be known: so a table that is named in a way that
-# nobody thought of is refused too.
+# The plans that Spark makes of a query. Every leaf must be a known kind, so that a table named in an unforeseen way is
+# refused too.
 
 
 _RELATION, _TIME_TRAVEL, _TABLE = "UnresolvedRelation", "RelationTimeTravel", "LogicalRelation"
@@ -150,16 +158,16 @@ _COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
 
 
 def _items(sequence: Any) -> list[Any]:
-    """Those of a Scala sequence."""
+    """The items of a Scala sequence."""
     return [sequence.apply(number) for number in range(sequence.size())]
 
 
-def _kind(node: Any) -> str:
+def _node_kind(node: Any) -> str:
     return str(node.getClass().getSimpleName()).removesuffix("$")
 
 
-def _nodes(plan: Any) -> Iterator[Any]:
-    """The plan and all below it, subqueries too."""
+def _all_nodes(plan: Any) -> Iterator[Any]:
+    """The node and all nodes below it, including subqueries."""
     waiting = [plan]
     while waiting:  # no recursion: a query may be nested deeper than Python's stack
         node = waiting.pop()
@@ -167,36 +175,38 @@ def _nodes(plan: Any) -> Iterator[Any]:
         waiting += _items(node.children()) + _items(node.subqueries())
 
 
-def _relation(node: Any) -> Any:
-    return node.relation() if _kind(node) == _TIME_TRAVEL else node
+def _relation_of(node: Any) -> Any:
+    return node.relation() if _node_kind(node) == _TIME_TRAVEL else node
 
 
-def _start(node: Any) -> int:
-    return int(_relation(node).origin().startIndex().get())
+def _start_position(node: Any) -> int:
+    return int(_relation_of(node).origin().startIndex().get())
 
 
-def _refuse_all_but_queries(session: SparkSession, plan: Any, tables: Sequence[Any] = ()) -> None:
-    """Of the parsed plan, before anything in it is looked up, and of the analysed one, which reads only `tables`."""
-    known = [leaf.relation() for table in tables for leaf in _items(table.collectLeaves())]
-    for node in _nodes(plan):
-        if why := _refusal(session, node, known):
-            raise UsageError(f"queries only read tables of the project: {why}", hint="write a query: SELECT … FROM …")
+def _require_read_only(session: SparkSession, plan: Any, tables: Sequence[Any] = ()) -> None:
+    """Checks the parsed plan, before anything in it is resolved, and the analysed one, which may read only `tables`."""
+    known_relations = [leaf.relation() for table in tables for leaf in _items(table.collectLeaves())]
+    for node in _all_nodes(plan):
+        if reason := _refusal(session, node, known_relations):
+            raise UsageError(
+                f"queries only read tables of the project: {reason}", hint="write a query: SELECT … FROM …"
+            )
 
 
-def _refusal(session: SparkSession, node: Any, known: Sequence[Any]) -> str | None:
-    kind, relation = _kind(node), _relation(node)
+def _refusal(session: SparkSession, node: Any, known_relations: Sequence[Any]) -> str | None:
+    kind, relation = _node_kind(node), _relation_of(node)
     if kind.endswith("Statement") or is_instance_of(gateway_of(session), node, _COMMAND):
         return f"{kind} is not a query"
     if kind == "ScriptTransformation":
         return "TRANSFORM … USING runs a program"
-    if _kind(relation) == "PlanWithUnresolvedIdentifier":
+    if _node_kind(relation) == "PlanWithUnresolvedIdentifier":
         return "IDENTIFIER(…) hides which one is meant"
     if kind == _TIME_TRAVEL and not node.subqueries().isEmpty():
         return "Spark runs a subquery in TIMESTAMP AS OF ahead of the query"
-    if kind == "WithWindowDefinition":  # the one node whose subqueries Spark does not show
+    if kind == "WithWindowDefinition":  # the only node whose subqueries Spark does not list
         subquery = jvm_of(session).org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION()
         windows = _items(node.windowDefinitions().values().toSeq())
         return "WINDOW has a subquery" if any(window.containsPattern(subquery) for window in windows) else None
-    if not node.children().isEmpty() or kind in _LEAVES or (kind == _TABLE and node.relation() in known):
+    if not node.children().isEmpty() or kind in _LEAVES or (kind == _TABLE and node.relation() in known_relations):
         return None
     return f"{kind} is not one of them"

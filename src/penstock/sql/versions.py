@@ -1,4 +1,4 @@
-"""The tables that a query may name, and which version of each it reads."""
+"""The tables that a query may name, and the version of each that it reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Readable:
     name: str
     uri: str
     tombstones: str | None = None
-    """Of a merged table: where its tombstones are."""
+    """For a merged table: the location of its tombstones."""
 
 
 @dataclass(frozen=True)
@@ -40,36 +40,38 @@ class Names:
     """The tables of the project, their quarantines and tombstones, and the ledgers of its sinks."""
 
     def __init__(self, plan: Plan) -> None:
-        self._known: dict[str, Readable] = {}
+        self._by_name: dict[str, Readable] = {}
         listed = []
         for table in plan.tables:
             quarantine, tombstones = quarantine_of(table.name, table.uri), tombstones_of(table.name, table.uri)
             merge = table.write.merge
             tables = {
                 Readable(table.name, table.uri, tombstones.uri if merge is not None else None): True,
-                # One that a table no longer needs may still exist: it can be read, and is not listed.
+                # A companion that a table no longer needs may still exist: it can be read, but is not listed.
                 Readable(quarantine.table, quarantine.uri): table.may_reject,
                 Readable(tombstones.table, tombstones.uri): merge is not None and bool(merge.deletes),
             }
-            self._known |= {readable.name.casefold(): readable for readable in tables}
-            listed += [readable for readable, needed in tables.items() if needed]
+            self._by_name |= {readable.name.casefold(): readable for readable in tables}
+            listed += [readable for readable, is_listed in tables.items() if is_listed]
         self.all = tuple(sorted(listed, key=lambda readable: readable.name))
 
-    def find(self, parts: Sequence[str], shown: str) -> Readable:
-        """By the parts of its name, whatever their capitals. `shown` is its place in the query, for the error."""
+    def find(self, parts: Sequence[str], position: str) -> Readable:
+        """Finds a table by the parts of its name, in any case. `position` is its place in the query, for the error."""
         name = ".".join(parts)
-        if table := self._known.get(name.casefold()):
+        if table := self._by_name.get(name.casefold()):
             return table
         names = [table.name for table in self.all]
-        same = next((known for known in names if known.casefold().endswith(f".{name.casefold()}")), None)
-        meant = same or nearest(name, names)
-        tables = f"he tables are: {', '.join(names)}"
-        hint = f"did you mean '{meant}'? T{tables}" if meant else f"t{tables}"
-        raise UsageError(f"there is no table '{name}' in this project\n{shown}".rstrip(), hint=hint)
+        same_suffix = next(
+            (table_name for table_name in names if table_name.casefold().endswith(f".{name.casefold()}")), None
+        )
+        suggestion = same_suffix or nearest(name, names)
+        listing = f"he tables are: {', '.join(names)}"
+        hint = f"did you mean '{suggestion}'? T{listing}" if suggestion else f"t{listing}"
+        raise UsageError(f"there is no table '{name}' in this project\n{position}".rstrip(), hint=hint)
 
 
 class Versions:
-    """The tables while one query is asked: each has one newest version, however often it is named."""
+    """The versions of tables during one query: each has one newest version, however often it is named."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -85,20 +87,20 @@ class Versions:
         versions = self._versions(table)
         oldest, newest = unbroken(versions), versions[-1]
         if oldest <= number <= newest:
-            return self._not_forgotten(TableVersion(table, number))
-        known = f"versions {oldest} to {newest}" if oldest < newest else f"version {newest} only"
+            return self._require_not_erased(TableVersion(table, number))
+        available = f"versions {oldest} to {newest}" if oldest < newest else f"version {newest} only"
         history = f"`penstock history {table.name}` shows when each version was written, and by what"
         raise UsageError(
-            f"{table.name} has no version {number}: it has {known}",
+            f"{table.name} has no version {number}: it has {available}",
             hint=f"write {table.name} VERSION AS OF {newest}" if table.name.endswith(COMPANIONS) else history,
         )
 
     def as_of(self, table: Readable, timestamp_ms: int) -> TableVersion:
-        """The newest commit at or before that moment."""
+        """The version of the newest commit at or before that time."""
         versions, log = self._versions(table), self._log(table)
         version, oldest = first_since(timestamp_ms + 1, versions, log) - 1, unbroken(versions)
         if version >= oldest:
-            return self._not_forgotten(TableVersion(table, version))
+            return self._require_not_erased(TableVersion(table, version))
         first = log.commit(oldest)
         raise UsageError(
             f"{table.name} has no version as of {_utc(timestamp_ms)}: its oldest version, {oldest}, was written at "
@@ -113,16 +115,16 @@ class Versions:
         newest = self.newest(table).version
         return [version for version in self._log(table).versions() if version <= newest]
 
-    def _not_forgotten(self, pinned: TableVersion) -> TableVersion:
-        forgotten = forgotten_after(self._log(pinned.table), pinned.version)
-        if forgotten is None:
-            return pinned
+    def _require_not_erased(self, table_version: TableVersion) -> TableVersion:
+        erasure_version = forgotten_after(self._log(table_version.table), table_version.version)
+        if erasure_version is None:
+            return table_version
         raise UsageError(
-            f"{pinned} cannot be read any more: `forget` erased rows in version {forgotten}",
-            hint=f"write {pinned.table.name} VERSION AS OF {forgotten}, or a later version",
+            f"{table_version} cannot be read any more: `forget` erased rows in version {erasure_version}",
+            hint=f"write {table_version.table.name} VERSION AS OF {erasure_version}, or a later version",
         )
 
 
 def _utc(timestamp_ms: int) -> str:
-    """Times before 1970, which no version has, are shown as its first moment."""
+    """Times before 1970, which no version has, are shown as the start of 1970."""
     return f"{datetime.fromtimestamp(max(timestamp_ms, 0) / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"

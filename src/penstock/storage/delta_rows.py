@@ -1,4 +1,4 @@
-"""Rows of a Delta table read with `deltalake`, without a JVM: also where columns were widened or hold years beyond
+"""Rows of a Delta table read with `deltalake`, without a JVM: also if columns were widened or hold years beyond
 Python's."""
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 # Tables whose columns were widened, which `deltalake` does not read yet.
 #
-# What `verify` asks for are columns that never change their type. So it is given a table of these alone: a log of its
-# own, in a folder that is gone at once, whose files are those of the real table.
+# `verify` only needs columns that never change their type. So it gets a table of these alone: a temporary folder with a
+# log of its own, whose files are those of the real table.
 
 
-_FEATURE = "typeWidening"
-_DELETIONS = "deletionVectors"
-_CHANGED = "delta.typeChanges"
-_FIRST = "00000000000000000000.json"
+_TYPE_WIDENING = "typeWidening"
+_DELETION_VECTORS = "deletionVectors"
+_TYPE_CHANGES = "delta.typeChanges"
+_FIRST_COMMIT = "00000000000000000000.json"
 
 
 def is_widened(table: DeltaTable) -> bool:
-    return _FEATURE in (table.protocol().reader_features or ())
+    return _TYPE_WIDENING in (table.protocol().reader_features or ())
 
 
 def without_widened(table: DeltaTable, uri: str) -> DeltaTable:
-    """The same version of the table, without partition columns and those of another type than before."""
-    if "://" in uri or _DELETIONS in (table.protocol().reader_features or ()):
+    """The same version of the table, without partition columns and without columns whose type has changed."""
+    if "://" in uri or _DELETION_VECTORS in (table.protocol().reader_features or ()):
         raise Terminal(
             "a column was widened, and such a table cannot be verified on an object store, or with deletion vectors",
             hint="Spark reads it: `spark.read.format('delta')`",
@@ -46,21 +46,23 @@ def without_widened(table: DeltaTable, uri: str) -> DeltaTable:
 
 
 def table_of_files(table: DeltaTable, files: Iterable[str]) -> DeltaTable:
-    """A table of these files alone, which lie on this machine."""
+    """A table of these files alone, which are on this machine."""
     from deltalake import DeltaTable as Opened
 
     partitions = table.metadata().partition_columns
     schema = json.loads(table.schema().to_json())
-    schema["fields"] = [one for one in schema["fields"] if one["name"] not in partitions and _CHANGED not in str(one)]
+    schema["fields"] = [
+        column for column in schema["fields"] if column["name"] not in partitions and _TYPE_CHANGES not in str(column)
+    ]
     with tempfile.TemporaryDirectory(prefix="penstock-verify-") as folder:
         log = Path(folder) / "_delta_log"
         log.mkdir()
-        actions = [*_head(schema), *(_add(Path(file)) for file in files)]
-        (log / _FIRST).write_text("\n".join(map(json.dumps, actions)))
+        actions = [*_header_actions(schema), *(_add_action(Path(file)) for file in files)]
+        (log / _FIRST_COMMIT).write_text("\n".join(map(json.dumps, actions)))
         return Opened(folder)
 
 
-def _head(schema: dict[str, Any]) -> list[dict[str, Any]]:
+def _header_actions(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
         {
@@ -75,10 +77,10 @@ def _head(schema: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _add(file: Path) -> dict[str, Any]:
+def _add_action(file: Path) -> dict[str, Any]:
     size = file.stat().st_size
-    place = {"path": file.as_uri(), "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
-    return {"add": place}
+    action = {"path": file.as_uri(), "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
+    return {"add": action}
 
 
 def open_table(uri: str, version: int | None = None) -> DeltaTable:
@@ -91,40 +93,40 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
 
 
 def count_at(uri: str, version: int | None, where: str = "TRUE") -> int:
-    """How many rows the files have, not how many the log says of them: a count alone is answered from the statistics in
-    the log, so a column is read as well. Terminal if they cannot be read."""
-    read = _read_column(uri, version)
-    sql = f"SELECT count(*){f', max(CAST({read} AS VARCHAR))' if read else ''} FROM rows WHERE {where}"
-    return sum(int(one[0]) for one in query(uri, version, sql))
+    """How many rows the files have, not how many the log says: a count alone is answered from the statistics in the
+    log, so a column is read as well. Terminal if they cannot be read."""
+    column = _cheapest_column(uri, version)
+    sql = f"SELECT count(*){f', max(CAST({column} AS VARCHAR))' if column else ''} FROM rows WHERE {where}"
+    return sum(int(row[0]) for row in query(uri, version, sql))
 
 
 _CHEAP = ("boolean", "byte", "short", "integer", "long", "double", "float", "date", "string")
 
 
-def _read_column(uri: str, version: int | None) -> str | None:
-    """A column, or a field of one, that is in every file and is cheap to read."""
-    table = _opened(uri, version)
+def _cheapest_column(uri: str, version: int | None) -> str | None:
+    """A column, or a field of one, that is in every file and cheap to read."""
+    table = _open_or_fail(uri, version)
     partitions = table.metadata().partition_columns
-    found: list[tuple[int, int, str]] = []
+    candidates: list[tuple[int, int, str]] = []
 
     def add(kind: Any, path: str, depth: int = 0) -> None:
         if isinstance(getattr(kind, "fields", None), list):
             for field in kind.fields:
                 add(field.type, f"{path}[{quoted_text(field.name)}]", depth + 1)
         elif (name := str(getattr(kind, "type", ""))) in _CHEAP:
-            found.append((depth, _CHEAP.index(name), path))
+            candidates.append((depth, _CHEAP.index(name), path))
 
     for field in table.schema().fields:
         if field.name not in partitions:
             add(field.type, quoted_name(field.name))
-    return min(found)[2] if found else None
+    return min(candidates)[2] if candidates else None
 
 
 def query(uri: str, version: int | None, sql: str) -> list[tuple[Any, ...]]:
-    """Over the rows of a table, which the SQL calls `rows`. Terminal if they cannot be read."""
+    """Runs SQL over the rows of a table, which it calls `rows`. Terminal if they cannot be read."""
     from deltalake import QueryBuilder
 
-    table = _opened(uri, version)
+    table = _open_or_fail(uri, version)
     try:
         batches = QueryBuilder().register("rows", table).execute(sql)
         return [
@@ -138,7 +140,7 @@ def query(uri: str, version: int | None, sql: str) -> list[tuple[Any, ...]]:
         raise Terminal(f"the rows of {uri} cannot be read: {_plain(error)}") from None
 
 
-def _opened(uri: str, version: int | None) -> DeltaTable:
+def _open_or_fail(uri: str, version: int | None) -> DeltaTable:
     try:
         return open_table(uri, version)
     except (KeyboardInterrupt, SystemExit):
@@ -148,17 +150,17 @@ def _opened(uri: str, version: int | None) -> DeltaTable:
 
 
 def _plain(error: BaseException) -> str:
-    """deltalake draws its errors as coloured trees over several lines."""
+    """The error in one line: deltalake draws its errors as coloured trees over several lines."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)) or type(error).__name__
     return " ".join(text.replace("↳", " ").split())[:400]
 
 
-# Times in what `deltalake` answers. A table can hold years that Python's own types cannot: these become a FarTime.
+# Times in the results of `deltalake`. A table can hold years that Python's own types cannot: these become a FarTime.
 
 
 _DAY = 86_400_000_000
 _CYCLE = 146_097
-"""Days of 400 years, after which the calendar is the same again."""
+"""Days of 400 years, after which the calendar repeats."""
 _DAYS_BEFORE_1970 = 719_162
 
 
@@ -177,9 +179,9 @@ class FarTime:
         """ISO 8601, the year with its sign."""
         days, rest = divmod(self.micros, _DAY)
         cycles, day = divmod(days + _DAYS_BEFORE_1970, _CYCLE)
-        near = datetime.combine(date.fromordinal(day + 1), datetime.min.time()) + timedelta(microseconds=rest)
-        year = near.year + 400 * cycles
-        shown = near.isoformat(timespec="microseconds")[4:]
+        equivalent = datetime.combine(date.fromordinal(day + 1), datetime.min.time()) + timedelta(microseconds=rest)
+        year = equivalent.year + 400 * cycles
+        shown = equivalent.isoformat(timespec="microseconds")[4:]
         sign = "-" if year < 0 else "+" if year > 9999 else ""
         return f"{sign}{abs(year):04d}{shown[:6] if self.of_day else shown + 'Z' * self.zoned}"
 
@@ -190,29 +192,29 @@ class FarTime:
 Time = datetime | FarTime
 
 
-def micros_of(at: Time) -> int:
-    if isinstance(at, FarTime):
-        return at.micros
-    return (at.replace(tzinfo=at.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+def micros_of(value: Time) -> int:
+    if isinstance(value, FarTime):
+        return value.micros
+    return (value.replace(tzinfo=value.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def values_of(column: Any) -> list[Any]:
-    """The values of a column of an answer; its own to_pylist() raises at a year that Python does not know."""
+    """The values of a column of a result; its own to_pylist() raises on a year that Python does not know."""
     from arro3.core import DataType
 
     kind = column.type
     if DataType.is_date32(kind):
         days = column.cast(DataType.int32()).to_pylist()
-        return [None if day is None else _time(day * _DAY, None, of_day=True) for day in days]
+        return [None if day is None else _to_time(day * _DAY, None, of_day=True) for day in days]
     if DataType.is_timestamp(kind):
         numbers = column.cast(DataType.timestamp("us", tz=kind.tz)).cast(DataType.int64()).to_pylist()
-        return [None if number is None else _time(number, kind.tz) for number in numbers]
+        return [None if number is None else _to_time(number, kind.tz) for number in numbers]
     return list(column.to_pylist())
 
 
-def _time(micros: int, zone: str | None, *, of_day: bool = False) -> Any:
+def _to_time(micros: int, zone: str | None, *, of_day: bool = False) -> Any:
     try:
-        made = datetime(1970, 1, 1, tzinfo=UTC if zone else None) + timedelta(microseconds=micros)
+        value = datetime(1970, 1, 1, tzinfo=UTC if zone else None) + timedelta(microseconds=micros)
     except OverflowError:
         return FarTime(micros, zoned=bool(zone), of_day=of_day)
-    return made.date() if of_day else made
+    return value.date() if of_day else value

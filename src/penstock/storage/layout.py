@@ -1,4 +1,4 @@
-"""The files of a table as they are now: from its log without a JVM, or from the session's own snapshot."""
+"""The current files of a table: from its log without a JVM, or from the session's own snapshot."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class DataFile:
     partition: Partition = ()
     """The values of the partition columns, in their order."""
     name: str = ""
-    """From the folder of the table on."""
+    """Relative to the folder of the table."""
     rows: int = 0
-    """With those that are only marked as deleted; 0 if the log does not say."""
+    """Includes rows that are only marked as deleted; 0 if the log does not say."""
     deleted: int = 0
 
 
@@ -43,7 +43,7 @@ class Layout:
     """Delta orders the rows itself, by `cluster_by`."""
     configuration: Mapping[str, str] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
-    """Of the partition columns, as SQL writes them; only where the session was asked."""
+    """Types of the partition columns, as SQL writes them; only if read by the session."""
 
     @property
     def bytes(self) -> int:
@@ -51,7 +51,7 @@ class Layout:
 
 
 def read_layout(uri: str) -> Layout:
-    """Without a JVM. The table is there."""
+    """Without a JVM. The table exists."""
     from deltalake import DeltaTable
 
     table = DeltaTable(uri, storage_options=storage_options(uri) or None)
@@ -60,22 +60,24 @@ def read_layout(uri: str) -> Layout:
     columns = tuple(metadata.partition_columns)
     return Layout(
         version=table.version(),
-        files=tuple(_listed(table, columns, marked="deletionVectors" in features)),
+        files=tuple(_data_files(table, columns, has_deletion_vectors="deletionVectors" in features)),
         partition_by=columns,
         clustered="clustering" in features,
         configuration={name: str(value) for name, value in metadata.configuration.items()},
     )
 
 
-def _listed(table: Any, columns: tuple[str, ...], *, marked: bool) -> list[DataFile]:
-    found = table.get_add_actions(flatten=True)
-    names = found.schema.names
-    empty = [None] * found.num_rows
-    deleted = _marked(table) if marked else {}
-    parts = [values_of(found[f"partition.{one}"]) if f"partition.{one}" in names else empty for one in columns]
-    rows = found["num_records"].to_pylist() if "num_records" in names else empty
+def _data_files(table: Any, columns: tuple[str, ...], *, has_deletion_vectors: bool) -> list[DataFile]:
+    actions = table.get_add_actions(flatten=True)
+    names = actions.schema.names
+    empty = [None] * actions.num_rows
+    deleted = _deleted_rows(table) if has_deletion_vectors else {}
+    parts = [
+        values_of(actions[f"partition.{column}"]) if f"partition.{column}" in names else empty for column in columns
+    ]
+    rows = actions["num_records"].to_pylist() if "num_records" in names else empty
     described = zip(
-        found["path"].to_pylist(), found["size_bytes"].to_pylist(), found["modification_time"].to_pylist(), rows,
+        actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), actions["modification_time"].to_pylist(), rows,
         strict=True,
     )  # fmt: skip
     return [
@@ -92,7 +94,7 @@ def _listed(table: Any, columns: tuple[str, ...], *, marked: bool) -> list[DataF
 
 
 def _text(value: Any) -> str | None:
-    """As Delta's log writes it."""
+    """A value as Delta's log writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, datetime):
@@ -100,17 +102,17 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _marked(table: Any) -> dict[str, int]:
-    """By the name of a file, which no other file has: how many of its rows are marked as deleted."""
+def _deleted_rows(table: Any) -> dict[str, int]:
+    """How many rows of each file are marked as deleted, by the file's name, which is unique."""
     return {
-        path.rpartition("/")[2]: kept.count(False)
+        path.rpartition("/")[2]: selection.count(False)
         for batch in table.deletion_vectors()
-        for path, kept in zip(batch["filepath"].to_pylist(), batch["selection_vector"].to_pylist(), strict=True)
+        for path, selection in zip(batch["filepath"].to_pylist(), batch["selection_vector"].to_pylist(), strict=True)
     }
 
 
 def snapshot_layout(spark: SparkSession, uri: str) -> Layout:
-    """By the session, which knows how to reach the table."""
+    """Read by the session, which knows how to reach the table."""
     jvm = jvm_of(spark)
     none = jvm.scala.Option.empty()
     snapshot = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), uri).update(False, none, none)
@@ -125,26 +127,26 @@ def snapshot_layout(spark: SparkSession, uri: str) -> Layout:
         "get_json_object(stats, '$.numRecords')",
         "deletionVector.cardinality",
     )
-    found = [
+    files = [
         DataFile(
             size,
             modified,
-            tuple((parts or {}).get(one) for one in columns),
+            tuple((parts or {}).get(column) for column in columns),
             unquote(path),
             int(count or 0),
-            gone or 0,
+            deleted or 0,
         )
-        for size, modified, parts, path, count, gone in rows.collect()
+        for size, modified, parts, path, count, deleted in rows.collect()
     ]
     return Layout(
         version=int(snapshot.version()),
-        files=tuple(found),
+        files=tuple(files),
         partition_by=columns,
         clustered="clustering" in (protocol.get("writerFeatures") or ()),
         configuration=metadata.get("configuration") or {},
         types={
-            one["name"]: str(one["type"]).upper()
-            for one in json.loads(metadata["schemaString"])["fields"]
-            if one["name"] in columns
+            struct_field["name"]: str(struct_field["type"]).upper()
+            for struct_field in json.loads(metadata["schemaString"])["fields"]
+            if struct_field["name"] in columns
         },
     )

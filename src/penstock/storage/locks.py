@@ -1,11 +1,10 @@
 """Table locks of a local lake: Delta's local log store cannot tell two processes apart.
 
-*run* is held for the life of a runner, *commit* from before a batch's first look at the table until after its last
-commit, *replay* as long as somebody makes the table anew, beside its runner, *upkeep* while its files are looked after.
-All are POSIX record locks, so they end with their process however it dies. The process that commits is the JVM, and
-Python can die before it: there the locks are taken by the JVM. Commands without a JVM take the same files with fcntl.
-Object stores need none of this.
-"""
+*run* is held for the life of a runner, *commit* from before a batch's first read of the table until after its last
+commit, *replay* while a process rebuilds the table next to its runner, *upkeep* during maintenance of its files. All
+are POSIX record locks, so they end with their process however it dies. The process that commits is the JVM, and Python
+can die before it: there the locks are taken by the JVM. Commands without a JVM lock the same files with fcntl. Object
+stores need none of this."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from penstock.spark.jvm import jvm_of
 
 Name = Literal["run", "commit", "replay", "upkeep"]
 _PATIENCE = 0.005
-"""Seconds between two looks at a commit lock: a batch holds it for a tenth of a second."""
+"""Seconds between two attempts to take a commit lock: a batch holds it for a tenth of a second."""
 
 
 class Lock(Protocol):
@@ -43,7 +42,7 @@ class RunLock(Lock, Protocol):
 
 
 class NoLock:
-    """For stores that tell two writers apart themselves."""
+    """For stores that can tell two writers apart themselves."""
 
     def try_acquire(self) -> bool:
         return True
@@ -66,42 +65,42 @@ class JvmLock:
         self._channel = self._file.getChannel()
         self._inode = _inode(path)
         self._jvm_pid = int(jvm.java.lang.ProcessHandle.current().pid())
-        self._held: Any = None
+        self._file_lock: Any = None
 
     def try_acquire(self) -> bool:
         try:
-            self._held = self._channel.tryLock()
+            self._file_lock = self._channel.tryLock()
         except Py4JJavaError as error:
             if "OverlappingFileLockException" not in str(error.java_exception.getClass().getName()):
                 raise
             return False
-        if self._held is not None and _inode(self._path) != self._inode:
+        if self._file_lock is not None and _inode(self._path) != self._inode:
             self.release()
             raise LockHeld(
                 f"the lock file {self._path} was removed or replaced under this process, so it keeps nobody out",
                 hint="leave the folder alone; make sure that nobody else runs this table, then start again",
             )
-        return self._held is not None
+        return self._file_lock is not None
 
     def sign(self) -> None:
         """Writes who holds the lock, for the message that another process shows."""
         self._file.setLength(0)
         self._file.seek(0)
-        self._file.writeBytes(json.dumps(_owner(self._jvm_pid)))
+        self._file.writeBytes(json.dumps(_owner_document(self._jvm_pid)))
 
     def release(self) -> None:
-        if self._held is not None:
-            self._held.release()
-            self._held = None
+        if self._file_lock is not None:
+            self._file_lock.release()
+            self._file_lock = None
 
     def close(self) -> None:
-        """Closing the file gives the lock up as well."""
+        """Closing the file releases the lock as well."""
         self._channel.close()
-        self._held = None
+        self._file_lock = None
 
 
 class ProcessLock:
-    """The same file, held by this Python process."""
+    """The same file, locked by this Python process."""
 
     def __init__(self, path: str) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -115,9 +114,9 @@ class ProcessLock:
         return True
 
     def sign(self) -> None:
-        """By the file that holds the lock: to close another one of it would give the lock up."""
+        """Writes through the open file that holds the lock: closing another handle of it would release the lock."""
         os.ftruncate(self._file, 0)
-        os.pwrite(self._file, json.dumps(_owner(os.getpid())).encode(), 0)
+        os.pwrite(self._file, json.dumps(_owner_document(os.getpid())).encode(), 0)
 
     def release(self) -> None:
         fcntl.lockf(self._file, fcntl.LOCK_UN)
@@ -138,7 +137,7 @@ def lock_path(system: str, table: str, name: Name) -> str:
 
 
 def holder(path: str) -> int | None:
-    """The process that holds the lock, without taking it; None if nobody does."""
+    """The process that holds the lock, found without taking it; None if nobody does."""
     try:
         file = os.open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -147,8 +146,8 @@ def holder(path: str) -> int | None:
         if sys.platform != "linux":
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return None
-        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, asked))
+        request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, request))
         return None if kind == fcntl.F_UNLCK else int(pid)
     except BlockingIOError:
         return int(owner(path).get("jvm", 0))
@@ -157,7 +156,7 @@ def holder(path: str) -> int | None:
 
 
 def owner(path: str) -> dict[str, Any]:
-    """What the last holder wrote about itself; {} if nothing readable."""
+    """What the last holder wrote about itself; {} if nothing is readable."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -166,12 +165,12 @@ def owner(path: str) -> dict[str, Any]:
 
 
 def acquire_run(lock: RunLock, path: str, table: str, *, patience: float = 20.0) -> None:
-    """Takes the run lock, or says who has it. Waits only for a JVM whose Python is dead: it is about to end."""
+    """Takes the run lock, or raises with its holder. Waits only for a JVM whose Python is dead: it is about to end."""
     deadline = time.monotonic() + patience
     while not lock.try_acquire():
         held_by = owner(path)
         python = held_by.get("python")
-        dying = isinstance(python, int) and held_by.get("host") == socket.gethostname() and not _alive(python)
+        dying = isinstance(python, int) and held_by.get("host") == socket.gethostname() and not _is_alive(python)
         if not dying or time.monotonic() > deadline:
             raise LockHeld(
                 f"another penstock process works on this table (process {python}, since {held_by.get('since')})",
@@ -183,7 +182,7 @@ def acquire_run(lock: RunLock, path: str, table: str, *, patience: float = 20.0)
 
 
 def acquire_commit(lock: Lock, table: str, *, patience: float = 120.0) -> None:
-    """Waits its turn: another command is committing to the table."""
+    """Takes the commit lock, and waits while another command commits to the table."""
     deadline = time.monotonic() + patience
     while not lock.try_acquire():
         if time.monotonic() > deadline:
@@ -195,22 +194,22 @@ def acquire_commit(lock: Lock, table: str, *, patience: float = 120.0) -> None:
         time.sleep(_PATIENCE)
 
 
-def _owner(jvm_pid: int) -> dict[str, Any]:
+def _owner_document(jvm_pid: int) -> dict[str, Any]:
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {"python": os.getpid(), "jvm": jvm_pid, "host": socket.gethostname(), "since": since}
 
 
-def _alive(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return not _zombie(pid)
+    return not _is_zombie(pid)
 
 
-def _zombie(pid: int) -> bool:
+def _is_zombie(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

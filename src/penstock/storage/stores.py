@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 # Small whole files in the lake: checkpoints, pins, the Delta log. Never data.
 #
-# Two ways to the same thing: a local lake is read directly, so commands without a JVM and the chain check in every
-# batch cost microseconds; every other URI goes through Hadoop's file systems in the session's JVM.
+# Two implementations: a local lake is read directly, so that commands without a JVM and the chain check in every batch
+# cost microseconds; every other URI goes through Hadoop's file systems in the session's JVM.
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Size:
 
 
 def size_of(store: Store, folder: str) -> Size:
-    """Of a folder with all that is in it."""
-    found = store.listing(folder).values()
-    return Size(len(found), sum(one.size for one in found))
+    """The size of a folder with everything in it."""
+    files = store.listing(folder).values()
+    return Size(len(files), sum(file.size for file in files))
 
 
 class Store(Protocol):
@@ -57,19 +57,19 @@ class Store(Protocol):
         """The names in a folder, [] if there is no such folder."""
 
     def write(self, path: str, text: str) -> None:
-        """The whole file at once, folders made as needed; a reader sees the old text or the new."""
+        """The whole file at once, folders created as needed; a reader sees the old text or the new."""
 
     def move(self, source: str, target: str) -> None:
-        """A folder under a new name; the target does not exist."""
+        """Renames a folder; the target does not exist."""
 
     def delete(self, path: str) -> None:
-        """A file or a whole folder; nothing happens if it is not there."""
+        """Deletes a file or a whole folder; does nothing if it does not exist."""
 
     def delete_empty(self, path: str) -> None:
-        """A folder; nothing happens if it is not there, or if there is anything in it."""
+        """Deletes a folder; does nothing if it does not exist or is not empty."""
 
     def listing(self, path: str) -> dict[str, StoredFile]:
-        """Every file in a folder and below, by its name from there on; {} if there is none."""
+        """Every file in a folder and below, by its path relative to the folder; {} if there is none."""
 
 
 class LocalStore:
@@ -91,7 +91,7 @@ class LocalStore:
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(target)
-        # Hadoop's checksum file of the text that was there before would make the new text unreadable for Spark.
+        # Hadoop's checksum file of the previous text would make the new text unreadable for Spark.
         target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
 
     def move(self, source: str, target: str) -> None:
@@ -110,14 +110,14 @@ class LocalStore:
             Path(path).rmdir()
 
     def listing(self, path: str) -> dict[str, StoredFile]:
-        found: dict[str, StoredFile] = {}
+        files: dict[str, StoredFile] = {}
         for folder, _, names in os.walk(path):
             for name in names:
                 file = Path(folder) / name
-                with suppress(FileNotFoundError):  # gone since its folder was read
-                    about = file.stat()
-                    found[str(file.relative_to(path))] = StoredFile(about.st_size, about.st_mtime_ns // 1_000_000)
-        return found
+                with suppress(FileNotFoundError):  # removed since its folder was read
+                    status = file.stat()
+                    files[str(file.relative_to(path))] = StoredFile(status.st_size, status.st_mtime_ns // 1_000_000)
+        return files
 
 
 class HadoopStore:
@@ -132,71 +132,71 @@ class HadoopStore:
         return location.getFileSystem(self._conf), location
 
     def read(self, path: str) -> str | None:
-        files, location = self._open(path)
-        if not files.exists(location):
+        filesystem, location = self._open(path)
+        if not filesystem.exists(location):
             return None
-        stream = files.open(location)
+        stream = filesystem.open(location)
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
 
     def names(self, path: str) -> list[str]:
-        files, location = self._open(path)
-        if not files.exists(location):
+        filesystem, location = self._open(path)
+        if not filesystem.exists(location):
             return []
-        return [status.getPath().getName() for status in files.listStatus(location)]
+        return [status.getPath().getName() for status in filesystem.listStatus(location)]
 
     def write(self, path: str, text: str) -> None:
-        files, location = self._open(path)
-        stream = files.create(location, True)
+        filesystem, location = self._open(path)
+        stream = filesystem.create(location, True)
         try:
             self._jvm.org.apache.commons.io.IOUtils.write(text, stream, "UTF-8")
         finally:
             stream.close()
 
     def move(self, source: str, target: str) -> None:
-        files, location = self._open(source)
+        filesystem, location = self._open(source)
         destination = self._jvm.org.apache.hadoop.fs.Path(target)
-        files.mkdirs(destination.getParent())
-        if not files.rename(location, destination):
+        filesystem.mkdirs(destination.getParent())
+        if not filesystem.rename(location, destination):
             raise OSError(f"{source} could not be renamed to {target}")
 
     def delete(self, path: str) -> None:
-        files, location = self._open(path)
-        files.delete(location, True)
+        filesystem, location = self._open(path)
+        filesystem.delete(location, True)
 
     def delete_empty(self, path: str) -> None:
         from py4j.protocol import Py4JJavaError
 
-        files, location = self._open(path)
-        with suppress(Py4JJavaError):  # of a folder with something in it
-            files.delete(location, False)
+        filesystem, location = self._open(path)
+        with suppress(Py4JJavaError):  # of a folder that is not empty
+            filesystem.delete(location, False)
 
     def listing(self, path: str) -> dict[str, StoredFile]:
-        files, location = self._open(path)
-        if not files.exists(location):
+        filesystem, location = self._open(path)
+        if not filesystem.exists(location):
             return {}
-        base = len(str(files.makeQualified(location).toString())) + 1
-        found: dict[str, StoredFile] = {}
-        listed = files.listFiles(location, True)
-        while listed.hasNext():
-            status = listed.next()
-            about = StoredFile(int(status.getLen()), int(status.getModificationTime()))
-            found[str(status.getPath().toString())[base:]] = about
-        return found
+        base = len(str(filesystem.makeQualified(location).toString())) + 1
+        files: dict[str, StoredFile] = {}
+        iterator = filesystem.listFiles(location, True)
+        while iterator.hasNext():
+            status = iterator.next()
+            file = StoredFile(int(status.getLen()), int(status.getModificationTime()))
+            files[str(status.getPath().toString())[base:]] = file
+        return files
 
 
 # The lake's small files on S3, Google Cloud Storage and Azure, without a JVM.
 #
-# Credentials come from where those clouds' own tools look: AWS_ACCESS_KEY_ID and the like, AWS_ENDPOINT_URL for a
-# store that only speaks S3, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY … or the machine's role.
+# Credentials come from where those clouds' own tools look: AWS_ACCESS_KEY_ID and the like, AWS_ENDPOINT_URL for a store
+# that only speaks S3, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY … or the machine's role.
 
 
 T = TypeVar("T")
 _S3, _GCS, _AZURE = ("s3", "s3a", "s3n"), ("gs",), ("abfs", "abfss", "wasb", "wasbs", "az")
-_PATIENCE: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
-"""A command that a person waits for: the library's own default is to try for three minutes."""
+_RETRIES: dict[str, Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
+"""For commands that a person waits for: the library by default retries for three minutes."""
 
 
 class ObjectStore:
@@ -210,36 +210,36 @@ class ObjectStore:
     def read(self, path: str) -> str | None:
         bucket, key = self._open(path)
         try:
-            found = self._ask(path, lambda: bytes(self._obstore.get(bucket, key).bytes()))
+            content = self._call(path, lambda: bytes(self._obstore.get(bucket, key).bytes()))
         except _Missing:
             return None
-        return found.decode("utf-8", errors="replace")
+        return content.decode("utf-8", errors="replace")
 
     def names(self, path: str) -> list[str]:
         bucket, key = self._open(path)
         try:
-            found = self._ask(path, lambda: self._obstore.list_with_delimiter(bucket, f"{key}/"))
+            listing = self._call(path, lambda: self._obstore.list_with_delimiter(bucket, f"{key}/"))
         except _Missing:
             return []
-        keys = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
-        return [one.rstrip("/").rpartition("/")[2] for one in keys]
+        keys = [*listing["common_prefixes"], *(item["path"] for item in listing["objects"])]
+        return [child.rstrip("/").rpartition("/")[2] for child in keys]
 
     def write(self, path: str, text: str) -> None:
         bucket, key = self._open(path)
-        self._ask(path, lambda: self._obstore.put(bucket, key, text.encode()))
+        self._call(path, lambda: self._obstore.put(bucket, key, text.encode()))
 
     def move(self, source: str, target: str) -> None:
-        """Object by object in the order of their names: object stores have no folders to rename."""
+        """Object by object in the order of their names: object stores cannot rename folders."""
         bucket, key = self._open(source)
         _, new = self._open(target)
-        for one in self._below(source, bucket, key):
-            self._ask(source, lambda one=one: self._obstore.rename(bucket, one, new + one[len(key) :]))  # type: ignore[misc]
+        for old in self._keys_below(source, bucket, key):
+            self._call(source, lambda old=old: self._obstore.rename(bucket, old, new + old[len(key) :]))  # type: ignore[misc]
 
     def delete(self, path: str) -> None:
         bucket, key = self._open(path)
-        for one in [*self._below(path, bucket, key), key]:
+        for object_key in [*self._keys_below(path, bucket, key), key]:
             try:
-                self._ask(path, lambda one=one: self._obstore.delete(bucket, one))  # type: ignore[misc]
+                self._call(path, lambda object_key=object_key: self._obstore.delete(bucket, object_key))  # type: ignore[misc]
             except _Missing:
                 continue
 
@@ -249,28 +249,28 @@ class ObjectStore:
     def listing(self, path: str) -> dict[str, StoredFile]:
         bucket, key = self._open(path)
         return {
-            one["path"][len(key) + 1 :]: StoredFile(int(one["size"]), int(one["last_modified"].timestamp() * 1000))
-            for one in self._listed(path, bucket, key)
+            item["path"][len(key) + 1 :]: StoredFile(int(item["size"]), int(item["last_modified"].timestamp() * 1000))
+            for item in self._objects_below(path, bucket, key)
         }
 
-    def _below(self, path: str, bucket: Any, key: str) -> list[str]:
-        return sorted(one["path"] for one in self._listed(path, bucket, key))
+    def _keys_below(self, path: str, bucket: Any, key: str) -> list[str]:
+        return sorted(item["path"] for item in self._objects_below(path, bucket, key))
 
-    def _listed(self, path: str, bucket: Any, key: str) -> list[Any]:
-        pages = self._ask(path, lambda: list(self._obstore.list(bucket, f"{key}/")))
-        return [one for page in pages for one in page]
+    def _objects_below(self, path: str, bucket: Any, key: str) -> list[Any]:
+        pages = self._call(path, lambda: list(self._obstore.list(bucket, f"{key}/")))
+        return [item for page in pages for item in page]
 
     def _open(self, path: str) -> tuple[Any, str]:
         parts = urlsplit(path)
         address = f"{parts.scheme}://{parts.netloc}"
         if address not in self._buckets:
-            self._buckets[address] = _bucket(parts.scheme, address)
+            self._buckets[address] = _open_bucket(parts.scheme, address)
         return self._buckets[address], path[len(address) :].strip("/")
 
-    def _ask(self, path: str, question: Callable[[], T]) -> T:
+    def _call(self, path: str, request: Callable[[], T]) -> T:
         errors = self._obstore.exceptions
         try:
-            return question()
+            return request()
         except (errors.NotFoundError, FileNotFoundError):
             raise _Missing(path) from None
         except (errors.PermissionDeniedError, errors.UnauthenticatedError) as error:
@@ -297,39 +297,40 @@ def _library() -> Any:
 
 
 def storage_options(uri: str) -> dict[str, str]:
-    """For `deltalake`, which reads the rows: what the environment says and it would not take from there by itself."""
+    """Options for `deltalake`, which reads the rows: settings of the environment that it would not pick up by
+    itself."""
     if "://" not in uri:
         return {}
-    found = {"max_retries": str(_PATIENCE["max_retries"]), "retry_timeout": f"{_PATIENCE['retry_timeout'].seconds}s"}
+    options = {"max_retries": str(_RETRIES["max_retries"]), "retry_timeout": f"{_RETRIES['retry_timeout'].seconds}s"}
     if urlsplit(uri).scheme in _S3:
-        found |= {f"AWS_{name.upper()}": value for name, value in _s3_settings().items()}
-    return found
+        options |= {f"AWS_{name.upper()}": value for name, value in _s3_settings().items()}
+    return options
 
 
 def _s3_settings() -> dict[str, str]:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    found = {"endpoint": endpoint} if endpoint else {}
+    settings = {"endpoint": endpoint} if endpoint else {}
     if not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
-        found["region"] = "us-east-1"
+        settings["region"] = "us-east-1"
     if endpoint and endpoint.startswith("http://"):
-        found["allow_http"] = "true"
-    return found
+        settings["allow_http"] = "true"
+    return settings
 
 
-def _bucket(scheme: str, address: str) -> Any:
+def _open_bucket(scheme: str, address: str) -> Any:
     stores = _library().store
     if scheme in _S3:
         settings = _s3_settings()
         client: dict[str, Any] = {"allow_http": settings.pop("allow_http", "") == "true", "timeout": "20s"}
         bucket = f"s3{address[len(scheme) :]}"
-        return stores.S3Store.from_url(bucket, config=settings, client_options=client, retry_config=_PATIENCE)
+        return stores.S3Store.from_url(bucket, config=settings, client_options=client, retry_config=_RETRIES)
     if scheme in _GCS:
-        return stores.GCSStore.from_url(address, retry_config=_PATIENCE)
-    return stores.AzureStore.from_url(address, retry_config=_PATIENCE)
+        return stores.GCSStore.from_url(address, retry_config=_RETRIES)
+    return stores.AzureStore.from_url(address, retry_config=_RETRIES)
 
 
 def _require_readable(lake: str) -> None:
-    """Before the package is asked for: it would not help."""
+    """Called before the package is imported, which would not help."""
     if urlsplit(lake).scheme not in (*_S3, *_GCS, *_AZURE):
         raise UsageError(
             f"a lake at {lake} can only be read by Spark: this command starts no JVM",
@@ -345,7 +346,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def open_store(lake: Plan | str) -> Store:
-    """For a plan, or for the lake's address itself. Raises SetupError if it needs a package that is missing."""
+    """The store of a plan, or of a lake's address. Raises SetupError if it needs a package that is missing."""
     address = lake.lake if isinstance(lake, Plan) else lake
     if "://" not in address:
         return LocalStore()
@@ -354,5 +355,5 @@ def open_store(lake: Plan | str) -> Store:
 
 
 def store_of(source: VersionsSource, lake: Store) -> Store:
-    """Where a Delta table lies that is read: in the lake, or elsewhere."""
+    """The store of a Delta table that is read: the lake's, or another."""
     return lake if source.table is not None else open_store(source.uri)

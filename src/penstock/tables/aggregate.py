@@ -1,4 +1,4 @@
-"""Groups of a source table: recomputed when one of their rows arrives, or emitted once when their window closes."""
+"""Aggregates of a source table: groups recomputed when their rows change, or windows written once when they close."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.tables.quarantine import Quarantine
     from penstock.tables.suppression import Suppression
 
-# Groups of rows: their windows, their keys, their metrics, as a batch query has them.
+# Groups of rows: their windows, keys and metrics, as in a batch query.
 
 
 START, END = "window_start", "window_end"
@@ -58,15 +58,15 @@ def source_at(session: SparkSession, source: VersionsSource, version: int) -> Da
 
 
 def computed(rows: DataFrame, plan: AggregatePlan) -> DataFrame:
-    """The groups of the rows, as a batch query has them."""
+    """The groups of the rows, as in a batch query."""
     metrics = [F.expr(expression).alias(name) for name, expression in plan.metrics.items()]
-    made = _windowed(rows, plan).groupBy(*_group_columns(plan)).agg(*metrics)
-    return made.select(*_named(plan), *map(quote, plan.metrics))
+    result = _windowed(rows, plan).groupBy(*_group_columns(plan)).agg(*metrics)
+    return result.select(*_result_columns(plan), *map(quote, plan.metrics))
 
 
 def touched(batch: DataFrame, plan: AggregatePlan) -> DataFrame:
     """The groups that have a row in the batch."""
-    return _windowed(batch, plan).select(*_group_columns(plan)).distinct().select(*_named(plan))
+    return _windowed(batch, plan).select(*_group_columns(plan)).distinct().select(*_result_columns(plan))
 
 
 def _windowed(rows: DataFrame, plan: AggregatePlan) -> DataFrame:
@@ -80,7 +80,7 @@ def _group_columns(plan: AggregatePlan) -> list[str]:
     return [*map(quote, plan.keys), *([_WINDOW] if plan.time else [])]
 
 
-def _named(plan: AggregatePlan) -> list[Column]:
+def _result_columns(plan: AggregatePlan) -> list[Column]:
     window = [F.col(f"{_WINDOW}.start").alias(START), F.col(f"{_WINDOW}.end").alias(END)] if plan.time else []
     return [*window, *(F.col(quote(key)) for key in plan.keys)]
 
@@ -89,60 +89,61 @@ def group_names(plan: AggregatePlan) -> list[str]:
     return [*([START, END] if plan.time else []), *plan.keys]
 
 
-# Which group of an aggregate makes it fail, and in which metric: a sum that overflows, an expression that raises.
+# Finding the group and the metric that make an aggregate fail: a sum that overflows, an expression that raises.
 
 
 Within = Callable[[DataFrame, DataFrame], DataFrame]
-"""Of rows, those that lie in some groups."""
+"""Selects the rows that lie in the given groups."""
 
 
 def group_at_fault(
     error: Exception, rows: DataFrame, groups: DataFrame | None, plan: AggregatePlan, within: Within, table: str
 ) -> RowRaised | None:
-    """None if the data are not to blame. Without `groups` all that the rows have are looked at."""
+    """The error that names the failing group; None if the data are not to blame. Without `groups`, all groups of the
+    rows are searched."""
     failure = data_failure(error)
     if failure is None:
         return None
     try:
-        return _found(failure, rows, groups, plan, within, table)
-    except Exception:  # it is told without the group then
-        return _told(failure, "", table)
+        return _locate_group(failure, rows, groups, plan, within, table)
+    except Exception:  # then the error is reported without the group
+        return _group_error(failure, "", table)
 
 
-def _found(
+def _locate_group(
     failure: Failure, rows: DataFrame, groups: DataFrame | None, plan: AggregatePlan, within: Within, table: str
 ) -> RowRaised:
-    some = groups if groups is not None else touched(rows, plan)
-    kept = some.withColumn(NUMBER, F.monotonically_increasing_id()).persist(StorageLevel.MEMORY_AND_DISK)
+    candidates = groups if groups is not None else touched(rows, plan)
+    cached = candidates.withColumn(NUMBER, F.monotonically_increasing_id()).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        numbered = Numbered(kept)
+        numbered = Numbered(cached)
 
         def probe(first: int, end: int, metrics: Mapping[str, str] = plan.metrics) -> Failure | None:
-            made = computed(within(rows, numbered.between(first, end)), replace(plan, metrics=metrics))
-            return _raised(made)
+            result = computed(within(rows, numbered.between(first, end)), replace(plan, metrics=metrics))
+            return _run_failure(result)
 
-        if (without := probe(0, 0)) is not None:
-            return _told(without, "", table)
+        if (empty_failure := probe(0, 0)) is not None:
+            return _group_error(empty_failure, "", table)
         number = first_failing(numbered.count, probe)
         if number is None:
-            return _told(failure, "", table)
-        shown = numbered.between(number, number + 1).selectExpr(
+            return _group_error(failure, "", table)
+        group_values = numbered.between(number, number + 1).selectExpr(
             *(f"CAST(`{name}` AS STRING) AS `{name}`" for name in group_names(plan))
         )
-        row = shown.first()
+        row = group_values.first()
         assert row is not None
         group = ", ".join(f"{name} = {value}" for name, value in row.asDict().items()) or "of all rows"
         for name, expression in plan.metrics.items():
-            if (raised := probe(number, number + 1, {name: expression})) is not None:
-                return _told(raised, f"in the group {group}, {name}: {expression}: ", table)
-        return _told(failure, f"in the group {group}: ", table)
+            if (metric_failure := probe(number, number + 1, {name: expression})) is not None:
+                return _group_error(metric_failure, f"in the group {group}, {name}: {expression}: ", table)
+        return _group_error(failure, f"in the group {group}: ", table)
     finally:
-        kept.unpersist()
+        cached.unpersist()
 
 
-def _raised(made: DataFrame) -> Failure | None:
+def _run_failure(frame: DataFrame) -> Failure | None:
     try:
-        made.write.format("noop").mode("overwrite").save()
+        frame.write.format("noop").mode("overwrite").save()
     except Exception as error:
         failure = data_failure(error)
         if failure is None:
@@ -151,7 +152,7 @@ def _raised(made: DataFrame) -> Failure | None:
     return None
 
 
-def _told(failure: Failure, where: str, table: str) -> RowRaised:
+def _group_error(failure: Failure, where: str, table: str) -> RowRaised:
     return RowRaised(
         f"an expression of the aggregate raises: {where}{failure.full}",
         where=table,
@@ -162,12 +163,11 @@ def _told(failure: Failure, where: str, table: str) -> RowRaised:
 
 # Groups of a source table, recomputed from it whenever one of their rows arrives.
 #
-# There is no state that could be lost or go wrong: a group's numbers are those of a batch query over the source as of
-# the version up to which the batch has read. So late rows of any age, restarts and count(DISTINCT …) are all the
-# same.
+# There is no state to lose or corrupt: a group's numbers are those of a batch query over the source as of the version
+# that the batch has read up to. So late rows of any age, restarts and count(DISTINCT …) need no special care.
 
 
-_THERE = "__there"
+_EXISTS = "__there"
 
 
 class AggregateProcessor(BatchProcessor):
@@ -183,32 +183,32 @@ class AggregateProcessor(BatchProcessor):
         self._suppression.look()
         return PinnedInputs()
 
-    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
         rows = source_at(batch.sparkSession, self._source, parse_version(entry.after[0]).read_up_to)
         rows = self._suppression.source(rows)
         try:
-            self._write(batch, rows, entry, into, files)
+            self._write(batch, rows, entry, write_target, files)
         except Exception as error:
-            found = group_at_fault(error, rows, self._groups, self._plan, self._rows_of, self._table)
-            if found is None:
+            fault = group_at_fault(error, rows, self._groups, self._plan, self._rows_in, self._table)
+            if fault is None:
                 raise
-            raise found from error
+            raise fault from error
 
-    def _rows_of(self, rows: DataFrame, groups: DataFrame) -> DataFrame:
+    def _rows_in(self, rows: DataFrame, groups: DataFrame) -> DataFrame:
         return within(rows, groups, self._plan, None)
 
-    def _write(self, batch: DataFrame, rows: DataFrame, entry: Entry, into: WriteTarget, files: int) -> None:
+    def _write(self, batch: DataFrame, rows: DataFrame, entry: Entry, write_target: WriteTarget, files: int) -> None:
         session = batch.sparkSession
         suppression = self._suppression
-        if into.anew or self._plan.emit == "complete" or self._changed(entry):
-            into.overwrite(in_files(suppression.own(computed(rows, self._plan)), files), entry)
+        if write_target.anew or self._plan.emit == "complete" or self._source_rewritten(entry):
+            write_target.overwrite(in_files(suppression.own(computed(rows, self._plan)), files), entry)
             return
         groups = touched(batch, self._plan).persist(StorageLevel.MEMORY_AND_DISK)
         self._groups = groups
         bounds = _bounds(groups, self._plan)
-        now = suppression.own(computed(within(rows, groups, self._plan, bounds), self._plan))
-        with carrying(session, entry, idempotent=into.idempotent):
-            _merge(session, into.uri, groups, now, self._plan, bounds)
+        current = suppression.own(computed(within(rows, groups, self._plan, bounds), self._plan))
+        with carrying(session, entry, idempotent=write_target.idempotent):
+            _merge(session, write_target.uri, groups, current, self._plan, bounds)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         return {}
@@ -223,9 +223,9 @@ class AggregateProcessor(BatchProcessor):
         if groups is not None:
             groups.unpersist()
 
-    def _changed(self, entry: Entry) -> bool:
-        """Rows that were counted before are gone or replaced: nobody says which groups they were in."""
-        if self._source.changes:  # the feed has the row as it was: its group is among those of the batch
+    def _source_rewritten(self, entry: Entry) -> bool:
+        """Whether rows counted before were removed or replaced: without a feed their groups are unknown."""
+        if self._source.changes:  # the feed has the old row, so its group is among those of the batch
             return False
         before, after = parse_version(entry.before[0]), parse_version(entry.after[0])
         for version in range(before.version, after.read_up_to + 1):
@@ -236,46 +236,46 @@ class AggregateProcessor(BatchProcessor):
 
 
 def within(rows: DataFrame, groups: DataFrame, plan: AggregatePlan, bounds: tuple[str, str] | None) -> DataFrame:
-    """The rows of the source that lie in one of the groups; files that cannot hold one are not read."""
+    """The rows of the source that lie in one of the groups; files that cannot hold any are not read."""
     if plan.time is not None and bounds is not None:
         first, last = bounds
         rows = rows.where(f"{quote(plan.time)} >= {first} AND {quote(plan.time)} < {last}")
-    keys = [f"found.{quote(key)} <=> wanted.{quote(key)}" for key in plan.keys]
+    conditions = [f"found.{quote(key)} <=> wanted.{quote(key)}" for key in plan.keys]
     if plan.time is not None:
-        keys.append(f"found.{quote(plan.time)} >= wanted.{START} AND found.{quote(plan.time)} < wanted.{END}")
-    return rows.alias("found").join(F.broadcast(groups).alias("wanted"), F.expr(" AND ".join(keys)), "left_semi")
+        conditions.append(f"found.{quote(plan.time)} >= wanted.{START} AND found.{quote(plan.time)} < wanted.{END}")
+    return rows.alias("found").join(F.broadcast(groups).alias("wanted"), F.expr(" AND ".join(conditions)), "left_semi")
 
 
 def _bounds(groups: DataFrame, plan: AggregatePlan) -> tuple[str, str] | None:
     """The first and the last time of the windows, as literals; None without windows, or without groups."""
     if plan.time is None:
         return None
-    kind = groups.schema[START].dataType
-    found = groups.agg(F.expr(micros(f"min({START})", kind)), F.expr(micros(f"max({END})", kind))).first()
-    if found is None or found[0] is None:
+    data_type = groups.schema[START].dataType
+    row = groups.agg(F.expr(micros(f"min({START})", data_type)), F.expr(micros(f"max({END})", data_type))).first()
+    if row is None or row[0] is None:
         return None
-    return not_before(int(found[0]), kind), not_after(int(found[1]), kind)
+    return not_before(int(row[0]), data_type), not_after(int(row[1]), data_type)
 
 
 def _merge(
     session: SparkSession,
     uri: str,
     groups: DataFrame,
-    now: DataFrame,
+    current: DataFrame,
     plan: AggregatePlan,
     bounds: tuple[str, str] | None,
 ) -> None:
-    """The groups as they are now in place of what the table says of them; those without rows go."""
+    """Replaces the groups in the table by their current rows; groups without rows are deleted."""
     names = group_names(plan)
-    wanted = groups.alias("g").join(
-        now.withColumn(_THERE, F.lit(True)).alias("n"),
+    joined = groups.alias("g").join(
+        current.withColumn(_EXISTS, F.lit(True)).alias("n"),
         F.expr(" AND ".join(f"g.{quote(name)} <=> n.{quote(name)}" for name in names)),
         "left",
     )
-    source = wanted.selectExpr(
+    source = joined.selectExpr(
         *(f"g.{quote(name)} AS {quote(name)}" for name in names),
         *(f"n.{quote(name)} AS {quote(name)}" for name in plan.metrics),
-        f"n.{_THERE} IS NOT NULL AS {_THERE}",
+        f"n.{_EXISTS} IS NOT NULL AS {_EXISTS}",
     )
     match = [*_target_bounds(bounds), *(f"t.{quote(name)} <=> s.{quote(name)}" for name in names)]
     values = {quote(name): f"s.{quote(name)}" for name in [*names, *plan.metrics]}
@@ -283,9 +283,9 @@ def _merge(
         DeltaTable.forPath(session, uri)
         .alias("t")
         .merge(source.alias("s"), " AND ".join(match))
-        .whenMatchedDelete(f"NOT s.{_THERE}")
+        .whenMatchedDelete(f"NOT s.{_EXISTS}")
         .whenMatchedUpdate(set=values)  # type: ignore[arg-type]
-        .whenNotMatchedInsert(f"s.{_THERE}", values=values)  # type: ignore[arg-type]
+        .whenNotMatchedInsert(f"s.{_EXISTS}", values=values)  # type: ignore[arg-type]
         .execute()
     )
 
@@ -295,11 +295,11 @@ def _target_bounds(bounds: tuple[str, str] | None) -> Iterator[str]:
         yield f"t.{START} >= {bounds[0]} AND t.{END} <= {bounds[1]}"
 
 
-# Windows that appear once, when a watermark has passed their end.
+# Windows that are written once, when the watermark has passed their end.
 #
-# The watermark is the latest time that was read, less the delay that the user grants; it only grows, and stands in
-# the ledger, so that a batch that runs again closes the same windows. A row that comes when its last window is closed
-# changes nothing any more: it is kept aside, in quarantine.
+# The watermark is the latest time read, less the delay that the user allows. It only grows, and the ledger keeps it, so
+# that a batch that runs again closes the same windows. A row that arrives after its last window was closed no longer
+# changes anything: it goes to quarantine.
 
 
 LATE, NO_TIME = "late", "no_time"
@@ -316,114 +316,119 @@ class FinalWindowsProcessor(BatchProcessor):
         return self._suppression.grown
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
-        """A table that is there already is read in no order of time, and a large version in parts: the watermark waits
-        until they are read to their end, or rows that were there all along would come too late."""
-        newest = batch.agg(F.expr(f"max({_micros(batch, self._plan)})")).first()
-        assert newest is not None and self._plan.watermark_ms is not None
-        before = _marks(last, batch, self._plan)
-        read = None if newest[0] is None else int(newest[0]) - self._plan.watermark_ms * 1000
-        reached = max((mark for mark in (before.reached, read) if mark is not None), default=None)
-        now = reached if parse_version(after[0]).whole else before.now
-        return PinnedInputs(watermark=replace(before, closed=before.now, now=now, reached=reached))
+        """Advances the watermark. An existing table is read in no order of time, and a large version in parts: the
+        watermark waits until they are read to the end, or rows that were there all along would count as late."""
+        newest_row = batch.agg(F.expr(f"max({_time_micros(batch, self._plan)})")).first()
+        assert newest_row is not None and self._plan.watermark_ms is not None
+        previous = _watermark(last, batch, self._plan)
+        read_to = None if newest_row[0] is None else int(newest_row[0]) - self._plan.watermark_ms * 1000
+        reached = max((mark for mark in (previous.reached, read_to) if mark is not None), default=None)
+        now = reached if parse_version(after[0]).whole else previous.now
+        return PinnedInputs(watermark=replace(previous, closed=previous.now, now=now, reached=reached))
 
-    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
         closing = closing_windows(batch, self._source, self._plan, entry, self._suppression)
         if closing is None:
             return
         try:
-            into.append(in_files(closing, files), entry)
+            write_target.append(in_files(closing, files), entry)
         except Exception as error:
             rows = source_at(batch.sparkSession, self._source, parse_version(entry.after[0]).read_up_to)
             rows_of = partial(within, plan=self._plan, bounds=None)
-            found = group_at_fault(error, self._suppression.source(rows), None, self._plan, rows_of, self._table.name)
-            if found is None:
+            fault = group_at_fault(error, self._suppression.source(rows), None, self._plan, rows_of, self._table.name)
+            if fault is None:
                 raise
-            raise found from error
+            raise fault from error
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
-        closed = _marks(entry.pins, batch, self._plan).closed
-        counted = batch.agg(F.count(F.lit(1)), F.count_if(F.expr(_aside(batch, self._plan, closed)))).first()
-        assert counted is not None
-        read, late = int(counted[0]), int(counted[1])
+        closed = _watermark(entry.pins, batch, self._plan).closed
+        counts = batch.agg(
+            F.count(F.lit(1)), F.count_if(F.expr(_rejected_condition(batch, self._plan, closed)))
+        ).first()
+        assert counts is not None
+        read, late = int(counts[0]), int(counts[1])
         if late and self._quarantine is not None and not self._quarantine.has(entry):
-            self._quarantine.add(self._kept_aside(batch, entry.pins), entry)
+            self._quarantine.add(self._rejected_rows(batch, entry.pins), entry)
         return {BATCHES: 1, READ: read, REJECTED: late}
 
     def done(self) -> None:
         pass
 
-    def _kept_aside(self, batch: DataFrame, pins: Pins) -> DataFrame:
-        rows = batch.where(_aside(batch, self._plan, _marks(pins, batch, self._plan).closed))
+    def _rejected_rows(self, batch: DataFrame, pins: Pins) -> DataFrame:
+        rows = batch.where(_rejected_condition(batch, self._plan, _watermark(pins, batch, self._plan).closed))
         values = ", ".join(quote(name) for name in batch.columns if name != SOURCE)
         raw = {**dict.fromkeys(RAW, "NULL"), "value": f"to_json(struct({values}))"}
         source = SOURCE if SOURCE in batch.columns else "CAST(NULL AS STRUCT<file: STRING, row: BIGINT>)"
         time = quote(self._plan.time or "")
-        late = reason(LATE, f"concat({literal(f'{self._plan.time}: ')}, {time}, ' lies in a window that is closed')")
-        without = reason(NO_TIME, literal(f"{self._plan.time} is null"))
+        late_reason = reason(
+            LATE, f"concat({literal(f'{self._plan.time}: ')}, {time}, ' lies in a window that is closed')"
+        )
+        no_time_reason = reason(NO_TIME, literal(f"{self._plan.time} is null"))
         return rows.selectExpr(
-            *(f"CAST({raw[name]} AS {kind}) AS {name}" for name, kind in RAW.items()),
+            *(f"CAST({raw[name]} AS {data_type}) AS {name}" for name, data_type in RAW.items()),
             f"{source} AS {SOURCE}",
             f"{NOTHING_FAILED} AS {FAILED}",
-            f"IF({time} IS NULL, {without}, {late}) AS why",
+            f"IF({time} IS NULL, {no_time_reason}, {late_reason}) AS why",
         )
 
 
 def closing_windows(
     batch: DataFrame, source: DeltaSource, plan: AggregatePlan, entry: Entry, suppression: Suppression
 ) -> DataFrame | None:
-    """The windows that end after the watermark of the batch before and not after that of this one."""
-    marks = _marks(entry.pins, batch, plan)
+    """The windows that end after the previous batch's watermark and not after this batch's; None if there are none."""
+    marks = _watermark(entry.pins, batch, plan)
     closed, watermark = marks.closed, marks.now
     if watermark is None or watermark == closed:
         return None
     assert plan.size_ms is not None
     rows = suppression.source(source_at(batch.sparkSession, source, parse_version(entry.after[0]).read_up_to))
-    # Files whose times lie outside are not read: the bounds are literals.
-    time, kind = quote(plan.time or ""), _kind(rows, plan)
-    rows = rows.where(f"{time} < {not_after(watermark, kind)}")
+    # The bounds are literals, so that files whose times lie outside them are not read.
+    time, time_type = quote(plan.time or ""), _time_type(rows, plan)
+    rows = rows.where(f"{time} < {not_after(watermark, time_type)}")
     if closed is not None:
-        rows = rows.where(f"{time} >= {not_before(closed - plan.size_ms * 1000, kind)}")
-    windows = suppression.own(computed(rows, plan)).where(f"{END} <= {time_at(watermark, kind)}")
-    return windows if closed is None else windows.where(f"{END} > {time_at(closed, kind)}")
+        rows = rows.where(f"{time} >= {not_before(closed - plan.size_ms * 1000, time_type)}")
+    windows = suppression.own(computed(rows, plan)).where(f"{END} <= {time_at(watermark, time_type)}")
+    return windows if closed is None else windows.where(f"{END} > {time_at(closed, time_type)}")
 
 
-def _marks(pins: Pins, rows: DataFrame, plan: AggregatePlan) -> Watermark:
-    """Of times without a zone it counts by their own clock. Earlier versions counted these as instants in the zone of
-    the session: their marks are converted."""
+def _watermark(pins: Pins, rows: DataFrame, plan: AggregatePlan) -> Watermark:
+    """The watermark of the pins. Times without a zone are measured by their own clock; earlier versions measured them
+    as instants in the session's time zone, and their marks are converted."""
     marks = pins.watermark or Watermark()
-    if marks.local or not isinstance(_kind(rows, plan), TimestampNTZType):
+    if marks.local or not isinstance(_time_type(rows, plan), TimestampNTZType):
         return marks
     closed, now, reached = (
-        None if mark is None else _local(mark, rows.sparkSession) for mark in (marks.closed, marks.now, marks.reached)
+        None if mark is None else _as_local(mark, rows.sparkSession)
+        for mark in (marks.closed, marks.now, marks.reached)
     )
     return Watermark(closed, now, reached, local=True)
 
 
-def _local(mark: int, session: SparkSession) -> int:
-    asked = micros(f"CAST(timestamp_micros({mark}L) AS TIMESTAMP_NTZ)", TimestampNTZType())
-    found = session.sql(f"SELECT {asked}").first()
-    assert found is not None
-    return int(found[0])
+def _as_local(mark: int, session: SparkSession) -> int:
+    expression = micros(f"CAST(timestamp_micros({mark}L) AS TIMESTAMP_NTZ)", TimestampNTZType())
+    row = session.sql(f"SELECT {expression}").first()
+    assert row is not None
+    return int(row[0])
 
 
-def _kind(rows: DataFrame, plan: AggregatePlan) -> DataType:
-    """Of the windows' ends."""
+def _time_type(rows: DataFrame, plan: AggregatePlan) -> DataType:
+    """The type of the windows' ends."""
     local = isinstance(rows.schema[plan.time or ""].dataType, TimestampNTZType)
     return TimestampNTZType() if local else TimestampType()
 
 
-def _micros(rows: DataFrame, plan: AggregatePlan) -> str:
-    time, kind = quote(plan.time or ""), _kind(rows, plan)
-    return micros(time if isinstance(kind, TimestampNTZType) else f"CAST({time} AS TIMESTAMP)", kind)
+def _time_micros(rows: DataFrame, plan: AggregatePlan) -> str:
+    time, time_type = quote(plan.time or ""), _time_type(rows, plan)
+    return micros(time if isinstance(time_type, TimestampNTZType) else f"CAST({time} AS TIMESTAMP)", time_type)
 
 
-def _aside(rows: DataFrame, plan: AggregatePlan, closed: int | None) -> str:
-    """Rows without a time, and those whose last window was closed before the batch."""
+def _rejected_condition(rows: DataFrame, plan: AggregatePlan, closed: int | None) -> str:
+    """The condition for rows without a time and rows whose last window was closed before the batch."""
     assert plan.size_ms is not None and plan.every_ms is not None
-    without = f"{quote(plan.time or '')} IS NULL"
+    no_time = f"{quote(plan.time or '')} IS NULL"
     if closed is None:
-        return without
+        return no_time
     size, every = plan.size_ms * 1000, plan.every_ms * 1000
-    time = _micros(rows, plan)
+    time = _time_micros(rows, plan)
     last_end = f"{time} - pmod({time}, {every}L) + {size}L"
-    return f"coalesce({without} OR {last_end} <= {closed}L, true)"
+    return f"coalesce({no_time} OR {last_end} <= {closed}L, true)"

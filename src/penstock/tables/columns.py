@@ -1,4 +1,4 @@
-"""A table's columns against those that its definition makes now, and which of them have statistics."""
+"""Compares a table's columns with those of its definition, and decides which columns have statistics."""
 
 from __future__ import annotations
 
@@ -39,44 +39,49 @@ if TYPE_CHECKING:
 
     from penstock.plan.model import TablePlan
 
-# Statistics without names: the log of a table has the least and the greatest value of its columns in every file, in
-# clear, and no commit takes them back. So columns that say of whom a row is are left out of them.
+# Statistics without personal data: the table's log has the least and greatest value of its columns in every file, in
+# plain text, and no commit removes them again. So columns that identify a data subject get no statistics.
 
 
-_NONE = "delta.dataSkippingNumIndexedCols"
-_MOST = 32
-"""Columns of which Delta itself keeps statistics."""
-_KINDS = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)
+_INDEXED_COUNT = "delta.dataSkippingNumIndexedCols"
+_MAX_INDEXED = 32
+"""The number of columns that Delta keeps statistics for by default."""
+_STATISTICS_TYPES = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)
 
 
 def with_statistics(table: TablePlan, schema: StructType) -> Mapping[str, str]:
-    """The properties that a new table is given."""
+    """The properties of a new table."""
     if not table.subjects or STATISTICS in table.properties:
         return table.properties
     return {**table.properties, **statistics_of(table, schema)}
 
 
 def settle_statistics(spark: SparkSession, table: TablePlan, schema: StructType) -> str | None:
-    """Of a table that is there: called under its commit lock. Says what was done, if anything was."""
+    """Takes subject columns out of an existing table's statistics, under its commit lock; a note if it did anything."""
     if not table.subjects:
         return None
-    now = Exchange(spark.newSession(), table.uri)
-    stated, none = now.setting(STATISTICS), now.setting(_NONE)
-    if (none == "0" and stated is None) or (stated is not None and not _names(stated, _hidden(table))):
+    exchange = Exchange(spark.newSession(), table.uri)
+    column_list, column_count = exchange.setting(STATISTICS), exchange.setting(_INDEXED_COUNT)
+    if (column_count == "0" and column_list is None) or (
+        column_list is not None and not _overlaps(column_list, _subject_columns(table))
+    ):
         return None
-    chosen = ", ".join(f"'{name}' = '{value}'" for name, value in statistics_of(table, schema).items())
-    spark.sql(f"ALTER TABLE delta.{quote(table.uri)} SET TBLPROPERTIES ({chosen})")
-    return f"no statistics any more of {', '.join(sorted(_hidden(table)))}: the log would keep names in clear"
+    properties = ", ".join(f"'{name}' = '{value}'" for name, value in statistics_of(table, schema).items())
+    spark.sql(f"ALTER TABLE delta.{quote(table.uri)} SET TBLPROPERTIES ({properties})")
+    return f"no statistics any more of {', '.join(sorted(_subject_columns(table)))}: the log would keep names in clear"
 
 
 def statistics_of(table: TablePlan, schema: StructType) -> dict[str, str]:
-    """The property of a table with these columns that has statistics of none that names somebody."""
-    hidden = _hidden(table)
-    left_out = {name.casefold() for name in table.write.partition_by}  # Delta has none of these, and refuses them here
-    found = [path for path in _paths(schema) if not _within(path, hidden) and path[0].casefold() not in left_out]
-    if not found:
-        return {_NONE: "0"}
-    return {STATISTICS: ",".join(".".join(map(quote, path)) for path in found[:_MOST])}
+    """The property that limits a table's statistics to columns that identify no data subject."""
+    hidden = _subject_columns(table)
+    # Delta keeps no statistics of partition columns and refuses them here.
+    partition_columns = {name.casefold() for name in table.write.partition_by}
+    paths = [
+        path for path in _paths(schema) if not _is_hidden(path, hidden) and path[0].casefold() not in partition_columns
+    ]
+    if not paths:
+        return {_INDEXED_COUNT: "0"}
+    return {STATISTICS: ",".join(".".join(map(quote, path)) for path in paths[:_MAX_INDEXED])}
 
 
 def _paths(schema: StructType, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -84,27 +89,30 @@ def _paths(schema: StructType, above: tuple[str, ...] = ()) -> Iterator[tuple[st
         path = (*above, field.name)
         if isinstance(field.dataType, StructType):
             yield from _paths(field.dataType, path)
-        elif isinstance(field.dataType, _KINDS):
+        elif isinstance(field.dataType, _STATISTICS_TYPES):
             yield path
 
 
-def _within(path: tuple[str, ...], hidden: set[str]) -> bool:
+def _is_hidden(path: tuple[str, ...], hidden: set[str]) -> bool:
     steps = [step.casefold() for step in path]
     return any(".".join(steps[:depth]) in hidden for depth in range(1, len(steps) + 1))
 
 
-def _hidden(table: TablePlan) -> set[str]:
+def _subject_columns(table: TablePlan) -> set[str]:
     return {place.column.casefold() for places in table.subjects.values() for place in places}
 
 
-def _names(stated: str, hidden: set[str]) -> bool:
-    """Whether a list of columns has one of those, one that it lies in, or one below it."""
-    listed = [name.replace("`", "").strip().casefold() for name in stated.split(",")]
-    pairs = ((one, other) for one in listed for other in hidden)
-    return any(f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.") for one, other in pairs)
+def _overlaps(column_list: str, hidden: set[str]) -> bool:
+    """Whether a list of columns names a hidden column, a struct that contains one, or a field below one."""
+    listed = [name.replace("`", "").strip().casefold() for name in column_list.split(",")]
+    pairs = ((listed_name, hidden_name) for listed_name in listed for hidden_name in hidden)
+    return any(
+        f"{listed_name}.".startswith(f"{hidden_name}.") or f"{hidden_name}.".startswith(f"{listed_name}.")
+        for listed_name, hidden_name in pairs
+    )
 
 
-# A table's columns against those that its definition makes now: they stay, they grow, or a person decides.
+# Schema changes: columns stay, are added or widened, or a person has to decide.
 
 
 _DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 20}
@@ -115,93 +123,94 @@ _WIDER: dict[type[DataType], tuple[type[DataType], ...]] = {
     FloatType: (DoubleType,),
     DateType: (TimestampNTZType,),
 }
-"""What Delta can do without rewriting a file, and without losing a digit."""
+"""Type changes that Delta makes without rewriting files and without losing digits."""
 
 
 @dataclass(frozen=True)
 class Differences:
-    """By the path of the column, `address.street`; texts are types as SQL writes them."""
+    """Column path, such as `address.street`, to the types as SQL text."""
 
     new: dict[str, str]
     gone: dict[str, str]
     wider: dict[str, tuple[str, str]]
     other: dict[str, tuple[str, str]]
-    """Values of the old type do not fit the new one, or Delta cannot change it in place."""
+    """Changes where old values do not fit the new type, or that Delta cannot make in place."""
 
     def __bool__(self) -> bool:
         return bool(self.new or self.gone or self.wider or self.other)
 
 
-def settle_columns(spark: SparkSession, table: TablePlan, wanted: StructType) -> str | None:
-    """Called under the table's commit lock. `strict` refuses any difference; `evolve` adds what is new and widens what
-    can be widened, and says so. A column that the definition no longer makes stays, and is NULL from now on."""
-    there = spark.read.format("delta").load(table.uri).schema
-    found = differences(there, wanted)
+def settle_columns(spark: SparkSession, table: TablePlan, expected: StructType) -> str | None:
+    """Adapts the table's columns under its commit lock. `strict` refuses any difference; `evolve` adds and widens
+    columns, and returns a note. A column that the definition no longer makes stays, and is NULL in new rows."""
+    actual = spark.read.format("delta").load(table.uri).schema
+    diff = differences(actual, expected)
     landed = table.stages is None and table.aggregate is None
-    if not found or (landed and not (found.new or found.wider or found.other)):
+    if not diff or (landed and not (diff.new or diff.wider or diff.other)):
         return None
-    if table.write.schema == "strict" or found.other or _of_another_kind(table, found):
-        raise _refused(table, there, wanted, found)
-    if not (found.new or found.wider):
+    if table.write.schema == "strict" or diff.other or _changes_table_kind(table, diff):
+        raise _table_changed(table, actual, expected, diff)
+    if not (diff.new or diff.wider):
         return None
-    evolve_columns(spark, table.uri, wanted, found)
-    said = [f"new {name} {kind}" for name, kind in found.new.items()]
-    said += [f"{name} {old} is {new} now" for name, (old, new) in found.wider.items()]
-    return f"columns evolved: {', '.join(said)}"
+    evolve_columns(spark, table.uri, expected, diff)
+    notes = [f"new {name} {type_text}" for name, type_text in diff.new.items()]
+    notes += [f"{name} {old} is {new} now" for name, (old, new) in diff.wider.items()]
+    return f"columns evolved: {', '.join(notes)}"
 
 
-def evolve_columns(spark: SparkSession, uri: str, wanted: StructType, found: Differences) -> None:
-    """Adds the columns that are new and widens those that are wider, in place: no file is written."""
-    if found.wider:
+def evolve_columns(spark: SparkSession, uri: str, expected: StructType, diff: Differences) -> None:
+    """Adds the new columns and widens the wider ones in place: no file is written."""
+    if diff.wider:
         widening = "SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
         spark.sql(f"ALTER TABLE delta.{quote(uri)} {widening}")
-    nothing = spark.createDataFrame([], nullable_within(wanted))
-    nothing.write.format("delta").mode("append").option("mergeSchema", "true").save(uri)
+    empty = spark.createDataFrame([], nullable_within(expected))
+    empty.write.format("delta").mode("append").option("mergeSchema", "true").save(uri)
 
 
-def _of_another_kind(table: TablePlan, found: Differences) -> bool:
-    """Rows that were appended have no sequence, and tombstones would become rows again."""
+def _changes_table_kind(table: TablePlan, diff: Differences) -> bool:
+    """Whether the table would switch between appended, merged and merged with history. That is refused: appended rows
+    have no sequence, and tombstones would become rows again."""
     merge = table.write.merge
     if merge is None:
-        return {*OWN} <= {*found.gone}
-    return not {*OWN, *(VALID if merge.history == "scd2" else ())}.isdisjoint(found.new)
+        return {*OWN} <= {*diff.gone}
+    return not {*OWN, *(VALID if merge.history == "scd2" else ())}.isdisjoint(diff.new)
 
 
-def differences(there: StructType, wanted: StructType) -> Differences:
-    """Whether NULL is allowed is not looked at, nor are capitals."""
-    found = Differences({}, {}, {}, {})
-    _compare("", there, wanted, found)
-    return found
+def differences(actual: StructType, expected: StructType) -> Differences:
+    """How the columns differ, ignoring nullability and letter case."""
+    diff = Differences({}, {}, {}, {})
+    _compare_structs("", actual, expected, diff)
+    return diff
 
 
-def _compare(path: str, there: StructType, wanted: StructType, found: Differences) -> None:
-    old = {field.name.lower(): field for field in there.fields}
-    new = {field.name.lower(): field for field in wanted.fields}
+def _compare_structs(path: str, actual: StructType, expected: StructType, diff: Differences) -> None:
+    old = {field.name.lower(): field for field in actual.fields}
+    new = {field.name.lower(): field for field in expected.fields}
     for key, field in new.items():
         name = f"{path}{field.name}"
         if key not in old:
-            found.new[name] = _text(field.dataType)
+            diff.new[name] = _type_text(field.dataType)
         else:
-            _types(name, old[key].dataType, field.dataType, found)
+            _compare_types(name, old[key].dataType, field.dataType, diff)
     for key, field in old.items():
         if key not in new:
-            found.gone[f"{path}{field.name}"] = _text(field.dataType)
+            diff.gone[f"{path}{field.name}"] = _type_text(field.dataType)
 
 
-def _types(name: str, old: DataType, new: DataType, found: Differences) -> None:
+def _compare_types(name: str, old: DataType, new: DataType, diff: Differences) -> None:
     if isinstance(old, StructType) and isinstance(new, StructType):
-        _compare(f"{name}.", old, new, found)
+        _compare_structs(f"{name}.", old, new, diff)
     elif isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        _types(f"{name}.element", old.elementType, new.elementType, found)
+        _compare_types(f"{name}.element", old.elementType, new.elementType, diff)
     elif isinstance(old, MapType) and isinstance(new, MapType):
-        _types(f"{name}.key", old.keyType, new.keyType, found)
-        _types(f"{name}.value", old.valueType, new.valueType, found)
+        _compare_types(f"{name}.key", old.keyType, new.keyType, diff)
+        _compare_types(f"{name}.value", old.valueType, new.valueType, diff)
     elif old != new:
-        (found.wider if widens(old, new) else found.other)[name] = (_text(old), _text(new))
+        (diff.wider if widens(old, new) else diff.other)[name] = (_type_text(old), _type_text(new))
 
 
 def widens(old: DataType, new: DataType) -> bool:
-    """Every value of the old type is a value of the new one."""
+    """Whether every value of the old type is also a value of the new one."""
     if isinstance(new, DecimalType):
         if isinstance(old, DecimalType):
             return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
@@ -210,32 +219,32 @@ def widens(old: DataType, new: DataType) -> bool:
     return type(new) in _WIDER.get(type(old), ())
 
 
-def _refused(table: TablePlan, there: StructType, wanted: StructType, found: Differences) -> TableChanged:
+def _table_changed(table: TablePlan, actual: StructType, expected: StructType, diff: Differences) -> TableChanged:
     lines = [
         "its definition makes other columns than the table has",
-        f"  the table has:        {_columns(there)}",
-        f"  the definition makes: {_columns(wanted)}",
-        *(f"  {line}" for line in _told(found)),
+        f"  the table has:        {_list_columns(actual)}",
+        f"  the definition makes: {_list_columns(expected)}",
+        *(f"  {line}" for line in _difference_lines(diff)),
     ]
-    back = "write the definition as it was"
-    on = "`write: {schema: evolve}` adds columns and widens types"
-    if found.other or _of_another_kind(table, found):
-        on = "make a new table of another name: this cannot be changed in place"
-    return TableChanged("\n".join(lines), where=table.name, hint=f"{back}; or {on}")
+    revert = "write the definition as it was"
+    alternative = "`write: {schema: evolve}` adds columns and widens types"
+    if diff.other or _changes_table_kind(table, diff):
+        alternative = "make a new table of another name: this cannot be changed in place"
+    return TableChanged("\n".join(lines), where=table.name, hint=f"{revert}; or {alternative}")
 
 
-def _told(found: Differences) -> Iterator[str]:
-    if found.new:
-        yield "new: " + ", ".join(f"{name} {kind}" for name, kind in found.new.items())
-    if found.gone:
-        yield "no longer made: " + ", ".join(f"{name} {kind}" for name, kind in found.gone.items())
-    for name, (old, new) in {**found.wider, **found.other}.items():
+def _difference_lines(diff: Differences) -> Iterator[str]:
+    if diff.new:
+        yield "new: " + ", ".join(f"{name} {type_text}" for name, type_text in diff.new.items())
+    if diff.gone:
+        yield "no longer made: " + ", ".join(f"{name} {type_text}" for name, type_text in diff.gone.items())
+    for name, (old, new) in {**diff.wider, **diff.other}.items():
         yield f"another type: {name} was {old}, would be {new}"
 
 
-def _columns(schema: StructType) -> str:
-    return ", ".join(f"{field.name} {_text(field.dataType)}" for field in schema.fields)
+def _list_columns(schema: StructType) -> str:
+    return ", ".join(f"{field.name} {_type_text(field.dataType)}" for field in schema.fields)
 
 
-def _text(kind: DataType) -> str:
-    return kind.simpleString().upper()
+def _type_text(data_type: DataType) -> str:
+    return data_type.simpleString().upper()

@@ -1,4 +1,4 @@
-"""A table continues though an expression raises on some of its records: they go to quarantine."""
+"""Lets a table continue when an expression raises on some records: those records go to quarantine."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from penstock.tables.staged import StagedProcessor
     from penstock.tables.suppression import RowProcessor
 
-# The function of a table that goes on though an expression raises on some of its records.
+# The processor of a table that continues when an expression raises on some of its records.
 #
-# When a batch fails because of its data, the records that make it fail are searched for by halves, by running the
-# table's function on parts of the batch and writing nothing. They are pinned (beside the batch's offsets, and in the
-# entry of the batch's commit) before anything is written; then the batch is written without them, and they go to its
-# quarantine. So whoever runs the batch again, after a crash at any point, sets the same records aside.
+# When a batch fails because of its data, the failing records are found by bisection: the table's processor runs on
+# parts of the batch and writes nothing. The records are pinned (beside the batch's offsets, and in the entry of the
+# batch's commit) before anything is written; then the batch is written without them, and they go to quarantine. So a
+# batch that runs again, after a crash at any point, sets the same records aside.
 
 
-_ROUNDS = 5
-"""A search finds all records that fail; another one follows only if the batch fails without them as well."""
+_MAX_ROUNDS = 5
+"""One search finds all failing records; another follows only if the batch still fails without them."""
 _MANY_BATCHES = 10
 _SHOWN = 3
 
@@ -66,24 +66,25 @@ class IsolatingProcessor(BatchProcessor):
         *,
         redriving: bool = False,
     ) -> None:
-        """`staged` is what `inner` runs in the end. `redriving`: its batches are rows of the quarantine."""
+        """`staged` is the processor that `inner` wraps, or `inner` itself. `redriving`: the batches are quarantined
+        rows."""
         self._inner, self._staged, self._table, self._log = inner, staged, table, log
         self._places, self._redriving = Places(table), redriving
-        self._aside: tuple[Place, ...] = ()
-        self._details: dict[Place, str] = {}
-        self._kept: list[DataFrame] = []
-        self._found: list[tuple[Place, str]] = []
-        self._most = table.max_failed_records
+        self._isolated: tuple[Place, ...] = ()
+        self._detail_by_place: dict[Place, str] = {}
+        self._cached: list[DataFrame] = []
+        self._newly_found: list[tuple[Place, str]] = []
+        self._max_failed = table.max_failed_records
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is to be said of the batch."""
-        if not self._found:
+        """Remarks on the records of the batch that were set aside."""
+        if not self._newly_found:
             return ()
-        count = len(self._found)
-        told = "; ".join(f"{shown(place)}: {detail}" for place, detail in self._found[:_SHOWN])
+        count = len(self._newly_found)
+        examples = "; ".join(f"{shown(place)}: {detail}" for place, detail in self._newly_found[:_SHOWN])
         more = f"; and {count - _SHOWN} more" if count > _SHOWN else ""
-        return (f"{count} {'record' if count == 1 else 'records'} set aside: {TRANSFORM_FAILED} ({told}{more})",)
+        return (f"{count} {'record' if count == 1 else 'records'} set aside: {TRANSFORM_FAILED} ({examples}{more})",)
 
     @property
     def outdated(self) -> bool:
@@ -92,136 +93,136 @@ class IsolatingProcessor(BatchProcessor):
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         return self._inner.pin(batch, last, after)
 
-    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
-        self._details, self._found = {}, []
-        self._most = self._bound(into)
+    def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
+        self._detail_by_place, self._newly_found = {}, []
+        self._max_failed = self._failure_limit(write_target)
         self._staged.strict = True
-        for _ in range(_ROUNDS):
-            self._begin(batch, entry)
-            rest = self._without(batch)
-            if into.lazy and self._staged.strict:  # nothing runs before it is too late to say so
-                self._refuse_many_raising(rest, entry)
+        for _ in range(_MAX_ROUNDS):
+            self._isolate_pinned(batch, entry)
+            remaining = self._remaining_rows(batch)
+            if write_target.lazy and self._staged.strict:  # nothing runs until it is too late to refuse
+                self._refuse_many_raising(remaining, entry)
             try:
-                if into.lazy and self._raises:
-                    self._inner.probe(rest, entry)
-                self._inner.write(rest, entry, into, files=files)
+                if write_target.lazy and self._can_raise:
+                    self._inner.probe(remaining, entry)
+                self._inner.write(remaining, entry, write_target, files=files)
                 return
             except Exception as error:
                 if self._staged.strict and RAISES in story(error):
                     self._inner.done()
-                    self._refuse_many_raising(rest, entry)
+                    self._refuse_many_raising(remaining, entry)
                     continue
-                found = self._blamed(batch, entry, error)
-                if not found or (not into.lazy and self._is_committed(entry)):
+                places = self._find_failing_records(batch, entry, error)
+                if not places or (not write_target.lazy and self._is_committed(entry)):
                     raise
-                entry = self._pinned(entry, (*self._aside, *found))
-                into.repin(entry)
-        raise self._never_ending(entry)
+                entry = self._with_pins(entry, (*self._isolated, *places))
+                write_target.repin(entry)
+        raise self._never_ending_error(entry)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
-        for _ in range(_ROUNDS):
-            self._begin(batch, entry)
+        for _ in range(_MAX_ROUNDS):
+            self._isolate_pinned(batch, entry)
             try:
-                return self._inner.complete(self._without(batch), entry, rows=rows, written=written)
+                return self._inner.complete(self._remaining_rows(batch), entry, rows=rows, written=written)
             except Exception as error:
-                # By another definition, or at another time, other records may fail: those that are not in the table.
-                found = self._blamed(batch, entry, error) if self._staged.knows_its_rows() else ()
-                if not found:
+                # With another definition, or at another time, other records may fail: those that are not in the table.
+                places = self._find_failing_records(batch, entry, error) if self._staged.knows_its_rows() else ()
+                if not places:
                     raise
-                entry = self._pinned(entry, (*self._aside, *found))
-        raise self._never_ending(entry)
+                entry = self._with_pins(entry, (*self._isolated, *places))
+        raise self._never_ending_error(entry)
 
     def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame:
-        return self._inner.rejected(self._without(batch), entry)
+        return self._inner.rejected(self._remaining_rows(batch), entry)
 
     def look(self, batch: DataFrame, entry: Entry) -> None:
-        self._begin(batch, entry)
-        self._inner.look(self._without(batch), entry)
+        self._isolate_pinned(batch, entry)
+        self._inner.look(self._remaining_rows(batch), entry)
 
     def counted(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
-        return self._inner.counted(self._without(batch), entry, rows)
+        return self._inner.counted(self._remaining_rows(batch), entry, rows)
 
     def done(self) -> None:
         self._inner.done()
-        self._let_go()
-        self._aside, self._details, self._found = (), {}, []
+        self._release()
+        self._isolated, self._detail_by_place, self._newly_found = (), {}, []
 
     @property
-    def _raises(self) -> bool:
-        """It has expressions that can raise: what decodes and what is expected cannot."""
+    def _can_raise(self) -> bool:
+        """Whether the table has expressions that can raise: decoding and expectations cannot."""
         stages = self._table.stages
         return self._table.write.merge is not None or (stages is not None and stages.transform is not None)
 
-    def _refuse_many_raising(self, rest: DataFrame, entry: Entry) -> None:
-        """What `where`, a key or a sequence raises is told by the row itself: nothing has to be searched for. From here
-        on these rows are rejected."""
+    def _refuse_many_raising(self, remaining: DataFrame, entry: Entry) -> None:
+        """Raises if `where`, a key or a sequence raises on too many rows. The rows themselves carry these errors, so no
+        search is needed. From here on such rows are rejected."""
         if self._table.isolates_where or self._table.write.merge is not None:
-            read, count, first, told = self._inner.raising(rest, entry)
-            if count > self._most - len(self._aside):
+            read, count, first, error = self._inner.raising(remaining, entry)
+            if count > self._max_failed - len(self._isolated):
                 place: Place = tuple(first) if first is not None else (NOWHERE,)
-                raise self._too_many(read, place, Failure("", told))
+                raise self._too_many_error(read, place, Failure("", error))
         self._staged.strict = False
 
-    def _bound(self, into: WriteTarget) -> int:
-        """All that was ever read, or ever rejected, may hold more of them than a batch."""
-        most = self._table.max_failed_records
-        return most * _MANY_BATCHES if into.anew or self._redriving else most
+    def _failure_limit(self, write_target: WriteTarget) -> int:
+        """The limit of failing records: higher for a rebuild or redrive, which cover more than one batch."""
+        limit = self._table.max_failed_records
+        return limit * _MANY_BATCHES if write_target.anew or self._redriving else limit
 
-    def _let_go(self) -> None:
-        kept, self._kept = self._kept, []
+    def _release(self) -> None:
+        cached, self._cached = self._cached, []
         self._staged.aside = None
-        for frame in kept:
+        for frame in cached:
             frame.unpersist()
 
-    def _pinned(self, entry: Entry, places: tuple[Place, ...]) -> Entry:
+    def _with_pins(self, entry: Entry, places: tuple[Place, ...]) -> Entry:
         pins = replace(entry.pins, kept=places) if self._redriving else replace(entry.pins, aside=places)
         return replace(entry, pins=pins)
 
-    def _begin(self, batch: DataFrame, entry: Entry) -> None:
-        """Sets the records aside that the entry names."""
-        aside = entry.pins.kept if self._redriving else entry.pins.aside
-        if self._staged.aside is not None and aside == self._aside:
+    def _isolate_pinned(self, batch: DataFrame, entry: Entry) -> None:
+        """Sets aside the records that the entry pins."""
+        pinned = entry.pins.kept if self._redriving else entry.pins.aside
+        if self._staged.aside is not None and pinned == self._isolated:
             return
-        self._let_go()
-        self._aside = aside
-        if self._aside:
+        self._release()
+        self._isolated = pinned
+        if self._isolated:
             self._staged.aside = self._set_aside(batch, entry)
 
-    def _without(self, batch: DataFrame) -> DataFrame:
-        return fenced(self._places.without(batch, self._aside)) if self._aside else batch
+    def _remaining_rows(self, batch: DataFrame) -> DataFrame:
+        return fenced(self._places.without(batch, self._isolated)) if self._isolated else batch
 
     def _set_aside(self, batch: DataFrame, entry: Entry) -> IsolatedRecords:
-        chosen = fenced(batch.where(self._places.are(batch, self._aside)))
-        for place in self._aside:
-            if place not in self._details:  # found by a run before, which came to its end too early
-                self._details[place] = self._explain(chosen, place, entry)
+        records = fenced(batch.where(self._places.are(batch, self._isolated)))
+        for place in self._isolated:
+            if place not in self._detail_by_place:  # found by an earlier run, which did not finish
+                self._detail_by_place[place] = self._explain(records, place, entry)
         by_content = self._places.by_content(batch)
         parts = self._places.of(batch)
         if by_content:
-            chosen = chosen.withColumn(DETAIL, self._detail(parts))
-        frame = self._staged.set_aside(chosen, entry, self._of_records(by_content)).persist(
+            records = records.withColumn(DETAIL, self._detail(parts))
+        frame = self._staged.set_aside(records, entry, self._detail_of_records(by_content)).persist(
             StorageLevel.MEMORY_AND_DISK
         )
-        self._kept.append(frame)
+        self._cached.append(frame)
         return IsolatedRecords(frame, frame.count())
 
-    def _of_records(self, by_content: bool) -> Callable[[DataFrame], Column]:
+    def _detail_of_records(self, by_content: bool) -> Callable[[DataFrame], Column]:
         if by_content:
             return lambda _: F.col(DETAIL)
         names = ("topic", "partition", "offset") if self._table.input.origin == "kafka" else ("file", "row")
         return lambda _: self._detail([f"{SOURCE}.{name}" for name in names])
 
     def _detail(self, parts: Sequence[str]) -> Column:
-        known = [F.lit(value) for place in self._aside for value in (_key(place), self._details[place])]
+        pairs = [F.lit(value) for place in self._isolated for value in (_key(place), self._detail_by_place[place])]
         key = F.concat_ws("\n", *(F.expr(f"CAST({part} AS STRING)") for part in parts))
-        return F.element_at(F.create_map(*known), key)
+        return F.element_at(F.create_map(*pairs), key)
 
-    def _explain(self, chosen: DataFrame, place: Place, entry: Entry) -> str:
-        failure = self._probe(fenced(chosen.where(self._places.are(chosen, [place]))), entry)
+    def _explain(self, records: DataFrame, place: Place, entry: Entry) -> str:
+        failure = self._probe(fenced(records.where(self._places.are(records, [place]))), entry)
         return failure.full if failure is not None else "it raised an error when its batch was written"
 
     def _probe(self, rows: DataFrame, entry: Entry) -> Failure | None:
-        """What an expression raises on these rows; raises itself if something else is wrong."""
+        """What an expression raises on these rows; any other error is raised."""
         try:
             self._inner.probe(rows, entry)
         except Exception as error:
@@ -231,69 +232,69 @@ class IsolatingProcessor(BatchProcessor):
             return failure
         return None
 
-    def _blamed(self, batch: DataFrame, entry: Entry, error: Exception) -> tuple[Place, ...]:
-        """The records that make the batch fail; none if something else does. Raises where a person has to decide."""
+    def _find_failing_records(self, batch: DataFrame, entry: Entry, error: Exception) -> tuple[Place, ...]:
+        """The records that make the batch fail; empty if the cause is another. Raises if a person has to decide."""
         failure = data_failure(error)
         if failure is None or not self._table.max_failed_records:
             return ()
         self._inner.done()
-        rest = self._places.without(batch, self._aside) if self._aside else batch
-        parts = self._places.of(rest)
+        remaining = self._places.without(batch, self._isolated) if self._isolated else batch
+        parts = self._places.of(remaining)
         place = F.array(*(F.expr(f"CAST({part} AS STRING)") for part in parts)).alias(PLACE)
-        kept = rest.select("*", place, F.monotonically_increasing_id().alias(NUMBER)).persist(
+        cached = remaining.select("*", place, F.monotonically_increasing_id().alias(NUMBER)).persist(
             StorageLevel.MEMORY_AND_DISK
         )
         try:
-            return self._search(Numbered(kept), entry, failure)
+            return self._search(Numbered(cached), entry, failure)
         finally:
-            kept.unpersist()
+            cached.unpersist()
 
     def _search(self, records: Numbered, entry: Entry, failure: Failure) -> tuple[Place, ...]:
         def probe(first: int, end: int) -> Failure | None:
             return self._probe(records.between(first, end), entry)
 
-        if probe(0, 0) is not None:  # it fails without any record: so does the definition, whatever the data are
+        if probe(0, 0) is not None:  # it fails without any record, so the definition fails whatever the data
             return ()
-        whole = probe(0, records.count)
-        if whole is None:
+        overall_failure = probe(0, records.count)
+        if overall_failure is None:
             return ()
-        most = self._most - len(self._aside)
+        most = self._max_failed - len(self._isolated)
         try:
-            found = find_failing(records.count, probe, whole, most)
-        except TooMany as many:
-            first = records.place(many.found[0].number)
-            raise self._too_many(records.count, first, many.found[0].failure) from None
-        except Together as some:
-            first, last = records.place(some.first), records.place(some.end - 1)
-            raise self._together(first, last, some.end - some.first, some.failure) from None
-        places = records.places([one.number for one in found])
-        for one in found:
-            if one.number not in places:
-                raise self._unnamed(one.failure)
-            place = places[one.number]
-            if place not in self._details:  # several rows can have come from one record
-                self._found.append((place, one.failure.full))
-                self._details[place] = one.failure.full
-        return tuple(dict.fromkeys(places[one.number] for one in found))
+            failing = find_failing(records.count, probe, overall_failure, most)
+        except TooMany as too_many:
+            first = records.place(too_many.found[0].number)
+            raise self._too_many_error(records.count, first, too_many.found[0].failure) from None
+        except Together as together:
+            first, last = records.place(together.first), records.place(together.end - 1)
+            raise self._together_error(first, last, together.end - together.first, together.failure) from None
+        places = records.places([record.number for record in failing])
+        for record in failing:
+            if record.number not in places:
+                raise self._no_coordinates_error(record.failure)
+            place = places[record.number]
+            if place not in self._detail_by_place:  # several rows can come from one record
+                self._newly_found.append((place, record.failure.full))
+                self._detail_by_place[place] = record.failure.full
+        return tuple(dict.fromkeys(places[record.number] for record in failing))
 
     def _is_committed(self, entry: Entry) -> bool:
-        """What was raised after that is no matter of the data."""
+        """Whether the batch is committed: an error raised after that is not about the data."""
         since = -1 if entry.seen is None else entry.seen
         return any(
             commit.entry is not None and (commit.entry.key, commit.entry.kind) == (entry.key, entry.kind)
             for commit in self._log.since(since)
         )
 
-    def _too_many(self, records: int, first: Place, failure: Failure) -> Terminal:
+    def _too_many_error(self, records: int, first: Place, failure: Failure) -> Terminal:
         return Terminal(
-            f"more than {self._most} of {records:,} records fail, so the definition is taken to be wrong. The first is "
-            f"{shown(first)}: {failure.full}",
+            f"more than {self._max_failed} of {records:,} records fail, so the definition is taken to be wrong. "
+            f"The first is {shown(first)}: {failure.full}",
             where=self._table.name,
             hint="nothing of the batch was written. Correct the definition: try_cast, try_divide and their like give "
             "NULL, which an expectation can reject; or allow more: max_failed_records: 500",
         )
 
-    def _together(self, first: Place, last: Place, count: int, failure: Failure) -> Terminal:
+    def _together_error(self, first: Place, last: Place, count: int, failure: Failure) -> Terminal:
         return Terminal(
             f"no single record fails, but {count:,} records together do, from {shown(first)} to {shown(last)}: "
             f"{failure.full}",
@@ -302,7 +303,7 @@ class IsolatingProcessor(BatchProcessor):
             "window, a join), or not each time: correct the definition",
         )
 
-    def _unnamed(self, failure: Failure) -> Terminal:
+    def _no_coordinates_error(self, failure: Failure) -> Terminal:
         return Terminal(
             f"a record fails that has no coordinates, so it cannot be set aside: {failure.full}",
             where=self._table.name,
@@ -310,7 +311,7 @@ class IsolatingProcessor(BatchProcessor):
             f"{SOURCE}",
         )
 
-    def _never_ending(self, entry: Entry) -> Terminal:
+    def _never_ending_error(self, entry: Entry) -> Terminal:
         return Terminal(
             f"batch {entry.generation}.{entry.batch} fails on other records each time that it is run",
             where=self._table.name,
@@ -322,7 +323,7 @@ def _key(place: Place) -> str:
     return "\n".join(map(str, place))
 
 
-# Which row `from: {where: …}` raises on, of a table that sets no rows aside: aggregates, sinks, stream functions.
+# Finding the row on which `from: {where: …}` raises, for tables that set no rows aside: aggregates, sinks, streams.
 
 
 _ERROR, _PLACE = "__error", "__place"
@@ -331,17 +332,17 @@ _LONGEST = 200
 
 
 def row_at_fault(spark: SparkSession, table: TablePlan) -> RowRaised | None:
-    """The first one in its sources as they are now; None if their conditions raise on no row."""
+    """The error for the first such row in the current sources; None if their conditions raise on no row."""
     for source in table.delta_sources:
         if source.where is not None and not table.isolates_where:
             rows = spark.read.format("delta").load(source.uri)
-            tried = rows.select(_place(rows).alias(_PLACE), error_of(spark, source.where).alias(_ERROR))
-            found = tried.where(f"{_ERROR} IS NOT NULL").agg(F.expr(f"min(struct({_PLACE}, {_ERROR}))")).first()
-            if found is not None and found[0] is not None:
-                place, raised = found[0]
-                at = place[:_LONGEST] if isinstance(place, str) else shown(tuple(place))
+            errors = rows.select(_place_of(rows).alias(_PLACE), error_of(spark, source.where).alias(_ERROR))
+            row = errors.where(f"{_ERROR} IS NOT NULL").agg(F.expr(f"min(struct({_PLACE}, {_ERROR}))")).first()
+            if row is not None and row[0] is not None:
+                place, raised = row[0]
+                location = place[:_LONGEST] if isinstance(place, str) else shown(tuple(place))
                 return RowRaised(
-                    f"from.where raises on a row of {source.label}, {at}: {raised}",
+                    f"from.where raises on a row of {source.label}, {location}: {raised}",
                     where=table.name,
                     hint="nothing of the batch was written. Correct the condition: try_cast, try_divide and their like "
                     "give NULL, which is not met; or make a table of those rows first, which sets such rows aside",
@@ -349,8 +350,8 @@ def row_at_fault(spark: SparkSession, table: TablePlan) -> RowRaised | None:
     return None
 
 
-def _place(rows: DataFrame) -> Column:
-    """Its coordinates, or what is in it."""
+def _place_of(rows: DataFrame) -> Column:
+    """A row's coordinates, or its content if it has none."""
     if SOURCE in rows.columns and isinstance(rows.schema[SOURCE].dataType, StructType):
         return F.col(SOURCE)
     if {*_LANDED} <= {*rows.columns}:

@@ -1,4 +1,4 @@
-"""The kinds of tables: what the rows of each look like, and what makes them of a batch."""
+"""The kinds of tables: the columns of each, and the processor that writes its batches."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.plan.model import TablePlan
     from penstock.storage.stores import Store
 
-_BY_FILE = "struct<file:string,row:bigint>"
+_FILE_COORDINATES = "struct<file:string,row:bigint>"
 
 
 @dataclass(frozen=True)
@@ -58,25 +58,25 @@ class OpenTable:
     idempotent: bool
 
     def quarantine(self, source_type: str, kind: type[Quarantine] = Quarantine) -> Quarantine:
-        """Its quarantine, which is made if it is not there; `source_type` is the type of the rows' coordinates."""
-        place = quarantine_of(self.table.name, self.table.uri)
-        made = kind(self.spark, self.store, place, source_type, self.suppression, idempotent=self.idempotent)
-        made.create(self.entry)
-        return made
+        """The table's quarantine, created if missing; `source_type` is the type of the rows' coordinates."""
+        location = quarantine_of(self.table.name, self.table.uri)
+        quarantine = kind(self.spark, self.store, location, source_type, self.suppression, idempotent=self.idempotent)
+        quarantine.create(self.entry)
+        return quarantine
 
     def tombstones(self, schema: StructType) -> TombstoneTable | None:
-        """Those that are there count also if the definition no longer deletes."""
+        """The table's tombstones, created if the merge deletes. Existing ones count even if it no longer does."""
         table, merge = self.table, self.table.write.merge
-        found = tombstone_table(self.spark, self.store, table, idempotent=self.idempotent)
-        if merge is not None and merge.deletes and found is None:
-            found = TombstoneTable(self.spark, self.store, table, idempotent=self.idempotent)
-        if found is not None:
-            found.create(self.entry, schema)
-        return found
+        tombstones = tombstone_table(self.spark, self.store, table, idempotent=self.idempotent)
+        if merge is not None and merge.deletes and tombstones is None:
+            tombstones = TombstoneTable(self.spark, self.store, table, idempotent=self.idempotent)
+        if tombstones is not None:
+            tombstones.create(self.entry, schema)
+        return tombstones
 
 
 class TableKind(ABC):
-    """A table whose source has been looked at. No row was read."""
+    """A table with the columns that its source leads to. No rows were read."""
 
     schema: StructType
 
@@ -85,26 +85,26 @@ class TableKind(ABC):
 
     @abstractmethod
     def open(self, opened: OpenTable) -> BatchProcessor:
-        """What its batches are given to. What lies beside the table, its quarantine for example, is made."""
+        """The processor for its batches. Companion tables, such as the quarantine, are created."""
 
     def preview(self, table: TablePlan, store: Store, suppression: Suppression) -> BatchProcessor:
-        """For rows that are only looked at: it has no quarantine, and completes nothing."""
+        """The processor for rows that are only previewed: it has no quarantine, and completes no batch."""
         raise UsageError(
             f"what {table.name} would become cannot be shown without making it", hint="leave --dry-run out"
         )
 
 
 class LandingTable(TableKind):
-    """Records as they came, or a copy of another table."""
+    """Records as they arrived, or a copy of another table."""
 
     def __init__(self, spark: SparkSession, table: TablePlan, store: Store, source: Source) -> None:
-        self.schema = landing.landed_schema(table) if table.columns else _empty(spark, source).schema
+        self.schema = landing.landed_schema(table) if table.columns else _empty_rows(spark, source).schema
 
     def open(self, opened: OpenTable) -> BatchProcessor:
         return self.preview(opened.table, opened.store, opened.suppression)
 
     def preview(self, table: TablePlan, store: Store, suppression: Suppression) -> BatchProcessor:
-        return _suppressing(LandingProcessor(table, suppression), suppression)
+        return _with_suppression(LandingProcessor(table, suppression), suppression)
 
 
 class StagedTable(TableKind):
@@ -118,11 +118,11 @@ class StagedTable(TableKind):
             self.stages = StagedPipeline(table)
         lookups = Lookups(table, store)
         pins = Pins(0, "", lookups.newest())
-        empty, beside = _empty(session, source), lookups.read(session, pins)
-        self.stages.refuse_chance(empty, beside)
-        made = self.stages.make(empty, pins, beside)
-        self._source_type = made.judged[0].rejected().schema[SOURCE].dataType.simpleString()
-        self.schema = table_schema(table, made.rows)
+        empty, lookup_frames = _empty_rows(session, source), lookups.read(session, pins)
+        self.stages.refuse_chance(empty, lookup_frames)
+        result = self.stages.make(empty, pins, lookup_frames)
+        self._source_type = result.judged[0].rejected().schema[SOURCE].dataType.simpleString()
+        self.schema = table_schema(table, result.rows)
 
     def open(self, opened: OpenTable) -> BatchProcessor:
         table, store, suppression = opened.table, opened.store, opened.suppression
@@ -130,14 +130,14 @@ class StagedTable(TableKind):
         quarantine = opened.quarantine(self._source_type) if table.may_reject else None
 
         def with_stages(stages: StagedPipeline) -> BatchProcessor:
-            return _staged(table, store, stages, quarantine, suppression, tombstones)
+            return _staged_processor(table, store, stages, quarantine, suppression, tombstones)
 
         if grows(table):
             return Growing(opened.spark, table, store, suppression, with_stages)
         return with_stages(self.stages)
 
     def preview(self, table: TablePlan, store: Store, suppression: Suppression) -> BatchProcessor:
-        return _staged(table, store, self.stages, None, suppression, None)
+        return _staged_processor(table, store, self.stages, None, suppression, None)
 
 
 class FilesTable(TableKind):
@@ -158,12 +158,12 @@ class FilesTable(TableKind):
 
 
 class AggregateTable(TableKind):
-    """Groups of another table, computed again when their rows change."""
+    """Groups of another table, recomputed when their rows change."""
 
     def __init__(self, spark: SparkSession, table: TablePlan, store: Store, source: Source) -> None:
-        rows = _empty(spark, source)
+        rows = _empty_rows(spark, source)
         assert table.aggregate is not None
-        self._source_type = rows.schema[SOURCE].dataType.simpleString() if SOURCE in rows.columns else _BY_FILE
+        self._source_type = rows.schema[SOURCE].dataType.simpleString() if SOURCE in rows.columns else _FILE_COORDINATES
         self.schema = computed(rows, table.aggregate).schema
 
     def open(self, opened: OpenTable) -> BatchProcessor:
@@ -174,37 +174,37 @@ class AggregateTable(TableKind):
 
 
 class WindowsTable(AggregateTable):
-    """Windows that are written once, when they are closed: `emit: final`."""
+    """Windows that are written once, when they close: `emit: final`."""
 
     def open(self, opened: OpenTable) -> BatchProcessor:
         quarantine = opened.quarantine(self._source_type)
         processor = FinalWindowsProcessor(opened.table, quarantine, opened.suppression)
-        return _suppressing(processor, opened.suppression)
+        return _with_suppression(processor, opened.suppression)
 
     def preview(self, table: TablePlan, store: Store, suppression: Suppression) -> BatchProcessor:
-        return _suppressing(FinalWindowsProcessor(table, None, suppression), suppression)
+        return _with_suppression(FinalWindowsProcessor(table, None, suppression), suppression)
 
 
 class StreamTable(TableKind):
-    """What a function on streaming DataFrames gives."""
+    """The result of a function on streaming DataFrames."""
 
     def __init__(self, spark: SparkSession, table: TablePlan, store: Store, source: Source) -> None:
         fields = source.stream(spark).schema.fields
-        # Without the notes of watermarks on its columns.
+        # Without the watermark metadata of its columns.
         self.schema = StructType([StructField(field.name, field.dataType, field.nullable) for field in fields])
 
     def open(self, opened: OpenTable) -> BatchProcessor:
         assert opened.table.stream is not None
-        return _suppressing(StreamProcessor(opened.table.stream, opened.suppression), opened.suppression)
+        return _with_suppression(StreamProcessor(opened.table.stream, opened.suppression), opened.suppression)
 
 
 class SinkTable(TableKind):
-    """The ledger of a sink: a row per batch that was sent."""
+    """The ledger of a sink: one row per batch sent."""
 
     def __init__(self, spark: SparkSession, table: TablePlan, store: Store, source: Source) -> None:
         assert table.sink is not None
         self.schema = sent_schema(table.sink)
-        self._payload = sink_payload(_empty(spark, source), table)
+        self._payload = sink_payload(_empty_rows(spark, source), table)
 
     def open(self, opened: OpenTable) -> BatchProcessor:
         table, sink = opened.table, opened.table.sink
@@ -213,7 +213,7 @@ class SinkTable(TableKind):
         rejected = RejectedChanges(opened.quarantine(COORDINATES), shape) if shape is not None else None
         target = open_target(opened.spark, table, opened.store, shape)
         target.ready(opened.entry)
-        return _suppressing(SinkProcessor(sink, self._payload, target, rejected), opened.suppression)
+        return _with_suppression(SinkProcessor(sink, self._payload, target, rejected), opened.suppression)
 
 
 TABLE_KINDS: dict[str, type[TableKind]] = {
@@ -231,22 +231,22 @@ TABLE_KINDS: dict[str, type[TableKind]] = {
 def look_at_table(
     spark: SparkSession, table: TablePlan, store: Store, source: Source, *, kind: str | None = None
 ) -> TableKind:
-    """The table with the columns that its rows will have; Terminal where its definition does not fit its source. `kind`
-    is another one than its plan says: of lines that are given, and not read from files."""
-    found = TABLE_KINDS[kind or table.kind](spark, table, store, source)
-    refuse_unknown_places(table, found.schema)
-    refuse_local_partitions(spark, found.schema, table.write.partition_by, table.name)
-    return found
+    """The table with its columns; Terminal if its definition does not fit its source. `kind` overrides that of the
+    plan, for lines that are given directly instead of read from files."""
+    table_kind = TABLE_KINDS[kind or table.kind](spark, table, store, source)
+    refuse_unknown_places(table, table_kind.schema)
+    refuse_local_partitions(spark, table_kind.schema, table.write.partition_by, table.name)
+    return table_kind
 
 
 def open_table(
     spark: SparkSession, kind: TableKind, table: TablePlan, store: Store, entry: Entry, *, idempotent: bool
 ) -> BatchProcessor:
-    """Under the table's commit lock."""
+    """The processor for the table's batches; called under its commit lock."""
     return kind.open(OpenTable(spark, table, store, entry, Suppression(table, store), idempotent))
 
 
-def _staged(
+def _staged_processor(
     table: TablePlan,
     store: Store,
     stages: StagedPipeline,
@@ -261,9 +261,9 @@ def _staged(
     return IsolatingProcessor(inner, staged, table, DeltaLog(store, table.uri, table.name))
 
 
-def _suppressing(inner: BatchProcessor, suppression: Suppression) -> BatchProcessor:
+def _with_suppression(inner: BatchProcessor, suppression: Suppression) -> BatchProcessor:
     return SuppressingProcessor(inner, suppression) if suppression.possible else inner
 
 
-def _empty(spark: SparkSession, source: Source) -> DataFrame:
+def _empty_rows(spark: SparkSession, source: Source) -> DataFrame:
     return spark.createDataFrame([], source.stream(spark).schema)

@@ -1,4 +1,4 @@
-"""Bronze: the record as it came, with its coordinates. Nothing is dropped."""
+"""Bronze: records as they arrived, with their coordinates. Nothing is dropped."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from penstock.plan.model import TablePlan
     from penstock.tables.suppression import Suppression
 
-# Bronze: the record as it came, with its coordinates. Nothing is dropped.
-#
-# A string column holds valid UTF-8 only: one bad byte in it breaks other readers of the whole file. Bytes that are
-# not UTF-8 go unchanged to `key_binary` and `value_binary`.
+# A string column holds only valid UTF-8: one bad byte would break other readers of the whole file. Bytes that are not
+# UTF-8 go unchanged to `key_binary` and `value_binary`.
 
 
 _TYPES = {
@@ -53,17 +51,19 @@ def landed_schema(table: TablePlan) -> StructType:
 
 
 def landed_rows(batch: DataFrame, table: TablePlan, pins: Pins) -> DataFrame:
-    """The batch's records as rows of the table. Every row of a batch has the batch's own, pinned time.
+    """The batch's records as rows of the table, all with the batch's pinned time.
 
-    Spark writes a plain literal into the code that it generates: with the time as one, every batch would compile its
-    code anew and run it cold. An array literal is handed to the code as data.
+    Spark puts a plain literal into its generated code: with the time as one, every batch would recompile that code and
+    run it cold. An array literal is passed to the code as data.
     """
     expressions = {**_AS_IS, **(_AS_TEXT if table.payload == "string" else {})}
     expressions["ingestion_timestamp"] = f"get(array(timestamp_millis({pins.time_ms}L)), partition & 0)"
-    return batch.selectExpr(*(f"{expressions.get(c, c)} AS {quote(name)}" for c, name in table.columns.items()))
+    return batch.selectExpr(
+        *(f"{expressions.get(column, column)} AS {quote(name)}" for column, name in table.columns.items())
+    )
 
 
-# A table that lands its source: the record as it came.
+# A table that lands its source.
 
 
 class LandingProcessor(BatchProcessor):
@@ -74,6 +74,6 @@ class LandingProcessor(BatchProcessor):
     def outdated(self) -> bool:
         return self._suppression.grown
 
-    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
+    def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
         rows = landed_rows(batch, self._table, entry.pins) if self._table.columns else batch
-        into.append(in_files(self._suppression.own(rows), files), entry)
+        write_target.append(in_files(self._suppression.own(rows), files), entry)

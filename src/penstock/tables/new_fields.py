@@ -1,9 +1,9 @@
 """Records with fields that the schema does not name: `new_fields` of a table that decodes them.
 
-A batch is read once, by a decoder that ends the read at such a field: nothing was written then. Only in that case the
-batch is looked at a second time for what the fields hold. The schema that they make is kept in the lake, then the table
-gets its columns, then the batch is written with them; killed anywhere between, the next start finds the kept schema and
-does the rest. The types depend on the batch's records alone, not on their order.
+A batch is read once, by a decoder that ends the read at such a field, before anything is written. Only then the batch
+is read a second time for what the fields hold. The extended schema is stored in the lake, then the table gets its
+columns, then the batch is written with them. After a crash anywhere in between, the next start finds the stored schema
+and does the rest. The types depend only on the batch's records, not on their order.
 """
 
 from __future__ import annotations
@@ -63,98 +63,98 @@ if TYPE_CHECKING:
     from penstock.storage.stores import Store
     from penstock.tables.suppression import Suppression
 
-_DECISIONS = 20
+_MAX_DECISIONS = 20
 _SHOWN = 10
-_TRIED = 50
-"""New columns that are tried one by one if they do not fit."""
+_MAX_TRIED = 50
+"""How many new columns are tried one by one if they do not fit together."""
 
 
 def grows(table: TablePlan) -> bool:
-    """New fields of its records become columns, or stop it."""
+    """Whether new fields of the table's records become columns, or stop it."""
     decode = table.stages.decode if table.stages else None
     return decode is not None and decode.new_fields in ("add", "fail")
 
 
 class GrownSchema:
-    """The declared columns of a table and those that its records brought; kept in the lake."""
+    """The declared columns of a table and those that its records added, stored in the lake."""
 
     def __init__(self, table: TablePlan, store: Store) -> None:
         assert table.stages is not None and table.stages.decode is not None
         assert table.stages.decode.schema is not None
-        self._store, self._place = store, table.grown
+        self._store, self._path = store, table.grown
         self.declared = spark_schema(table.stages.decode.schema)
         self._adds = table.stages.decode.new_fields == "add"
 
     def require(self) -> FormatChoice:
-        document: Any = json.loads(self._store.read(self._place) or "null") if self._adds else None
+        document: Any = json.loads(self._store.read(self._path) or "null") if self._adds else None
         if not isinstance(document, dict):
             return FormatChoice(self.declared)
-        kept = StructType.fromJson(document["schema"])
-        return FormatChoice(merged(self.declared, kept), tuple(document["left_out"]), not document.get("full", False))
+        stored = StructType.fromJson(document["schema"])
+        return FormatChoice(merged(self.declared, stored), tuple(document["left_out"]), not document.get("full", False))
 
-    def keep(self, look: FormatChoice) -> None:
-        """Before anything is written by it."""
+    def keep(self, choice: FormatChoice) -> None:
+        """Stores the schema; called before anything is written with it."""
         document = {
-            "columns": told(look.schema),
-            "left_out": list(look.left_out),
-            "full": not look.watchful,
-            "schema": look.schema.jsonValue(),
+            "columns": told(choice.schema),
+            "left_out": list(choice.left_out),
+            "full": not choice.watchful,
+            "schema": choice.schema.jsonValue(),
         }
-        self._store.write(self._place, json.dumps(document, indent=1, ensure_ascii=False))
+        self._store.write(self._path, json.dumps(document, indent=1, ensure_ascii=False))
 
 
-def stages_for(table: TablePlan, look: FormatChoice, how: Literal["watch", "look", "judge"]) -> StagedPipeline:
-    """The stages of the table with that schema. `watch` ends a read at a field that is neither in it nor left out,
-    `look` goes on. `judge` is for records that run again: where new fields stop the table, it rejects them."""
+def stages_for(table: TablePlan, choice: FormatChoice, how: Literal["watch", "look", "judge"]) -> StagedPipeline:
+    """The stages of the table with the chosen schema. `watch` ends a read at a field that is neither in it nor left
+    out, `look` continues. `judge` is for records that run again: where new fields stop the table, it rejects them."""
 
     def decoder(plan: DecodePlan, binary: str | None) -> Decoder:
-        made = open_decoder(plan, binary)
-        if isinstance(made, JsonDecoder):
-            made = replace(made, expected=look.left_out, deep=plan.new_fields == "add")
+        inner = open_decoder(plan, binary)
+        if isinstance(inner, JsonDecoder):
+            inner = replace(inner, expected=choice.left_out, deep=plan.new_fields == "add")
         if how == "watch":
-            return _Watching(made)
-        return _Refusing(made) if how == "judge" and plan.new_fields == "fail" else made
+            return _StoppingDecoder(inner)
+        return _RejectingDecoder(inner) if how == "judge" and plan.new_fields == "fail" else inner
 
-    return StagedPipeline(_with_columns(table, look), decoder)
+    return StagedPipeline(_with_columns(table, choice), decoder)
 
 
-def _with_columns(table: TablePlan, look: FormatChoice) -> TablePlan:
+def _with_columns(table: TablePlan, choice: FormatChoice) -> TablePlan:
     stages = table.stages
     assert stages is not None and stages.decode is not None
     decode = stages.decode
     if decode.new_fields != "add":
         return table
-    return replace(table, stages=replace(stages, decode=replace(decode, schema=decoder_schema(look.schema))))
+    return replace(table, stages=replace(stages, decode=replace(decode, schema=decoder_schema(choice.schema))))
 
 
 @dataclass(frozen=True)
-class _Watching:
-    """Records that are rejected bring no field."""
+class _StoppingDecoder:
+    """Ends a read at a new field. Fields of rejected records do not count."""
 
     inner: Decoder
 
     def decode(self, records: DataFrame) -> Decoded:
-        made = self.inner.decode(records)
-        new = f"IF({UNKNOWN} IS NOT NULL AND NOT {made.bad}, raise_error({literal(NEW_FIELD)}), false)"
-        return replace(made, bad=f"({new} OR {made.bad})")
+        decoded = self.inner.decode(records)
+        new = f"IF({UNKNOWN} IS NOT NULL AND NOT {decoded.bad}, raise_error({literal(NEW_FIELD)}), false)"
+        return replace(decoded, bad=f"({new} OR {decoded.bad})")
 
 
 @dataclass(frozen=True)
-class _Refusing:
-    """A record with a field that nobody knows is rejected."""
+class _RejectingDecoder:
+    """Rejects records with an unknown field."""
 
     inner: Decoder
 
     def decode(self, records: DataFrame) -> Decoded:
-        made = self.inner.decode(records)
+        decoded = self.inner.decode(records)
         unknown = reason("unknown_field", f"concat({UNKNOWN}, ' is not in the schema')")
-        known = f"{made.bad} OR {UNKNOWN} IS NULL"
-        bad = f"({made.bad} OR ({UNKNOWN} IS NOT NULL AND NOT {made.gone}))"
-        return replace(made, bad=bad, why=case([(known, made.why)], unknown))
+        known = f"{decoded.bad} OR {UNKNOWN} IS NULL"
+        bad = f"({decoded.bad} OR ({UNKNOWN} IS NOT NULL AND NOT {decoded.gone}))"
+        return replace(decoded, bad=bad, why=case([(known, decoded.why)], unknown))
 
 
 class Growing(BatchProcessor):
-    """The function of a table whose records may bring new fields."""
+    """The processor of a table whose records may have new fields."""
 
     def __init__(
         self,
@@ -164,13 +164,13 @@ class Growing(BatchProcessor):
         suppression: Suppression,
         build: Callable[[StagedPipeline], BatchProcessor] | None = None,
     ) -> None:
-        """`build` makes the function of the table with the stages that are given; without it nothing is written."""
+        """`build` makes the table's processor from its stages; without it nothing is written."""
         assert table.stages is not None and table.stages.decode is not None
         self._spark, self._table, self._decode = spark, table, table.stages.decode
         self._lookups, self._suppression, self._build = Lookups(table, store), suppression, build
         self._schema = GrownSchema(table, store)
         self._log = DeltaLog(store, table.uri, table.name)
-        self._look: FormatChoice | None = None
+        self._choice: FormatChoice | None = None
         self._settled: StructType | None = None
         self._inner: BatchProcessor | None = None
         self._notes: list[str] = []
@@ -183,185 +183,202 @@ class Growing(BatchProcessor):
         self._suppression.look()
         return PinnedInputs(self._lookups.newest())
 
-    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
-        look = self._known()
-        if into.anew:  # what is written anew cannot change its columns on the way: it is looked at first
-            look = self._rebuilt(batch, entry, look, into)
-        for _ in range(_DECISIONS):
-            if not into.anew:
-                self._settle(batch, entry, look)
-            inner = self._opened(look, watch=look.watchful and not into.anew)
+    def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
+        choice = self._current_choice()
+        if write_target.anew:  # a rebuild cannot change its columns on the way, so it is examined first
+            choice = self._choice_for_rebuild(batch, entry, choice, write_target)
+        for _ in range(_MAX_DECISIONS):
+            if not write_target.anew:
+                self._settle_columns(batch, entry, choice)
+            inner = self._open_inner(choice, watch=choice.watchful and not write_target.anew)
             try:
-                inner.write(batch, entry, into, files=files)
+                inner.write(batch, entry, write_target, files=files)
                 return
             except Exception as error:
-                self._let_go()
+                self._release()
                 if NEW_FIELD not in story(error) or self._is_committed(entry):
                     raise
-            look = self._grown(batch, entry, look)
-        raise AssertionError(f"{_DECISIONS} decisions about the fields of one batch")
+            choice = self._grow(batch, entry, choice)
+        raise AssertionError(f"{_MAX_DECISIONS} decisions about the fields of one batch")
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         inner = self._inner if written else None
         if inner is None:
-            inner, written = self._opened(self._known(), watch=False), False
+            inner, written = self._open_inner(self._current_choice(), watch=False), False
         row_counts = inner.complete(batch, entry, rows=rows, written=written)
         self._notes += getattr(inner, "remarks", ())
         return row_counts
 
     def done(self) -> None:
-        self._let_go()
+        self._release()
         self._suppression.let_go()
         self._notes = []
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a person should know of the batch that was written."""
+        """Remarks for the user on the batch that was written."""
         return tuple(self._notes)
 
     def redriven(self, batch: DataFrame, entry: Entry) -> FormatChoice:
-        """The schema with the fields of records that were rejected when their batch was read, and brought no column
-        then; the table has the columns."""
-        look = self._known()
-        if self._decode.new_fields == "add" and look.watchful:
-            look = self._grown(batch, entry, look)
-            self._settle(batch, entry, look)
-        return look
+        """The schema with the fields of records that were rejected when their batch was read, and so added no column
+        then; the table gets the columns."""
+        choice = self._current_choice()
+        if self._decode.new_fields == "add" and choice.watchful:
+            choice = self._grow(batch, entry, choice)
+            self._settle_columns(batch, entry, choice)
+        return choice
 
-    def _known(self) -> FormatChoice:
-        """Only this process writes the table, so it is read once."""
-        if self._look is None:
-            self._look = self._schema.require()
-        return self._look
+    def _current_choice(self) -> FormatChoice:
+        """The current schema. Only this process writes the table, so it is read once."""
+        if self._choice is None:
+            self._choice = self._schema.require()
+        return self._choice
 
-    def _settle(self, batch: DataFrame, entry: Entry, look: FormatChoice) -> None:
-        """The columns of the table, under its commit lock; nothing happens if they are there."""
-        if self._decode.new_fields != "add" or self._settled == look.schema:
+    def _settle_columns(self, batch: DataFrame, entry: Entry, choice: FormatChoice) -> None:
+        """Adds missing columns to the table, under its commit lock."""
+        if self._decode.new_fields != "add" or self._settled == choice.schema:
             return
-        if evolved := settle_columns(self._spark, self._table, self._columns(batch, entry, look)):
+        if evolved := settle_columns(self._spark, self._table, self._columns(batch, entry, choice)):
             self._notes.append(evolved)
-        self._settled = look.schema
+        self._settled = choice.schema
 
-    def _columns(self, batch: DataFrame, entry: Entry, look: FormatChoice) -> StructType:
+    def _columns(self, batch: DataFrame, entry: Entry, choice: FormatChoice) -> StructType:
         lookups = self._lookups.read(batch.sparkSession, entry.pins)
-        made = stages_for(self._table, look, "look").make(batch, entry.pins, lookups)
-        return table_schema(self._table, made.rows)
+        result = stages_for(self._table, choice, "look").make(batch, entry.pins, lookups)
+        return table_schema(self._table, result.rows)
 
-    def _rebuilt(self, batch: DataFrame, entry: Entry, look: FormatChoice, into: WriteTarget) -> FormatChoice:
-        made = self._grown(batch, entry, look) if look.watchful else look
-        if made.schema != look.schema and hasattr(into, "columns"):
-            into.columns(self._columns(batch, entry, made))
-        return made
+    def _choice_for_rebuild(
+        self, batch: DataFrame, entry: Entry, choice: FormatChoice, write_target: WriteTarget
+    ) -> FormatChoice:
+        grown = self._grow(batch, entry, choice) if choice.watchful else choice
+        if grown.schema != choice.schema and hasattr(write_target, "columns"):
+            write_target.columns(self._columns(batch, entry, grown))
+        return grown
 
-    def _grown(self, batch: DataFrame, entry: Entry, look: FormatChoice) -> FormatChoice:
-        """By the good records of the batch that have a field which nobody knows; kept before it is used."""
+    def _grow(self, batch: DataFrame, entry: Entry, choice: FormatChoice) -> FormatChoice:
+        """The schema extended by the good records of the batch that have an unknown field; stored before it is used."""
         left_out = self._suppression.of_read(batch)
         records = batch if left_out is None else batch.where(~left_out)
-        new = stages_for(self._table, look, "look").with_unknown(records, entry.pins)
+        new = stages_for(self._table, choice, "look").with_unknown(records, entry.pins)
         if self._decode.new_fields == "fail":
             names = [str(row[0]) for row in new.select("unknown").distinct().limit(_SHOWN + 1).collect()]
             if names:
-                raise _unwanted(self._table.name, names)
-            return replace(look, watchful=False)
-        found, _ = infer_json(new.select("text"))
-        made, strange = self._fitting(batch, entry, look, found)
-        if (made.schema, made.left_out) == (look.schema, look.left_out):  # there is nothing to do but to rescue it
-            return replace(look, watchful=False)
-        self._tell(look, made, strange)
-        self._schema.keep(made)
-        self._look = made
-        return made
+                raise _unknown_fields_error(self._table.name, names)
+            return replace(choice, watchful=False)
+        inferred, _ = infer_json(new.select("text"))
+        grown, without_column = self._fit_fields(batch, entry, choice, inferred)
+        if (grown.schema, grown.left_out) == (choice.schema, choice.left_out):  # all that can be done is to rescue it
+            return replace(choice, watchful=False)
+        self._note_changes(choice, grown, without_column)
+        self._schema.keep(grown)
+        self._choice = grown
+        return grown
 
-    def _fitting(
-        self, batch: DataFrame, entry: Entry, look: FormatChoice, found: StructType
+    def _fit_fields(
+        self, batch: DataFrame, entry: Entry, choice: FormatChoice, inferred: StructType
     ) -> tuple[FormatChoice, list[str]]:
-        """With the fields that can be columns, and the paths of the others."""
-        taken, schema, free, there = self._taken(), look.schema, StructType(), self._there(look)
-        room = MOST_ADDED - (size_of(look.schema) - size_of(self._schema.declared))
+        """The schema with the fields that can be columns, and the paths of those that cannot."""
+        reserved, schema, candidates, existing = (
+            self._reserved_names(),
+            choice.schema,
+            StructType(),
+            self._existing_columns(choice),
+        )
+        room = MOST_ADDED - (size_of(choice.schema) - size_of(self._schema.declared))
         for _ in range(3):
-            fields = [field for field in usable(found).fields if column_key(field.name) not in taken]
-            free = StructType([as_it_is(field, there.get(column_key(field.name))) for field in fields])
-            schema = bounded(look.schema, free, room)
-            if (clash := self._clash(batch, entry, look, schema)) is None:
+            fields = [field for field in usable(inferred).fields if column_key(field.name) not in reserved]
+            candidates = StructType([as_it_is(field, existing.get(column_key(field.name))) for field in fields])
+            schema = bounded(choice.schema, candidates, room)
+            if (clash := self._clashing_columns(batch, entry, choice, schema)) is None:
                 break
-            taken |= clash
+            reserved |= clash
         else:
-            schema, free = look.schema, StructType()
-        strange = [path for path in lacking(found, schema) if path not in look.left_out]
-        kept = (*look.left_out, *strange)
-        full = size_of(bounded(look.schema, free, sys.maxsize)) > size_of(schema) or len(kept) > MOST_LEFT_OUT
-        return FormatChoice(schema, kept[:MOST_LEFT_OUT], not full), strange
+            schema, candidates = choice.schema, StructType()
+        without_column = [path for path in lacking(inferred, schema) if path not in choice.left_out]
+        left_out = (*choice.left_out, *without_column)
+        full = (
+            size_of(bounded(choice.schema, candidates, sys.maxsize)) > size_of(schema) or len(left_out) > MOST_LEFT_OUT
+        )
+        return FormatChoice(schema, left_out[:MOST_LEFT_OUT], not full), without_column
 
-    def _there(self, look: FormatChoice) -> dict[str, DataType]:
-        """The table may have a column already that the kept schema lacks, by another process or an older definition: a
-        column has one type."""
+    def _existing_columns(self, choice: FormatChoice) -> dict[str, DataType]:
+        """The types of columns that the table has but the stored schema lacks, from another process or an older
+        definition: a column has one type."""
         if self._table.stages is None or self._table.stages.transform is not None:
             return {}
         columns = self._spark.read.format("delta").load(self._table.uri).schema
-        return {column_key(field.name): field.dataType for field in added(look.schema, columns).fields}
+        return {column_key(field.name): field.dataType for field in added(choice.schema, columns).fields}
 
-    def _taken(self) -> set[str]:
-        """Names of columns that the table has by other ways."""
+    def _reserved_names(self) -> set[str]:
+        """Names of columns that the table has from elsewhere."""
         names = {*self._decode.keep, *((*OWN, *VALID) if self._table.write.merge else ())}
         return {column_key(name) for name in names}
 
-    def _clash(self, batch: DataFrame, entry: Entry, look: FormatChoice, schema: StructType) -> set[str] | None:
-        """New columns whose names the transform gives to others, or that it or Spark fails with; all of them if nobody
-        can say which: a producer must not stop the table by a name. None if they fit."""
-        new = added(look.schema, schema).fields
-        if not new or self._fits(batch, entry, replace(look, schema=schema)):
+    def _clashing_columns(
+        self, batch: DataFrame, entry: Entry, choice: FormatChoice, schema: StructType
+    ) -> set[str] | None:
+        """New columns whose names the transform gives to others, or that make it or Spark fail; all of them if it is
+        unknown which: a producer must not stop the table by a name. None if they fit."""
+        new = added(choice.schema, schema).fields
+        if not new or self._fits(batch, entry, replace(choice, schema=schema)):
             return None
-        self._columns(batch, entry, look)  # raises what is wrong without them
-        alone = (replace(look, schema=StructType([*look.schema.fields, field])) for field in new[:_TRIED])
-        wrong = {field.name for field, one in zip(new, alone, strict=False) if not self._fits(batch, entry, one)}
-        return {column_key(name) for name in wrong or {field.name for field in new}}
+        self._columns(batch, entry, choice)  # raises what is wrong without them
+        single_choices = (
+            replace(choice, schema=StructType([*choice.schema.fields, field])) for field in new[:_MAX_TRIED]
+        )
+        failing = {
+            field.name
+            for field, single in zip(new, single_choices, strict=False)
+            if not self._fits(batch, entry, single)
+        }
+        return {column_key(name) for name in failing or {field.name for field in new}}
 
-    def _fits(self, batch: DataFrame, entry: Entry, look: FormatChoice) -> bool:
+    def _fits(self, batch: DataFrame, entry: Entry, choice: FormatChoice) -> bool:
         try:
-            names = [column_key(name) for name in self._columns(batch, entry, look).names]
+            names = [column_key(name) for name in self._columns(batch, entry, choice).names]
         except PySparkException:
             return False
         return len(set(names)) == len(names)
 
-    def _tell(self, look: FormatChoice, made: FormatChoice, strange: Sequence[str]) -> None:
-        new = mixed(added(look.schema, made.schema))
+    def _note_changes(self, choice: FormatChoice, grown: FormatChoice, without_column: Sequence[str]) -> None:
+        new = mixed(added(choice.schema, grown.schema))
         self._notes += [
-            f"{name} has values of several kinds ({kinds}): it holds their JSON text" for name, kinds in new.items()
+            f"{name} has values of several kinds ({types}): it holds their JSON text" for name, types in new.items()
         ]
-        if strange:
-            more = f" and {len(strange) - _SHOWN:,} more" if len(strange) > _SHOWN else ""
-            shown = ", ".join(name[:80] for name in strange[:_SHOWN])
+        if without_column:
+            more = f" and {len(without_column) - _SHOWN:,} more" if len(without_column) > _SHOWN else ""
+            shown = ", ".join(name[:80] for name in without_column[:_SHOWN])
             self._notes.append(f"fields that cannot be columns are kept in _rescued: {shown}{more}")
-        if look.watchful and not made.watchful:
+        if choice.watchful and not grown.watchful:
             self._notes.append(no_more_columns("records", "kept in _rescued", MOST_ADDED))
 
-    def _opened(self, look: FormatChoice, *, watch: bool) -> BatchProcessor:
+    def _open_inner(self, choice: FormatChoice, *, watch: bool) -> BatchProcessor:
         assert self._build is not None
-        self._let_go()
-        self._inner = self._build(stages_for(self._table, look, "watch" if watch else "look"))
+        self._release()
+        self._inner = self._build(stages_for(self._table, choice, "watch" if watch else "look"))
         return self._inner
 
     def _is_committed(self, entry: Entry) -> bool:
         since = -1 if entry.seen is None else entry.seen
         return any(commit.entry is not None and commit.entry.key == entry.key for commit in self._log.since(since))
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         inner, self._inner = self._inner, None
         if inner is not None:
             inner.done()
 
 
-def as_it_is(field: StructField, there: DataType | None) -> StructField:
-    """The field with the type that its column has; a column of text takes what else was found as JSON text."""
-    if there is None or there == field.dataType:
+def as_it_is(field: StructField, column_type: DataType | None) -> StructField:
+    """The field with the type of its existing column; a text column takes other values as JSON text."""
+    if column_type is None or column_type == field.dataType:
         return field
-    if isinstance(there, StructType) and isinstance(field.dataType, StructType):
-        return StructField(field.name, merged(there, field.dataType))
-    mark = {ANY_JSON: field.dataType.simpleString()} if isinstance(there, StringType) else {}
-    return StructField(field.name, there, metadata=mark)
+    if isinstance(column_type, StructType) and isinstance(field.dataType, StructType):
+        return StructField(field.name, merged(column_type, field.dataType))
+    metadata = {ANY_JSON: field.dataType.simpleString()} if isinstance(column_type, StringType) else {}
+    return StructField(field.name, column_type, metadata=metadata)
 
 
-def _unwanted(table: str, names: Sequence[str]) -> Terminal:
+def _unknown_fields_error(table: str, names: Sequence[str]) -> Terminal:
     more = ", and others" if len(names) > _SHOWN else ""
     return Terminal(
         f"the records have fields that the schema does not name: {', '.join(sorted(names[:_SHOWN]))}{more}",

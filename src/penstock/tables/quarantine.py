@@ -1,7 +1,7 @@
-"""`<table>__quarantine`: every rejected row once, as it came, with the reason.
+"""`<table>__quarantine`: every rejected row once, as it arrived, with the reason.
 
-Its commits follow those of the table: a batch's good rows first, then its rejected ones. What dies in between is
-completed when the batch is run again: the quarantine's own ledger says which batches it has.
+Its commits follow those of the table: a batch's good rows first, then its rejected ones. A batch that crashes in
+between is completed when it runs again: the quarantine's own ledger says which batches it has.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ _PROPERTIES = {
 
 
 class Companion:
-    """A Delta table beside a table of the project, which follows its batches: its commits carry the entries of those.
+    """A Delta table beside a table of the project that follows its batches: its commits carry their ledger entries.
     Used under the table's commit lock."""
 
-    def __init__(self, spark: SparkSession, store: Store, place: CompanionTable, *, idempotent: bool) -> None:
-        self._spark, self._place, self._idempotent = spark, place, idempotent
-        self.log = DeltaLog(store, place.uri, place.table)
-        self._tail: LedgerHead | None = read_head(self.log)
+    def __init__(self, spark: SparkSession, store: Store, location: CompanionTable, *, idempotent: bool) -> None:
+        self._spark, self._location, self._idempotent = spark, location, idempotent
+        self.log = DeltaLog(store, location.uri, location.table)
+        self._head: LedgerHead | None = read_head(self.log)
 
     def _create(self, entry: Entry, schema: StructType, properties: Mapping[str, str]) -> None:
-        """Nothing happens if it is there."""
-        if self._tail is None:
-            self._tail = genesis(
+        """Creates the table unless it exists."""
+        if self._head is None:
+            self._head = genesis(
                 self._spark,
                 self.log,
-                table=self._place.table,
-                uri=self._place.uri,
+                table=self._location.table,
+                uri=self._location.uri,
                 schema=schema,
                 properties=properties,
                 position=entry.before,
@@ -73,111 +73,112 @@ class Companion:
 
     @property
     def uri(self) -> str:
-        return self._place.uri
+        return self._location.uri
 
     @property
     def exists(self) -> bool:
-        return self._tail is not None
+        return self._head is not None
 
     def has(self, entry: Entry) -> bool:
         """Whether it holds rows of the entry's batch, or of a later one."""
-        assert self._tail is not None
-        self._tail = advance(self._tail, self.log)
-        last = self._tail.entry
-        if last.generation > entry.generation:  # the table was put back to an older state, and this was not
-            return any(_of_batch(commit.entry, entry) for commit in self.log.backwards())
+        assert self._head is not None
+        self._head = advance(self._head, self.log)
+        last = self._head.entry
+        if last.generation > entry.generation:  # the table was restored to an older state, and this one was not
+            return any(_is_entry_of(commit.entry, entry) for commit in self.log.backwards())
         return last.key >= entry.key
 
     def of(self, entry: Entry) -> Entry | None:
-        """Its own entry for the entry's batch, or for a later one; None if it has none of them."""
-        return self._tail.entry if self.has(entry) and self._tail is not None else None
+        """Its ledger entry for the entry's batch, or for a later one; None if it has neither."""
+        return self._head.entry if self.has(entry) and self._head is not None else None
 
     def drop(self, condition: str, entry: Entry) -> None:
-        """Removes rows in one commit, which carries the entry; that of a fill is made also if there are none."""
-        own = self.commit(entry, lambda session: DeltaTable.forPath(session, self._place.uri).delete(condition))
-        assert self._tail is not None
-        if own.kind == "fill" and confirm(self._tail, self.log, own) is None:
-            append_nothing(self._spark, self._place.uri, own)
-            must_confirm(self._tail, self.log, own)
-        self._tail = advance(self._tail, self.log)
+        """Removes rows in one commit that carries the entry; for a fill it commits even if there are no rows."""
+        companion_entry = self.commit(
+            entry, lambda session: DeltaTable.forPath(session, self._location.uri).delete(condition)
+        )
+        assert self._head is not None
+        if companion_entry.kind == "fill" and confirm(self._head, self.log, companion_entry) is None:
+            append_nothing(self._spark, self._location.uri, companion_entry)
+            must_confirm(self._head, self.log, companion_entry)
+        self._head = advance(self._head, self.log)
 
     def commit(self, entry: Entry, write: Callable[[SparkSession], object]) -> Entry:
-        """The commit that `write` makes in the session that it is given carries the entry as its own, which is given
-        back."""
-        assert self._tail is not None
-        self._tail = advance(self._tail, self.log)
-        own = entry.stamped(
-            table=self._place.table,
-            ledger=self._tail.entry.ledger,
-            counts=self._tail.counts,
-            seen=self._tail.version,
+        """Calls `write` with a session whose commit carries the entry in this table's form, and returns that entry."""
+        assert self._head is not None
+        self._head = advance(self._head, self.log)
+        companion_entry = entry.stamped(
+            table=self._location.table,
+            ledger=self._head.entry.ledger,
+            counts=self._head.counts,
+            seen=self._head.version,
         )
         session = self._spark.newSession()
-        with carrying(session, own, idempotent=False):
+        with carrying(session, companion_entry, idempotent=False):
             write(session)
-        return own
+        return companion_entry
 
     @property
     def filled(self) -> int:
-        """The generation of the last fill of the table that it has followed."""
-        assert self._tail is not None
-        self._tail = advance(self._tail, self.log)
-        entry = self._tail.entry
+        """The generation of the table's last fill that this one followed."""
+        assert self._head is not None
+        self._head = advance(self._head, self.log)
+        entry = self._head.entry
         return entry.generation if entry.kind in WHOLE else (entry.filled or (0, 0))[0]
 
-    def _own(self, entry: Entry, kind: Kind = "batch") -> Entry:
-        """The entry of a batch of the table, as the commit of this one carries it."""
-        assert self._tail is not None
-        self._tail = advance(self._tail, self.log)
+    def _companion_entry(self, entry: Entry, kind: Kind = "batch") -> Entry:
+        """The entry of a batch of the main table in the form that this table's commit carries."""
+        assert self._head is not None
+        self._head = advance(self._head, self.log)
         return entry.stamped(
             kind=kind,
-            table=self._place.table,
-            ledger=self._tail.entry.ledger,
-            counts=Counts(self._tail.commit.rows, self._tail.counts.total),
-            seen=self._tail.version,
+            table=self._location.table,
+            ledger=self._head.entry.ledger,
+            counts=Counts(self._head.commit.rows, self._head.counts.total),
+            seen=self._head.version,
         )
 
 
 class Quarantine(Companion):
-    """Made with its table."""
+    """The rejected rows of a table; created together with it."""
 
     def __init__(
         self,
         spark: SparkSession,
         store: Store,
-        place: CompanionTable,
-        source: str,
+        location: CompanionTable,
+        source_type: str,
         suppression: Suppression | None = None,
         *,
         idempotent: bool,
     ) -> None:
-        """`source` is the type of the table's coordinates."""
-        super().__init__(spark, store, place, idempotent=idempotent)
+        """`source_type` is the type of the table's coordinates."""
+        super().__init__(spark, store, location, idempotent=idempotent)
         self._suppression = suppression
         self.forgotten = 0
-        """Of the rows that were last to be added: those that were not, because they are of somebody to be forgotten."""
-        self._source = source
+        """How many rows the last `add` left out because they belong to a person to be forgotten."""
+        self._source_type = source_type
 
     def create(self, entry: Entry) -> None:
-        """Nothing happens if it is there."""
-        self._create(entry, _schema(self._source), _PROPERTIES)
+        """Creates the quarantine unless it exists."""
+        self._create(entry, _schema(self._source_type), _PROPERTIES)
 
     def rows_of(self, entry: Entry) -> DataFrame:
-        rows = self._spark.read.format("delta").load(self._place.uri)
+        rows = self._spark.read.format("delta").load(self._location.uri)
         return rows.where(f"generation = {entry.generation} AND batch = {entry.batch}")
 
     def add(self, explained: DataFrame, entry: Entry, *, files: int = 1) -> int:
-        """Appends the rejected rows of a batch, in so many files at the most; how many rows that were. Raises if they
-        are not in the log afterwards."""
-        explained = self._remembered(explained)
-        own = self._own(entry)
-        assert self._tail is not None
-        # As data, not as literals: those would be part of the code that Spark makes, and compiled anew in every batch.
-        about = (
+        """Appends the rejected rows of a batch in at most `files` files, and returns their number. Raises if they are
+        not in the log afterwards."""
+        explained = self._without_forgotten(explained)
+        companion_entry = self._companion_entry(entry)
+        assert self._head is not None
+        # As data, not as literals: Spark puts literals into its generated code and would recompile it for every batch.
+        batch_values = (
             f"named_struct('time', timestamp_millis({entry.pins.time_ms}L), 'generation', {entry.generation}L, "
             f"'batch', {entry.batch}L, 'definition', '{entry.pins.definition}')"
         )
-        rows = explained.selectExpr("*", f"get(array({about}), size({FAILED}) & 0) AS about").selectExpr(
+        rows = explained.selectExpr("*", f"get(array({batch_values}), size({FAILED}) & 0) AS about").selectExpr(
             *RAW,
             SOURCE,
             "why.reason AS error_reason",
@@ -187,32 +188,38 @@ class Quarantine(Companion):
             "about.batch AS batch",
             "about.definition AS definition",
         )
-        more = self._tail.entry.key >= own.key
-        append(rows.coalesce(files), self._place.uri, own, idempotent=self._idempotent, more=more)
+        already_in_log = self._head.entry.key >= companion_entry.key
+        append(
+            rows.coalesce(files), self._location.uri, companion_entry, idempotent=self._idempotent, more=already_in_log
+        )
         if self._idempotent:
-            must_confirm(self._tail, self.log, own)
-        before, self._tail = self._tail.version, advance(self._tail, self.log)
-        # Without Delta's mark nothing is skipped, and an append of no rows makes no commit.
-        return sum(commit.rows for commit in self.log.since(before) if commit.entry and commit.entry.id == own.id)
+            must_confirm(self._head, self.log, companion_entry)
+        version_before, self._head = self._head.version, advance(self._head, self.log)
+        # Without Delta's mark no append is skipped, and an append of no rows makes no commit.
+        return sum(
+            commit.rows
+            for commit in self.log.since(version_before)
+            if commit.entry and commit.entry.id == companion_entry.id
+        )
 
-    def _remembered(self, rows: DataFrame) -> DataFrame:
-        found = self._suppression.of_rejected(rows) if self._suppression is not None else None
-        self.forgotten = 0 if found is None else rows.where(found).count()
-        return rows if found is None else rows.where(~found)
+    def _without_forgotten(self, rows: DataFrame) -> DataFrame:
+        forgotten_rows = self._suppression.of_rejected(rows) if self._suppression is not None else None
+        self.forgotten = 0 if forgotten_rows is None else rows.where(forgotten_rows).count()
+        return rows if forgotten_rows is None else rows.where(~forgotten_rows)
 
 
-def _of_batch(found: Entry | None, entry: Entry) -> bool:
-    """Of the same rows: a generation that was opened twice has two batches of a number."""
+def _is_entry_of(candidate: Entry | None, entry: Entry) -> bool:
+    """Whether both are of the same rows: a generation that was opened twice has two batches with one number."""
     return (
-        found is not None
-        and (found.kind, found.key) == ("batch", entry.key)
-        and all(map(same, (*found.before, *found.after), (*entry.before, *entry.after)))
+        candidate is not None
+        and (candidate.kind, candidate.key) == ("batch", entry.key)
+        and all(map(same, (*candidate.before, *candidate.after), (*entry.before, *entry.after)))
     )
 
 
 def version_of(log: DeltaLog, key: tuple[int, int], until_ms: int) -> int:
-    """The version of a quarantine when batch `key` was the last one of its table: with rejected rows of none after it,
-    and with what had become of them before `until_ms`."""
+    """The version of a quarantine when batch `key` was the last of its table: without rejected rows of later batches,
+    and with everything done to its rows before `until_ms`."""
     first = 0
     for commit in log.backwards():
         entry = commit.entry
@@ -222,6 +229,6 @@ def version_of(log: DeltaLog, key: tuple[int, int], until_ms: int) -> int:
     return first
 
 
-def _schema(source: str) -> StructType:
-    columns = {**RAW, SOURCE: source, **_REASONS}
-    return cast(StructType, StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in columns.items())))
+def _schema(source_type: str) -> StructType:
+    columns = {**RAW, SOURCE: source_type, **_REASONS}
+    return cast(StructType, StructType.fromDDL(", ".join(f"{name} {data_type}" for name, data_type in columns.items())))

@@ -1,4 +1,4 @@
-"""A table whose generation is open, with all that filling it needs; and its last batch, completed after a crash."""
+"""An open table with everything that filling it needs, and completing its last batch after a crash."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableSession:
-    """A table whose generation is open, and all that its fill needs."""
+    """A table with an open generation, and everything that filling it needs."""
 
     spark: SparkSession
     table: TablePlan
@@ -42,98 +42,104 @@ class TableSession:
         return DeltaLog(self.store, self.table.uri, self.table.name)
 
     def end(self) -> LedgerHead:
-        """The end of its ledger, with what became of the rows of its last batch."""
-        tail = read_head(self.log)
-        if tail is None:
+        """The head of the table's ledger, with the row counts of its last batch."""
+        head = read_head(self.log)
+        if head is None:
             raise Terminal("it was never made", where=self.table.name, hint="`penstock run` makes it")
-        return self.counted(tail)
+        return self.counted(head)
 
-    def counted(self, tail: LedgerHead) -> LedgerHead:
-        folder = folder_of(self.table.checkpoints, tail.entry)
-        return replace(tail, row_counts=read_row_counts(self.store, folder, tail.entry.batch))
+    def counted(self, head: LedgerHead) -> LedgerHead:
+        folder = folder_of(self.table.checkpoints, head.entry)
+        return replace(head, row_counts=read_row_counts(self.store, folder, head.entry.batch))
 
 
-# The last batch of a table, completed: its good rows are there, and a crash came before its rejected ones.
+# Completing the last batch of a table, after a crash between its good rows and its rejected ones.
 #
-# Within a generation the query itself runs it again. Before another is opened somebody else has to: nobody would read
-# it there. It is run by a query of its own, over its recorded range, in a checkpoint of its own, and nothing comes
-# after it.
+# Within a generation the query itself runs the batch again. It must also happen before another generation is opened,
+# which would never read it. A separate query runs the batch, over its recorded range, with a separate checkpoint, and
+# stops after it.
 
 
-def is_complete(work: TableSession, tail: LedgerHead) -> bool:
-    """Whether all of its last batch is known to be written, its rejected rows too."""
-    entry, folder = tail.entry, folder_of(work.table.checkpoints, tail.entry)
-    return entry.batch == 0 or bool(tail.row_counts) or work.store.read(f"{folder}/commits/{entry.batch}") is not None
+def is_complete(session: TableSession, head: LedgerHead) -> bool:
+    """Whether the last batch is known to be fully written, including its rejected rows."""
+    entry, folder = head.entry, folder_of(session.table.checkpoints, head.entry)
+    return (
+        entry.batch == 0 or bool(head.row_counts) or session.store.read(f"{folder}/commits/{entry.batch}") is not None
+    )
 
 
-def complete_last(work: TableSession, tail: LedgerHead) -> LedgerHead:
-    """Under the table's commit lock. Nothing happens if it is complete, or if the table rejects nothing; sinks put
-    aside what they reject before they commit, and state has to be run by its own query."""
-    table, entry = work.table, tail.entry
-    tail = work.counted(tail)
-    if not table.may_reject or table.sink is not None or table.stream is not None or is_complete(work, tail):
-        return tail
-    _refuse_another_source(work, entry)
-    made = look_at_table(work.spark, table, work.store, work.source)
-    function = open_table(work.spark, made, table, work.store, entry, idempotent=work.idempotent)
+def complete_last(session: TableSession, head: LedgerHead) -> LedgerHead:
+    """Completes the last batch, under the table's commit lock. Does nothing if it is complete or the table rejects no
+    rows; sinks set rejected rows aside before they commit, and stateful tables must be run by their own query."""
+    table, entry = session.table, head.entry
+    head = session.counted(head)
+    if not table.may_reject or table.sink is not None or table.stream is not None or is_complete(session, head):
+        return head
+    _refuse_another_source(session, entry)
+    table_kind = look_at_table(session.spark, table, session.store, session.source)
+    processor = open_table(session.spark, table_kind, table, session.store, entry, idempotent=session.idempotent)
     folder = folder_of(table.checkpoints, entry)
-    own = f"{folder}.{uuid.uuid4().hex}.new"
+    own_checkpoint = f"{folder}.{uuid.uuid4().hex}.new"
     outcome: list[BaseException | LedgerHead] = []
 
-    def once(batch: DataFrame, number: int) -> None:
+    def complete_batch(batch: DataFrame, number: int) -> None:
         try:
             assert number == entry.batch, number
-            row_counts = function.complete(batch, entry, rows=tail.counts.rows, written=False)
+            row_counts = processor.complete(batch, entry, rows=head.counts.rows, written=False)
             if row_counts:
-                store_row_counts(work.store, folder, number, row_counts)
-            outcome.append(replace(tail, row_counts=row_counts))
+                store_row_counts(session.store, folder, number, row_counts)
+            outcome.append(replace(head, row_counts=row_counts))
         except BaseException as error:
-            outcome.append(error)  # Spark would hand it back as text
+            outcome.append(error)  # Spark would return it as text
         finally:
-            function.done()
-        raise _Enough
+            processor.done()
+        raise _StopQuery
 
-    heal(work.store, own, entry)
+    heal(session.store, own_checkpoint, entry)
     try:
-        stream = work.source.stream(work.spark).writeStream.foreachBatch(once)
-        query = stream.option("checkpointLocation", own).start()
+        stream = session.source.stream(session.spark).writeStream.foreachBatch(complete_batch)
+        query = stream.option("checkpointLocation", own_checkpoint).start()
         try:
             query.awaitTermination()
         except Exception:
             if not outcome:
                 raise
     finally:
-        work.store.delete(own)
-    (found,) = outcome
-    if isinstance(found, BaseException):
-        raise found
-    return found
+        session.store.delete(own_checkpoint)
+    (result,) = outcome
+    if isinstance(result, BaseException):
+        raise result
+    return result
 
 
-def completed_if_it_can_be(work: TableSession, tail: LedgerHead) -> LedgerHead:
-    """Before all rows are made anew, or most of them undone: that it cannot be completed matters only if this is given
-    up in the end."""
+def completed_if_it_can_be(session: TableSession, head: LedgerHead) -> LedgerHead:
+    """Completes the last batch if it can, before all rows are rebuilt or most of them undone: a failure to complete it
+    matters only if that is given up in the end."""
     with suppress(Terminal):
-        return complete_last(work, tail)
-    return work.counted(tail)
+        return complete_last(session, head)
+    return session.counted(head)
 
 
-def _refuse_another_source(work: TableSession, entry: Entry) -> None:
-    """The same positions mean other records there."""
+def _refuse_another_source(session: TableSession, entry: Entry) -> None:
+    """Raises if the source was replaced: the same positions mean other records there."""
     try:
-        now = dict(work.source.ids(entry.after))
-        why = f"it read {said(entry.subscription)}" if now != {one: entry.topics.get(one) for one in now} else None
+        current_ids = dict(session.source.ids(entry.after))
+        problem = (
+            f"it read {said(entry.subscription)}"
+            if current_ids != {name: entry.topics.get(name) for name in current_ids}
+            else None
+        )
     except DataLoss as error:
-        why = error.message
-    if why is not None:
+        problem = error.message
+    if problem is not None:
         raise Terminal(
             f"batch {entry.generation}.{entry.batch} was cut off between its good rows and its rejected ones, and "
-            f"cannot be read again: {why}",
+            f"cannot be read again: {problem}",
             where=entry.table,
             hint=f"put back what it read, and run it once; or `penstock checkpoints reset {entry.table} --to ledger` "
             "goes on without those that were rejected",
         )
 
 
-class _Enough(Exception):
-    """Ends the query: no batch after this one shall be planned."""
+class _StopQuery(Exception):
+    """Stops the query, so that no further batch is planned."""

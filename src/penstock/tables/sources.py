@@ -1,4 +1,4 @@
-"""The source of a table, opened: by its kind, or by the function of a table with `stream`."""
+"""Opens the source of a table: by its kind, or with the function of a table with `stream`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Sources:
-    """Those of a run's tables."""
+    """The sources of a run's tables."""
 
     def __init__(self, open_store: Callable[[str], Store], spark: SparkSession | None = None) -> None:
-        """The session lists files, and asks the function of a table with `stream` what it reads."""
+        """`spark` lists files, and finds out what the function of a table with `stream` reads."""
         self._context = SourceContext(open_store, spark)
 
     def open(self, table: TablePlan) -> Source:
-        """At each start of a table: what it asks outside, it asks again."""
+        """The table's source, opened at each start of the table: it queries the outside system again each time."""
         context = self._context
         if table.stream is not None:
             return StreamReader(context.spark, table, context.open_store)

@@ -1,4 +1,4 @@
-"""A table with stages: decoded, transformed, judged; the rejected rows go to quarantine."""
+"""A table with stages: decodes, transforms and checks rows; rejected rows go to quarantine."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ if TYPE_CHECKING:
     from penstock.tables.suppression import Suppression
     from penstock.tables.transform import Lookups
 
-_JUDGED_ANEW = "it was rejected when its batch was written, and is a good row by the definition, or the time, of now"
+_NOW_ACCEPTED = "it was rejected when its batch was written, and is a good row by the definition, or the time, of now"
 MOST_IN_FILE = 500_000
-"""Rejected rows in a file of the quarantine."""
+"""Maximum of rejected rows in a file of the quarantine."""
 Told = Mapping[str, Any]
-"""What one stage counted, by the names that `judge` gives."""
+"""What one stage counted, by the names in `expectations`."""
 
 
 @dataclass(frozen=True)
 class IsolatedRecords:
-    """Records of a batch on which an expression raised; the batch itself is given without them."""
+    """Records of a batch on which an expression raised; the batch itself is passed without them."""
 
     rows: DataFrame
-    """As `explained` gives rejected rows."""
+    """In the form of `StagedPipeline.explained`."""
     count: int
 
 
@@ -80,12 +80,12 @@ class StagedProcessor(RowProcessor):
         self._suppression = suppression
         self._dedupe = table.stages.dedupe if table.stages is not None else None
         self._merging = Merging(table, tombstones) if table.write.merge is not None else None
-        self._made: PipelineResult | None = None
-        self._kept: DataFrame | None = None
-        self._probed: tuple[Pins, dict[str, DataFrame]] | None = None
+        self._result: PipelineResult | None = None
+        self._cached: DataFrame | None = None
+        self._probe_lookups: tuple[Pins, dict[str, DataFrame]] | None = None
         self.aside: IsolatedRecords | None = None
         self.strict = False
-        """`write` ends at the first row on which `where`, a key or a sequence raises."""
+        """Whether `write` ends at the first row on which `where`, a key or a sequence raises."""
 
     @property
     def outdated(self) -> bool:
@@ -94,174 +94,182 @@ class StagedProcessor(RowProcessor):
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         return PinnedInputs(self._lookups.newest())
 
-    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
-        most = expectations.share_of(batch) if into.anew else None
-        self._made = self._make(batch, entry, most, strict=self.strict)
-        rows = self._suppression.own(self._made.rows, count=True)
+    def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
+        max_brought = expectations.share_of(batch) if write_target.anew else None
+        self._result = self._run_stages(batch, entry, max_brought, strict=self.strict)
+        rows = self._suppression.own(self._result.rows, count=True)
         if self._merging is not None:
-            aside = self.aside.count if self.aside is not None else 0
-            self._merging.write(rows, entry, into, files=files, rejects=partial(_rejects, self._made, aside))
+            isolated = self.aside.count if self.aside is not None else 0
+            self._merging.write(
+                rows, entry, write_target, files=files, rejects=partial(_count_rejected, self._result, isolated)
+            )
             return
         if self._dedupe is not None:
-            self._kept = numbered(rows).persist(StorageLevel.MEMORY_AND_DISK)
-            rows = without_duplicates(self._kept, self._dedupe, into.there(rows.sparkSession), many=into.anew)
-        into.append(in_files(rows, files), entry)
+            self._cached = numbered(rows).persist(StorageLevel.MEMORY_AND_DISK)
+            rows = without_duplicates(
+                self._cached, self._dedupe, write_target.there(rows.sparkSession), many=write_target.anew
+            )
+        write_target.append(in_files(rows, files), entry)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         if self._merging is not None and written:
             self._merging.complete(entry)
-        found = self.told() if written else None
-        made, self._made = self._made, None
-        if made is None or found is None:
-            return self._again(batch, entry, rows)
-        row_counts = self._row_counts(found, entry, rows)
-        aside = self.aside.count if self.aside is not None else 0
+        stage_counts = self.told() if written else None
+        result, self._result = self._result, None
+        if result is None or stage_counts is None:
+            return self._complete_written(batch, entry, rows)
+        row_counts = self._row_counts(stage_counts, entry, rows)
+        isolated = self.aside.count if self.aside is not None else 0
         if row_counts[REJECTED] and self._quarantine is not None:
             files = 1 + row_counts[REJECTED] // MOST_IN_FILE
-            added = row_counts[REJECTED] - aside
-            whole = True
+            added = row_counts[REJECTED] - isolated
+            all_brought = True
             if added:
-                rejected, whole = self._brought(batch, entry, made, found)
-                explained = self._with_aside(self._stages.explained(rejected))
+                rejected, all_brought = self._rejected_rows(batch, entry, result, stage_counts)
+                explained = self._with_isolated(self._stages.explained(rejected))
             else:
                 assert self.aside is not None
                 explained = self.aside.rows
-            # Read again, it is read by all cores; what is left of it then is put together.
-            self._quarantine.add(explained if whole else explained.repartition(files), entry, files=files)
-            row_counts = _less_forgotten(row_counts, self._quarantine)
+            # If the batch is read again, all cores read it; the few rows left are then combined into few files.
+            self._quarantine.add(explained if all_brought else explained.repartition(files), entry, files=files)
+            row_counts = _without_forgotten(row_counts, self._quarantine)
         return row_counts
 
     def probe(self, batch: DataFrame, entry: Entry) -> None:
-        if self._probed is None or self._probed[0] is not entry.pins:
-            self._probed = (entry.pins, self._lookups.read(batch.sparkSession, entry.pins))
-        rows = self._stages.make(batch, entry.pins, self._probed[1]).rows
+        if self._probe_lookups is None or self._probe_lookups[0] is not entry.pins:
+            self._probe_lookups = (entry.pins, self._lookups.read(batch.sparkSession, entry.pins))
+        rows = self._stages.make(batch, entry.pins, self._probe_lookups[1]).rows
         if self._merging is not None:
             rows = self._merging.changes(rows, entry)
         rows.write.format("noop").mode("overwrite").save()
 
     def knows_its_rows(self) -> bool:
-        """Which records are in the table can be seen in it."""
+        """Whether the table shows which records it contains."""
         return self._table.write.source and self._table.input.stable and self._merging is None
 
     def set_aside(self, batch: DataFrame, entry: Entry, detail: Callable[[DataFrame], Column]) -> DataFrame:
         return self._stages.set_aside(batch, entry.pins, detail)
 
     def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame:
-        assert self._made is not None
-        return self._with_aside(self._explained(batch, entry, self._made))
+        assert self._result is not None
+        return self._with_isolated(self._explained(batch, entry, self._result))
 
-    def _with_aside(self, explained: DataFrame) -> DataFrame:
+    def _with_isolated(self, explained: DataFrame) -> DataFrame:
         return explained if self.aside is None else explained.unionByName(self.aside.rows)
 
-    def _explained(self, batch: DataFrame, entry: Entry, made: PipelineResult) -> DataFrame:
-        first, *later = (judged.rejected() for judged in made.judged)
+    def _explained(self, batch: DataFrame, entry: Entry, result: PipelineResult) -> DataFrame:
+        first, *later = (classified.rejected() for classified in result.judged)
         records = (self._stages.with_raw(batch, entry.pins, rejected) for rejected in later)
         return self._stages.explained(reduce(DataFrame.unionByName, (first, *records)))
 
     def look(self, batch: DataFrame, entry: Entry) -> None:
-        self._made = self._make(batch, entry)
+        self._result = self._run_stages(batch, entry)
 
     def counted(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
-        found = self.told()
-        if found is None:
-            assert self._made is not None
-            found = [judged.counted() for judged in self._made.judged]
-        return self._row_counts(found, entry, rows)
+        stage_counts = self.told()
+        if stage_counts is None:
+            assert self._result is not None
+            stage_counts = [classified.counted() for classified in self._result.judged]
+        return self._row_counts(stage_counts, entry, rows)
 
     def told(self) -> Sequence[Told] | None:
-        """What the write counted; None if that is not known."""
-        found = [observed.result() for observed in self._made.observed] if self._made is not None else [None]
-        return None if None in found else [one for one in found if one is not None]
+        """What the write counted; None if unknown."""
+        results = [metrics.result() for metrics in self._result.observed] if self._result is not None else [None]
+        return None if None in results else [counts for counts in results if counts is not None]
 
     def done(self) -> None:
-        kept, self._kept = self._kept, None
-        self._probed = None
-        if kept is not None:
-            kept.unpersist()
+        cached, self._cached = self._cached, None
+        self._probe_lookups = None
+        if cached is not None:
+            cached.unpersist()
         if self._merging is not None:
             self._merging.done()
 
     def raising(self, batch: DataFrame, entry: Entry) -> tuple[int, int, Row | None, str]:
-        return self._stages.raising(self._make(batch, entry))
+        return self._stages.raising(self._run_stages(batch, entry))
 
-    def _make(
+    def _run_stages(
         self, batch: DataFrame, entry: Entry, most_brought: int | None = None, *, strict: bool = False
     ) -> PipelineResult:
         lookups = self._lookups.read(batch.sparkSession, entry.pins)
         return self._stages.make(batch, entry.pins, lookups, most_brought, strict=strict)
 
-    def _brought(
-        self, batch: DataFrame, entry: Entry, made: PipelineResult, found: Sequence[Told]
+    def _rejected_rows(
+        self, batch: DataFrame, entry: Entry, result: PipelineResult, stage_counts: Sequence[Told]
     ) -> tuple[DataFrame, bool]:
-        """The rejected rows that came along with the write, if those are all; else the batch is read again. Whether
-        they were all."""
-        parts, whole = [], True
-        for stage, (judged, one) in enumerate(zip(made.judged, found, strict=True)):
-            if one[expectations.REJECTED]:
-                rows = judged.rejected()
-                if one[expectations.BROUGHT].size() == one[expectations.REJECTED]:
-                    rows = local_rows(batch.sparkSession, one[expectations.BROUGHT], rows.schema)
+        """The rejected rows, and whether the write collected all of them; if not, the batch is read again."""
+        parts, all_brought = [], True
+        for stage, (classified, counts) in enumerate(zip(result.judged, stage_counts, strict=True)):
+            if counts[expectations.REJECTED]:
+                rows = classified.rejected()
+                if counts[expectations.BROUGHT].size() == counts[expectations.REJECTED]:
+                    rows = local_rows(batch.sparkSession, counts[expectations.BROUGHT], rows.schema)
                 else:
-                    whole = False
-                few = one[expectations.REJECTED] <= MOST_IN_FILE
+                    all_brought = False
+                few = counts[expectations.REJECTED] <= MOST_IN_FILE
                 parts.append(self._stages.with_raw(batch, entry.pins, rows, few=few) if stage else rows)
-        return reduce(DataFrame.unionByName, parts), whole
+        return reduce(DataFrame.unionByName, parts), all_brought
 
-    def _again(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
-        """The good rows are in the table, and what else was known of the batch is lost: it is read once more."""
-        made = self._make(batch, entry)
-        changed = entry.pins.definition != self._table.definition
+    def _complete_written(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
+        """Completes a batch by reading it again: its good rows are in the table, everything else about it is lost."""
+        result = self._run_stages(batch, entry)
+        definition_changed = entry.pins.definition != self._table.definition
         if self._quarantine is not None and not self._quarantine.has(entry):
-            if changed and not self.knows_its_rows():
-                raise _by_another_definition(entry)
-            explained = self._with_aside(self._explained(batch, entry, made))
-            if self.knows_its_rows() and (changed or self._stages.depends_on_the_moment):
-                explained = self._left_over(batch, entry, made, explained)
+            if definition_changed and not self.knows_its_rows():
+                raise _definition_changed_error(entry)
+            explained = self._with_isolated(self._explained(batch, entry, result))
+            if self.knows_its_rows() and (definition_changed or self._stages.depends_on_the_moment):
+                explained = self._rows_not_in_table(batch, entry, result, explained)
             self._quarantine.add(explained, entry)
-        self._suppression.count(made.rows)
-        return {} if changed else self._row_counts([judged.counted() for judged in made.judged], entry, rows)
+        self._suppression.count(result.rows)
+        return (
+            {}
+            if definition_changed
+            else self._row_counts([classified.counted() for classified in result.judged], entry, rows)
+        )
 
-    def _row_counts(self, found: Sequence[Told], entry: Entry, rows: int) -> dict[str, int]:
-        row_counts = _row_counts(found, rows)
+    def _row_counts(self, stage_counts: Sequence[Told], entry: Entry, rows: int) -> dict[str, int]:
+        row_counts = _row_counts(stage_counts, rows)
         if self.aside is not None:
             row_counts = add_counts(row_counts, {READ: self.aside.count, REJECTED: self.aside.count})
         if self._merging is None:
             return row_counts
-        left = row_counts[
-            DUPLICATES
-        ]  # below 0 a truncate, or an extract that lacks rows, has deleted more than was read
+        # Below 0 if a truncate, or an extract that lacks rows, has deleted more than was read.
+        unwritten = row_counts[DUPLICATES]
         return {
             **row_counts,
             DUPLICATES: 0,
-            SUPERSEDED: max(0, left),
-            RESHAPED: row_counts[RESHAPED] + max(0, -left),
+            SUPERSEDED: max(0, unwritten),
+            RESHAPED: row_counts[RESHAPED] + max(0, -unwritten),
             CONFLICTS: entry.changed.get(CONFLICTS, 0),
         }
 
-    def _left_over(self, batch: DataFrame, entry: Entry, made: PipelineResult, explained: DataFrame) -> DataFrame:
-        """The batch was judged by another definition, or at another time, so the table may hold rows that are rejected
-        now, and lack some that were rejected then: whatever is not in the table goes to quarantine, and nothing is
-        lost."""
-        there = with_own_source(batch.sparkSession.read.format("delta").load(self._table.uri), self._table)
-        rows = with_own_source(made.rows, self._table)
+    def _rows_not_in_table(
+        self, batch: DataFrame, entry: Entry, result: PipelineResult, explained: DataFrame
+    ) -> DataFrame:
+        """Whatever of the batch is not in the table. It was written with another definition, or at another time, so the
+        table may hold rows that are rejected now, and lack rows that were rejected then: all that it lacks goes to
+        quarantine, so nothing is lost."""
+        existing = with_own_source(batch.sparkSession.read.format("delta").load(self._table.uri), self._table)
+        rows = with_own_source(result.rows, self._table)
         if self._dedupe is not None:  # what was left out as a duplicate has its keys in the table
-            rows = without_duplicates(numbered(rows), self._dedupe, there)
+            rows = without_duplicates(numbered(rows), self._dedupe, existing)
         good = rows.selectExpr(SOURCE, f"{NOTHING_FAILED} AS failed")
-        why = reason("judged_anew", literal(_JUDGED_ANEW))
-        records = self._stages.records_of(batch, entry.pins, good).selectExpr("*", f"{why} AS why")
-        return explained.unionByName(records).join(there.select(SOURCE), SOURCE, "left_anti")
+        now_accepted = reason("judged_anew", literal(_NOW_ACCEPTED))
+        records = self._stages.records_of(batch, entry.pins, good).selectExpr("*", f"{now_accepted} AS why")
+        return explained.unionByName(records).join(existing.select(SOURCE), SOURCE, "left_anti")
 
 
-def _less_forgotten(row_counts: dict[str, int], quarantine: Quarantine) -> dict[str, int]:
-    left_out = quarantine.forgotten
-    return {**row_counts, REJECTED: row_counts[REJECTED] - left_out, FORGOTTEN: left_out} if left_out else row_counts
+def _without_forgotten(row_counts: dict[str, int], quarantine: Quarantine) -> dict[str, int]:
+    forgotten = quarantine.forgotten
+    return {**row_counts, REJECTED: row_counts[REJECTED] - forgotten, FORGOTTEN: forgotten} if forgotten else row_counts
 
 
-def _rejects(made: PipelineResult, aside: int) -> int:
-    return aside + sum(judged.counted()[expectations.REJECTED] for judged in made.judged)
+def _count_rejected(result: PipelineResult, isolated: int) -> int:
+    return isolated + sum(classified.counted()[expectations.REJECTED] for classified in result.judged)
 
 
-def _by_another_definition(entry: Entry) -> Terminal:
+def _definition_changed_error(entry: Entry) -> Terminal:
     return Terminal(
         f"batch {entry.generation}.{entry.batch} was cut off between its good rows and its rejected ones, and the "
         "definition has changed since: which of its rows were rejected can only be said by the old one",
@@ -270,21 +278,23 @@ def _by_another_definition(entry: Entry) -> Terminal:
     )
 
 
-def _row_counts(found: Sequence[Told], rows: int) -> dict[str, int]:
-    """`rows` were written; what else met every expectation was in the table already."""
-    first, last = found[0], found[-1]
-    rejected, dropped = (sum(int(one[name]) for one in found) for name in (expectations.REJECTED, expectations.DROPPED))
-    given = int(first[expectations.READ] - first[expectations.REJECTED] - first[expectations.DROPPED])
+def _row_counts(stage_counts: Sequence[Told], rows: int) -> dict[str, int]:
+    """The row counts of a batch with `rows` written; other rows that met every expectation count as duplicates."""
+    first, last = stage_counts[0], stage_counts[-1]
+    rejected, dropped = (
+        sum(int(stage[name]) for stage in stage_counts) for name in (expectations.REJECTED, expectations.DROPPED)
+    )
+    passed_on = int(first[expectations.READ] - first[expectations.REJECTED] - first[expectations.DROPPED])
     counts = {
         BATCHES: 1,
         READ: int(first[expectations.READ]),
-        RESHAPED: int(last[expectations.READ]) - given if len(found) > 1 else 0,
+        RESHAPED: int(last[expectations.READ]) - passed_on if len(stage_counts) > 1 else 0,
         REJECTED: rejected,
         DROPPED: dropped,
         **{
             UNMET + name.removeprefix(expectations.UNMET): int(count)
-            for one in found
-            for name, count in one.items()
+            for stage in stage_counts
+            for name, count in stage.items()
             if name.startswith(expectations.UNMET)
         },
     }
@@ -292,8 +302,8 @@ def _row_counts(found: Sequence[Told], rows: int) -> dict[str, int]:
 
 
 def local_rows(spark: SparkSession, rows: Any, schema: StructType) -> DataFrame:
-    """Rows that the JVM holds already: they do not pass through Python."""
+    """A frame of rows that the JVM already holds, without passing them through Python."""
     jvm = jvm_of(spark)
     values = jvm.scala.jdk.javaapi.CollectionConverters.asJava(rows)
-    kind = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
-    return DataFrame(java_session(spark).createDataFrame(values, kind), spark)
+    data_type = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
+    return DataFrame(java_session(spark).createDataFrame(values, data_type), spark)

@@ -1,5 +1,5 @@
-"""What a start compares before it writes anything: the table with its ledger, the ledger with its checkpoint. Without a
-JVM, so that `checkpoints` can say beforehand what a start will do.
+"""What a start checks before it writes: the table against its ledger, and the ledger against its checkpoint. It needs
+no JVM, so that `checkpoints` can say in advance what a start will do.
 """
 
 from __future__ import annotations
@@ -22,34 +22,37 @@ if TYPE_CHECKING:
 
 
 def read_ledger(log: DeltaLog, store: Store, table: TablePlan) -> LedgerHead | None:
-    """None if there is no table. Raises if there is another in its place, and says how far this one had come."""
+    """The head of the table's ledger; None if there is no table. Raises if another table is in its place, and says how
+    far this one had been read."""
     try:
         return read_head(log)
     except TableChanged as error:
         generations = sorted(int(name) for name in store.names(table.checkpoints) if name.isdigit())
-        found = read_checkpoint(store, f"{table.checkpoints}/{generations[-1]}") if generations else None
-        planned = found.offsets[max(found.offsets)] if found and found.offsets else None
-        if planned is None:
+        checkpoint = read_checkpoint(store, f"{table.checkpoints}/{generations[-1]}") if generations else None
+        last_planned = checkpoint.offsets[max(checkpoint.offsets)] if checkpoint and checkpoint.offsets else None
+        if last_planned is None:
             raise
-        said = f"{error.message}. The table that was there had been read up to {', '.join(planned.after)}"
-        raise TableChanged(said, where=error.where, hint=error.hint) from None
+        message = f"{error.message}. The table that was there had been read up to {', '.join(last_planned.after)}"
+        raise TableChanged(message, where=error.where, hint=error.hint) from None
 
 
-def compare(store: Store, log: DeltaLog, table: TablePlan, tail: LedgerHead, found: Checkpoint | None) -> str | None:
-    """None if the table goes on from its checkpoint, which was `found`; else why that has to be rebuilt. Raises where a
-    person has to decide."""
-    refuse_foreign_changes(tail, log)
-    refuse_gap(tail, log)
-    refuse_ahead(store, table, tail.entry)
+def compare(
+    store: Store, log: DeltaLog, table: TablePlan, head: LedgerHead, checkpoint: Checkpoint | None
+) -> str | None:
+    """None if the table can continue from its checkpoint; else why the checkpoint must be rebuilt. Raises if a person
+    has to decide."""
+    refuse_foreign_changes(head, log)
+    refuse_gap(head, log)
+    refuse_ahead(store, table, head.entry)
     stateful = table.stream is not None
-    reason = why_rebuild(found, tail.entry, stateful=stateful)
-    if stateful and reason is not None and tail.entry.batch > 0:
+    reason = why_rebuild(checkpoint, head.entry, stateful=stateful)
+    if stateful and reason is not None and head.entry.batch > 0:
         raise state_lost(table.name, reason)
     return reason
 
 
 def refuse_gone(store: Store, table: TablePlan) -> None:
-    """For a table that is not there: one that was there has checkpoints."""
+    """Raises if a missing table has checkpoints, which means that it existed before."""
     if any(name.isdigit() for name in store.names(table.checkpoints)):
         raise TableChanged(
             f"the table is gone ({table.uri} holds no Delta log), but its checkpoints are still there",
@@ -59,29 +62,29 @@ def refuse_gone(store: Store, table: TablePlan) -> None:
         )
 
 
-def move_leftovers(store: Store, table: TablePlan, tail: LedgerHead) -> list[str]:
-    """Of a table that was just created: a quarantine or tombstones that are older are of another table of its name,
-    whose folder was removed. They are moved aside, under another name; what was done."""
-    if tail.entry.kind != "genesis" or tail.commit.version != 0:
+def move_leftovers(store: Store, table: TablePlan, head: LedgerHead) -> list[str]:
+    """Moves aside a quarantine or tombstones older than a table that was just created, and returns notes on it: they
+    belong to an earlier table of the same name, whose folder was removed."""
+    if head.entry.kind != "genesis" or head.commit.version != 0:
         return []
-    said, at = [], tail.commit.timestamp_ms
-    for place in (quarantine_of(table.name, table.uri), tombstones_of(table.name, table.uri)):
-        log = DeltaLog(store, place.uri, place.table)
+    notes, created_ms = [], head.commit.timestamp_ms
+    for location in (quarantine_of(table.name, table.uri), tombstones_of(table.name, table.uri)):
+        log = DeltaLog(store, location.uri, location.table)
         versions = log.versions()
         oldest = log.commit(versions[0]) if versions else None
-        if oldest is None or oldest.timestamp_ms >= at:
+        if oldest is None or oldest.timestamp_ms >= created_ms:
             continue
-        aside = f"{place.uri}{MOVED_ASIDE}{datetime.fromtimestamp(at / 1000, UTC):%Y%m%dT%H%M%SZ}"
-        store.move(place.uri, aside)
-        said.append(
-            f"{place.table} is of an earlier {table.name}, which is gone: moved to {aside}. Nothing reads it there; "
-            "delete it when you do not need it"
+        moved_to = f"{location.uri}{MOVED_ASIDE}{datetime.fromtimestamp(created_ms / 1000, UTC):%Y%m%dT%H%M%SZ}"
+        store.move(location.uri, moved_to)
+        notes.append(
+            f"{location.table} is of an earlier {table.name}, which is gone: moved to {moved_to}. Nothing reads it "
+            "there; delete it when you do not need it"
         )
-    return said
+    return notes
 
 
 def refuse_ahead(store: Store, table: TablePlan, entry: Entry) -> None:
-    """A checkpoint of this ledger in a later generation than the table's: the table was put back to an older state."""
+    """Raises if this ledger has a checkpoint of a later generation: then the table was restored to an older state."""
     for name in store.names(table.checkpoints):
         if (
             name.isdigit()

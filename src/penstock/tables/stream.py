@@ -1,4 +1,4 @@
-"""Tables with `stream`: a function on streaming DataFrames, written as Spark's own operators give it."""
+"""Tables with `stream`: the result of a function on streaming DataFrames, written as Spark's operators produce it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 # Tables as the sources of a function on streaming DataFrames.
 #
-# Spark keeps a position for every place where its plan reads a stream, in the order of the plan: which input each of
-# them is of is read off the plan itself.
+# Spark keeps one position per stream that its plan reads, in the order of the plan; the plan itself shows which input
+# each position belongs to.
 
 
 INPUT = "penstockinput"
-"""An option that Delta does not know and passes on: it says in the plan which input is read there."""
+"""An option unknown to Delta, which passes it on: it names the input in the plan."""
 
 
 class StreamReader:
@@ -51,7 +51,7 @@ class StreamReader:
         self._suppression = Suppression(table, open_store(table.uri))
         self._holds = {name: source.holds for name, source in plan.inputs.items()}
         self._function = load_transform(TransformPlan(file=plan.file, function=plan.function), first, table.name)
-        self._begin: dict[str, str] = {}
+        self._starting_versions: dict[str, str] = {}
 
     @property
     def subscription(self) -> dict[str, Any]:
@@ -60,8 +60,8 @@ class StreamReader:
     def start(self) -> Start:
         starts = {name: reader.start() for name, reader in self._readers.items()}
         for name, start in starts.items():
-            at = parse_version(start.position[0])
-            if not at.snapshot and at.version > self._readers[name].newest:
+            position = parse_version(start.position[0])
+            if not position.snapshot and position.version > self._readers[name].newest:
                 raise Terminal(
                     f"`starting` of {self._tables[name]} lies behind its last version, {self._readers[name].newest}",
                     where=self._table,
@@ -76,41 +76,45 @@ class StreamReader:
         if dict(entry.subscription) == self.subscription:
             return None
         raise Terminal(
-            f"the function reads {_said(self.subscription)}; the state that is kept is of {_said(entry.subscription)}",
+            f"the function reads {_describe_subscription(self.subscription)}; the state that is kept is of "
+            f"{_describe_subscription(entry.subscription)}",
             where=self._table,
             hint=f"write it as it was, or {start_over_hint(self._table)}",
         )
 
     def refuse_lost(self, entry: Entry) -> None:
-        for name, at in zip(self._order, entry.after, strict=True):
-            self._readers[name].refuse_lost(replace(entry, after=(at,)))
-            position = parse_version(at)
+        for name, position_text in zip(self._order, entry.after, strict=True):
+            self._readers[name].refuse_lost(replace(entry, after=(position_text,)))
+            position = parse_version(position_text)
             if entry.batch == 0 and not position.snapshot:
-                self._begin[name] = str(position.version)
+                self._starting_versions[name] = str(position.version)
 
     def ids(self, after: Position) -> Mapping[str, str]:
-        return {self._tables[name]: parse_version(at).table_id for name, at in zip(self._order, after, strict=True)}
+        return {
+            self._tables[name]: parse_version(position_text).table_id
+            for name, position_text in zip(self._order, after, strict=True)
+        }
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """What the function makes of its inputs. Spark runs an empty first batch, for its state to begin with: Delta
-        takes that as the whole table up to there, unless it is told the version once more. Who is on the suppression
-        list when the stream begins is left out of them; who comes onto it later is left out of what the function makes.
+        """The stream that the function makes of its inputs. Spark runs an empty first batch to begin its state: Delta
+        takes that as the whole table up to there, unless the version is passed once more. People on the suppression
+        list when the stream begins are left out of the inputs; those added later, of the function's result.
         """
         self._suppression.look()
-        begin = {name: {"startingVersion": version} for name, version in self._begin.items()}
-        first, *others = (
+        options = {name: {"startingVersion": version} for name, version in self._starting_versions.items()}
+        first, *rest = (
             (
                 name,
                 self._suppression.without(
-                    reader.stream(spark, {INPUT: name, **begin.get(name, {})}), self._holds[name]
+                    reader.stream(spark, {INPUT: name, **options.get(name, {})}), self._holds[name]
                 ),
             )
             for name, reader in self._readers.items()
         )
-        made = self._function(first[1], dict(others), 0)
-        if not made.isStreaming:
+        rows = self._function(first[1], dict(rest), 0)
+        if not rows.isStreaming:
             raise Terminal("the function gave rows that are not of a stream", where=self._where)
-        return made
+        return rows
 
     def covered(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
         raise Terminal(
@@ -129,47 +133,47 @@ class StreamReader:
     @cached_property
     def _order(self) -> tuple[str, ...]:
         leaves = java_frame(self.stream(self._spark)).queryExecution().analyzed().collectLeaves()
-        found = (leaves.apply(index) for index in range(leaves.size()))
-        return tuple(self._input_of(leaf) for leaf in found if leaf.isStreaming())
+        nodes = (leaves.apply(index) for index in range(leaves.size()))
+        return tuple(self._input_of(leaf) for leaf in nodes if leaf.isStreaming())
 
     def _input_of(self, leaf: Any) -> str:
-        named = leaf.dataSource().options().get(INPUT) if leaf.nodeName() == "StreamingRelation" else None
-        if named is None or named.isEmpty():
+        option = leaf.dataSource().options().get(INPUT) if leaf.nodeName() == "StreamingRelation" else None
+        if option is None or option.isEmpty():
             raise Terminal(
                 "the function reads a stream that the project does not know, so nobody keeps its position",
                 where=self._where,
                 hint="name it: streams: {payments: silver.payments}, and take it as an argument",
             )
-        return str(named.get())
+        return str(option.get())
 
 
-def _said(subscription: Mapping[str, Any]) -> str:
+def _describe_subscription(subscription: Mapping[str, Any]) -> str:
     tables = subscription.get("streams", {})
     return ", then ".join(str(tables.get(name, name)) for name in subscription.get("order", ())) or "another source"
 
 
-# A table with `stream`: what Spark's own streaming operators give, written as it comes.
+# Writing a table with `stream`: the output of Spark's own streaming operators, as it is.
 
 
 class StreamProcessor(BatchProcessor):
     def __init__(self, plan: StreamPlan, suppression: Suppression) -> None:
-        self._whole, self._suppression = plan.output == "complete", suppression
+        self._overwrites, self._suppression = plan.output == "complete", suppression
 
     @property
     def outdated(self) -> bool:
         return self._suppression.grown
 
-    def write(self, batch: DataFrame, entry: Entry, into: WriteTarget, *, files: int) -> None:
-        """One task per partition of the state, so `files` is not followed."""
+    def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
+        """Writes one task per partition of the state, so `files` is ignored."""
         rows = self._suppression.own(batch)
-        if self._whole:
-            into.overwrite(rows, entry)
+        if self._overwrites:
+            write_target.overwrite(rows, entry)
         else:
-            into.append(rows, entry)
+            write_target.append(rows, entry)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
-        """The rows of a batch that runs again are in the table, but its state may not have been kept: Spark keeps it
-        only of a batch that has been read to its end."""
+        """Runs a repeated batch to its end. Its rows are in the table, but its state may not be saved: Spark saves
+        state only for a batch that was read to the end."""
         if not written:
             batch.write.format("noop").mode("overwrite").save()
         return {}

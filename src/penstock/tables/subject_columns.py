@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from penstock.plan.subjects import SubjectColumnPlan, Subjects
     from penstock.tables.suppression_list import Order
 
-# Rows of somebody: a condition over the rows of a table, made of where the table holds names and of the orders.
+# The rows of a data subject: a condition over a table's rows, built from the columns that hold names and the orders.
 #
-# The hashes are compared in the JVM, jar_data/java/penstock/forget: neither a name nor the key gets into a plan's
-# text. What is no JSON has no path: such a payload is searched for the name as a word of its own.
+# The hashes are compared in the JVM, jar_data/java/penstock/forget, so that neither a name nor the key appears in a
+# plan's text. A payload that is not JSON has no paths: it is searched for the name as a separate word.
 
 
 PAYLOAD = ("key", "key_binary", "value", "value_binary")
-"""What a record says, by the canonical names of its columns: all of that goes."""
+"""The content of a record, by the canonical names of its columns: all of it is removed."""
 _STEP = re.compile(r"\.([^.\[\]'\"\s*]+)|\['([^']+)'\]|\[(\d+|\*)\]")
 _HINT = "let Penstock make the session, or put {jar} onto the driver's class path: spark.driver.extraClassPath"
 
 
 @dataclass(frozen=True)
 class SubjectMatch:
-    """Whom to look for: orders, and the key of their hashes."""
+    """The orders to search for, and the key of their hashes."""
 
     key: bytes = field(repr=False)
     orders: tuple[Order, ...]
@@ -52,38 +52,39 @@ class SubjectMatch:
 
 
 def rows_of(
-    rows: DataFrame, subjects: Subjects, wanted: SubjectMatch, table: str, *, partly: bool = False
+    rows: DataFrame, subjects: Subjects, subject_match: SubjectMatch, table: str, *, partly: bool = False
 ) -> Column | None:
-    """True for the rows that hold a name that is wanted, false for all others; None if no order is about a subject of
-    theirs. Terminal where a place is not in the rows, unless they are known to have some of the places only."""
-    found = [
+    """True for rows that hold a name in an order, false for all others; None if no order is about these subjects.
+    Terminal if a place is missing in the rows, unless they have only some of the places: `partly`."""
+    conditions = [
         condition
         for subject, places in subjects.items()
-        if (orders := wanted.of(subject))
+        if (orders := subject_match.of(subject))
         for place in places
-        if (condition := _named(rows, place, subject, orders, wanted.key, table, partly=partly)) is not None
+        if (condition := _subject_condition(rows, place, subject, orders, subject_match.key, table, partly=partly))
+        is not None
     ]
-    return reduce(Column.__or__, found) if found else None
+    return reduce(Column.__or__, conditions) if conditions else None
 
 
 def is_redacted(headers: str) -> Column:
-    """Of a record whose headers are in that column; never NULL."""
-    return F.coalesce(F.exists(F.col(quote(headers)), lambda one: one["key"] == FORGOTTEN), F.lit(False))
+    """Whether a record with headers in that column was redacted; never NULL."""
+    return F.coalesce(F.exists(F.col(quote(headers)), lambda header: header["key"] == FORGOTTEN), F.lit(False))
 
 
 def redacted(rows: DataFrame, columns: Mapping[str, str], condition: Column) -> DataFrame:
-    """Records that meet the condition keep their place in the topic and nothing else. `columns` is canonical name ->
-    column of the rows."""
-    gone = {columns[name]: F.lit(None) for name in PAYLOAD if name in columns}
-    mark = F.array(F.struct(F.lit(FORGOTTEN).alias("key"), F.lit(b"").alias("value")))
-    now = {**gone, columns["headers"]: mark}
+    """The rows, where records that meet the condition keep only their place in the topic. `columns` is canonical name
+    -> column of the rows."""
+    cleared = {columns[name]: F.lit(None) for name in PAYLOAD if name in columns}
+    forgotten_header = F.array(F.struct(F.lit(FORGOTTEN).alias("key"), F.lit(b"").alias("value")))
+    replacements = {**cleared, columns["headers"]: forgotten_header}
     marked = rows.withColumn(_MARK, condition)
     return marked.select(
         *(
-            F.when(F.col(_MARK), now[name].cast(sql_type(kind))).otherwise(F.col(quote(name))).alias(name)
-            if name in now
+            F.when(F.col(_MARK), replacements[name].cast(sql_type(data_type))).otherwise(F.col(quote(name))).alias(name)
+            if name in replacements
             else F.col(quote(name))
-            for name, kind in ((one.name, one.dataType) for one in rows.schema.fields)
+            for name, data_type in ((column.name, column.dataType) for column in rows.schema.fields)
         )
     )
 
@@ -91,7 +92,7 @@ def redacted(rows: DataFrame, columns: Mapping[str, str], condition: Column) -> 
 _MARK = "__forgotten"
 
 
-def _named(
+def _subject_condition(
     rows: DataFrame,
     place: SubjectColumnPlan,
     subject: str,
@@ -101,8 +102,8 @@ def _named(
     *,
     partly: bool,
 ) -> Column | None:
-    kind = type_at(rows.schema, place.column)
-    if kind is None:
+    data_type = type_at(rows.schema, place.column)
+    if data_type is None:
         if partly:
             return None
         raise Terminal(
@@ -111,73 +112,79 @@ def _named(
             hint="correct it under `subjects`: a column of the table, or of the records that it decodes",
         )
     value = F.col(".".join(quote(step) for step in place.column.split(".")))
-    if isinstance(kind, ArrayType):
+    if isinstance(data_type, ArrayType):
         return F.coalesce(
-            F.exists(value, lambda one: _one(rows, one, kind.elementType, place, subject, orders, key)), F.lit(False)
+            F.exists(
+                value,
+                lambda element: _value_condition(rows, element, data_type.elementType, place, subject, orders, key),
+            ),
+            F.lit(False),
         )
-    return _one(rows, value, kind, place, subject, orders, key)
+    return _value_condition(rows, value, data_type, place, subject, orders, key)
 
 
-def _one(
+def _value_condition(
     rows: DataFrame,
     value: Column,
-    kind: DataType,
+    data_type: DataType,
     place: SubjectColumnPlan,
     subject: str,
     orders: Iterable[Order],
     key: bytes,
 ) -> Column:
-    said = "bytes" if isinstance(kind, BinaryType) else "number" if isinstance(kind, NumericType) else "text"
-    if said != "bytes" and not isinstance(kind, StringType):
+    value_kind = (
+        "bytes" if isinstance(data_type, BinaryType) else "number" if isinstance(data_type, NumericType) else "text"
+    )
+    if value_kind != "bytes" and not isinstance(data_type, StringType):
         value = value.cast("string")
     orders = tuple(orders)
-    made = _own_class(rows).named(
+    jvm_column = _subject_class(rows).named(
         java_column(value),
-        said,
+        value_kind,
         subject,
         key,
         [order.hash for order in orders],
         sorted({order.length for order in orders}),
         None if place.path is None else list(steps(place.path)),
     )
-    return JvmColumn(made)
+    return JvmColumn(jvm_column)
 
 
 def steps(path: str) -> Iterator[str]:
-    """`$.items[*].id` as `.items`, `[*]`, `.id`."""
+    """The steps of a path: `$.items[*].id` gives `.items`, `[*]`, `.id`."""
     for match in _STEP.finditer(path):
         name = match[1] or match[2]
         yield f".{name}" if name else f"[{match[3]}]"
 
 
 def type_at(schema: StructType, column: str) -> DataType | None:
-    """The type of a column, or of a field of a struct; None if there is none."""
-    kind: DataType = schema
+    """The type of a column or of a struct's field; None if it does not exist."""
+    data_type: DataType = schema
     for step in column.split("."):
-        if not isinstance(kind, StructType):
+        if not isinstance(data_type, StructType):
             return None
-        found = [one for one in kind.fields if one.name.casefold() == step.casefold()]
-        if not found:
+        matches = [candidate for candidate in data_type.fields if candidate.name.casefold() == step.casefold()]
+        if not matches:
             return None
-        kind = found[0].dataType
-    return kind
+        data_type = matches[0].dataType
+    return data_type
 
 
-def _own_class(rows: DataFrame) -> JavaClass:
+def _subject_class(rows: DataFrame) -> JavaClass:
     jvm = jvm_of(rows.sparkSession)
-    found = jvm.penstock.forget.Subject
-    if not isinstance(found, JavaClass):
+    subject_class = jvm.penstock.forget.Subject
+    if not isinstance(subject_class, JavaClass):
         from penstock.spark.jars import own_jar
 
         raise SetupError("this Spark session lacks Penstock's own jar", hint=_HINT.format(jar=own_jar()))
-    return found
+    return subject_class
 
 
-# Places that a table names and does not have: whoever asks to forget somebody would believe that it was searched.
+# Declared places that a table lacks: a user who orders a person forgotten would believe that they were searched.
 
 
 def refuse_unknown_places(table: TablePlan, schema: StructType) -> None:
-    """Terminal. A place is in a column of the table, or in the record that it decodes."""
+    """Terminal if a place is neither in a column of the table nor in the record that it decodes."""
     raw = {name.casefold() for name in table.input.raw.values()}
     decodes = table.delta is None
     for subject, places in table.subjects.items():

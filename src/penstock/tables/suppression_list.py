@@ -1,4 +1,4 @@
-"""The suppression list: who was ordered to be forgotten, as keyed hashes. The names are kept nowhere."""
+"""The suppression list: the orders to forget people, as keyed hashes. No names are stored."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from penstock.plan.subjects import ForgetPlan
     from penstock.storage.stores import Store
 
-# An order to forget somebody: who it is, as a keyed hash. The name itself is kept nowhere.
+# An order to forget a person, identified by a keyed hash. The name itself is not stored.
 
 
 FORMAT = 1
 _LARGEST_EXPONENT = 400
-"""Of a number that is written out: 1e400 and beyond stays as it is, or one record could fill the memory."""
+"""Numbers with a larger exponent are not written out but stay as they are, or one record could fill the memory."""
 
 
 @dataclass(frozen=True)
 class Order:
     subject: str
-    """What kind of name it is, as the project calls it: customer."""
+    """The kind of name as the project calls it, for example customer."""
     hash: str
     length: int
-    """Of the name, in UTF-16 units: where a record is not JSON, only words of that length are compared."""
+    """The length of the name in UTF-16 units: if a record is not JSON, only words of that length are compared."""
     time_ms: int
     key: str
-    """Tells the key apart by which the hash was made."""
+    """Fingerprint of the key that the hash was made with."""
 
     @property
     def id(self) -> str:
@@ -47,7 +47,7 @@ class Order:
 
 
 def canonical(value: object) -> str:
-    """One text for one subject, however it is typed: text as it is, numbers in plain form."""
+    """The same text for a subject whatever its type: text unchanged, numbers in plain form."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -55,12 +55,12 @@ def canonical(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float | Decimal):
-        return _plain(Decimal(str(value)))
+        return _plain_number(Decimal(str(value)))
     return str(value)
 
 
-def _plain(number: Decimal) -> str:
-    """42, 42.0 and 4.2E1 are one number."""
+def _plain_number(number: Decimal) -> str:
+    """The number in plain form: 42, 42.0 and 4.2E1 give the same text."""
     if not number.is_finite():
         return str(number)
     _, digits, exponent = number.as_tuple()
@@ -78,7 +78,7 @@ def hashed(key: bytes, subject: str, value: object) -> str:
 
 
 def fingerprint(key: bytes) -> str:
-    """Tells keys apart and says nothing of them."""
+    """Identifies a key without revealing it."""
     return hmac.new(key, b"penstock forget", hashlib.sha256).hexdigest()[:16]
 
 
@@ -92,20 +92,20 @@ def dump(order: Order) -> str:
 
 
 def parse(text: str) -> Order | None:
-    """None if it is not whole: such a file was never an order."""
+    """The order in a document; None if the document is incomplete and so was never an order."""
     try:
-        found: Any = json.loads(text)
-        if not isinstance(found, dict) or found.pop("penstock", None) != FORMAT:
+        document: Any = json.loads(text)
+        if not isinstance(document, dict) or document.pop("penstock", None) != FORMAT:
             return None
-        return Order(**found)
+        return Order(**document)
     except (ValueError, TypeError):
         return None
 
 
-# The suppression list: who was ordered to be forgotten. It only ever grows, and every table looks at it.
+# The suppression list: all orders to forget people. It only ever grows, and every table reads it.
 #
-# A document per order, in the lake's system folder. The key that their hashes are made with is the project's, or lies
-# beside them, made at the first order; without it nobody can tell whom they are about, so its loss is loud.
+# There is one document per order, in the lake's system folder. The key of their hashes is the project's, or is stored
+# beside them, created with the first order. Without it the orders identify nobody, so its loss is an error.
 
 
 _KEY_BYTES = 32
@@ -113,7 +113,7 @@ _DOCUMENT = ".json"
 
 
 class SuppressionList:
-    """Looked at in every batch: one look into a folder, and only documents that are new are read."""
+    """Read in every batch, at the cost of one folder listing: only new documents are read."""
 
     def __init__(self, plan: ForgetPlan, store: Store) -> None:
         self._plan, self._store = plan, store
@@ -126,27 +126,29 @@ class SuppressionList:
         return self._plan.folder
 
     def orders(self, subjects: Iterable[str] | None = None) -> tuple[Order, ...]:
-        """As of now, of these subjects; all without them. Terminal where the key is not theirs: rows that shall be
-        forgotten would come back."""
+        """The current orders about these subjects, or all orders. Terminal if the key is not theirs: forgotten rows
+        would come back."""
         for name in self._store.names(self._folder):
             if not name.endswith(_DOCUMENT) or name.startswith(".") or name in self._known:
                 continue
             order = parse(self._store.read(f"{self._folder}/{name}") or "")
             if order is None:
-                trouble = Terminal if self._local else Transient  # elsewhere it may be half written yet
-                raise trouble(
+                error_type = Terminal if self._local else Transient  # elsewhere it may still be half written
+                raise error_type(
                     f"the order {name} in {self._folder} cannot be read",
                     hint="put the file back as it was; without it a person that was forgotten could come back",
                 )
-            self._fits(order)
+            self._require_same_key(order)
             self._known[name] = order
-        wanted = None if subjects is None else set(subjects)
-        found = (one for one in self._known.values() if wanted is None or one.subject in wanted)
-        return tuple(sorted(found, key=lambda one: (one.time_ms, one.id)))
+        subject_set = None if subjects is None else set(subjects)
+        matching = (
+            candidate for candidate in self._known.values() if subject_set is None or candidate.subject in subject_set
+        )
+        return tuple(sorted(matching, key=lambda candidate: (candidate.time_ms, candidate.id)))
 
     @property
     def key(self) -> bytes:
-        """Terminal if there is none: only `add` makes one."""
+        """The key of the hashes. Terminal if there is none: only `add` creates one."""
         if self._key is None:
             self._key = self._read_key()
         if self._key is None:
@@ -159,13 +161,13 @@ class SuppressionList:
     def find(self, subject: str, value: object) -> Order | None:
         if not self._store.names(self._folder):
             return None
-        found = hashed(self.key, subject, value)
-        return next((one for one in self.orders([subject]) if one.hash == found), None)
+        digest = hashed(self.key, subject, value)
+        return next((order for order in self.orders([subject]) if order.hash == digest), None)
 
     def add(self, subject: str, value: object) -> Order:
-        """The order, on disk for good. The one that is there already, if there is."""
-        if (there := self.find(subject, value)) is not None:
-            return there
+        """The order, stored durably. Returns the existing one if there is one."""
+        if (existing := self.find(subject, value)) is not None:
+            return existing
         self._key = self._key or self._read_key() or self._make_key()
         order = order_of(self._key, subject, value, time.time_ns() // 1_000_000)
         name = f"{order.id}{_DOCUMENT}"
@@ -184,7 +186,7 @@ class SuppressionList:
     def _key_file(self) -> str:
         return f"{self._plan.folder}/key"
 
-    def _fits(self, order: Order) -> None:
+    def _require_same_key(self, order: Order) -> None:
         if order.key != fingerprint(self.key):
             raise Terminal(
                 f"the order {order.id} was made with another key than the one at hand",
@@ -199,19 +201,19 @@ class SuppressionList:
         return bytes.fromhex(text.strip()) if text else None
 
     def _make_key(self) -> bytes:
-        if not self._local:  # two that begin at once could make two keys there, and orders by one of them say nothing
+        if not self._local:  # two processes could create two keys there, and orders by one of them would match nothing
             raise UsageError(
                 "on an object store the key of what is forgotten has to be given",
                 hint="make one, `openssl rand -hex 32`, and write forget: {key: ${env:FORGET_KEY}} into penstock.yml",
             )
         write_for_good(Path(self._key_file), secrets.token_bytes(_KEY_BYTES).hex().encode(), mode=0o600)
-        made = self._read_key()
-        assert made is not None
-        return made
+        created = self._read_key()
+        assert created is not None
+        return created
 
 
 def write_for_good(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """The whole file or none, and on the disk when this returns. What is there already stays."""
+    """Writes the file atomically and durably: it is on disk when this returns. An existing file stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:

@@ -1,4 +1,4 @@
-"""The user's own step: SQL or a Python function over the rows and the lookups, at the time of the batch."""
+"""Transforms, the user's own step: SQL or a Python function over the rows and the lookups, at the batch's time."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from penstock.plan.stages import TransformPlan
     from penstock.storage.stores import Store
 
-# The time of a batch in the user's SQL: a batch that runs again must judge its rows by the same clock.
+# The time of a batch in the user's SQL: a batch that runs again must check its rows against the same time.
 #
-# If it did not, a row that was rejected as lying in the future could pass the second time, when the rows that passed
-# are in the table already: it would be in neither.
+# Otherwise a row that was rejected because it lies in the future could pass the second time, when the rows that passed
+# are in the table already: it would end up in neither.
 
 
-_LEFT_ALONE = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|/\*.*?\*/"
+_LITERALS_AND_COMMENTS = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|/\*.*?\*/"
 _WORDS = r"(?<![\w.])(current_timestamp|localtimestamp|current_date)\b(?:\s*\(\s*\))?"
 _CALLS = r"(?<![\w.])(now|curdate|unix_timestamp)\s*\(\s*\)"
-_FOUND = re.compile(f"({_LEFT_ALONE})|{_WORDS}|{_CALLS}", re.IGNORECASE | re.DOTALL)
+_TIME_FUNCTIONS = re.compile(f"({_LITERALS_AND_COMMENTS})|{_WORDS}|{_CALLS}", re.IGNORECASE | re.DOTALL)
 
 
 def with_batch_time(sql: str, time_ms: int) -> str:
-    """Every function that asks for the time gives that of the batch."""
+    """The SQL with every function for the current time replaced by the batch's time."""
     now = f"timestamp_millis({time_ms}L)"
-    instead = {
+    replacements = {
         "current_timestamp": now,
         "now": now,
         "localtimestamp": f"CAST({now} AS TIMESTAMP_NTZ)",
@@ -58,12 +58,12 @@ def with_batch_time(sql: str, time_ms: int) -> str:
 
     def replace(match: re.Match[str]) -> str:
         word = match[2] or match[3]
-        return match[0] if word is None else instead[word.lower()]
+        return match[0] if word is None else replacements[word.lower()]
 
-    return _FOUND.sub(replace, sql)
+    return _TIME_FUNCTIONS.sub(replace, sql)
 
 
-# The user's own step: SQL over the rows and the lookups, or a Python function on their DataFrames.
+# Transforms: SQL over the rows and the lookups, or a Python function on their DataFrames.
 
 
 Transform = Callable[[DataFrame, Mapping[str, DataFrame], int], DataFrame]
@@ -71,14 +71,14 @@ Transform = Callable[[DataFrame, Mapping[str, DataFrame], int], DataFrame]
 
 
 def load_transform(plan: TransformPlan, input_name: str, table: str) -> Transform:
-    """Raises Terminal where the user's file cannot be loaded."""
+    """The transform of the plan. Raises Terminal if the user's file cannot be loaded."""
     if plan.sql is not None:
-        return _sql(plan.sql, input_name)
+        return _sql_transform(plan.sql, input_name)
     assert plan.file is not None and plan.function is not None
-    return _python(Path(plan.file), plan.function, table)
+    return _python_transform(Path(plan.file), plan.function, table)
 
 
-def _sql(query: str, input_name: str) -> Transform:
+def _sql_transform(query: str, input_name: str) -> Transform:
     def run(rows: DataFrame, lookups: Mapping[str, DataFrame], time_ms: int) -> DataFrame:
         rows.createOrReplaceTempView(input_name)
         for name, frame in lookups.items():
@@ -88,19 +88,19 @@ def _sql(query: str, input_name: str) -> Transform:
     return run
 
 
-def _python(file: Path, name: str, table: str) -> Transform:
-    function = cast(Callable[..., DataFrame], _function(file, name, table))
+def _python_transform(file: Path, name: str, table: str) -> Transform:
+    function = cast(Callable[..., DataFrame], _load_function(file, name, table))
 
     def run(rows: DataFrame, lookups: Mapping[str, DataFrame], _: int) -> DataFrame:
         try:
             with _CALL_SITES.told(rows):
-                made = function(rows, **lookups)
+                result = function(rows, **lookups)
         except AnalysisException as error:
             failure = described(error) or of_exception(error)
             frames = of_exception(error).frames or failure.frames
             raise Terminal(
                 f"{name} does not fit its source: {replace(failure, frames=frames).full}",
-                where=f"{table} ({_line(error, file)})",
+                where=f"{table} ({_user_line(error, file)})",
                 hint="`penstock plan` shows the definition",
             ) from error
         except PySparkException:
@@ -108,19 +108,19 @@ def _python(file: Path, name: str, table: str) -> Transform:
         except Exception as error:
             logging.getLogger("penstock.transform").error("%s of %s failed", name, table, exc_info=error)
             failure = of_exception(error)
-            told = replace(failure, message=f"{name} failed: {failure.message}")
-            raise TransformRaised(told, where=f"{table} ({_line(error, file)})") from error
-        if not isinstance(made, DataFrame):
-            raise Terminal(f"{name} gave {type(made).__name__}, not a DataFrame", where=f"{table} ({file})")
-        return made
+            named_failure = replace(failure, message=f"{name} failed: {failure.message}")
+            raise TransformRaised(named_failure, where=f"{table} ({_user_line(error, file)})") from error
+        if not isinstance(result, DataFrame):
+            raise Terminal(f"{name} gave {type(result).__name__}, not a DataFrame", where=f"{table} ({file})")
+        return result
 
     return run
 
 
 class _CallSites:
-    """Spark learns file and line of each of the user's expressions, to name them if they raise. Only while a transform
-    runs: it costs several calls of the JVM for each method of a DataFrame, and Penstock's own need none. The switch is
-    one for the whole process, and several tables may run their transforms at once."""
+    """Makes Spark record file and line of each of the user's expressions, to name them if they raise. Only while a
+    transform runs: it costs several JVM calls per DataFrame method, and Penstock's own code does not need it. There is
+    one switch for the whole process, and several tables may run their transforms at once."""
 
     def __init__(self) -> None:
         self._lock, self._running, self._before = threading.Lock(), 0, None
@@ -147,10 +147,10 @@ class _CallSites:
 _CALL_SITES = _CallSites()
 
 
-def _function(file: Path, name: str, table: str) -> object:
+def _load_function(file: Path, name: str, table: str) -> object:
     folder = str(file.parent)
     if folder not in sys.path:
-        sys.path.insert(0, folder)  # what lies beside it can be imported
+        sys.path.insert(0, folder)  # so that it can import modules beside it
     spec = importlib.util.spec_from_file_location(f"_penstock_{abs(hash(str(file)))}", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -159,13 +159,13 @@ def _function(file: Path, name: str, table: str) -> object:
     except Exception as error:
         raise Terminal(
             f"{file.name} cannot be loaded: {type(error).__name__}: {error}",
-            where=f"{table} ({_line(error, file)})",
+            where=f"{table} ({_user_line(error, file)})",
             hint="it must be importable by itself: `python " + file.name + "` shows the same",
         ) from error
     return getattr(module, name)
 
 
-def _line(error: BaseException, file: Path) -> str:
+def _user_line(error: BaseException, file: Path) -> str:
     """file:line of the deepest frame within the user's file."""
     line, trace = 0, error.__traceback__
     while trace is not None:
@@ -175,48 +175,50 @@ def _line(error: BaseException, file: Path) -> str:
     return f"{file}:{line}" if line else str(file)
 
 
-# The static side of joins: other tables, read in a batch as of one version each.
+# Lookups, the static side of joins: other tables, each read in a batch as of one version.
 
 
 class Lookups:
     def __init__(self, table: TablePlan, store: Store) -> None:
         self._table = table.name
-        self._places = {one.name: one.uri for one in table.stages.lookups} if table.stages else {}
-        self._tables = {one.name: one.table for one in table.stages.lookups} if table.stages else {}
-        self._merged = {one.name for one in table.stages.lookups if one.merged} if table.stages else set()
+        self._uris = {lookup.name: lookup.uri for lookup in table.stages.lookups} if table.stages else {}
+        self._tables = {lookup.name: lookup.table for lookup in table.stages.lookups} if table.stages else {}
+        self._merged = {lookup.name for lookup in table.stages.lookups if lookup.merged} if table.stages else set()
         self._holds = (
-            {one.name: one.holds for one in table.stages.lookups if one.holds.subjects} if table.stages else {}
+            {lookup.name: lookup.holds for lookup in table.stages.lookups if lookup.holds.subjects}
+            if table.stages
+            else {}
         )
         self._suppression = Suppression(table, store)
-        self._logs = {name: DeltaLog(store, uri, name) for name, uri in self._places.items()}
+        self._logs = {name: DeltaLog(store, uri, name) for name, uri in self._uris.items()}
 
     def newest(self) -> dict[str, int]:
-        """Transient while one is not there."""
-        found: dict[str, int] = {}
+        """The newest version of each lookup table. Transient while one is missing."""
+        newest_versions: dict[str, int] = {}
         for name, log in self._logs.items():
             versions = log.versions()
             if not versions:
                 raise Transient(
-                    f"the lookup {name} does not exist yet: {self._places[name]}",
+                    f"the lookup {name} does not exist yet: {self._uris[name]}",
                     where=self._table,
-                    hint=self._made(name),
+                    hint=self._fill_hint(name),
                 )
-            found[name] = versions[-1]
-        return found
+            newest_versions[name] = versions[-1]
+        return newest_versions
 
-    def _made(self, name: str) -> str:
+    def _fill_hint(self, name: str) -> str:
         table = self._tables[name]
         return f"fill it first: `penstock run {table} --once`" if table else "make it, or correct the path in `lookups`"
 
     def read(self, spark: SparkSession, pins: Pins) -> dict[str, DataFrame]:
-        found = {
+        frames = {
             name: spark.read.format("delta").option("versionAsOf", pins.lookups[name]).load(uri)
-            for name, uri in self._places.items()
+            for name, uri in self._uris.items()
         }
         if self._holds:
             self._suppression.look()
-        return {name: self._shown(name, rows) for name, rows in found.items()}
+        return {name: self._visible_rows(name, rows) for name, rows in frames.items()}
 
-    def _shown(self, name: str, rows: DataFrame) -> DataFrame:
+    def _visible_rows(self, name: str, rows: DataFrame) -> DataFrame:
         rows = living(rows) if name in self._merged else rows
         return self._suppression.without(rows, self._holds[name]) if name in self._holds else rows

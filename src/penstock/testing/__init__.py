@@ -8,7 +8,7 @@
         assert [row["order_id"] for row in outcome.written] == [1]
         assert [row["error_detail"] for row in outcome.quarantined] == ["has_amount"]
 
-It is the table's own function that runs, with real Delta tables in a folder that is removed afterwards.
+The real processor of the table runs, with real Delta tables in a folder that is removed afterwards.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One table of a project with made-up rows for its source: the table's own function, on Delta tables of its own."""
+"""Testing one table of a project: rows from the test as its source, the real processor, temporary Delta tables."""
 
 from __future__ import annotations
 
@@ -43,93 +43,98 @@ if TYPE_CHECKING:
     from penstock.ledger.source import Source
     from penstock.storage.stores import Store
 
-# Rows that a test gives, as the source of a table would bring them.
+# The rows of a test, in the form in which the source of a table delivers them.
 
 
-_KAFKA = (
+_KAFKA_COLUMNS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-_WHEN = datetime(2026, 1, 1, tzinfo=UTC)
-_COORDINATES = {"topic": "test", "partition": 0, "kafka_timestamp": _WHEN, "ingestion_timestamp": _WHEN}
+_DEFAULT_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+_DEFAULT_COORDINATES = {
+    "topic": "test",
+    "partition": 0,
+    "kafka_timestamp": _DEFAULT_TIME,
+    "ingestion_timestamp": _DEFAULT_TIME,
+}
 
 
 def kafka_schema() -> StructType:
-    return cast(StructType, StructType.fromDDL(_KAFKA))
+    return cast(StructType, StructType.fromDDL(_KAFKA_COLUMNS))
 
 
 def records(spark: SparkSession, rows: Iterable[Mapping[str, Any]], topic: str, first: int) -> DataFrame:
-    """As Kafka gives them. `value` may be text, bytes, or what becomes JSON; what is left out is made up."""
+    """Rows as Kafka records. `value` may be text, bytes, or a value to encode as JSON; missing columns get defaults."""
     schema = kafka_schema()
-    made = []
+    record_rows = []
     for number, row in enumerate(rows, start=first):
-        _refuse_unknown(row, schema.names)
-        made.append(
+        _refuse_unknown_columns(row, schema.names)
+        record_rows.append(
             {
-                "key": _bytes(row.get("key")),
-                "value": _bytes(row.get("value")),
+                "key": _to_bytes(row.get("key")),
+                "value": _to_bytes(row.get("value")),
                 "topic": row.get("topic", topic),
                 "partition": row.get("partition", 0),
                 "offset": row.get("offset", number),
-                "timestamp": row.get("timestamp", _WHEN),
+                "timestamp": row.get("timestamp", _DEFAULT_TIME),
                 "timestampType": 0,
-                "headers": [{"key": k, "value": _bytes(v)} for k, v in (row.get("headers") or {}).items()] or None,
+                "headers": [{"key": k, "value": _to_bytes(v)} for k, v in (row.get("headers") or {}).items()] or None,
             }
         )
-    return spark.createDataFrame([tuple(one[name] for name in schema.names) for one in made], schema)
+    return spark.createDataFrame([tuple(record[name] for name in schema.names) for record in record_rows], schema)
 
 
 def table_rows(spark: SparkSession, rows: Iterable[Mapping[str, Any]], schema: StructType, first: int = 0) -> DataFrame:
-    """Rows of a table with these columns. Coordinates that are left out are made up, other columns are NULL."""
-    made = [tuple(_values(row, schema, number)) for number, row in enumerate(rows, start=first)]
-    return spark.createDataFrame(made, schema)
+    """Rows of a table with these columns. Missing coordinates get defaults, other missing columns are NULL."""
+    values = [tuple(_row_values(row, schema, number)) for number, row in enumerate(rows, start=first)]
+    return spark.createDataFrame(values, schema)
 
 
-def _values(row: Mapping[str, Any], schema: StructType, number: int) -> Iterator[Any]:
-    _refuse_unknown(row, schema.names)
+def _row_values(row: Mapping[str, Any], schema: StructType, number: int) -> Iterator[Any]:
+    _refuse_unknown_columns(row, schema.names)
     for column in schema.fields:
         name = column.name
         if name in row:
             value = row[name]
-            text = isinstance(column.dataType, StringType) and isinstance(value, dict | list)
-            binary = isinstance(column.dataType, BinaryType) and value is not None
-            yield json.dumps(value) if text else _bytes(value) if binary else value
+            is_text = isinstance(column.dataType, StringType) and isinstance(value, dict | list)
+            is_binary = isinstance(column.dataType, BinaryType) and value is not None
+            yield json.dumps(value) if is_text else _to_bytes(value) if is_binary else value
         elif name == SOURCE:
-            yield _source(cast(StructType, column.dataType), number)
+            yield _source_struct(cast(StructType, column.dataType), number)
         elif name in ("offset", ROW):
             yield number
         elif name == FILE:
             yield "test"
         else:
-            yield _COORDINATES.get(name)
+            yield _DEFAULT_COORDINATES.get(name)
 
 
-def _source(kind: StructType, number: int) -> tuple[Any, ...]:
-    made = {"topic": "test", "partition": 0, "offset": number, "file": "test", "row": number}
-    return tuple(made[name] for name in kind.names)
+def _source_struct(source_type: StructType, number: int) -> tuple[Any, ...]:
+    defaults = {"topic": "test", "partition": 0, "offset": number, "file": "test", "row": number}
+    return tuple(defaults[name] for name in source_type.names)
 
 
-def _bytes(value: Any) -> bytes | None:
+def _to_bytes(value: Any) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     return (value if isinstance(value, str) else json.dumps(value)).encode()
 
 
-def _refuse_unknown(row: Mapping[str, Any], names: Sequence[str]) -> None:
+def _refuse_unknown_columns(row: Mapping[str, Any], names: Sequence[str]) -> None:
     for name in row:
         if name not in names:
             raise UsageError(f"the source has no column '{name}'", hint=did_you_mean(name, list(names)))
 
 
-# The columns that the source of a table has, from the definitions of the project alone.
+# The columns of the source of a table, from the definitions of the project only.
 
 
-_LINES = f"key STRING, value STRING, value_binary BINARY, {FILE} STRING, {ROW} BIGINT"
+_LINE_COLUMNS = f"key STRING, value STRING, value_binary BINARY, {FILE} STRING, {ROW} BIGINT"
 Rows = Iterable[Mapping[str, Any]]
 
 
 class Given:
-    """A source of which only the columns are known."""
+    """A source of which only the columns are known; everything else raises NotImplementedError."""
 
     def __init__(self, columns: StructType) -> None:
         self._columns = columns
@@ -166,7 +171,7 @@ def columns_of(spark: SparkSession, plan: Plan, table: TablePlan, schemas: Mappi
     if table.files is not None and table.files.by_line:
         if table.files.schema is None:
             raise UsageError(f"{table.name} infers its schema from its files", hint="write `schema` to test it")
-        return cast(StructType, StructType.fromDDL(_LINES))
+        return cast(StructType, StructType.fromDDL(_LINE_COLUMNS))
     if table.source.project_table is None:
         if "source" not in schemas:
             raise UsageError(
@@ -175,53 +180,55 @@ def columns_of(spark: SparkSession, plan: Plan, table: TablePlan, schemas: Mappi
         return cast(StructType, StructType.fromDDL(f"{schemas['source']}, {FILE} STRING, {ROW} BIGINT"))
     upstream = plan.table(table.source.project_table)
     assert upstream is not None
-    made = _made(spark, plan, upstream, schemas)
+    schema = _table_shape(spark, plan, upstream, schemas)
     if table.input.coordinates == "file":
-        made = StructType([*made.fields, *cast(StructType, StructType.fromDDL(f"{FILE} STRING, {ROW} BIGINT")).fields])
-    return made
+        schema = StructType(
+            [*schema.fields, *cast(StructType, StructType.fromDDL(f"{FILE} STRING, {ROW} BIGINT")).fields]
+        )
+    return schema
 
 
 def with_lookups(
-    spark: SparkSession, plan: Plan, table: TablePlan, given: Mapping[str, Rows], schemas: Mapping[str, str]
+    spark: SparkSession, plan: Plan, table: TablePlan, lookup_rows: Mapping[str, Rows], schemas: Mapping[str, str]
 ) -> TablePlan:
-    """The table with lookups of its own, which hold the given rows."""
+    """The table with its lookups replaced by Delta tables of the given rows."""
     if table.stages is None:
         return table
-    wanted = [one.name for one in table.stages.lookups]
-    if unknown := [name for name in given if name not in wanted]:
-        hint = f"it has {', '.join(wanted) or 'none'}"
-        raise UsageError(f"{table.name} has no lookup '{unknown[0]}'", hint=hint)
-    moved = []
-    for one in table.stages.lookups:
-        place = f"{plan.lake}/_lookups/{table.name}/{one.name}"
-        frame = table_rows(spark, given.get(one.name, ()), _columns_of_lookup(spark, plan, one, schemas))
-        frame.write.format("delta").mode("overwrite").save(place)
-        moved.append(replace(one, uri=place))
-    return replace(table, stages=replace(table.stages, lookups=tuple(moved)))
+    lookup_names = [lookup.name for lookup in table.stages.lookups]
+    if unknown_names := [name for name in lookup_rows if name not in lookup_names]:
+        hint = f"it has {', '.join(lookup_names) or 'none'}"
+        raise UsageError(f"{table.name} has no lookup '{unknown_names[0]}'", hint=hint)
+    replaced = []
+    for lookup in table.stages.lookups:
+        uri = f"{plan.lake}/_lookups/{table.name}/{lookup.name}"
+        frame = table_rows(spark, lookup_rows.get(lookup.name, ()), _columns_of_lookup(spark, plan, lookup, schemas))
+        frame.write.format("delta").mode("overwrite").save(uri)
+        replaced.append(replace(lookup, uri=uri))
+    return replace(table, stages=replace(table.stages, lookups=tuple(replaced)))
 
 
-def _columns_of_lookup(spark: SparkSession, plan: Plan, one: Lookup, schemas: Mapping[str, str]) -> StructType:
-    if one.name in schemas:
-        return cast(StructType, StructType.fromDDL(schemas[one.name]))
-    table = plan.table(one.table) if one.table is not None else None
+def _columns_of_lookup(spark: SparkSession, plan: Plan, lookup: Lookup, schemas: Mapping[str, str]) -> StructType:
+    if lookup.name in schemas:
+        return cast(StructType, StructType.fromDDL(schemas[lookup.name]))
+    table = plan.table(lookup.table) if lookup.table is not None else None
     if table is None:
-        hint = f'give schemas={{"{one.name}": "id BIGINT, …"}}'
-        raise UsageError(f"what columns has the lookup '{one.name}'?", hint=hint)
-    return _made(spark, plan, table, schemas)
+        hint = f'give schemas={{"{lookup.name}": "id BIGINT, …"}}'
+        raise UsageError(f"what columns has the lookup '{lookup.name}'?", hint=hint)
+    return _table_shape(spark, plan, table, schemas)
 
 
-def _made(spark: SparkSession, plan: Plan, table: TablePlan, schemas: Mapping[str, str]) -> StructType:
-    """The columns of a table of the project."""
+def _table_shape(spark: SparkSession, plan: Plan, table: TablePlan, schemas: Mapping[str, str]) -> StructType:
+    """The schema of a table of the project."""
     source = Given(columns_of(spark, plan, table, schemas))
-    return _look_at(spark, with_lookups(spark, plan, table, {}, schemas), LocalStore(), source).schema
+    return _look_at_kind(spark, with_lookups(spark, plan, table, {}, schemas), LocalStore(), source).schema
 
 
-def _look_at(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableKind:
-    """Lines of files are given as rows, so a table over files is one with stages here."""
+def _look_at_kind(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableKind:
+    """The rows of a test replace lines of files, so a table over files is a staged table here."""
     return look_at_table(spark, table, store, source, kind="staged" if table.files is not None else None)
 
 
-# What became of the rows that a test gave to a table.
+# The outcome of the rows that a test gave to a table.
 
 
 Row = dict[str, Any]
@@ -230,9 +237,9 @@ Row = dict[str, Any]
 @dataclass(frozen=True)
 class Outcome:
     written: list[Row]
-    """Rows that this run added; of an aggregate all rows that the table has now."""
+    """Rows that this run added; for an aggregate, all rows that the table has now."""
     quarantined: list[Row]
-    """Rejected rows with error_reason and error_detail, and the record as it came."""
+    """Rejected rows with error_reason and error_detail, and the original record."""
     dropped: int = 0
     duplicates: int = 0
     read: int = 0
@@ -247,15 +254,15 @@ def outcome(written: list[Row], quarantined: list[Row], row_counts: RowCounts) -
         dropped=row_counts.get(DROPPED, 0),
         duplicates=row_counts.get(DUPLICATES, 0),
         read=row_counts.get(READ, 0),
-        unmet={name.removeprefix(UNMET): n for name, n in row_counts.items() if name.startswith(UNMET)},
+        unmet={name.removeprefix(UNMET): number for name, number in row_counts.items() if name.startswith(UNMET)},
     )
 
 
-# One table of a project with made-up rows for its source: the function of a run, on Delta tables of its own.
+# One table under test: the processor of a real run, on temporary Delta tables.
 
 
 TIME_MS = 1_767_225_600_000
-"""2026-01-01: the time of the first batch; each later one is a second after the one before."""
+"""2026-01-01, the time of the first batch; each later batch is one second after the previous one."""
 
 
 @contextmanager
@@ -267,13 +274,13 @@ def table_under_test(
     schemas: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
 ) -> Iterator[TableUnderTest]:
-    """`project` is its folder, or the models. `lookups` has the rows of each lookup by its name; `schemas` the columns,
-    as `id BIGINT, …`, of tables that are not of the project: of a lookup by its name, of the source as `source`.
-    Without `spark`, a session is started once and kept for the tests to come."""
+    """`project` is its folder, or the model. `lookups` maps each lookup to its rows; `schemas` has the columns, as
+    `id BIGINT, …`, of tables outside the project: of a lookup under its name, of the source under `source`. Without
+    `spark`, a session is started once and kept for later tests."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-test-"))
     try:
-        given = project if isinstance(project, Project) else load_project(Path(project))
-        plan = build_plan(given.model_copy(update={"lake": str(folder / "lake")}))
+        loaded_project = project if isinstance(project, Project) else load_project(Path(project))
+        plan = build_plan(loaded_project.model_copy(update={"lake": str(folder / "lake")}))
         session = (spark or _kept_session(plan)).newSession()
         yield TableUnderTest(session, plan, table, lookups or {}, schemas or {})
     finally:
@@ -284,54 +291,58 @@ class TableUnderTest:
     def __init__(
         self, spark: SparkSession, plan: Plan, name: str, lookups: Mapping[str, Rows], schemas: Mapping[str, str]
     ) -> None:
-        found = plan.table(name)
-        if found is None:
-            raise UsageError(f"there is no table {name} in this project", hint=f"it has {_names(plan)}")
+        table_plan = plan.table(name)
+        if table_plan is None:
+            raise UsageError(f"there is no table {name} in this project", hint=f"it has {_table_names(plan)}")
         self._spark, self._plan, self._store = spark, plan, LocalStore()
-        self._table = with_lookups(spark, plan, found, lookups, schemas)
+        self._table = with_lookups(spark, plan, table_plan, lookups, schemas)
         self._columns = columns_of(spark, plan, self._table, schemas)
-        self._made = _look_at(spark, self._table, self._store, Given(self._columns))
+        self._table_shape = _look_at_kind(spark, self._table, self._store, Given(self._columns))
         self._log = DeltaLog(self._store, self._table.uri, name)
-        self._tail = self._begin()
-        self._given = 0
-        self._order = [self._table.columns[name] for name in ("topic", "partition", "offset") if self._table.columns]
+        self._head = self._create()
+        self._rows_given = 0
+        self._sort_columns = [
+            self._table.columns[name] for name in ("topic", "partition", "offset") if self._table.columns
+        ]
 
     def run(self, rows: Rows) -> Outcome:
-        """One batch of rows, as its source would bring them: records of Kafka, or rows of the table upstream."""
-        listed = list(rows)
-        batch, after = self._batch(listed)
-        last = self._tail.entry
-        function = open_table(self._spark, self._made, self._table, self._store, last, idempotent=False)
-        time_ms = TIME_MS + 1000 * last.batch
-        pinned = function.pin(batch, last.pins, after)
-        pins = Pins(time_ms, self._table.definition, pinned.lookups, pinned.watermark)
-        entry = replace(last, kind="batch", batch=last.batch + 1, before=last.after, after=after, pins=pins)
-        before, refused = self._files(), self._quarantined()
+        """Processes one batch of rows as its source would deliver them: Kafka records, or rows of an upstream table."""
+        row_list = list(rows)
+        batch, after = self._next_batch(row_list)
+        last_entry = self._head.entry
+        processor = open_table(self._spark, self._table_shape, self._table, self._store, last_entry, idempotent=False)
+        time_ms = TIME_MS + 1000 * last_entry.batch
+        batch_pins = processor.pin(batch, last_entry.pins, after)
+        pins = Pins(time_ms, self._table.definition, batch_pins.lookups, batch_pins.watermark)
+        entry = replace(
+            last_entry, kind="batch", batch=last_entry.batch + 1, before=last_entry.after, after=after, pins=pins
+        )
+        files_before, quarantined_before = self._table_files(), self._read_quarantine()
         try:
-            into = Into(self._table.uri)
-            function.write(batch, entry, into, files=1)
-            entry = into.entry or entry
-            self._tail = self._confirmed(entry)
-            row_counts = function.complete(batch, entry, rows=self._tail.commit.rows, written=True)
+            target = Into(self._table.uri)
+            processor.write(batch, entry, target, files=1)
+            entry = target.entry or entry
+            self._head = self._confirm_commit(entry)
+            row_counts = processor.complete(batch, entry, rows=self._head.commit.rows, written=True)
         finally:
-            function.done()
-        return outcome(self._written(before), self._quarantined()[len(refused) :], row_counts)
+            processor.done()
+        return outcome(self._rows_written(files_before), self._read_quarantine()[len(quarantined_before) :], row_counts)
 
     def rows(self) -> list[Row]:
-        """All that the table has now."""
-        return _rows(self._spark.read.format("delta").load(self._table.uri), self._order)
+        """All rows that the table has now."""
+        return _read_rows(self._spark.read.format("delta").load(self._table.uri), self._sort_columns)
 
-    def _begin(self) -> LedgerHead:
+    def _create(self) -> LedgerHead:
         source = self._table.versions
         start = str(Version("test", 0)) if source is not None else '{"test":{"0":0}}'
-        if source is not None:  # aggregates read it as of a version
+        if source is not None:  # aggregates read their source at a version
             self._spark.createDataFrame([], self._columns).write.format("delta").save(source.uri)
         return genesis(
             self._spark,
             self._log,
             table=self._table.name,
             uri=self._table.uri,
-            schema=self._made.schema,
+            schema=self._table_shape.schema,
             partition_by=self._table.write.partition_by,
             cluster_by=self._table.write.cluster_by,
             properties=self._table.properties,
@@ -341,47 +352,51 @@ class TableUnderTest:
             subscription={},
         )
 
-    def _batch(self, rows: list[Mapping[str, Any]]) -> tuple[DataFrame, tuple[str, ...]]:
-        topics, source, first = self._table.topics, self._table.versions, self._given
-        self._given += len(rows)
+    def _next_batch(self, rows: list[Mapping[str, Any]]) -> tuple[DataFrame, tuple[str, ...]]:
+        topics, source, first = self._table.topics, self._table.versions, self._rows_given
+        self._rows_given += len(rows)
         if source is None:
             topic = topics.topics[0] if topics is not None and topics.topics else "test"
-            return records(self._spark, rows, topic, first), (f'{{"test":{{"0":{self._given}}}}}',)
+            return records(self._spark, rows, topic, first), (f'{{"test":{{"0":{self._rows_given}}}}}',)
         frame = table_rows(self._spark, rows, self._columns, first)
         frame.write.format("delta").mode("append").save(source.uri)
         newest = DeltaLog(self._store, source.uri, "source").versions()[-1]
-        batch = self._chosen(frame, source.where) if source.where is not None else frame
+        batch = self._filtered(frame, source.where) if source.where is not None else frame
         return batch, (str(Version("test", newest + 1)),)
 
-    def _chosen(self, rows: DataFrame, where: str) -> DataFrame:
+    def _filtered(self, rows: DataFrame, where: str) -> DataFrame:
         return selected(rows, where) if self._table.isolates_where else rows.where(where)
 
-    def _confirmed(self, entry: Entry) -> LedgerHead:
-        tail = read_head(self._log)
-        if tail is None or tail.entry.key != entry.key:
+    def _confirm_commit(self, entry: Entry) -> LedgerHead:
+        head = read_head(self._log)
+        if head is None or head.entry.key != entry.key:
             append_nothing(self._spark, self._table.uri, entry)
-            tail = read_head(self._log)
-        assert tail is not None
-        return tail
+            head = read_head(self._log)
+        assert head is not None
+        return head
 
-    def _files(self) -> set[str]:
+    def _table_files(self) -> set[str]:
         return set(self._spark.read.format("delta").load(self._table.uri).inputFiles())
 
-    def _written(self, before: set[str]) -> list[Row]:
+    def _rows_written(self, files_before: set[str]) -> list[Row]:
         table = self._spark.read.format("delta").load(self._table.uri)
         if self._table.aggregate is not None:
-            return _rows(table)
-        new = [file for file in table.inputFiles() if file not in before]
-        return _rows(table.where(table["_metadata.file_path"].isin(new)), self._order) if new else []
+            return _read_rows(table)
+        new_files = [file for file in table.inputFiles() if file not in files_before]
+        return (
+            _read_rows(table.where(table["_metadata.file_path"].isin(new_files)), self._sort_columns)
+            if new_files
+            else []
+        )
 
-    def _quarantined(self) -> list[Row]:
-        place = quarantine_of(self._table.name, self._table.uri)
-        if not DeltaLog(self._store, place.uri, place.table).versions():
+    def _read_quarantine(self) -> list[Row]:
+        quarantine = quarantine_of(self._table.name, self._table.uri)
+        if not DeltaLog(self._store, quarantine.uri, quarantine.table).versions():
             return []
-        return _rows(self._spark.read.format("delta").load(place.uri).orderBy("generation", "batch", SOURCE))
+        return _read_rows(self._spark.read.format("delta").load(quarantine.uri).orderBy("generation", "batch", SOURCE))
 
 
-def _rows(frame: DataFrame, order: Sequence[str] = ()) -> list[Row]:
+def _read_rows(frame: DataFrame, order: Sequence[str] = ()) -> list[Row]:
     ordered = frame.orderBy(SOURCE) if SOURCE in frame.columns else frame.orderBy(*(order or frame.columns))
     return [
         {name: value for name, value in row.asDict(recursive=True).items() if name != SOURCE}
@@ -389,7 +404,7 @@ def _rows(frame: DataFrame, order: Sequence[str] = ()) -> list[Row]:
     ]
 
 
-def _names(plan: Plan) -> str:
+def _table_names(plan: Plan) -> str:
     return ", ".join(table.name for table in plan.tables)
 
 
@@ -397,7 +412,7 @@ _sessions: list[SparkSession] = []
 
 
 def _kept_session(plan: Plan) -> SparkSession:
-    """One JVM for all tests of a process: to start one takes seconds."""
+    """One JVM for all tests of a process, because starting one takes seconds."""
     if not _sessions:
         context = spark_session(plan)
         _sessions.append(context.__enter__())

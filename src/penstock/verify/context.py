@@ -1,4 +1,4 @@
-"""A table that is being verified, and what is done for every kind of it: the ledger is walked along."""
+"""The table being verified, and the step shared by every kind of table: walking its ledger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.verify.report import Report
 
 Progress = Callable[[str, str, float], None]
-"""Table, what is being done, and which part of that is done."""
+"""Called with the table, the current activity and the fraction of it that is done."""
 
 
 @dataclass(frozen=True)
@@ -29,26 +29,28 @@ class VerifyContext:
     report: Report
     progress: Progress
     tables: Mapping[str, TablePlan] = field(default_factory=dict)
-    """Those that are known beside it, by their names."""
+    """All known tables, by name."""
 
-    def step(self, what: str) -> Callable[[float], None]:
-        self.progress(self.table.name, what, 0.0)
-        return lambda part: self.progress(self.table.name, what, part)
+    def step(self, activity: str) -> Callable[[float], None]:
+        self.progress(self.table.name, activity, 0.0)
+        return lambda fraction: self.progress(self.table.name, activity, fraction)
 
     @property
     def began(self) -> tuple[str, ...]:
-        """Where the table began to read; () if that is no longer known. Known once the ledger was walked along."""
+        """Where the table began to read; () if that is no longer known. Use it after `walk`, which finds it in older
+        entries."""
         chain = self.report.chain
         return self.tail.entry.began or (chain.began if chain is not None else ())
 
     def walk(self, rows_at: RowsAt) -> Chain:
-        """`rows_at` is asked where people changed the table by hand."""
+        """Read the ledger and check the data files. `rows_at` is called for versions where people changed the table by
+        hand."""
         report, tail, table = self.report, self.tail, self.table
         report.version, report.generation, report.batch = tail.version, tail.entry.generation, tail.entry.batch
         report.definition = tail.entry.pins.definition
         log = DeltaLog(self.store, table.uri, table.name)
         chain = report.chain = read_chain(log, tail.version, rows_at, self.step("reading the ledger"))
-        _foreign(chain, report)
+        _report_foreign_commits(chain, report)
         if tail.entry.unfinished:
             report.doubts.append(
                 "a replay or rewind of it was begun and is not finished: `penstock run` finishes it; its rows are "
@@ -60,24 +62,24 @@ class VerifyContext:
         return chain
 
     def damaged_files(self, uri: str, version: int | None) -> list[str]:
-        """What the log names and is not there as it says. What cannot be read of the log itself shows elsewhere."""
+        """Data files that are missing or not as the log says. A log that cannot be read is reported elsewhere."""
         try:
-            return [f"data file {one}" for one in damaged(self.store, uri, version)]
+            return [f"data file {description}" for description in damaged(self.store, uri, version)]
         except Exception:
             return []
 
 
-def _foreign(chain: Chain, report: Report) -> None:
+def _report_foreign_commits(chain: Chain, report: Report) -> None:
     if chain.earlier_rows:
         report.doubts.append(
             f"{chain.earlier_rows:,} rows were in the table before its ledger began: they were not looked into"
         )
-    for one in chain.foreign:
-        what = f"version {one.version} ({one.operation})"
-        if one.undecided:
-            report.problems.append(f"{what} changed rows outside Penstock, and nobody has decided what follows")
+    for commit in chain.foreign:
+        label = f"version {commit.version} ({commit.operation})"
+        if commit.undecided:
+            report.problems.append(f"{label} changed rows outside Penstock, and nobody has decided what follows")
             report.hint = f"`penstock checkpoints reset {report.table} --help` says how to decide"
-        elif one.accepted_in is not None:
-            report.notes.append(f"{what} changed rows outside Penstock, accepted in version {one.accepted_in}")
+        elif commit.accepted_in is not None:
+            report.notes.append(f"{label} changed rows outside Penstock, accepted in version {commit.accepted_in}")
         else:
-            report.notes.append(f"{what} added {one.rows:,} rows that are not in the ledger")
+            report.notes.append(f"{label} added {commit.rows:,} rows that are not in the ledger")

@@ -1,4 +1,4 @@
-"""Every (topic, partition, offset) of a table, exactly and with how often each is there, against what was read."""
+"""Compares every (topic, partition, offset) of a table, and how often each is there, with what was read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Spans:
         elif start >= edges[-2]:
             edges[-1] = max(edges[-1], end)
         else:
-            self._edges = _sweep(edges, array("q", (start, end)), lambda one, other: one or other)
+            self._edges = _sweep(edges, array("q", (start, end)), lambda left, right: left or right)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         edges = self._edges
@@ -48,7 +48,7 @@ class Spans:
             yield edges[i], edges[i + 1]
 
     def __len__(self) -> int:
-        """How many spans."""
+        """Number of spans."""
         return len(self._edges) // 2
 
     def __eq__(self, other: object) -> bool:
@@ -60,17 +60,17 @@ class Spans:
         return f"Spans({list(self)})"
 
     def __or__(self, other: Spans) -> Spans:
-        return self._with(other, lambda one, two: one or two)
+        return self._combine(other, lambda left, right: left or right)
 
     def __and__(self, other: Spans) -> Spans:
-        return self._with(other, lambda one, two: one and two)
+        return self._combine(other, lambda left, right: left and right)
 
     def __sub__(self, other: Spans) -> Spans:
-        return self._with(other, lambda one, two: one and not two)
+        return self._combine(other, lambda left, right: left and not right)
 
     @property
     def size(self) -> int:
-        """How many offsets."""
+        """Number of offsets."""
         edges = self._edges
         return sum(edges[1::2]) - sum(edges[0::2])
 
@@ -85,27 +85,27 @@ class Spans:
     def first(self, limit: int) -> list[tuple[int, int]]:
         return list(islice(self, limit))
 
-    def _with(self, other: Spans, wanted: Callable[[bool, bool], bool]) -> Spans:
-        found = Spans()
-        found._edges = _sweep(self._edges, other._edges, wanted)
-        return found
+    def _combine(self, other: Spans, keep: Callable[[bool, bool], bool]) -> Spans:
+        result = Spans()
+        result._edges = _sweep(self._edges, other._edges, keep)
+        return result
 
 
-def _sweep(one: array[int], other: array[int], wanted: Callable[[bool, bool], bool]) -> array[int]:
-    """Walks the edges of both from left to right and notes where `wanted(inside one, inside other)` changes."""
-    found = array("q")
-    in_one = in_other = on = False
+def _sweep(left: array[int], right: array[int], keep: Callable[[bool, bool], bool]) -> array[int]:
+    """Walk the edges of both from left to right and record where `keep(in left, in right)` changes."""
+    edges = array("q")
+    in_left = in_right = inside = False
     i = j = 0
-    while i < len(one) or j < len(other):
-        at = one[i] if j >= len(other) or (i < len(one) and one[i] <= other[j]) else other[j]
-        if i < len(one) and one[i] == at:
-            in_one, i = not in_one, i + 1
-        if j < len(other) and other[j] == at:
-            in_other, j = not in_other, j + 1
-        if wanted(in_one, in_other) != on:
-            on = not on
-            found.append(at)
-    return found
+    while i < len(left) or j < len(right):
+        edge = left[i] if j >= len(right) or (i < len(left) and left[i] <= right[j]) else right[j]
+        if i < len(left) and left[i] == edge:
+            in_left, i = not in_left, i + 1
+        if j < len(right) and right[j] == edge:
+            in_right, j = not in_right, j + 1
+        if keep(in_left, in_right) != inside:
+            inside = not inside
+            edges.append(edge)
+    return edges
 
 
 # What a table should hold: every range that its ledger says was read, as often as it was read.
@@ -120,45 +120,45 @@ class Expected:
         self.times: dict[Key, list[Spans]] = {}
         """[0]: offsets that were read at least once; [1]: at least twice, because a person had them read again; …"""
         self.under: dict[Key, dict[str, Spans]] = {}
-        """By topic id: a topic made again has other records under the same offsets."""
+        """Offsets by topic id: a recreated topic has other records under the same offsets."""
 
     def add(self, key: Key, start: int, end: int, topic_id: str) -> None:
-        """An empty range makes the partition known."""
+        """Add one read of the offsets from `start` to `end`. An empty range still makes the partition known."""
         levels = self.times.setdefault(key, [Spans()])
         if start >= end:
             return
-        if not levels[0] or start >= levels[0].end:  # the ordinary case: it goes on where it ended
+        if not levels[0] or start >= levels[0].end:  # the usual case: it continues where the last read ended
             levels[0].add(start, end)
         else:
-            self._join(levels, Spans([(start, end)]))
+            self._add_spans(levels, Spans([(start, end)]))
         self.under.setdefault(key, {}).setdefault(topic_id, Spans()).add(start, end)
 
     def add_all(self, levels: Mapping[Key, list[Spans]], topic_id: str = "") -> None:
-        """Each offset as often as it has levels."""
-        for key, given in levels.items():
-            known, under = self.times.setdefault(key, [Spans()]), self.under.setdefault(key, {})
-            for level in given:
-                self._join(known, level)
-                under[topic_id] = under.get(topic_id, Spans()) | level
+        """Add each offset as many times as there are levels that hold it."""
+        for key, added_levels in levels.items():
+            known_levels, by_topic_id = self.times.setdefault(key, [Spans()]), self.under.setdefault(key, {})
+            for level in added_levels:
+                self._add_spans(known_levels, level)
+                by_topic_id[topic_id] = by_topic_id.get(topic_id, Spans()) | level
 
     @staticmethod
-    def _join(levels: list[Spans], added: Spans) -> None:
-        """Each of these offsets one time more; as a whole, for there may be many spans."""
+    def _add_spans(levels: list[Spans], added: Spans) -> None:
+        """Add each of these offsets once more, all spans at once because there may be many."""
         for i, level in enumerate(levels):
             levels[i], added = level | added, level & added
             if not added:
                 return
         levels.append(added)
 
-    def remove(self, key: Key, taken: Spans) -> None:
-        """Each of these offsets one time less."""
+    def remove(self, key: Key, spans: Spans) -> None:
+        """Remove each of these offsets once."""
         levels = self.times.get(key, [])
         for i in reversed(range(len(levels))):
-            here = levels[i] & taken
-            levels[i], taken = levels[i] - here, taken - here
+            overlap = levels[i] & spans
+            levels[i], spans = levels[i] - overlap, spans - overlap
 
     def forget_before(self, key: Key, offset: int) -> None:
-        """Nothing is known of the offsets before this one."""
+        """Remove the offsets before this one: nothing is known about them."""
         if key in self.times and offset > 0:
             self.times[key] = [level - Spans([(0, offset)]) for level in self.times[key]]
 
@@ -167,17 +167,17 @@ class Expected:
         return self.times[key][0] if key in self.times else Spans()
 
     def reached(self, key: Key) -> int | None:
-        """Where the furthest read ended."""
+        """Where the furthest read ended; None if nothing was read."""
         spans = self.once(key)
         return spans.end if spans else None
 
 
-# Every (topic, partition, offset) of a table, exactly and with how often each is there.
+# Reading every (topic, partition, offset) of a table, with how often each is there.
 #
-# The rows are not sorted and not brought into this process: the query engine folds 64 neighbouring offsets into one
-# bitmap and one count. A full bitmap with a count of 64 proves its offsets to be there once each; a count above the
-# bits that are set shows that some are there more often, and only those stretches are read again, offset by offset.
-# 10 million rows take about a second and 120 MB; memory grows with the span of the offsets, so a wide one is read in
+# The rows are neither sorted nor brought into this process: the query engine folds 64 neighbouring offsets into one
+# bitmap and one count. A full bitmap with a count of 64 proves that each of its offsets is there once. A count above
+# the bits that are set shows that some are there more often, and only those stretches are read again, offset by offset.
+# 10 million rows take about a second and 120 MB; memory grows with the span of the offsets, so a wide span is read in
 # slices.
 
 
@@ -205,28 +205,30 @@ class Coordinates:
     repeated: dict[Key, list[Repeated]] = field(default_factory=dict)
     rows: int = 0
     without: int = 0
-    """Rows whose topic, partition or offset is NULL: nothing that came from Kafka."""
+    """Rows whose topic, partition or offset is NULL: they did not come from Kafka."""
 
     def levels(self) -> dict[Key, list[Spans]]:
         """[0]: offsets that are there at least once, [1]: at least twice, …"""
-        found = {key: [spans] for key, spans in self.present.items()}
+        levels = {key: [spans] for key, spans in self.present.items()}
         for key, repeated in self.repeated.items():
-            for times in range(2, max(one.times for one in repeated) + 1):
-                found[key].append(Spans((one.start, one.end) for one in repeated if one.times >= times))
-        return found
+            for times in range(2, max(stretch.times for stretch in repeated) + 1):
+                levels[key].append(
+                    Spans((stretch.start, stretch.end) for stretch in repeated if stretch.times >= times)
+                )
+        return levels
 
 
 Columns = tuple[str, str, str]
 """Topic, partition and offset, as SQL expressions."""
 IN_SOURCE: Columns = ("\"_source\"['topic']", "\"_source\"['partition']", "\"_source\"['offset']")
-"""Of a table with stages, and of a quarantine."""
+"""For a table with stages, and for a quarantine."""
 
 IN_FILE: Columns = ("\"_source\"['file']", "CAST(0 AS INT)", "\"_source\"['row']")
-"""Of a table that reads files: the file stands for the topic, the number of the row for the offset."""
+"""For a table that reads files: the file stands for the topic, the row number for the offset."""
 
 
 def landed(columns: Mapping[str, str]) -> Columns:
-    """Of a table that lands topics; its columns may have other names."""
+    """For a table that lands topics; its columns may have other names."""
     return quoted_name(columns["topic"]), quoted_name(columns["partition"]), quoted_name(columns["offset"])
 
 
@@ -237,20 +239,19 @@ def read_coordinates(
     progress: Progress = lambda _: None,
     where: str = "TRUE",
 ) -> Coordinates:
-    """`within`: where the offsets are thought to lie. It only decides the slices; every row that meets `where` is read
-    in any case."""
+    """`within` is where the offsets are expected. It only decides the slices: every row that meets `where` is read."""
     query = _Query(table, columns, where)
-    found = Coordinates()
+    coordinates = Coordinates()
     crowded: dict[Key, Spans] = {}
     slices = _slices(within)
     for number, (low, high) in enumerate(slices):
         for topic, partition, bucket, bits, rows in query.buckets(low, high):
-            found.rows += rows
+            coordinates.rows += rows
             if topic is None or partition is None or bucket is None:
-                found.without += rows
+                coordinates.without += rows
                 continue
             key, base, bits = (topic, partition), bucket << 6, bits & _FULL
-            spans = found.present.setdefault(key, Spans())
+            spans = coordinates.present.setdefault(key, Spans())
             if bits == _FULL:
                 spans.add(base, base + 64)
             else:
@@ -260,83 +261,84 @@ def read_coordinates(
                 crowded.setdefault(key, Spans()).add(base, base + 64)
         progress((number + 1) / (len(slices) + 1))
     for key, spans in crowded.items():
-        found.repeated[key] = _joined(_recount(query, key, spans))
+        coordinates.repeated[key] = _join_neighbours(_recount(query, key, spans))
     progress(1.0)
-    return found
+    return coordinates
 
 
-def summed(one: Coordinates, other: Coordinates) -> Coordinates:
-    """The rows of both."""
-    both = Expected()
-    for found in (one, other):
-        both.add_all(found.levels())
+def summed(first: Coordinates, second: Coordinates) -> Coordinates:
+    """The coordinates of both together."""
+    total = Expected()
+    for coordinates in (first, second):
+        total.add_all(coordinates.levels())
     return Coordinates(
-        present={key: levels[0] for key, levels in both.times.items()},
-        repeated={key: list(_repeated(levels)) for key, levels in both.times.items() if len(levels) > 1},
-        rows=one.rows + other.rows,
-        without=one.without + other.without,
+        present={key: levels[0] for key, levels in total.times.items()},
+        repeated={key: list(_repeated(levels)) for key, levels in total.times.items() if len(levels) > 1},
+        rows=first.rows + second.rows,
+        without=first.without + second.without,
     )
 
 
 def _repeated(levels: list[Spans]) -> Iterator[Repeated]:
     for times in range(2, len(levels) + 1):
-        more = levels[times] if times < len(levels) else Spans()
-        for start, end in levels[times - 1] - more:
+        next_level = levels[times] if times < len(levels) else Spans()
+        for start, end in levels[times - 1] - next_level:
             yield Repeated(start, end, times)
 
 
 def runs(bits: int) -> Iterator[tuple[int, int]]:
     """The stretches of ones in a bitmap: 0b0110 -> (1, 3)."""
-    at = 0
+    offset = 0
     while bits:
         skip = (bits & -bits).bit_length() - 1
         bits >>= skip
         length = (~bits & (bits + 1)).bit_length() - 1
         bits >>= length
-        yield at + skip, at + skip + length
-        at += skip + length
+        yield offset + skip, offset + skip + length
+        offset += skip + length
 
 
 def _recount(query: _Query, key: Key, crowded: Spans) -> Iterator[Repeated]:
-    """Neighbouring stretches are asked for together: a row doubled here and there costs one question, not many."""
-    asked: tuple[int, int] | None = None
+    """Count these offsets one by one. Neighbouring stretches share a query: rows doubled here and there cost one query,
+    not many."""
+    pending_range: tuple[int, int] | None = None
     for start, end in crowded:
         for low in range(start, end, OFFSETS_PER_RECOUNT):
             high = min(end, low + OFFSETS_PER_RECOUNT)
-            if asked is not None and high - asked[0] <= OFFSETS_PER_RECOUNT:
-                asked = (asked[0], high)
+            if pending_range is not None and high - pending_range[0] <= OFFSETS_PER_RECOUNT:
+                pending_range = (pending_range[0], high)
                 continue
-            if asked is not None:
-                yield from query.repeated(key, *asked)
-            asked = (low, high)
-    if asked is not None:
-        yield from query.repeated(key, *asked)
+            if pending_range is not None:
+                yield from query.repeated(key, *pending_range)
+            pending_range = (low, high)
+    if pending_range is not None:
+        yield from query.repeated(key, *pending_range)
 
 
-def _joined(found: Iterator[Repeated]) -> list[Repeated]:
-    """Stretches that were cut by the questions become one again."""
+def _join_neighbours(stretches: Iterator[Repeated]) -> list[Repeated]:
+    """Join stretches that were cut by the queries."""
     joined: list[Repeated] = []
-    for one in found:
-        if joined and (joined[-1].end, joined[-1].times) == (one.start, one.times):
-            joined[-1] = Repeated(joined[-1].start, one.end, one.times)
+    for stretch in stretches:
+        if joined and (joined[-1].end, joined[-1].times) == (stretch.start, stretch.times):
+            joined[-1] = Repeated(joined[-1].start, stretch.end, stretch.times)
         else:
-            joined.append(one)
+            joined.append(stretch)
     return joined
 
 
 def _slices(within: Mapping[Key, Spans]) -> list[tuple[int | None, int | None]]:
-    """Ranges of offsets that together hold all of them, the first without a lower bound, the last without an upper one.
-    Cut where the partitions that reach there hold a slice's worth of offsets: one may be far longer than the others."""
+    """Ranges that together cover all offsets, the first without a lower bound, the last without an upper one. Cut where
+    the partitions that reach there hold a slice's worth of offsets: one may be far longer than the others."""
     edges = sorted(edge for spans in within.values() if spans for edge in ((spans.start, 1), (spans.end, -1)))
     cuts: list[int] = []
-    left, at, partitions = OFFSETS_PER_SLICE, 0, 0
+    remaining, position, partitions = OFFSETS_PER_SLICE, 0, 0
     for edge, change in edges:
-        while partitions and (edge - at) * partitions > left:
-            at += max(1, left // partitions)
-            cuts.append(at)
-            left = OFFSETS_PER_SLICE
-        left -= (edge - at) * partitions
-        at, partitions = edge, partitions + change
+        while partitions and (edge - position) * partitions > remaining:
+            position += max(1, remaining // partitions)
+            cuts.append(position)
+            remaining = OFFSETS_PER_SLICE
+        remaining -= (edge - position) * partitions
+        position, partitions = edge, partitions + change
     return list(zip([None, *cuts], [*cuts, None], strict=True))
 
 
@@ -383,7 +385,7 @@ class _Query:
             yield from zip(*(batch.column(i).to_pylist() for i in range(batch.num_columns)), strict=True)
 
 
-# The table's coordinates against what its ledger says was read: what lacks, what is doubled, what is strange.
+# Comparing the table's coordinates with what its ledger says was read: missing, doubled and unexpected offsets.
 
 
 @dataclass(frozen=True)
@@ -397,53 +399,57 @@ class Doubled:
 
 @dataclass
 class CoordinateDifference:
-    """One partition. All empty: the table holds exactly what it should."""
+    """One partition. If everything but `rows` is empty, the table holds exactly what it should."""
 
     rows: int = 0
     gaps: Spans = field(default_factory=Spans)
-    """Should be there and are not. Not yet a loss: Kafka itself leaves offsets without a record."""
+    """Expected and not in the table. Not yet a loss: Kafka itself leaves offsets without a record."""
     short: list[Doubled] = field(default_factory=list)
-    """Are there, but fewer times than they were read."""
+    """In the table, but fewer times than they were read."""
     doubled: list[Doubled] = field(default_factory=list)
     unexpected: Spans = field(default_factory=Spans)
-    """Are there, and no entry says that they were read."""
+    """In the table, although no entry says that they were read."""
 
 
-def compare(expected: Expected, found: Coordinates) -> dict[Key, CoordinateDifference]:
-    keys = sorted(set(expected.times) | set(found.present))
+def compare(expected: Expected, actual: Coordinates) -> dict[Key, CoordinateDifference]:
+    keys = sorted(set(expected.times) | set(actual.present))
     return {
         key: _difference(
-            expected.times.get(key, [Spans()]), found.present.get(key, Spans()), found.repeated.get(key, [])
+            expected.times.get(key, [Spans()]), actual.present.get(key, Spans()), actual.repeated.get(key, [])
         )
         for key in keys
     }
 
 
-def _difference(wanted: list[Spans], present: Spans, repeated: list[Repeated]) -> CoordinateDifference:
-    extra = sum((one.end - one.start) * (one.times - 1) for one in repeated)
+def _difference(expected: list[Spans], present: Spans, repeated: list[Repeated]) -> CoordinateDifference:
+    extra = sum((stretch.end - stretch.start) * (stretch.times - 1) for stretch in repeated)
     return CoordinateDifference(
         rows=present.size + extra,
-        gaps=wanted[0] - present,
-        short=_short(wanted, present, repeated),
-        doubled=[doubled for one in repeated for doubled in _doubled(wanted, one)],
-        unexpected=present - wanted[0],
+        gaps=expected[0] - present,
+        short=_short(expected, present, repeated),
+        doubled=[doubled for stretch in repeated for doubled in _doubled(expected, stretch)],
+        unexpected=present - expected[0],
     )
 
 
-def _doubled(wanted: list[Spans], one: Repeated) -> list[Doubled]:
-    found: list[Doubled] = []
-    span = Spans([(one.start, one.end)])
-    for times in range(1, min(one.times - 1, len(wanted)) + 1):
-        exactly = span & wanted[times - 1]
-        if times < len(wanted):
-            exactly = exactly - wanted[times]
-        found.extend(Doubled(start, end, one.times, times) for start, end in exactly)
-    return found
+def _doubled(expected: list[Spans], stretch: Repeated) -> list[Doubled]:
+    doubled: list[Doubled] = []
+    span = Spans([(stretch.start, stretch.end)])
+    for times in range(1, min(stretch.times - 1, len(expected)) + 1):
+        exactly = span & expected[times - 1]
+        if times < len(expected):
+            exactly = exactly - expected[times]
+        doubled.extend(Doubled(start, end, stretch.times, times) for start, end in exactly)
+    return doubled
 
 
-def _short(wanted: list[Spans], present: Spans, repeated: list[Repeated]) -> list[Doubled]:
-    found: list[Doubled] = []
-    for times, level in enumerate(wanted[1:], start=2):
-        enough = Spans((one.start, one.end) for one in sorted(repeated, key=lambda r: r.start) if one.times >= times)
-        found.extend(Doubled(start, end, times - 1, times) for start, end in (level & present) - enough)
-    return found
+def _short(expected: list[Spans], present: Spans, repeated: list[Repeated]) -> list[Doubled]:
+    short: list[Doubled] = []
+    for times, level in enumerate(expected[1:], start=2):
+        enough = Spans(
+            (stretch.start, stretch.end)
+            for stretch in sorted(repeated, key=lambda r: r.start)
+            if stretch.times >= times
+        )
+        short.extend(Doubled(start, end, times - 1, times) for start, end in (level & present) - enough)
+    return short

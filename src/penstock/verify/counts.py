@@ -1,4 +1,4 @@
-"""Whether the numbers of the ledger add up and are those of the tables; if not, in which batch."""
+"""Whether the numbers of the ledger add up and match the tables; if not, in which batch."""
 
 from __future__ import annotations
 
@@ -32,94 +32,98 @@ if TYPE_CHECKING:
     from penstock.verify.ledger_walk import Chain
     from penstock.verify.upstream import Arrival
 
-# Whether the numbers of the ledger add up, and are those of the tables.
+# Whether the numbers of the ledger add up and match the tables.
 
 
-def conserved(look: VerifyContext, chain: Chain) -> Conserved:
-    tail, table = look.tail, look.table
-    last = read_row_counts(look.store, folder_of(table.checkpoints, tail.entry), tail.entry.batch)
-    counts = replace(tail, row_counts=last).counts
+def conserved(context: VerifyContext, chain: Chain) -> Conserved:
+    head, table = context.tail, context.table
+    last_counts = read_row_counts(context.store, folder_of(table.checkpoints, head.entry), head.entry.batch)
+    counts = replace(head, row_counts=last_counts).counts
     return conserved_counts(counts.row_counts, counts.total, batches=chain.batches if chain.from_genesis else None)
 
 
-def unbalanced(look: VerifyContext, one: Conserved, rows: int, quarantined: int, earlier: int) -> Iterator[str]:
-    """What does not add up. `rows` and `quarantined` are what the two tables hold, `earlier` the rows that were there
-    before the ledger."""
-    stages = look.table.stages or Stages("")
-    if one.uncounted:
+def unbalanced(context: VerifyContext, counts: Conserved, rows: int, quarantined: int, earlier: int) -> Iterator[str]:
+    """Describe what does not add up. `rows` and `quarantined` are what the two tables hold, `earlier` the rows that
+    were there before the ledger."""
+    stages = context.table.stages or Stages("")
+    if counts.uncounted:
         return
-    if one.unexplained:
-        yield f"{one.said} does not add up: {one.unexplained:,} rows are not accounted for"
-    if stages.dedupe is None and one.duplicates:
-        yield f"{one.read:,} rows were read, and {one.duplicates:,} of those that passed were not written"
-    merge = look.table.write.merge
+    if counts.unexplained:
+        yield f"{counts.said} does not add up: {counts.unexplained:,} rows are not accounted for"
+    if stages.dedupe is None and counts.duplicates:
+        yield f"{counts.read:,} rows were read, and {counts.duplicates:,} of those that passed were not written"
+    merge = context.table.write.merge
     deletes_unread = merge is not None and (merge.truncate is not None or merge.snapshot is not None)
-    if one.duplicates < 0 or (one.superseded < 0 and not deletes_unread):  # as ledgers of before have counted them
-        yield f"{-min(one.duplicates, one.superseded):,} rows more were written than had passed"
-    if quarantined > one.rejected or (stages.transform is None and quarantined < one.rejected):
-        yield f"{one.rejected:,} rows were rejected, the quarantine holds {quarantined:,}"
-    if rows != one.written + earlier and look.table.write.merge is None:
-        yield f"{one.written:,} rows were written, the table holds {rows - earlier:,}"
+    if counts.duplicates < 0 or (counts.superseded < 0 and not deletes_unread):  # as older ledgers counted them
+        yield f"{-min(counts.duplicates, counts.superseded):,} rows more were written than had passed"
+    if quarantined > counts.rejected or (stages.transform is None and quarantined < counts.rejected):
+        yield f"{counts.rejected:,} rows were rejected, the quarantine holds {quarantined:,}"
+    if rows != counts.written + earlier and context.table.write.merge is None:
+        yield f"{counts.written:,} rows were written, the table holds {rows - earlier:,}"
 
 
-# Which batch a wrong number belongs to: the rows that each batch wrote, and rejected, against those that are there.
+# Finding the batch of a wrong number: the rows that each batch wrote and rejected against those that are there.
 
 
 _SHOWN = 6
 
 
-def wrong_batches(look: VerifyContext, found: Coordinates) -> Iterator[str]:
-    """Of a table whose rows have the coordinates of one record each. Nothing where the ledgers do not tell in which
-    batch a record came."""
-    table = look.table
+def wrong_batches(context: VerifyContext, coordinates: Coordinates) -> Iterator[str]:
+    """Describe batches that wrote another number of rows than the table has of them. Every row must have the
+    coordinates of one record. Yields nothing if the ledgers do not tell in which batch a record arrived."""
+    table = context.table
     if table.stages is not None and table.stages.transform is not None:
         return
     try:
-        came = arrivals(table, look.tables, look.store)
+        record_arrivals = arrivals(table, context.tables, context.store)
     except PenstockError:
         return
     by_version: dict[int, list[Arrival]] = {}
-    for one in came:
-        by_version.setdefault(one.number, []).append(one)
-    present = {key: _Counted(found, key) for key in found.present}
-    log = DeltaLog(look.store, table.uri, table.name)
-    for version, parts in by_version.items():
-        if version > look.tail.version or (commit := log.commit(version)) is None or commit.entry is None:
+    for arrival in record_arrivals:
+        by_version.setdefault(arrival.number, []).append(arrival)
+    present = {key: _PartitionCounter(coordinates, key) for key in coordinates.present}
+    log = DeltaLog(context.store, table.uri, table.name)
+    for version, batch_arrivals in by_version.items():
+        if version > context.tail.version or (commit := log.commit(version)) is None or commit.entry is None:
             continue
-        there = sum(present[key].between(one.start, one.end) for one in parts if (key := _key(one)) in present)
-        if there != commit.rows:
+        actual_rows = sum(
+            present[key].between(arrival.start, arrival.end)
+            for arrival in batch_arrivals
+            if (key := _key(arrival)) in present
+        )
+        if actual_rows != commit.rows:
             yield (
                 f"batch {commit.entry.generation}.{commit.entry.batch} (version {version}) wrote {commit.rows:,} rows, "
-                f"the table has {there:,} of its records: {_ranges(parts)}"
+                f"the table has {actual_rows:,} of its records: {_ranges(batch_arrivals)}"
             )
 
 
-def wrong_rejects(look: VerifyContext) -> Iterator[str]:
-    """Batches whose rejected rows are not all in quarantine, or more than those."""
-    table, entry = look.table, look.tail.entry
-    place = quarantine_of(table.name, table.uri)
-    told = list(_rejected(look))
+def wrong_rejects(context: VerifyContext) -> Iterator[str]:
+    """Describe batches that have more or fewer rows in quarantine than they rejected."""
+    table, entry = context.table, context.tail.entry
+    quarantine = quarantine_of(table.name, table.uri)
+    batches = list(_rejected_counts(context))
     reshaped = table.stages is not None and table.stages.transform is not None
-    if not told or not look.store.names(f"{place.uri}/_delta_log"):
+    if not batches or not context.store.names(f"{quarantine.uri}/_delta_log"):
         return
-    counted = query(place.uri, None, "SELECT generation, batch, count(*) FROM rows GROUP BY 1, 2")
-    there = {(int(generation), int(batch)): int(rows) for generation, batch, rows in counted}
-    for one, version, rejected in told:
-        if one.key > entry.key:
+    counts = query(quarantine.uri, None, "SELECT generation, batch, count(*) FROM rows GROUP BY 1, 2")
+    quarantined = {(int(generation), int(batch)): int(rows) for generation, batch, rows in counts}
+    for batch_entry, version, rejected in batches:
+        if batch_entry.key > entry.key:
             continue
-        has = there.get(one.key, 0)
+        quarantined_rows = quarantined.get(batch_entry.key, 0)
         # Of several rejected rows that a transform made of one record, the quarantine has that record once.
-        if has > rejected or (has < rejected and not reshaped):
+        if quarantined_rows > rejected or (quarantined_rows < rejected and not reshaped):
             yield (
-                f"batch {one.generation}.{one.batch} (version {version}) rejected {rejected:,} rows, "
-                f"the quarantine has {has:,} of them"
+                f"batch {batch_entry.generation}.{batch_entry.batch} (version {version}) rejected {rejected:,} rows, "
+                f"the quarantine has {quarantined_rows:,} of them"
             )
 
 
-def _rejected(look: VerifyContext) -> Iterator[tuple[Entry, int, int]]:
-    """Each batch of the last generation, its version, and how many rows it rejected: what the next entry counts more
-    than its own. Nothing if rows have left the quarantine since."""
-    log = DeltaLog(look.store, look.table.uri, look.table.name)
+def _rejected_counts(context: VerifyContext) -> Iterator[tuple[Entry, int, int]]:
+    """Each batch of the last generation, its version and how many rows it rejected: the difference between the next
+    entry's count and its own. Yields nothing if rows have left the quarantine since."""
+    log = DeltaLog(context.store, context.table.uri, context.table.name)
     commits: list[Commit] = []
     for version in log.versions():
         commit = log.commit(version)
@@ -127,65 +131,71 @@ def _rejected(look: VerifyContext) -> Iterator[tuple[Entry, int, int]]:
             continue
         if commit.entry.kind in ("redrive", "forget", "fill", "rewind", "open"):
             return
-        if version <= look.tail.version and (not commits or commits[-1].entry is None or _other(commits[-1], commit)):
+        if version <= context.tail.version and (
+            not commits or commits[-1].entry is None or _different_batches(commits[-1], commit)
+        ):
             commits.append(commit)
-    last = read_row_counts(look.store, folder_of(look.table.checkpoints, look.tail.entry), look.tail.entry.batch)
+    last_counts = read_row_counts(
+        context.store, folder_of(context.table.checkpoints, context.tail.entry), context.tail.entry.batch
+    )
     for number, commit in enumerate(commits):
         entry = commit.entry
         assert entry is not None
         if entry.kind != "batch":
             continue
         if number + 1 < len(commits):
-            after = commits[number + 1].entry
-            assert after is not None
-            more = {
-                name: after.counts.row_counts.get(name, 0) - entry.counts.row_counts.get(name, 0)
+            next_entry = commits[number + 1].entry
+            assert next_entry is not None
+            increase = {
+                name: next_entry.counts.row_counts.get(name, 0) - entry.counts.row_counts.get(name, 0)
                 for name in (BATCHES, REJECTED)
             }
         else:
-            more = {name: last.get(name, 0) for name in (BATCHES, REJECTED)}
-        if more[BATCHES] == 1:
-            yield entry, commit.version, more[REJECTED]
+            increase = {name: last_counts.get(name, 0) for name in (BATCHES, REJECTED)}
+        if increase[BATCHES] == 1:
+            yield entry, commit.version, increase[REJECTED]
 
 
-def _other(one: Commit, other: Commit) -> bool:
-    return one.entry is None or other.entry is None or one.entry.key != other.entry.key
+def _different_batches(first: Commit, second: Commit) -> bool:
+    return first.entry is None or second.entry is None or first.entry.key != second.entry.key
 
 
-def _key(one: Arrival) -> Key:
-    return one.topic, one.partition
+def _key(arrival: Arrival) -> Key:
+    return arrival.topic, arrival.partition
 
 
-def _ranges(parts: list[Arrival]) -> str:
-    listed = [str(Range(one.topic, one.partition, one.start, one.end)) for one in parts[:_SHOWN]]
-    return ", ".join(listed) + (f" and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else "")
+def _ranges(batch_arrivals: list[Arrival]) -> str:
+    texts = [
+        str(Range(arrival.topic, arrival.partition, arrival.start, arrival.end)) for arrival in batch_arrivals[:_SHOWN]
+    ]
+    return ", ".join(texts) + (f" and {len(batch_arrivals) - _SHOWN} more" if len(batch_arrivals) > _SHOWN else "")
 
 
-class _Counted:
-    """How many rows of a partition lie between two offsets, quickly: a log of years has many batches."""
+class _PartitionCounter:
+    """Counts the rows of a partition between two offsets, quickly: the log of several years has many batches."""
 
-    def __init__(self, found: Coordinates, key: Key) -> None:
-        self._levels = [_Sums(level) for level in self._levels_of(found, key)]
+    def __init__(self, coordinates: Coordinates, key: Key) -> None:
+        self._levels = [_SpanSums(level) for level in self._partition_levels(coordinates, key)]
 
     @staticmethod
-    def _levels_of(found: Coordinates, key: Key) -> list[Spans]:
-        if key not in found.repeated:
-            return [found.present[key]]
-        return found.levels()[key]
+    def _partition_levels(coordinates: Coordinates, key: Key) -> list[Spans]:
+        if key not in coordinates.repeated:
+            return [coordinates.present[key]]
+        return coordinates.levels()[key]
 
     def between(self, start: int, end: int) -> int:
         return sum(level.below(end) - level.below(start) for level in self._levels)
 
 
-class _Sums:
+class _SpanSums:
     def __init__(self, spans: Spans) -> None:
         self._starts = [start for start, _ in spans]
         self._ends = [end for _, end in spans]
         self._before = [0, *accumulate(end - start for start, end in spans)]
 
     def below(self, offset: int) -> int:
-        """Offsets before this one."""
-        at = bisect_right(self._starts, offset)
-        if not at:
+        """Number of offsets before this one."""
+        index = bisect_right(self._starts, offset)
+        if not index:
             return 0
-        return self._before[at - 1] + min(offset, self._ends[at - 1]) - self._starts[at - 1]
+        return self._before[index - 1] + min(offset, self._ends[index - 1]) - self._starts[index - 1]

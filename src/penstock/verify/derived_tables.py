@@ -1,7 +1,7 @@
-"""A table with stages, or one that reads another: nothing of what it read may be missing without a reason.
+"""Checks a table with stages, or one that reads another: nothing it read may be missing without a reason.
 
-By coordinates where rows have them: what the source holds is in the table, in its quarantine, or was left out by a rule
-that the project names, and the ledger counted how many that were. Else by those counts alone.
+Where rows have coordinates, what the source holds must be in the table, in its quarantine, or left out by a rule of the
+project, and the ledger counted how many were left out. Other tables are checked by those counts alone.
 """
 
 from __future__ import annotations
@@ -42,130 +42,139 @@ if TYPE_CHECKING:
     from penstock.verify.ledger_walk import Chain
 
 
-def verify_derived(look: VerifyContext, held: TopicOffsets | None) -> None:
-    """`held`: what the broker has, if the table reads Kafka."""
+def verify_derived(context: VerifyContext, broker_offsets: TopicOffsets | None) -> None:
+    """`broker_offsets` is what the broker has, if the table reads Kafka."""
     try:
-        _verify(look, held)
+        _verify(context, broker_offsets)
     except PenstockError as error:
-        look.report.problems.append(error.message)
-        look.report.hint = look.report.hint or error.hint
-    look.report.problems = list(dict.fromkeys(look.report.problems))
+        context.report.problems.append(error.message)
+        context.report.hint = context.report.hint or error.hint
+    context.report.problems = list(dict.fromkeys(context.report.problems))
 
 
-def _verify(look: VerifyContext, held: TopicOffsets | None) -> None:
-    table, report = look.table, look.report
-    columns = _columns(table)
+def _verify(context: VerifyContext, broker_offsets: TopicOffsets | None) -> None:
+    table, report = context.table, context.report
+    columns = _coordinate_columns(table)
     rows = Rows(table.name, table.uri, columns) if columns else None
-    chain = look.walk(rows_at(rows) if rows and held else lambda _: Coordinates())
-    if held is not None:
-        stand(look, held)
+    chain = context.walk(rows_at(rows) if rows and broker_offsets else lambda _: Coordinates())
+    if broker_offsets is not None:
+        stand(context, broker_offsets)
     else:
-        stand_upstream(look)
-        _say_stale(look)
-    if (check := not_made(table, look.tail.version)) is not None:
+        stand_upstream(context)
+        _report_staleness(context)
+    if (check := not_made(table, context.tail.version)) is not None:
         report.checks.append(check)
     if table.kind in _WITHOUT_COORDINATES:
-        _WITHOUT_COORDINATES[table.kind](look)
+        _WITHOUT_COORDINATES[table.kind](context)
     elif table.write.merge is not None:
-        _merged(look, chain)
+        _verify_merged(context, chain)
     elif rows is None:
-        _counted(look, chain)
+        _verify_counts(context, chain)
     else:
-        _by_coordinates(look, chain, held, rows)
+        _verify_coordinates(context, chain, broker_offsets, rows)
 
 
-def _stream(look: VerifyContext) -> None:
-    look.report.rows = count_at(look.table.uri, look.tail.version)
-    look.report.notes.append(
+def _verify_stream(context: VerifyContext) -> None:
+    context.report.rows = count_at(context.table.uri, context.tail.version)
+    context.report.notes.append(
         "its rows rest on Spark's state: that each batch follows the last is all that can be proved"
     )
 
 
-def _sink(look: VerifyContext) -> None:
-    sink = look.table.sink
+def _verify_sink(context: VerifyContext) -> None:
+    sink = context.table.sink
     assert sink is not None
-    look.report.rows = look.tail.counts.total
-    sent = "changes" if sink.follows_changes else "rows"
-    look.report.notes.append(f"{sent} sent to {sink.name}, as its ledger counts them; what is there is not read")
+    context.report.rows = context.tail.counts.total
+    unit = "changes" if sink.follows_changes else "rows"
+    context.report.notes.append(f"{unit} sent to {sink.name}, as its ledger counts them; what is there is not read")
 
 
-def _aggregate(look: VerifyContext) -> None:
-    look.report.rows = count_at(look.table.uri, look.tail.version)
+def _verify_aggregate(context: VerifyContext) -> None:
+    context.report.rows = count_at(context.table.uri, context.tail.version)
 
 
-def _windows(look: VerifyContext) -> None:
-    _aggregate(look)
-    quarantined = look.report.quarantined = _quarantined(look, None).rows
-    look.report.notes.append(f"{quarantined:,} rows came too late or without a time, and are in quarantine")
+def _verify_windows(context: VerifyContext) -> None:
+    _verify_aggregate(context)
+    quarantined = context.report.quarantined = _read_quarantine(context, None).rows
+    context.report.notes.append(f"{quarantined:,} rows came too late or without a time, and are in quarantine")
 
 
-_WITHOUT_COORDINATES = {"stream": _stream, "sink": _sink, "aggregate": _aggregate, "windows": _windows}
-"""Kinds of tables whose rows do not say which records they were made of."""
+_WITHOUT_COORDINATES = {
+    "stream": _verify_stream,
+    "sink": _verify_sink,
+    "aggregate": _verify_aggregate,
+    "windows": _verify_windows,
+}
+"""Kinds of tables whose rows do not say which records they come from."""
 
 
-def _merged(look: VerifyContext, chain: Chain) -> None:
-    table, report = look.table, look.report
-    report.rows = count_at(table.uri, look.tail.version, ALIVE)
-    beside = tombstones_of(table.name, table.uri)
-    if look.store.names(f"{beside.uri}/_delta_log"):
-        report.problems += [f"tombstones: {one}" for one in look.damaged_files(beside.uri, None)]
-    _balance(look, chain, _quarantined(look, None).rows)
+def _verify_merged(context: VerifyContext, chain: Chain) -> None:
+    table, report = context.table, context.report
+    report.rows = count_at(table.uri, context.tail.version, ALIVE)
+    tombstones = tombstones_of(table.name, table.uri)
+    if context.store.names(f"{tombstones.uri}/_delta_log"):
+        report.problems += [f"tombstones: {problem}" for problem in context.damaged_files(tombstones.uri, None)]
+    _check_balance(context, chain, _read_quarantine(context, None).rows)
 
 
-def _counted(look: VerifyContext, chain: Chain) -> None:
-    """Its rows have no coordinates that tell them apart."""
-    table, report = look.table, look.report
-    report.rows = count_at(table.uri, look.tail.version)
-    of_changes = table.source.follows_changes
-    of_files = table.input.origin == "file" and (table.stages is None or table.write.source) and not of_changes
-    origin = "tell changes of another table" if of_changes else "do not say where they came from"
-    origin = "came from files" if of_files else origin
+def _verify_counts(context: VerifyContext, chain: Chain) -> None:
+    """Verify a table without coordinates that identify its rows."""
+    table, report = context.table, context.report
+    report.rows = count_at(table.uri, context.tail.version)
+    follows_changes = table.source.follows_changes
+    reads_files = table.input.origin == "file" and (table.stages is None or table.write.source) and not follows_changes
+    origin = "tell changes of another table" if follows_changes else "do not say where they came from"
+    origin = "came from files" if reads_files else origin
     report.notes.append(f"its rows {origin}: that none is missing rests on the counts of its batches")
-    if of_files and table.input.stable and not reshapes(table):
-        report.problems += _doubled_lines(look)
-    _balance(look, chain, _quarantined(look, None).rows)
+    if reads_files and table.input.stable and not reshapes(table):
+        report.problems += _doubled_lines(context)
+    _check_balance(context, chain, _read_quarantine(context, None).rows)
 
 
-def _by_coordinates(look: VerifyContext, chain: Chain, held: TopicOffsets | None, rows: Rows) -> None:
-    report = look.report
-    found = read_at(rows, look.tail.version, {}, look.step("reading the coordinates of every row"))
-    quarantined = _quarantined(look, IN_SOURCE)
-    report.rows, report.without = found.rows, found.without - chain.earlier_without
-    if held is not None:
-        before_the_log(look, chain, found)
-    _compare(look, chain, held, summed(found, quarantined))
-    _balance(look, chain, quarantined.rows)
-    if not chain.foreign and not any(one.skipped or one.again for one in chain.accepted):
-        report.problems += wrong_batches(look, found)
+def _verify_coordinates(context: VerifyContext, chain: Chain, broker_offsets: TopicOffsets | None, rows: Rows) -> None:
+    report = context.report
+    coordinates = read_at(rows, context.tail.version, {}, context.step("reading the coordinates of every row"))
+    quarantined = _read_quarantine(context, IN_SOURCE)
+    report.rows, report.without = coordinates.rows, coordinates.without - chain.earlier_without
+    if broker_offsets is not None:
+        before_the_log(context, chain, coordinates)
+    _compare_coordinates(context, chain, broker_offsets, summed(coordinates, quarantined))
+    _check_balance(context, chain, quarantined.rows)
+    if not chain.foreign and not any(decision.skipped or decision.again for decision in chain.accepted):
+        report.problems += wrong_batches(context, coordinates)
 
 
-def _doubled_lines(look: VerifyContext) -> Iterator[str]:
-    """A row of a file, by its number, that is in the table, or in it and its quarantine, more than once."""
-    table = look.table
-    found = read_at(
-        Rows(table.name, table.uri, IN_FILE), look.tail.version, {}, look.step("reading where rows are from")
+def _doubled_lines(context: VerifyContext) -> Iterator[str]:
+    """Describe rows of files, by number, that occur more than once in the table and its quarantine together."""
+    table = context.table
+    coordinates = read_at(
+        Rows(table.name, table.uri, IN_FILE), context.tail.version, {}, context.step("reading where rows are from")
     )
-    both = summed(found, _quarantined(look, IN_FILE))
-    for (file, _), repeated in sorted(both.repeated.items()):
-        for one in repeated[:10]:
-            which = f"row {one.start}" if one.end == one.start + 1 else f"rows {one.start} to {one.end - 1}"
+    combined = summed(coordinates, _read_quarantine(context, IN_FILE))
+    for (file, _), repeated in sorted(combined.repeated.items()):
+        for stretch in repeated[:10]:
+            subject = (
+                f"row {stretch.start}"
+                if stretch.end == stretch.start + 1
+                else f"rows {stretch.start} to {stretch.end - 1}"
+            )
             yield (
-                f"{which} of {file} are there {one.times} times"
-                if "rows" in which
-                else (f"{which} of {file} is there {one.times} times")
+                f"{subject} of {file} are there {stretch.times} times"
+                if "rows" in subject
+                else (f"{subject} of {file} is there {stretch.times} times")
             )
 
 
-def _say_stale(look: VerifyContext) -> None:
-    found = stale_against(look.table, look.tail, look.store)
-    if found is not None:
-        look.report.doubts.append(
-            f"stale: {found.upstream} was rebuilt in its version {found.version}, and this table was not yet: "
-            f"{found.hint}"
+def _report_staleness(context: VerifyContext) -> None:
+    staleness = stale_against(context.table, context.tail, context.store)
+    if staleness is not None:
+        context.report.doubts.append(
+            f"stale: {staleness.upstream} was rebuilt in its version {staleness.version}, and this table was not yet: "
+            f"{staleness.hint}"
         )
 
 
-def _columns(table: TablePlan) -> Columns | None:
+def _coordinate_columns(table: TablePlan) -> Columns | None:
     if table.write.merge is not None or table.source.follows_changes:
         return None
     if table.input.origin != "kafka" or (table.stages is not None and not table.write.source):
@@ -175,24 +184,24 @@ def _columns(table: TablePlan) -> Columns | None:
     return columns_upstream(table)
 
 
-def _quarantined(look: VerifyContext, columns: Columns | None) -> Coordinates:
-    """Of the batches that the table has: a running one may be further by now."""
-    table, entry = look.table, look.tail.entry
-    place = quarantine_of(table.name, table.uri)
-    if not table.may_reject or not DeltaLog(look.store, place.uri, place.table).versions():
+def _read_quarantine(context: VerifyContext, columns: Columns | None) -> Coordinates:
+    """Read the quarantine of the batches that the table has: a running batch may have written more by now."""
+    table, entry = context.table, context.tail.entry
+    quarantine = quarantine_of(table.name, table.uri)
+    if not table.may_reject or not DeltaLog(context.store, quarantine.uri, quarantine.table).versions():
         return Coordinates()
-    look.report.problems += [f"quarantine: {one}" for one in look.damaged_files(place.uri, None)]
+    context.report.problems += [f"quarantine: {problem}" for problem in context.damaged_files(quarantine.uri, None)]
     where = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
     if columns is None:
-        return Coordinates(rows=count_at(place.uri, None, where))
-    return read_at(Rows(place.table, place.uri, columns, where), None, {})
+        return Coordinates(rows=count_at(quarantine.uri, None, where))
+    return read_at(Rows(quarantine.table, quarantine.uri, columns, where), None, {})
 
 
-def _balance(look: VerifyContext, chain: Chain, quarantined: int) -> None:
-    if not look.table.staged:
+def _check_balance(context: VerifyContext, chain: Chain, quarantined: int) -> None:
+    if not context.table.staged:
         return
-    report = look.report
-    report.conserved = conserved(look, chain)
+    report = context.report
+    report.conserved = conserved(context, chain)
     report.quarantined = quarantined
     if report.conserved.uncounted:
         report.notes.append(
@@ -200,97 +209,107 @@ def _balance(look: VerifyContext, chain: Chain, quarantined: int) -> None:
             "numbers, or an earlier version of Penstock wrote them"
         )
     if not chain.foreign:
-        report.unbalanced = list(unbalanced(look, report.conserved, report.rows, quarantined, chain.earlier_rows))
+        report.unbalanced = list(unbalanced(context, report.conserved, report.rows, quarantined, chain.earlier_rows))
         report.problems += report.unbalanced
-        if not report.conserved.uncounted and look.table.may_reject:
-            report.problems += wrong_rejects(look)
+        if not report.conserved.uncounted and context.table.may_reject:
+            report.problems += wrong_rejects(context)
 
 
-def _compare(look: VerifyContext, chain: Chain, held: TopicOffsets | None, found: Coordinates) -> None:
-    table, report = look.table, look.report
-    if held is not None:
+def _compare_coordinates(
+    context: VerifyContext, chain: Chain, broker_offsets: TopicOffsets | None, coordinates: Coordinates
+) -> None:
+    table, report = context.table, context.report
+    if broker_offsets is not None:
         at_least = at_most = chain.expected
     else:
         columns = columns_upstream(table)
         assert columns is not None
-        upstream = read_upstream(look, chain, columns)
+        upstream = read_upstream(context, chain, columns)
         at_least, at_most = upstream.at_least, upstream.at_most
-    report.partitions = [Partition(*key, at_most.once(key), one) for key, one in compare(at_most, found).items()]
-    for one in report.partitions:
-        one.difference.gaps = at_least.once(one.key) - found.present.get(one.key, Spans())
-        if table.stages is not None and table.stages.transform is not None:  # it may make many rows of one
-            one.difference.doubled, one.difference.short = [], []
-    if any(one.difference.gaps for one in report.partitions) and _was_cut_off(look):
-        _without_last_batch(look, held)
-    if held is None and any(one.unexpected for one in report.partitions) and changed_upstream(look):
-        gone = sum(one.unexpected.size for one in report.partitions)
-        report.notes.append(f"{gone:,} rows are of records that the table upstream no longer holds")
-        for one in report.partitions:
-            one.difference.unexpected = Spans()
-    _gaps(look, chain, held, at_least)
+    report.partitions = [
+        Partition(*key, at_most.once(key), difference) for key, difference in compare(at_most, coordinates).items()
+    ]
+    for partition in report.partitions:
+        partition.difference.gaps = at_least.once(partition.key) - coordinates.present.get(partition.key, Spans())
+        if table.stages is not None and table.stages.transform is not None:  # it may make many rows from one record
+            partition.difference.doubled, partition.difference.short = [], []
+    if any(partition.difference.gaps for partition in report.partitions) and _was_cut_off(context):
+        _excuse_last_batch(context, broker_offsets)
+    if (
+        broker_offsets is None
+        and any(partition.unexpected for partition in report.partitions)
+        and changed_upstream(context)
+    ):
+        removed_rows = sum(partition.unexpected.size for partition in report.partitions)
+        report.notes.append(f"{removed_rows:,} rows are of records that the table upstream no longer holds")
+        for partition in report.partitions:
+            partition.difference.unexpected = Spans()
+    _resolve_gaps(context, chain, broker_offsets, at_least)
 
 
-def _was_cut_off(look: VerifyContext) -> bool:
-    """Nothing says that the rejected rows of the last batch were written: a crash came before them, and the next run
-    writes them."""
-    table, entry = look.table, look.tail.entry
+def _was_cut_off(context: VerifyContext) -> bool:
+    """Whether nothing shows that the rejected rows of the last batch were written: a crash came before them, and the
+    next run writes them."""
+    table, entry = context.table, context.tail.entry
     if not table.may_reject or entry.kind not in ("batch", "carry") or entry.batch == 0:
         return False
     folder = folder_of(table.checkpoints, entry)
     if (
-        read_row_counts(look.store, folder, entry.batch)
-        or look.store.read(f"{folder}/commits/{entry.batch}") is not None
+        read_row_counts(context.store, folder, entry.batch)
+        or context.store.read(f"{folder}/commits/{entry.batch}") is not None
     ):
         return False
-    place = quarantine_of(table.name, table.uri)
-    log = DeltaLog(look.store, place.uri, place.table)
+    quarantine = quarantine_of(table.name, table.uri)
+    log = DeltaLog(context.store, quarantine.uri, quarantine.table)
     entries = (commit.entry for version in reversed(log.versions()) if (commit := log.commit(version)) is not None)
-    last = next((one for one in entries if one is not None), None)
-    return last is None or last.key < entry.key
+    last_quarantined = next((candidate for candidate in entries if candidate is not None), None)
+    return last_quarantined is None or last_quarantined.key < entry.key
 
 
-def _without_last_batch(look: VerifyContext, held: TopicOffsets | None) -> None:
-    """What its last batch has read is left out of what is missing."""
-    entry, left = look.tail.entry, 0
-    if held is None:
-        columns = columns_upstream(look.table)
+def _excuse_last_batch(context: VerifyContext, broker_offsets: TopicOffsets | None) -> None:
+    """Remove what the last batch read from what is missing."""
+    entry, excused = context.tail.entry, 0
+    if broker_offsets is None:
+        columns = columns_upstream(context.table)
         assert columns is not None
-        read = of_last_batch(look, columns)
+        read_spans = of_last_batch(context, columns)
     else:
-        read = {}
+        read_spans = {}
         for before, after in zip(entry.before, entry.after, strict=True):
             for span in position.ranges(before, after):
-                read.setdefault((span.topic, span.partition), Spans()).add(span.start, span.end)
-    for one in look.report.partitions:
-        of_it = one.difference.gaps & read.get(one.key, Spans())
-        one.difference.gaps = one.difference.gaps - of_it
-        left += of_it.size
-    if left:
-        look.report.doubts.append(
-            f"batch {entry.generation}.{entry.batch} was cut off before its rejected rows were written: {left:,} of "
+                read_spans.setdefault((span.topic, span.partition), Spans()).add(span.start, span.end)
+    for partition in context.report.partitions:
+        batch_gaps = partition.difference.gaps & read_spans.get(partition.key, Spans())
+        partition.difference.gaps = partition.difference.gaps - batch_gaps
+        excused += batch_gaps.size
+    if excused:
+        context.report.doubts.append(
+            f"batch {entry.generation}.{entry.batch} was cut off before its rejected rows were written: {excused:,} of "
             "its records are not in the table, and `penstock run` writes those that it rejects"
         )
 
 
-def _gaps(look: VerifyContext, chain: Chain, held: TopicOffsets | None, at_least: Expected) -> None:
-    """What is in neither the table nor its quarantine."""
-    report, parts = look.report, look.report.partitions
-    allowed = _left_out(look, chain)
-    # An offset that was read twice, and left out once: by decision, or because its topic was made again.
-    short = sum(twice.end - twice.start for one in parts for twice in one.difference.short)
-    if allowed is None or sum(one.difference.gaps.size for one in parts) + short <= allowed:
-        _without_short(parts)
+def _resolve_gaps(
+    context: VerifyContext, chain: Chain, broker_offsets: TopicOffsets | None, at_least: Expected
+) -> None:
+    """Mark what is in neither the table nor its quarantine as lost, unless it was left out rightly."""
+    report, partitions = context.report, context.report.partitions
+    allowed = _allowed_missing(context, chain)
+    # An offset that was read twice and left out once: by decision, or because its topic was recreated.
+    short = sum(stretch.end - stretch.start for partition in partitions for stretch in partition.difference.short)
+    if allowed is None or sum(partition.difference.gaps.size for partition in partitions) + short <= allowed:
+        _clear_short(partitions)
         return
-    if held is not None:
-        ask_about_gaps(look, chain, held)
+    if broker_offsets is not None:
+        ask_about_gaps(context, chain, broker_offsets)
     else:
-        for one in parts:
-            one.lost = one.difference.gaps
-    missing = sum(one.lost.size for one in parts) + short
+        for partition in partitions:
+            partition.lost = partition.difference.gaps
+    missing = sum(partition.lost.size for partition in partitions) + short
     if allowed and missing:
-        _without_short(parts)
-        for one in parts:
-            one.lost = Spans()
+        _clear_short(partitions)
+        for partition in partitions:
+            partition.lost = Spans()
         if missing > allowed:
             report.problems.append(
                 f"{missing:,} records are in neither the table nor its quarantine, and only {allowed:,} were dropped, "
@@ -298,26 +317,28 @@ def _gaps(look: VerifyContext, chain: Chain, held: TopicOffsets | None, at_least
             )
 
 
-def _without_short(parts: Sequence[Partition]) -> None:
-    for one in parts:
-        one.difference.short = []
+def _clear_short(partitions: Sequence[Partition]) -> None:
+    for partition in partitions:
+        partition.difference.short = []
 
 
-def _left_out(look: VerifyContext, chain: Chain) -> int | None:
-    """How many records may be in neither; None if a filter decides, which nobody counts by record."""
-    stages, source = look.table.stages, look.table.source
+def _allowed_missing(context: VerifyContext, chain: Chain) -> int | None:
+    """How many records may be in neither; None if a filter decides, whose effect is not counted by record."""
+    stages, source = context.table.stages, context.table.source
     if source.condition is not None or (stages is not None and stages.transform is not None):
         return None
     if stages is None:
         return 0
-    counted = conserved(look, chain)
-    drops = stages.dedupe is not None or any(one.does.drops for one in stages.expect)
-    if drops and counted.uncounted:
+    counts = conserved(context, chain)
+    drops = stages.dedupe is not None or any(expectation.does.drops for expectation in stages.expect)
+    if drops and counts.uncounted:
         return None
-    return counted.left_out + max(0, counted.forgotten - _redacted(look)) if counted.forgotten else counted.left_out
+    return (
+        counts.left_out + max(0, counts.forgotten - _redacted_records(context)) if counts.forgotten else counts.left_out
+    )
 
 
-def _redacted(look: VerifyContext) -> int:
+def _redacted_records(context: VerifyContext) -> int:
     """Forgotten records that are not expected in the first place."""
-    source, entry = look.table.versions, look.tail.entry
+    source, entry = context.table.versions, context.tail.entry
     return redacted(source, parse_version(entry.after[0]).read_up_to) if source is not None else 0

@@ -1,4 +1,4 @@
-"""The whole answer of `verify` as one document, with queries that show the same by other means."""
+"""The complete result of `verify` as one document, with queries that show the same by other means."""
 
 from __future__ import annotations
 
@@ -21,94 +21,113 @@ if TYPE_CHECKING:
     from penstock.plan.stages import AggregatePlan
     from penstock.verify.report import Outcome, Report
 
-# Everything that was held against something else, in one list: what, against what, and what came of it.
+# All comparisons in one list: what was compared, with what, and the outcome.
 
 
 def proofs(table: TablePlan, report: Report) -> list[dict[str, Any]]:
     if report.version is None or report.chain is None:
         return []
-    named = f"{table.name} version {report.version}"
-    return [*_ledger(report), *_coordinates(table, report, named), *_counts(report, named), *_others(report)]
+    table_label = f"{table.name} version {report.version}"
+    return [
+        *_ledger_proof(report),
+        *_coordinate_proofs(table, report, table_label),
+        *_count_proofs(report, table_label),
+        *_check_proofs(report),
+    ]
 
 
-def _proof(name: str, held: str, against: str, outcome: Outcome, said: str) -> dict[str, Any]:
-    return {"check": name, "held": held, "against": against, "outcome": outcome, "said": said}
+def _proof(check: str, subject: str, against: str, outcome: Outcome, result: str) -> dict[str, Any]:
+    return {"check": check, "held": subject, "against": against, "outcome": outcome, "said": result}
 
 
-def _many(number: int, one: str, more: str) -> str:
-    return f"{number:,} {one if number == 1 else more}"
+def _count_text(number: int, singular: str, plural: str) -> str:
+    return f"{number:,} {singular if number == 1 else plural}"
 
 
-def _ledger(report: Report) -> Iterator[dict[str, Any]]:
+def _ledger_proof(report: Report) -> Iterator[dict[str, Any]]:
     chain = report.chain
     assert chain is not None
-    undecided = [one for one in chain.foreign if one.undecided]
+    undecided = [commit for commit in chain.foreign if commit.undecided]
     since = (
         "from its genesis" if chain.from_genesis else f"from version {chain.known_from} on: older ones were cleaned up"
     )
-    said = f"{_many(chain.entries, 'entry', 'entries')}, {_many(chain.batches, 'batch', 'batches')}, unbroken {since}"
+    result = (
+        f"{_count_text(chain.entries, 'entry', 'entries')}, {_count_text(chain.batches, 'batch', 'batches')}, "
+        f"unbroken {since}"
+    )
     outcome: Outcome = "same"
     if chain.broken or undecided:
-        breaks = _many(len(chain.broken), "break", "breaks")
-        outcome, said = "differs", f"{breaks}, {_many(len(undecided), 'change', 'changes')} by others, undecided"
-    held = f"the ledger, versions {chain.first_version} to {chain.last_version}"
-    yield _proof("ledger", held, "itself: each batch starts where the last one ended", outcome, said)
+        breaks = _count_text(len(chain.broken), "break", "breaks")
+        outcome, result = (
+            "differs",
+            f"{breaks}, {_count_text(len(undecided), 'change', 'changes')} by others, undecided",
+        )
+    subject = f"the ledger, versions {chain.first_version} to {chain.last_version}"
+    yield _proof("ledger", subject, "itself: each batch starts where the last one ended", outcome, result)
 
 
-def _coordinates(table: TablePlan, report: Report, named: str) -> Iterator[dict[str, Any]]:
-    parts = report.partitions
-    if not parts:
+def _coordinate_proofs(table: TablePlan, report: Report, table_label: str) -> Iterator[dict[str, Any]]:
+    partitions = report.partitions
+    if not partitions:
         return
-    of_kafka = table.topics is not None
+    reads_kafka = table.topics is not None
     sizes = {
-        "missing": sum(one.lost.size for one in parts),
-        "doubled": sum(d.end - d.start for one in parts for d in one.doubled),
-        "too few": sum(d.end - d.start for one in parts for d in one.short),
-        "unexpected": sum(one.unexpected.size for one in parts) + report.without,
-        "unverifiable": sum(one.unverifiable.size for one in parts),
+        "missing": sum(partition.lost.size for partition in partitions),
+        "doubled": sum(d.end - d.start for partition in partitions for d in partition.doubled),
+        "too few": sum(d.end - d.start for partition in partitions for d in partition.short),
+        "unexpected": sum(partition.unexpected.size for partition in partitions) + report.without,
+        "unverifiable": sum(partition.unverifiable.size for partition in partitions),
     }
-    outcome: Outcome = "differs" if any(sizes[name] for name in sizes if name != "unverifiable") else "same"
+    outcome: Outcome = "differs" if any(sizes[category] for category in sizes if category != "unverifiable") else "same"
     if outcome == "same" and sizes["unverifiable"]:
         outcome = "unverifiable"
-    wrong = ", ".join(f"{size:,} {name}" for name, size in sizes.items() if size)
-    empty = sum(one.empty.size for one in parts)
-    read = sum(one.expected.size for one in parts)
-    where = f"{_many(read, 'offset', 'offsets')} in {_many(len(parts), 'partition', 'partitions')}"
-    said = f"{where}: {wrong or 'none missing, none doubled'}"
-    beside = " and its quarantine" if table.may_reject else ""
-    against = "what the ledger says was read" if of_kafka else f"those of {report.upstream}"
-    yield _proof("coordinates", f"topic, partition and offset of every row of {named}{beside}", against, outcome, said)
-    if not of_kafka:
+    deviations = ", ".join(f"{size:,} {category}" for category, size in sizes.items() if size)
+    empty = sum(partition.empty.size for partition in partitions)
+    read = sum(partition.expected.size for partition in partitions)
+    extent = f"{_count_text(read, 'offset', 'offsets')} in {_count_text(len(partitions), 'partition', 'partitions')}"
+    result = f"{extent}: {deviations or 'none missing, none doubled'}"
+    quarantine_text = " and its quarantine" if table.may_reject else ""
+    against = "what the ledger says was read" if reads_kafka else f"those of {report.upstream}"
+    yield _proof(
+        "coordinates",
+        f"topic, partition and offset of every row of {table_label}{quarantine_text}",
+        against,
+        outcome,
+        result,
+    )
+    if not reads_kafka:
         return
     if report.broker_problem:
         yield _proof("Kafka", "offsets that are not there", "the broker", "not made", report.broker_problem)
         return
-    said = f"{empty:,} offsets have no record there: markers, aborted transactions or compaction; {_behind(report)}"
+    result = (
+        f"{empty:,} offsets have no record there: markers, aborted transactions or compaction; {_describe_lag(report)}"
+    )
     kafka: Outcome = "differs" if sizes["missing"] else "unverifiable" if sizes["unverifiable"] else "same"
-    yield _proof("Kafka", "offsets that are not there, and the position", "the broker", kafka, said)
+    yield _proof("Kafka", "offsets that are not there, and the position", "the broker", kafka, result)
 
 
-def _behind(report: Report) -> str:
+def _describe_lag(report: Report) -> str:
     return str(report.unread) if report.behind is None else f"{report.behind:,} records not landed yet"
 
 
-def _counts(report: Report, named: str) -> Iterator[dict[str, Any]]:
+def _count_proofs(report: Report, table_label: str) -> Iterator[dict[str, Any]]:
     if report.conserved is None:
         return
     outcome: Outcome = "differs" if report.unbalanced else "same"
-    said = "; ".join([report.conserved.said, *report.unbalanced])
+    result = "; ".join([report.conserved.said, *report.unbalanced])
     if report.conserved.uncounted:
         outcome = "not made"
-        said += f"; of {report.conserved.uncounted:,} batches the numbers are not known"
-    yield _proof("counts", f"rows that were read, by the ledger; rows of {named}", "each other", outcome, said)
+        result += f"; of {report.conserved.uncounted:,} batches the numbers are not known"
+    yield _proof("counts", f"rows that were read, by the ledger; rows of {table_label}", "each other", outcome, result)
 
 
-def _others(report: Report) -> Iterator[dict[str, Any]]:
-    for one in report.checks:
-        yield _proof(one.name, one.held, one.against, one.outcome, one.said)
+def _check_proofs(report: Report) -> Iterator[dict[str, Any]]:
+    for check in report.checks:
+        yield _proof(check.name, check.held, check.against, check.outcome, check.said)
 
 
-# Commands that show by other means what `verify` looked at: queries as of the versions that it read.
+# Commands that show by other means what `verify` checked: queries as of the versions that it read.
 
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -119,7 +138,7 @@ def sql(query: str) -> str:
 
 
 def name(column: str) -> str:
-    """Quoted where it has to be."""
+    """Quote a column name where necessary."""
     return column if _PLAIN.fullmatch(column) else "`" + column.replace("`", "``") + "`"
 
 
@@ -136,7 +155,7 @@ def rows_query(table: TablePlan, version: int) -> list[str]:
 
 
 def groups_query(table: TablePlan, version: int) -> list[str]:
-    """None if the source is no table of the project: `penstock sql` knows no other."""
+    """Empty if the source is not a table of the project: `penstock sql` knows no others."""
     source, plan = table.delta, table.aggregate
     if plan is None or source is None or source.table is None:
         return []
@@ -144,8 +163,8 @@ def groups_query(table: TablePlan, version: int) -> list[str]:
     metrics = [f"{expression} AS {name(metric)}" for metric, expression in plan.metrics.items()]
     where = f" WHERE {source.where}" if source.where is not None else ""
     groups = [*_window(plan), *map(name, plan.keys)]
-    read = f"FROM {_as_of(source.table, version)}{where}"
-    return [sql(f"SELECT {', '.join([*columns, *metrics])} {read} GROUP BY {', '.join(groups)}")]
+    from_clause = f"FROM {_as_of(source.table, version)}{where}"
+    return [sql(f"SELECT {', '.join([*columns, *metrics])} {from_clause} GROUP BY {', '.join(groups)}")]
 
 
 def _window(plan: AggregatePlan) -> list[str]:
@@ -166,26 +185,26 @@ def copy_queries(table: TablePlan, version: int, upstream: int) -> list[str]:
 
 
 def counting(table: TablePlan, version: int) -> list[str]:
-    """Of a table that lands records: its offsets; of any other how many rows it has, and its quarantine."""
+    """For a table that lands records: its offsets; for any other: how many rows it has, and its quarantine."""
     if table.sink is not None:
         return []
     if table.columns and table.stages is None:
-        topic, partition, offset = (name(table.columns[one]) for one in ("topic", "partition", "offset"))
+        topic, partition, offset = (name(table.columns[column]) for column in ("topic", "partition", "offset"))
         return [
             sql(
                 f"SELECT {topic}, {partition}, min({offset}), max({offset}), count(*), count(DISTINCT {offset}) "
                 f"FROM {_as_of(table.name, version)} GROUP BY {topic}, {partition}"
             )
         ]
-    counted = [sql(f"SELECT count(*) FROM {_as_of(table.name, version)}")]
+    queries = [sql(f"SELECT count(*) FROM {_as_of(table.name, version)}")]
     if table.may_reject:
-        beside = _quoted(quarantine_of(table.name, table.uri).table)
-        counted.append(sql(f"SELECT error_reason, count(*) FROM {beside} GROUP BY error_reason"))
-    return counted
+        quarantine = _quoted(quarantine_of(table.name, table.uri).table)
+        queries.append(sql(f"SELECT error_reason, count(*) FROM {quarantine} GROUP BY error_reason"))
+    return queries
 
 
-# The whole answer of `verify` as one document: what was asked, by whom, with what, and what each table came to. The
-# page for auditors shows the same.
+# The complete result of `verify` as one document: the request, who made it, with which versions, and the result of each
+# table. The page for auditors shows the same.
 
 
 _PARTS = {"penstock": "penstock", "spark": "pyspark", "delta": "delta-spark", "deltalake": "deltalake"}
@@ -203,7 +222,7 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """The command, as far as it decides what is looked at."""
+    """The part of the command that decides what is checked."""
 
     tables: tuple[str, ...] = ()
     deep: bool = False
@@ -224,55 +243,60 @@ class VerifyRequest:
 
 
 def audit_document(
-    plan: Plan, tables: Sequence[TablePlan], reports: Sequence[Report], asked: VerifyRequest
+    plan: Plan, tables: Sequence[TablePlan], reports: Sequence[Report], request: VerifyRequest
 ) -> dict[str, Any]:
-    """`complete`: every table is; `ok`: the exit code is 0, with what the command allows."""
+    """In the document, `complete` means that every table is, and `ok` that the exit code is 0 with what the command
+    allows."""
     return {
-        "complete": all(one.verdict == "complete" for one in reports),
-        "ok": all(one.ok(allow_behind=asked.allow_behind, allow_partial=asked.allow_partial) for one in reports),
+        "complete": all(report.verdict == "complete" for report in reports),
+        "ok": all(
+            report.ok(allow_behind=request.allow_behind, allow_partial=request.allow_partial) for report in reports
+        ),
         "project": plan.name,
         "folder": plan.root,
         "lake": plan.lake,
         "checked_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": asked.command,
-        "deep": asked.deep,
-        "recomputed": not asked.no_recompute,
+        "command": request.command,
+        "deep": request.deep,
+        "recomputed": not request.no_recompute,
         "ran_by": {"user": _user(), "host": socket.gethostname()},
         "versions": versions(),
         "limits": list(LIMITS),
-        "tables": [_table(*both) for both in zip(tables, reports, strict=True)],
+        "tables": [_table_document(*pair) for pair in zip(tables, reports, strict=True)],
     }
 
 
-def _table(table: TablePlan, report: Report) -> dict[str, Any]:
-    made = report_document(report)
-    made["reads"] = table.source.name
-    made["definition_now"] = table.definition
-    made["origin"] = table.origin
-    made["proofs"] = proofs(table, report)
-    made["commands"] = _commands(table, report)
-    made["not_named"] = {one.name: one.differing - COLLECTED for one in report.checks if one.differing > COLLECTED}
-    return made
+def _table_document(table: TablePlan, report: Report) -> dict[str, Any]:
+    document = report_document(report)
+    document["reads"] = table.source.name
+    document["definition_now"] = table.definition
+    document["origin"] = table.origin
+    document["proofs"] = proofs(table, report)
+    document["commands"] = _commands(table, report)
+    document["not_named"] = {
+        check.name: check.differing - COLLECTED for check in report.checks if check.differing > COLLECTED
+    }
+    return document
 
 
 def _commands(table: TablePlan, report: Report) -> list[str]:
-    """What repeats each check, or shows by other means what it looked at."""
+    """Commands that repeat each check or show by other means what it compared."""
     repeat = shlex.join(["penstock", "verify", table.name, *(["--deep"] if report.checks else [])])
     if report.version is None:
         return [repeat]
     history = shlex.join(["penstock", "history", table.name, "-n", "0"])
-    more = [command for check in report.checks for command in check.commands]
-    return list(dict.fromkeys([repeat, history, *counting(table, report.version), *more]))
+    check_commands = [command for check in report.checks for command in check.commands]
+    return list(dict.fromkeys([repeat, history, *counting(table, report.version), *check_commands]))
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
-    for name, package in _PARTS.items():
+    software = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    for component, package in _PARTS.items():
         try:
-            found[name] = version(package)
+            software[component] = version(package)
         except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+            software[component] = "unknown"
+    return software
 
 
 def _user() -> str:

@@ -1,4 +1,4 @@
-"""Offsets that a table lacks: the broker tells those that Kafka left empty from records that were lost."""
+"""Asks the broker about offsets that a table lacks: did Kafka leave them empty, or were records lost?"""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from penstock.verify.ledger_walk import Chain
     from penstock.verify.report import Partition, Report
 
-# Offsets that the table lacks, looked up at the broker: is there a record, or did Kafka itself leave the offset
-# empty?
+# Looking up missing offsets at the broker: is there a record, or did Kafka itself leave the offset empty?
 #
 # Transaction markers, aborted transactions and compaction leave offsets without a record; a transactional topic has
 # such a gap for every transaction. So a partition is read forward through neighbouring gaps, and only long stretches
@@ -29,20 +28,20 @@ if TYPE_CHECKING:
 
 
 JUMP = 50_000
-"""Records that are rather read than jumped over: a jump costs a round trip and throws away what was fetched ahead."""
+"""Records that are read rather than jumped over: a jump costs a round trip and discards what was fetched ahead."""
 PATIENCE = 30.0
-"""Seconds without a word from the broker until the remaining gaps count as unverifiable."""
+"""Seconds without an answer from the broker until the remaining gaps count as unverifiable."""
 Progress = Callable[[float], None]
 
 
 @dataclass
 class GapAnswer:
-    """What became of one partition's gaps."""
+    """The result for one partition's gaps."""
 
     lost: Spans = field(default_factory=Spans)
     """The broker has a record there."""
     empty: Spans = field(default_factory=Spans)
-    """Kafka's own: the broker holds this range and has no record there."""
+    """Kafka's own gaps: the broker holds this range and has no record there."""
     unverifiable: Spans = field(default_factory=Spans)
     reason: str | None = None
 
@@ -55,7 +54,7 @@ def look_up(
     source: KafkaSource, gaps: Mapping[Key, Spans], progress: Progress = lambda _: None, *, patience: float = PATIENCE
 ) -> dict[Key, GapAnswer]:
     """Every gap must lie within what the broker holds now."""
-    open_gaps = {key: _Gaps(key, spans) for key, spans in gaps.items() if spans}
+    open_gaps = {key: _PartitionGaps(key, spans) for key, spans in gaps.items() if spans}
     if not open_gaps:
         return {}
     settings: dict[str, Any] = {
@@ -64,9 +63,9 @@ def look_up(
         "group.id": "penstock-verify",  # the client demands one; it is never joined, and nothing is committed
         "enable.auto.commit": "false",
         "enable.auto.offset.store": "false",
-        "auto.offset.reset": "error",  # an offset that has aged out meanwhile must be said, not jumped over
+        "auto.offset.reset": "error",  # an offset that retention removed meanwhile must be reported, not skipped
         "enable.partition.eof": "true",
-        # Little is fetched ahead, and fetching goes on at once: the defaults wait a second after every jump.
+        # Fetch little ahead, and continue fetching at once: the defaults wait a second after every jump.
         "queued.min.messages": "10000",
         "queued.max.messages.kbytes": "16384",
         "fetch.queue.backoff.ms": "10",
@@ -75,26 +74,26 @@ def look_up(
     try:
         consumer = Consumer(settings)
         try:
-            consumer.assign([TopicPartition(*key, one.at) for key, one in open_gaps.items()])
+            consumer.assign([TopicPartition(*key, partition_gaps.at) for key, partition_gaps in open_gaps.items()])
             _read(consumer, open_gaps, progress, patience)
         finally:
             consumer.close()
     except KafkaException as error:
-        for one in open_gaps.values():
-            if not one.done:
-                one.give_up(str(error))
-    return {key: one.answer() for key, one in open_gaps.items()}
+        for partition_gaps in open_gaps.values():
+            if not partition_gaps.done:
+                partition_gaps.give_up(str(error))
+    return {key: partition_gaps.answer() for key, partition_gaps in open_gaps.items()}
 
 
-def _read(consumer: Any, gaps: Mapping[Key, _Gaps], progress: Progress, patience: float) -> None:
-    total = sum(one.total for one in gaps.values())
+def _read(consumer: Any, gaps: Mapping[Key, _PartitionGaps], progress: Progress, patience: float) -> None:
+    total = sum(partition_gaps.total for partition_gaps in gaps.values())
     waiting = set(gaps)
-    heard = time.monotonic()
+    last_answer = time.monotonic()
     while waiting:
         messages = consumer.consume(num_messages=500, timeout=0.1)
         if any(message.error() is None or message.error().code() == KafkaError._PARTITION_EOF for message in messages):
-            heard = time.monotonic()
-        elif time.monotonic() - heard > patience:
+            last_answer = time.monotonic()
+        elif time.monotonic() - last_answer > patience:
             for key in waiting:
                 gaps[key].give_up(f"the broker gave no answer for {patience:.0f} s")
             return
@@ -102,29 +101,29 @@ def _read(consumer: Any, gaps: Mapping[Key, _Gaps], progress: Progress, patience
             key = (message.topic(), message.partition())
             if key not in waiting:
                 continue
-            one = gaps[key]
+            partition_gaps = gaps[key]
             error = message.error()
             if error is None:
-                one.record_at(message.offset())
+                partition_gaps.record_at(message.offset())
             elif error.code() == KafkaError._PARTITION_EOF:
-                one.end_at(message.offset())
+                partition_gaps.end_at(message.offset())
             else:
-                one.give_up(error.str())
-            if one.done:
+                partition_gaps.give_up(error.str())
+            if partition_gaps.done:
                 waiting.discard(key)
                 consumer.incremental_unassign([TopicPartition(*key)])
-            elif one.far:
-                one.jump()
+            elif partition_gaps.far:
+                partition_gaps.jump()
                 try:
-                    consumer.seek(TopicPartition(*key, one.at))
+                    consumer.seek(TopicPartition(*key, partition_gaps.at))
                 except KafkaException as cause:
-                    one.give_up(str(cause))
+                    partition_gaps.give_up(str(cause))
                     waiting.discard(key)
-        progress(sum(one.settled for one in gaps.values()) / max(1, total))
+        progress(sum(partition_gaps.settled for partition_gaps in gaps.values()) / max(1, total))
 
 
-class _Gaps:
-    """The gaps of one partition, settled from left to right as its records come by."""
+class _PartitionGaps:
+    """The gaps of one partition, settled from left to right as its records arrive."""
 
     def __init__(self, key: Key, spans: Spans) -> None:
         self.key = key
@@ -132,8 +131,8 @@ class _Gaps:
         self._rest: Iterator[tuple[int, int]] = iter(spans)
         self._gap: tuple[int, int] | None = next(self._rest)
         self.at = self._gap[0]
-        """The next offset that the broker has still to show."""
-        self._found = GapAnswer()
+        """The next offset that the broker has yet to deliver."""
+        self._answer = GapAnswer()
         self.total = spans.size
         self.settled = 0
 
@@ -150,96 +149,105 @@ class _Gaps:
             self.at = self._gap[0]
 
     def record_at(self, offset: int) -> None:
-        """Records come in their order, so everything between the last one and this one is empty. What was still under
-        way from before a jump lies before the next gap and changes nothing."""
-        self._seen_up_to(offset)
+        """Records arrive in order, so everything between the last one and this one is empty. Records still in flight
+        from before a jump lie before the next gap and change nothing."""
+        self._settle_up_to(offset)
         if self._gap is not None and self._gap[0] <= offset < self._gap[1]:
-            self._found.lost.add(offset, offset + 1)
+            self._answer.lost.add(offset, offset + 1)
         self.at = max(self.at, offset + 1)
-        self._seen_up_to(offset + 1)
+        self._settle_up_to(offset + 1)
 
     def end_at(self, offset: int) -> None:
-        """The partition ends here: no record comes any more."""
-        self._seen_up_to(offset)
+        """The partition ends here: it has no more records."""
+        self._settle_up_to(offset)
         if self._gap is not None:
             self.give_up(f"the broker's partition ends at {offset}")
 
     def give_up(self, reason: str) -> None:
         gap, self._gap = self._gap, None
         while gap is not None:
-            self._found.unverifiable.add(max(gap[0], min(self.at, gap[1])), gap[1])
+            self._answer.unverifiable.add(max(gap[0], min(self.at, gap[1])), gap[1])
             gap = next(self._rest, None)
-        self._found.reason = reason
+        self._answer.reason = reason
 
     def answer(self) -> GapAnswer:
-        found = self._found
-        found.empty = self._spans - found.lost - found.unverifiable
-        return found
+        answer = self._answer
+        answer.empty = self._spans - answer.lost - answer.unverifiable
+        return answer
 
-    def _seen_up_to(self, offset: int) -> None:
+    def _settle_up_to(self, offset: int) -> None:
         while self._gap is not None and self._gap[1] <= offset:
             self.settled += self._gap[1] - self._gap[0]
             self._gap = next(self._rest, None)
 
 
-# Offsets that a table lacks: Kafka tells those that it left empty itself from records that were lost.
+# Telling offsets that Kafka itself left empty from records that were lost.
 
 
 def explain_gaps(
-    source: TopicsSource, report: Report, chain: Chain, held: TopicOffsets, progress: Callable[[float], None]
+    source: TopicsSource, report: Report, chain: Chain, broker_offsets: TopicOffsets, progress: Callable[[float], None]
 ) -> None:
     askable: dict[Key, Spans] = {}
-    for one in report.partitions:
-        if one.difference.gaps:
-            askable[one.key] = _askable(one, chain, held)
+    for partition in report.partitions:
+        if partition.difference.gaps:
+            askable[partition.key] = _askable_gaps(partition, chain, broker_offsets)
     answers: Mapping[Key, GapAnswer] = {}
     if not source.leaves_gaps:
         answers = {key: GapAnswer(lost=spans) for key, spans in askable.items()}
     elif any(askable.values()):
         answers = look_up(kafka_source(source), askable, progress)
-    for one in report.partitions:
-        answer = answers.get(one.key, GapAnswer())
-        one.lost, one.empty = answer.lost, answer.empty
+    for partition in report.partitions:
+        answer = answers.get(partition.key, GapAnswer())
+        partition.lost, partition.empty = answer.lost, answer.empty
         if answer.unverifiable:
-            one.unverifiable = one.unverifiable | answer.unverifiable
-            one.reasons.append(answer.reason or "the broker gave no answer")
-    _unclear(report, chain)
+            partition.unverifiable = partition.unverifiable | answer.unverifiable
+            partition.reasons.append(answer.reason or "the broker gave no answer")
+    _mark_unclear(report, chain)
 
 
-def _askable(one: Partition, chain: Chain, held: TopicOffsets) -> Spans:
-    """The part of a partition's gaps that the broker still holds; the rest is noted as unverifiable, with why."""
+def _askable_gaps(partition: Partition, chain: Chain, broker_offsets: TopicOffsets) -> Spans:
+    """The part of a partition's gaps that the broker still holds; the rest is marked as unverifiable, with the
+    reason."""
 
-    def cannot(spans: Spans, reason: str) -> None:
+    def mark_unverifiable(spans: Spans, reason: str) -> None:
         if spans:
-            one.unverifiable = one.unverifiable | spans
-            one.reasons.append(reason)
+            partition.unverifiable = partition.unverifiable | spans
+            partition.reasons.append(reason)
 
-    gaps, (topic, partition) = one.difference.gaps, one.key
-    if held.problem:
-        cannot(gaps, held.problem)
+    gaps, (topic, number) = partition.difference.gaps, partition.key
+    if broker_offsets.problem:
+        mark_unverifiable(gaps, broker_offsets.problem)
         return Spans()
-    topics = held.topics
-    if topic not in topics or partition not in topics[topic].partitions:
-        cannot(gaps, f"{topic}-{partition} does not exist at the broker")
+    topics = broker_offsets.topics
+    if topic not in topics or number not in topics[topic].partitions:
+        mark_unverifiable(gaps, f"{topic}-{number} does not exist at the broker")
         return Spans()
-    under = chain.expected.under.get(one.key, {})
-    now = under.get(topics[topic].id, Spans()) | under.get("", Spans())
-    cannot(gaps - now, f"they were read from an earlier topic {topic}, which was deleted")
-    earliest, latest = _held(held.earliest, one.key), _held(held.latest, one.key)
-    cannot(gaps & now & Spans([(0, earliest)]), f"the broker's first offset is {earliest}: retention took them")
-    cannot(gaps & now & Spans([(latest, max(latest, one.expected.end))]), f"the broker's partition ends at {latest}")
-    return gaps & now & Spans([(earliest, latest)])
+    by_topic_id = chain.expected.under.get(partition.key, {})
+    current = by_topic_id.get(topics[topic].id, Spans()) | by_topic_id.get("", Spans())
+    mark_unverifiable(gaps - current, f"they were read from an earlier topic {topic}, which was deleted")
+    earliest, latest = (
+        _offset_of(broker_offsets.earliest, partition.key),
+        _offset_of(broker_offsets.latest, partition.key),
+    )
+    mark_unverifiable(
+        gaps & current & Spans([(0, earliest)]), f"the broker's first offset is {earliest}: retention took them"
+    )
+    mark_unverifiable(
+        gaps & current & Spans([(latest, max(latest, partition.expected.end))]),
+        f"the broker's partition ends at {latest}",
+    )
+    return gaps & current & Spans([(earliest, latest)])
 
 
-def _held(offsets: Offsets, key: Key) -> int:
+def _offset_of(offsets: Offsets, key: Key) -> int:
     return offsets[key[0]][key[1]]
 
 
-def _unclear(report: Report, chain: Chain) -> None:
-    """Offsets that an accepted change may have removed are no proof of a loss."""
-    for why, among in chain.unclear:
-        for one in report.partitions:
-            doubtful = one.lost & among.get(one.key, Spans())
+def _mark_unclear(report: Report, chain: Chain) -> None:
+    """Mark offsets that an accepted change may have removed as unverifiable: they do not prove a loss."""
+    for reason, unclear_spans in chain.unclear:
+        for partition in report.partitions:
+            doubtful = partition.lost & unclear_spans.get(partition.key, Spans())
             if doubtful:
-                one.lost, one.unverifiable = one.lost - doubtful, one.unverifiable | doubtful
-                one.reasons.append(why)
+                partition.lost, partition.unverifiable = partition.lost - doubtful, partition.unverifiable | doubtful
+                partition.reasons.append(reason)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.ledger.position import Offsets
     from penstock.verify.coordinates import Key
 
-# What the walk along a table's ledger found: its breaks, what people decided, and what the table should hold.
+# The result of walking a table's ledger: its breaks, what people decided, and what the table should hold.
 #
 # A person may move a table's position (an entry that opens a generation): what that skips or reads again is listed
 # with its note and is no loss.
@@ -35,7 +35,7 @@ class Foreign:
     rows: int
     restored_to: int | None
     accepted_in: int | None = None
-    """The version of the entry by which a person went on from it."""
+    """The version of the entry with which a person accepted it."""
 
     @property
     def undecided(self) -> bool:
@@ -44,7 +44,7 @@ class Foreign:
 
 @dataclass(frozen=True)
 class Accepted:
-    """A position set by a person, or by topics that the project named anew."""
+    """A position set by a person, or by a change of the topics that the project names."""
 
     version: int
     generation: int
@@ -55,7 +55,7 @@ class Accepted:
     dropped: tuple[str, ...] = ()
     """Topics that are no longer read."""
     remade: tuple[str, ...] = ()
-    """Topics that were deleted and made again: their offsets began anew."""
+    """Topics that were deleted and recreated: their offsets started over."""
 
 
 @dataclass
@@ -75,41 +75,41 @@ class Chain:
     expected: Expected = field(default_factory=Expected)
     assumed: Offsets = field(default_factory=dict)
     """Where the first known entry starts, if the log no longer reaches back to the genesis. What lies before it was
-    landed by commits that are no longer there; it is taken to have begun at 0 until the table says better."""
+    landed by commits that are no longer there; it is assumed to begin at 0 until the table shows a later start."""
     earlier_rows: int = 0
-    """Rows that were in the table before its ledger began; nothing is said about them."""
+    """Rows that were in the table before its ledger began; they are not checked."""
     earlier_without: int = 0
     unclear: list[tuple[str, dict[Key, Spans]]] = field(default_factory=list)
-    """Accepted changes whose removed rows cannot be told any more: why, and among which offsets."""
+    """Accepted changes whose removed rows can no longer be determined: the reason, and among which offsets."""
 
 
-# Positions of ledger entries, compared and told apart.
+# Comparing positions of ledger entries.
 
 
 def offsets_of(sources: tuple[str, ...]) -> Offsets:
-    """The positions of all sources of an entry in one."""
-    found: Offsets = {}
-    for one in sources:
-        found |= position.parse(one)
-    return found
+    """The positions of all sources of an entry, merged."""
+    offsets: Offsets = {}
+    for source in sources:
+        offsets |= position.parse(source)
+    return offsets
 
 
-def same(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    return len(one) == len(other) and all(position.same(a, b) for a, b in zip(one, other, strict=True))
+def same(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
+    return len(first) == len(second) and all(position.same(a, b) for a, b in zip(first, second, strict=True))
 
 
 def moved(last: Entry, entry: Entry) -> str:
-    """Between the end of one entry and the start of the next: `orders-0 ended at 12, starts at 10`."""
+    """Describe moves between the end of one entry and the start of the next: `orders-0 ended at 12, starts at 10`."""
     ended, starts = offsets_of(last.after), offsets_of(entry.before)
     keys = sorted({(t, p) for offsets in (ended, starts) for t, parts in offsets.items() for p in parts})
     texts = []
     for topic, partition in keys:
-        then, now = ended.get(topic, {}).get(partition), starts.get(topic, {}).get(partition)
-        if then != now:
+        ended_at, starts_at = ended.get(topic, {}).get(partition), starts.get(topic, {}).get(partition)
+        if ended_at != starts_at:
             texts.append(
                 f"{topic}-{partition} "
-                + ("was not known" if then is None else f"ended at {then}")
-                + (" and is gone" if now is None else f", starts at {now}")
+                + ("was not known" if ended_at is None else f"ended at {ended_at}")
+                + (" and is gone" if starts_at is None else f", starts at {starts_at}")
             )
     return ", ".join(texts[:4]) + (f" and {len(texts) - 4} more" if len(texts) > 4 else "")
 
@@ -123,12 +123,12 @@ RowsAt = Callable[[int], Coordinates | None]
 
 
 def read_chain(log: DeltaLog, version: int, rows_at: RowsAt, progress: Progress = lambda _: None) -> Chain:
-    """Up to `version`. The log has at least one commit."""
-    return _walked(log, version, rows_at, progress).end()
+    """Walk the ledger up to `version`. The log has at least one commit."""
+    return _walk_log(log, version, rows_at, progress).end()
 
 
-def _walked(log: DeltaLog, version: int, rows_at: RowsAt, progress: Progress) -> _Walk:
-    first = _contiguous_from([one for one in log.versions() if one <= version])
+def _walk_log(log: DeltaLog, version: int, rows_at: RowsAt, progress: Progress) -> _Walk:
+    first = _contiguous_from([number for number in log.versions() if number <= version])
     walk = _Walk(log, Chain(first_version=first, last_version=version), rows_at)
     for commit in _commits(log, first, version):
         walk.take(commit)
@@ -148,8 +148,8 @@ class _Walk:
 
     def take(self, commit: Commit) -> None:
         if commit.origin in (Origin.FOREIGN_APPEND, Origin.FOREIGN_CHANGE):
-            found = Foreign(commit.version, commit.operation, commit.origin, commit.rows, commit.restored_to)
-            (self._undecided if found.undecided else self._chain.foreign).append(found)
+            foreign = Foreign(commit.version, commit.operation, commit.origin, commit.rows, commit.restored_to)
+            (self._undecided if foreign.undecided else self._chain.foreign).append(foreign)
             return
         if commit.origin is not Origin.LEDGER or commit.entry is None:
             return
@@ -157,132 +157,133 @@ class _Walk:
         if last is None:
             self._begin(entry, commit.version)
         elif entry.ledger != last.ledger:
-            self._wrong(commit, f"is of another ledger ({entry.ledger}) than the entries before it")
+            self._report_break(commit, f"is of another ledger ({entry.ledger}) than the entries before it")
         elif entry.kind == "fill":
-            self._fill(commit, entry, last)
+            self._take_fill(commit, entry, last)
         elif entry.kind == "rewind":
-            self._rewind(commit, entry, last)
+            self._take_rewind(commit, entry, last)
         elif entry.key == last.key:
-            self._repeated(commit, entry, last)
+            self._check_repetition(commit, entry, last)
             return
         elif entry.kind in BESIDE and entry.key < last.key:
             return  # its writer had not seen the last batch: it moves no position
         elif entry.kind == "open":
-            self._open(commit, entry, last)
+            self._take_open(commit, entry, last)
         else:
-            self._batch(commit, entry, last)
+            self._take_batch(commit, entry, last)
         self._chain.entries += 1
         self._last, self._last_version = entry, commit.version
 
     def end(self) -> Chain:
         self._leave_undecided()
-        self._chain.foreign.sort(key=lambda one: one.version)
+        self._chain.foreign.sort(key=lambda commit: commit.version)
         return self._chain
 
     def _begin(self, entry: Entry, version: int) -> None:
         chain = self._chain
         chain.from_genesis, chain.known_from = entry.kind == "genesis", version
         if entry.kind == "fill":
-            self._anew(entry, version)
+            self._rebuild(entry, version)
             return
         if chain.from_genesis:
             chain.began = entry.after
             if version > chain.first_version:
-                self._take_over(version - 1)
+                self._adopt_existing_rows(version - 1)
         else:
             chain.assumed = offsets_of(entry.after if entry.kind in BESIDE else entry.before)
             for topic, partitions in chain.assumed.items():
                 for partition, offset in partitions.items():
                     chain.expected.add((topic, partition), 0, offset, entry.topics.get(topic, ""))
         if entry.kind == "batch":
-            self._read(entry)
+            self._record_reads(entry)
         for topic, partitions in offsets_of(entry.after).items():
             for partition, offset in partitions.items():
                 chain.expected.add((topic, partition), offset, offset, entry.topics.get(topic, ""))
 
-    def _take_over(self, version: int) -> None:
-        """The table was there before its ledger: a person chose to go on in it, whatever it held."""
+    def _adopt_existing_rows(self, version: int) -> None:
+        """The table existed before its ledger: a person chose to continue in it, whatever it held."""
         chain = self._chain
         chain.foreign, self._undecided = [], []
-        found = self._rows_at(version)
-        if found is None:
+        coordinates = self._rows_at(version)
+        if coordinates is None:
             chain.broken.append(
                 f"what the table held before its ledger began (version {version}) can no longer be read"
             )
             return
-        chain.earlier_rows, chain.earlier_without = found.rows, found.without
-        chain.expected.add_all(found.levels(), "before the ledger")
+        chain.earlier_rows, chain.earlier_without = coordinates.rows, coordinates.without
+        chain.expected.add_all(coordinates.levels(), "before the ledger")
 
-    def _batch(self, commit: Commit, entry: Entry, last: Entry) -> None:
-        self._follows(commit, entry, last, entry.generation == last.generation and entry.batch == last.batch + 1)
+    def _take_batch(self, commit: Commit, entry: Entry, last: Entry) -> None:
+        self._check_follows(commit, entry, last, entry.generation == last.generation and entry.batch == last.batch + 1)
         if self._undecided:
-            versions = ", ".join(str(one.version) for one in self._undecided)
-            self._wrong(
+            versions = ", ".join(str(foreign.version) for foreign in self._undecided)
+            self._report_break(
                 commit, f"was written although nobody had decided about the foreign change in version {versions}"
             )
             self._leave_undecided()
-        self._read(entry)
+        self._record_reads(entry)
 
-    def _fill(self, commit: Commit, entry: Entry, last: Entry) -> None:
-        """All rows were made anew: what was before it is no longer there."""
-        self._follows(commit, entry, last, entry.key == last.key and last.kind not in WHOLE)
-        self._anew(entry, commit.version)
+    def _take_fill(self, commit: Commit, entry: Entry, last: Entry) -> None:
+        """All rows were rebuilt: what was there before is gone."""
+        self._check_follows(commit, entry, last, entry.key == last.key and last.kind not in WHOLE)
+        self._rebuild(entry, commit.version)
 
-    def _rewind(self, commit: Commit, entry: Entry, last: Entry) -> None:
-        """The table holds what it held then."""
-        self._follows(commit, entry, last, entry.key == last.key and last.kind not in WHOLE)
-        chain, back_to = self._chain, commit.restored_to if commit.restored_to is not None else -1
+    def _take_rewind(self, commit: Commit, entry: Entry, last: Entry) -> None:
+        """The table holds again what it held at the restored version."""
+        self._check_follows(commit, entry, last, entry.key == last.key and last.kind not in WHOLE)
+        chain, restored_to = self._chain, commit.restored_to if commit.restored_to is not None else -1
         self._undecided = []
-        if back_to < chain.first_version:  # the log no longer says what that was
+        if restored_to < chain.first_version:  # the log no longer says what that was
             chain.expected, chain.batches, chain.accepted, chain.foreign = Expected(), 0, [], []
             self._begin(entry, commit.version)
             return
-        walk = _walked(self._log, back_to, self._rows_at, lambda _: None)
-        walk.accept(back_to)
-        then = walk.end()
-        chain.expected, chain.batches, chain.assumed = then.expected, then.batches, then.assumed
-        chain.began, chain.from_genesis, chain.known_from = then.began, then.from_genesis, then.known_from
-        chain.accepted, chain.foreign, chain.unclear = then.accepted, then.foreign, then.unclear
-        chain.earlier_rows, chain.earlier_without = then.earlier_rows, then.earlier_without
-        for topic, partitions in offsets_of(entry.after).items():  # topics that the project named since begin once more
+        walk = _walk_log(self._log, restored_to, self._rows_at, lambda _: None)
+        walk.accept(restored_to)
+        restored = walk.end()
+        chain.expected, chain.batches, chain.assumed = restored.expected, restored.batches, restored.assumed
+        chain.began, chain.from_genesis, chain.known_from = restored.began, restored.from_genesis, restored.known_from
+        chain.accepted, chain.foreign, chain.unclear = restored.accepted, restored.foreign, restored.unclear
+        chain.earlier_rows, chain.earlier_without = restored.earlier_rows, restored.earlier_without
+        # Topics that the project added since then start again.
+        for topic, partitions in offsets_of(entry.after).items():
             for partition, offset in partitions.items():
                 if chain.expected.reached((topic, partition)) is None:
                     chain.expected.add((topic, partition), offset, offset, entry.topics.get(topic, ""))
 
-    def _anew(self, entry: Entry, version: int) -> None:
-        chain, was = self._chain, self._chain.expected
+    def _rebuild(self, entry: Entry, version: int) -> None:
+        chain, previous = self._chain, self._chain.expected
         chain.from_genesis, chain.known_from, chain.batches = bool(entry.began), version, 1
         chain.began, chain.assumed, chain.expected = entry.began, {}, Expected()
         chain.accepted, chain.foreign, chain.unclear, self._undecided = [], [], [], []
         chain.earlier_rows = chain.earlier_without = 0
-        held, began = held_of(entry), offsets_of(entry.began)
-        if held is not None:  # what the source no longer had is there as it was
-            chain.expected.add_all({key: [level] for key, (level, *_) in was.times.items()})
+        kept_offsets, start_offsets = held_of(entry), offsets_of(entry.began)
+        if kept_offsets is not None:  # rows that the source no longer had were kept as they were
+            chain.expected.add_all({key: [level] for key, (level, *_) in previous.times.items()})
         for topic, partitions in offsets_of(entry.after).items():
             for partition, end in partitions.items():
-                start = (began if held is None else held).get(topic, {}).get(partition, 0)
-                known = chain.expected.once((topic, partition))
-                for first, last in Spans([(start, end)]) - known if start < end else ():
+                start = (start_offsets if kept_offsets is None else kept_offsets).get(topic, {}).get(partition, 0)
+                known_spans = chain.expected.once((topic, partition))
+                for first, last in Spans([(start, end)]) - known_spans if start < end else ():
                     chain.expected.add((topic, partition), first, last, entry.topics.get(topic, ""))
                 chain.expected.add((topic, partition), end, end, entry.topics.get(topic, ""))
 
-    def _open(self, commit: Commit, entry: Entry, last: Entry) -> None:
-        self._follows(commit, entry, last, entry.generation > last.generation and entry.batch == 0)
-        if _in_between(entry) or _in_between(last):
-            return  # what follows says what the table holds then; what was given up has changed nothing
+    def _take_open(self, commit: Commit, entry: Entry, last: Entry) -> None:
+        self._check_follows(commit, entry, last, entry.generation > last.generation and entry.batch == 0)
+        if _is_unfinished(entry) or _is_unfinished(last):
+            return  # the entry after it says what the table holds; an abandoned operation has changed nothing
         before, after = offsets_of(last.after), offsets_of(entry.after)
         remade = {t for t in after if t in last.topics and entry.topics.get(t) != last.topics[t]}
-        skipped, again = self.accept(commit.version), []
+        skipped, reread = self.accept(commit.version), []
         for topic, partitions in sorted(after.items()):
             for partition, offset in sorted(partitions.items()):
-                at = before.get(topic, {}).get(partition)
+                old_offset = before.get(topic, {}).get(partition)
                 reached = self._chain.expected.reached((topic, partition))
                 if topic in remade:
                     continue
-                if at is not None and offset > at:
-                    skipped.append(Range(topic, partition, at, offset))
+                if old_offset is not None and offset > old_offset:
+                    skipped.append(Range(topic, partition, old_offset, offset))
                 elif reached is not None and offset < reached:
-                    again.append(Range(topic, partition, offset, reached))
+                    reread.append(Range(topic, partition, offset, reached))
         dropped = tuple(sorted(set(before) - set(after)))
         self._chain.accepted.append(
             Accepted(
@@ -290,90 +291,97 @@ class _Walk:
                 entry.generation,
                 entry.note,
                 tuple(skipped),
-                tuple(again),
+                tuple(reread),
                 dropped,
                 tuple(sorted(remade)),
             )
         )
 
     def accept(self, version: int) -> list[Range]:
-        """A person has gone on from a table that others had changed: from here on that state is the one to go by."""
-        gone: list[Range] = []
-        for one in self._undecided:
+        """A person continued from a table that others had changed: from here on that state is the expected one."""
+        removed: list[Range] = []
+        for foreign in self._undecided:
             chain = self._chain
-            chain.foreign.append(replace(one, accepted_in=version))
-            if one.restored_to is not None and one.restored_to >= chain.first_version:
-                then = self._expected_at(one.restored_to)
+            chain.foreign.append(replace(foreign, accepted_in=version))
+            if foreign.restored_to is not None and foreign.restored_to >= chain.first_version:
+                restored = self._expected_at(foreign.restored_to)
                 for key in sorted(chain.expected.times):
-                    lost = chain.expected.once(key) - then.once(key)
-                    gone.extend(Range(*key, start, end) for start, end in lost)
-                chain.expected = then
+                    lost = chain.expected.once(key) - restored.once(key)
+                    removed.extend(Range(*key, start, end) for start, end in lost)
+                chain.expected = restored
                 continue
-            before, after = self._rows_at(one.version - 1), self._rows_at(one.version)
+            before, after = self._rows_at(foreign.version - 1), self._rows_at(foreign.version)
             if before is None or after is None:
-                why = f"what version {one.version} ({one.operation}) removed can no longer be told from what was lost"
-                chain.unclear.append((why, {key: levels[0] | Spans() for key, levels in chain.expected.times.items()}))
+                reason = (
+                    f"what version {foreign.version} ({foreign.operation}) removed can no longer be told "
+                    "from what was lost"
+                )
+                chain.unclear.append(
+                    (reason, {key: levels[0] | Spans() for key, levels in chain.expected.times.items()})
+                )
                 continue
-            left = after.levels()
+            remaining = after.levels()
             for key, levels in sorted(before.levels().items()):
                 for times, level in enumerate(levels):
-                    fewer = level - (left[key][times] if times < len(left.get(key, [])) else Spans())
-                    chain.expected.remove(key, fewer)
-                    gone.extend(Range(*key, start, end) for start, end in fewer)
+                    removed_spans = level - (remaining[key][times] if times < len(remaining.get(key, [])) else Spans())
+                    chain.expected.remove(key, removed_spans)
+                    removed.extend(Range(*key, start, end) for start, end in removed_spans)
         self._undecided = []
-        return gone
+        return removed
 
     def _expected_at(self, version: int) -> Expected:
-        """Who goes on from a version accepts it as it was, with whatever others had done to it by then."""
-        walk = _walked(self._log, version, self._rows_at, lambda _: None)
+        """Continuing from a version accepts it as it was, with whatever others had done to it by then."""
+        walk = _walk_log(self._log, version, self._rows_at, lambda _: None)
         walk.accept(version)
         return walk.end().expected
 
-    def _follows(self, commit: Commit, entry: Entry, last: Entry, number_fits: bool) -> None:
+    def _check_follows(self, commit: Commit, entry: Entry, last: Entry, number_fits: bool) -> None:
         if not number_fits:
-            self._wrong(commit, f"follows {last.generation}.{last.batch}")
+            self._report_break(commit, f"follows {last.generation}.{last.batch}")
         if not same(entry.before, last.after):
-            self._wrong(commit, f"does not start where {last.generation}.{last.batch} ended: {moved(last, entry)}")
+            self._report_break(
+                commit, f"does not start where {last.generation}.{last.batch} ended: {moved(last, entry)}"
+            )
 
-    def _repeated(self, commit: Commit, entry: Entry, last: Entry) -> None:
+    def _check_repetition(self, commit: Commit, entry: Entry, last: Entry) -> None:
         if not (same(entry.before, last.before) and same(entry.after, last.after)):
-            self._wrong(commit, f"has the number of version {self._last_version} and other positions")
+            self._report_break(commit, f"has the number of version {self._last_version} and other positions")
         elif entry.kind == "batch" and commit.rows and not commit.files_removed:
-            self._wrong(commit, f"was already written in version {self._last_version}")
+            self._report_break(commit, f"was already written in version {self._last_version}")
         elif entry.kind == "carry" and (commit.changes or (commit.files_added and commit.rows)):
-            self._wrong(commit, "changes rows, which such an entry never does")
+            self._report_break(commit, "changes rows, which such an entry never does")
         # Else a carry, or a compaction that repeats the text of the commit it followed.
 
-    def _read(self, entry: Entry) -> None:
+    def _record_reads(self, entry: Entry) -> None:
         self._chain.batches += 1
         for before, after in zip(entry.before, entry.after, strict=True):
-            for one in position.ranges(before, after):
-                topic_id = entry.topics.get(one.topic, "")
-                self._chain.expected.add((one.topic, one.partition), one.start, one.end, topic_id)
+            for span in position.ranges(before, after):
+                topic_id = entry.topics.get(span.topic, "")
+                self._chain.expected.add((span.topic, span.partition), span.start, span.end, topic_id)
 
     def _leave_undecided(self) -> None:
         self._chain.foreign.extend(self._undecided)
         self._undecided = []
 
-    def _wrong(self, commit: Commit, what: str) -> None:
+    def _report_break(self, commit: Commit, problem: str) -> None:
         assert commit.entry is not None
         entry = commit.entry
-        self._chain.broken.append(f"version {commit.version} ({entry.kind} {entry.generation}.{entry.batch}) {what}")
+        self._chain.broken.append(f"version {commit.version} ({entry.kind} {entry.generation}.{entry.batch}) {problem}")
 
 
-def _in_between(entry: Entry) -> bool:
+def _is_unfinished(entry: Entry) -> bool:
     return pending_replay(entry) is not None or pending_rewind(entry) is not None or owes_jump(entry)
 
 
 def _commits(log: DeltaLog, first: int, last: int) -> Iterator[Commit]:
     for version in range(first, last + 1):
         commit = log.commit(version)
-        if commit is not None:  # None: log retention took it while we were reading
+        if commit is not None:  # None: log retention removed it while we were reading
             yield commit
 
 
 def _contiguous_from(versions: list[int]) -> int:
-    """The oldest version from which on none is missing."""
+    """The oldest version after which none is missing."""
     first = versions[-1]
     for version in reversed(versions[:-1]):
         if version != first - 1:

@@ -1,4 +1,4 @@
-"""The answer of `verify` for one table: what was compared, where it began, what became of its rows, and the
+"""The result of `verify` for one table: what was compared, where the table began, what became of its rows, and the
 verdict."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Beginning:
     where: str | None = None
-    """None: with the first that there was."""
+    """None: with the first record that there was."""
     earlier: int | None = 0
     """Rows or records that the source holds from before it; None if that is not known."""
     unit: str = "record"
@@ -46,13 +46,13 @@ class Beginning:
         return f", {self.where} as the project says ({how_many} are not part of it)"
 
 
-def began_in_topics(source: TopicsSource, began: Sequence[str], held: TopicOffsets) -> Beginning:
-    """`began`: the position of its genesis, () if that is no longer known."""
-    if not began:
+def began_in_topics(source: TopicsSource, genesis_position: Sequence[str], broker_offsets: TopicOffsets) -> Beginning:
+    """`genesis_position` is the position of the table's genesis, () if that is no longer known."""
+    if not genesis_position:
         return Beginning()
-    at, declared = offsets_of(tuple(began)), source.starting
-    known = not held.problem
-    earlier = _before(at, held.earliest) if known else None
+    start_offsets, declared = offsets_of(tuple(genesis_position)), source.starting
+    broker_answered = not broker_offsets.problem
+    earlier = _records_before(start_offsets, broker_offsets.earliest) if broker_answered else None
     if declared.kind == "earliest":
         if earlier:
             doubt = (
@@ -62,57 +62,62 @@ def began_in_topics(source: TopicsSource, began: Sequence[str], held: TopicOffse
         return Beginning()
     if declared.kind == "offsets":
         late = {
-            f"{topic}-{part}": (wanted, at[topic][part])
-            for topic, parts in declared.offsets.items()
-            for part, wanted in parts.items()
-            if wanted >= 0 and at.get(topic, {}).get(part, wanted) > wanted
+            f"{topic}-{partition}": (declared_offset, start_offsets[topic][partition])
+            for topic, offsets in declared.offsets.items()
+            for partition, declared_offset in offsets.items()
+            if declared_offset >= 0 and start_offsets.get(topic, {}).get(partition, declared_offset) > declared_offset
         }
-        why = (
+        reason = (
             "it began later than the project declares: "
-            + ", ".join(f"{name} at {began}, declared {wanted}" for name, (wanted, began) in sorted(late.items()))
+            + ", ".join(
+                f"{name} at {actual_offset}, declared {declared_offset}"
+                for name, (declared_offset, actual_offset) in sorted(late.items())
+            )
             if late
             else None
         )
-        return Beginning("from the declared offsets on", earlier, doubt=why)
-    word = "the end of its topics when it was created" if declared.kind == "latest" else "the declared time"
-    return Beginning(f"from {word} on", earlier)
+        return Beginning("from the declared offsets on", earlier, doubt=reason)
+    start_text = "the end of its topics when it was created" if declared.kind == "latest" else "the declared time"
+    return Beginning(f"from {start_text} on", earlier)
 
 
-def _before(at: Offsets, earliest: Offsets) -> int:
+def _records_before(start_offsets: Offsets, earliest: Offsets) -> int:
     return sum(
-        max(0, offset - earliest.get(topic, {}).get(part, offset))
-        for topic, parts in at.items()
-        for part, offset in parts.items()
+        max(0, offset - earliest.get(topic, {}).get(partition, offset))
+        for topic, offsets in start_offsets.items()
+        for partition, offset in offsets.items()
     )
 
 
-def began_in_table(source: VersionsSource, began: Sequence[str]) -> Beginning:
+def began_in_table(source: VersionsSource, genesis_position: Sequence[str]) -> Beginning:
     unit = "row"
-    if not began:
+    if not genesis_position:
         return Beginning(unit=unit)
-    at = parse_version(began[0])
+    start = parse_version(genesis_position[0])
     if source.as_files is not None:
         if source.starting.kind != "latest":
             return Beginning(unit="file")
-        return Beginning("with the files that came after it was created,", rows_in(source.uri, at.version - 1), "file")
-    if at.snapshot or at.version <= 0:
+        return Beginning(
+            "with the files that came after it was created,", rows_in(source.uri, start.version - 1), "file"
+        )
+    if start.snapshot or start.version <= 0:
         return Beginning(unit=unit)
     declared, doubt = source.starting, None
     if declared.kind == "earliest":
-        doubt = f"the project starts with the whole table, this one began with version {at.version}"
-    elif declared.kind == "version" and declared.version is not None and at.version > declared.version:
-        doubt = f"the project starts with version {declared.version}, the table began with version {at.version}"
-    return Beginning(f"from version {at.version} on", rows_in(source.uri, at.version - 1), unit, doubt)
+        doubt = f"the project starts with the whole table, this one began with version {start.version}"
+    elif declared.kind == "version" and declared.version is not None and start.version > declared.version:
+        doubt = f"the project starts with version {declared.version}, the table began with version {start.version}"
+    return Beginning(f"from version {start.version} on", rows_in(source.uri, start.version - 1), unit, doubt)
 
 
-# One thing that was held against another, and what came of it.
+# One comparison and its outcome.
 
 
 Outcome = Literal["same", "differs", "stale", "unverifiable", "not made"]
-"""stale: it differs, and there is a reason for it that is no mistake. not made: nobody looked."""
+"""stale: it differs, for a reason that is not a mistake. not made: it was not checked."""
 Kind = Literal["changed", "missing", "extra", "doubled", "altered"]
 COLLECTED = 10_000
-"""Differences that are named one by one at most; beyond that they are counted."""
+"""Differences listed one by one at most; beyond that they are only counted."""
 
 
 @dataclass(frozen=True)
@@ -126,19 +131,20 @@ class Value:
 
 @dataclass(frozen=True)
 class Differing:
-    """A group, or a row of a copy. missing: it should be there. extra: it should not. doubled: it is there more than
-    once. altered: it is another one, as a whole."""
+    """A group, or a row of a copy, that differs. missing: it should be there. extra: it should not. doubled: it is
+    there more than once. altered: the row as a whole is a different one."""
 
     kind: Kind
     keys: dict[str, str | None]
     values: tuple[Value, ...] = ()
 
     def __str__(self) -> str:
-        named = ", ".join(f"{name} {'NULL' if value is None else value}" for name, value in self.keys.items())
+        key_text = ", ".join(f"{name} {'NULL' if value is None else value}" for name, value in self.keys.items())
         if self.kind != "changed":
-            return f"{named}: {_KINDS[self.kind]}"
-        return f"{named}: " + ", ".join(
-            f"{one.column} is {_text(one.there)}, should be {_text(one.should)}" for one in self.values
+            return f"{key_text}: {_KINDS[self.kind]}"
+        return f"{key_text}: " + ", ".join(
+            f"{value.column} is {_value_text(value.there)}, should be {_value_text(value.should)}"
+            for value in self.values
         )
 
 
@@ -150,7 +156,7 @@ _KINDS = {
 }
 
 
-def _text(value: str | None) -> str:
+def _value_text(value: str | None) -> str:
     return "NULL" if value is None else value
 
 
@@ -158,7 +164,7 @@ def _text(value: str | None) -> str:
 class Proof:
     name: str
     held: str
-    """What was looked at: `gold.sales version 7`."""
+    """What was checked: `gold.sales version 7`."""
     against: str
     outcome: Outcome
     said: str
@@ -166,30 +172,30 @@ class Proof:
     """What is compared: groups, rows."""
     compared: int = 0
     of: int = 0
-    """That the table has."""
+    """How many of them the table has."""
     sampled: bool = False
-    """Not all were looked at."""
+    """Not all were compared."""
     differing: int = 0
     differences: list[Differing] = field(default_factory=list)
     """All of them, up to `COLLECTED`."""
     left_out: bool = False
-    """It can be made, and was not: without it the table is not proven."""
+    """The check is possible and was not made: without it the table is not proven."""
     remarks: list[str] = field(default_factory=list)
     """What was not compared, and why; how it was compared."""
     commands: list[str] = field(default_factory=list)
-    """What shows the same by other means."""
+    """Commands that show the same by other means."""
 
 
 def check_document(check: Proof) -> dict[str, Any]:
     return asdict(check)
 
 
-# The answer of `verify` for one table, and what follows from it.
+# The result of `verify` for one table, and what follows from it.
 
 
 Verdict = Literal["complete", "behind", "partial", "wrong", "not created"]
-"""complete: all that the source holds from the declared start is here. behind: right so far, and not all is read.
-partial: right as far as it could be looked at. wrong: something is missing, doubled or changed."""
+"""complete: all that the source holds from the declared start is here. behind: right so far, but not everything is
+read. partial: right as far as it could be checked. wrong: something is missing, doubled or changed."""
 
 
 @dataclass
@@ -205,7 +211,7 @@ class Partition:
     """Kafka's own gaps: markers, aborted transactions, compaction."""
     unverifiable: Spans = field(default_factory=Spans)
     reasons: list[str] = field(default_factory=list)
-    """Why the unverifiable ones are."""
+    """Why some offsets are unverifiable."""
 
     @property
     def key(self) -> Key:
@@ -244,19 +250,19 @@ class Report:
     doubts: list[str] = field(default_factory=list)
     """What could not be proved, and why."""
     notes: list[str] = field(default_factory=list)
-    """What a reader should know and that is no mistake."""
+    """What a reader should know that is not a mistake."""
     checks: list[Proof] = field(default_factory=list)
-    """What else was held against its source: numbers computed again, copies."""
+    """Other comparisons with its source: recomputed numbers, copies."""
     definition: str | None = None
     """The hash of the definition of its last entry."""
     conserved: Conserved | None = None
-    """Of a table with stages: what became of the rows that it read."""
+    """For a table with stages: what became of the rows that it read."""
     unbalanced: list[str] = field(default_factory=list)
-    """Which of its numbers do not add up; among the problems too."""
+    """Which of its numbers do not add up; also among the problems."""
     upstream: str | None = None
-    """The table that it reads, if that is not a topic."""
+    """The table that it reads, if it does not read a topic."""
     unit: str = "record"
-    """Of what it reads, and may be behind."""
+    """The unit of what it reads and may be behind."""
     quarantined: int = 0
     """Rows in its quarantine."""
     places: list[PartitionLag] = field(default_factory=list)
@@ -280,23 +286,29 @@ class Report:
     @property
     def is_wrong(self) -> bool:
         broken = self.chain is not None and self.chain.broken
-        differs = any(one.outcome == "differs" for one in self.checks)
-        return bool(broken or self.problems or self.without or differs or not all(one.whole for one in self.partitions))
+        differs = any(check.outcome == "differs" for check in self.checks)
+        return bool(
+            broken
+            or self.problems
+            or self.without
+            or differs
+            or not all(partition.whole for partition in self.partitions)
+        )
 
     @property
     def unproven(self) -> list[str]:
-        """What was not looked at or could not be told, each with the reason."""
-        found = list(self.doubts)
+        """What was not checked or could not be determined, each with the reason."""
+        texts = list(self.doubts)
         if self.version is not None and self.unread.count is None:
-            found.append(str(self.unread))
-        for one in self.checks:
-            if one.outcome in ("stale", "unverifiable") or one.left_out:
-                found.append(f"{one.name}: {one.said}")
-        offsets = sum(one.unverifiable.size for one in self.partitions)
+            texts.append(str(self.unread))
+        for check in self.checks:
+            if check.outcome in ("stale", "unverifiable") or check.left_out:
+                texts.append(f"{check.name}: {check.said}")
+        offsets = sum(partition.unverifiable.size for partition in self.partitions)
         if offsets:
-            reasons = dict.fromkeys(reason for one in self.partitions for reason in one.reasons)
-            found.append(f"{offsets:,} offsets that it lacks cannot be looked up: {'; '.join(reasons)}")
-        return found
+            reasons = dict.fromkeys(reason for partition in self.partitions for reason in partition.reasons)
+            texts.append(f"{offsets:,} offsets that it lacks cannot be looked up: {'; '.join(reasons)}")
+        return texts
 
     def ok(self, *, allow_behind: bool = False, allow_partial: bool = False) -> bool:
         """Whether the exit code is 0."""
@@ -331,54 +343,58 @@ def covered(report: Report) -> str:
     if report.conserved is not None:
         uncounted = report.conserved.uncounted
         counts = f"{uncounted:,} of its batches without counts" if uncounted else report.conserved.said
-        return ", ".join([counts, *map(_proved, _same(report))])
+        return ", ".join([counts, *map(_describe_proof, _matching_checks(report))])
     if report.chain is not None and not report.partitions:
         batches = report.chain.batches
         chain = f"{batches:,} batch{'' if batches == 1 else 'es'} in an unbroken chain"
-        return ", ".join([chain, *map(_proved, _same(report))])
-    return _offsets(report)
+        return ", ".join([chain, *map(_describe_proof, _matching_checks(report))])
+    return _describe_offsets(report)
 
 
-def _same(report: Report) -> list[Proof]:
-    same = [one for one in report.checks if one.outcome == "same" and one.compared]
-    return [one for one in same if one.name != "pages"] or same
+def _matching_checks(report: Report) -> list[Proof]:
+    matching = [check for check in report.checks if check.outcome == "same" and check.compared]
+    return [check for check in matching if check.name != "pages"] or matching
 
 
-def _proved(check: Proof) -> str:
+def _describe_proof(check: Proof) -> str:
     how = "computed again" if check.name == "numbers" else "compared"
     return f"{check.compared:,} of {check.of:,} {check.unit} {how}"
 
 
-def _offsets(report: Report) -> str:
-    """`every offset of orders 0..3 once` only where they are read from the first one to the last that there is."""
-    read = [one for one in report.partitions if one.expected]
-    if not read:
+def _describe_offsets(report: Report) -> str:
+    """Describe the offsets that were read: `every offset of orders 0..3 once` only if they go from the first to the
+    last."""
+    partitions = [partition for partition in report.partitions if partition.expected]
+    if not partitions:
         return "nothing was read yet"
     accepted = report.chain.accepted if report.chain else []
-    often = "as often as it was read" if any(one.again for one in accepted) else "once"
-    whole = all(len(one.expected) == 1 and one.expected.start == 0 for one in read)
-    if whole and report.unread.count == 0 and not report.unproven:
-        return f"every offset of {_topics(read)} {often}"
-    if len(read) <= _FEW and all(len(one.expected) <= _FEW for one in read):
-        spans = ", ".join(str(Range(*one.key, *span)) for one in read for span in one.expected)
-        return f"{spans} {often}"
-    return f"{sum(one.expected.size for one in read):,} offsets of {_topics(read)} {often}"
+    frequency = "as often as it was read" if any(decision.again for decision in accepted) else "once"
+    complete = all(len(partition.expected) == 1 and partition.expected.start == 0 for partition in partitions)
+    if complete and report.unread.count == 0 and not report.unproven:
+        return f"every offset of {_describe_topics(partitions)} {frequency}"
+    if len(partitions) <= _FEW and all(len(partition.expected) <= _FEW for partition in partitions):
+        spans = ", ".join(str(Range(*partition.key, *span)) for partition in partitions for span in partition.expected)
+        return f"{spans} {frequency}"
+    return (
+        f"{sum(partition.expected.size for partition in partitions):,} offsets of {_describe_topics(partitions)} "
+        f"{frequency}"
+    )
 
 
 _FEW = 4
-"""Partitions, or topics, that are named one by one."""
+"""At most this many partitions, or topics, are listed one by one."""
 
 
-def _topics(read: list[Partition]) -> str:
+def _describe_topics(partitions: list[Partition]) -> str:
     topics: dict[str, list[int]] = {}
-    for one in read:
-        topics.setdefault(one.topic, []).append(one.partition)
+    for partition in partitions:
+        topics.setdefault(partition.topic, []).append(partition.partition)
     if len(topics) > _FEW:
-        return f"{len(topics)} topics ({len(read)} partitions)"
-    return ", ".join(f"{topic} {_numbers(parts)}" for topic, parts in topics.items())
+        return f"{len(topics)} topics ({len(partitions)} partitions)"
+    return ", ".join(f"{topic} {_describe_partitions(numbers)}" for topic, numbers in topics.items())
 
 
-def _numbers(partitions: list[int]) -> str:
+def _describe_partitions(partitions: list[int]) -> str:
     """`0..3`, or `0, 2, 5`."""
     if len(partitions) > 1 and partitions == list(range(partitions[0], partitions[-1] + 1)):
         return f"{partitions[0]}..{partitions[-1]}"
@@ -386,7 +402,8 @@ def _numbers(partitions: list[int]) -> str:
 
 
 def report_document(report: Report) -> dict[str, Any]:
-    """Every offset that is wrong is in it. Of Kafka's own gaps only how many: there is one for every transaction."""
+    """The report as JSON. It lists every wrong offset, but only the number of Kafka's own gaps: there is one for every
+    transaction."""
     chain = report.chain
     return {
         "table": report.table,
@@ -406,22 +423,22 @@ def report_document(report: Report) -> dict[str, Any]:
         "notes": report.notes,
         "hint": report.hint,
         "definition": report.definition,
-        "checks": [check_document(one) for one in report.checks],
+        "checks": [check_document(check) for check in report.checks],
         "conserved": {**asdict(report.conserved), "quarantined": report.quarantined} if report.conserved else None,
-        "ledger": _ledger(chain) if chain else None,
-        "partitions": [_partition(one) for one in report.partitions],
+        "ledger": _ledger_document(chain) if chain else None,
+        "partitions": [_partition_document(partition) for partition in report.partitions],
         "broker": {
             "problem": report.broker_problem,
             "behind": report.behind,
             "partitions": [
-                {"topic": one.topic, "partition": one.partition, "position": one.position, "end": one.end}
-                for one in report.places
+                {"topic": lag.topic, "partition": lag.partition, "position": lag.position, "end": lag.end}
+                for lag in report.places
             ],
         },
     }
 
 
-def _ledger(chain: Chain) -> dict[str, Any]:
+def _ledger_document(chain: Chain) -> dict[str, Any]:
     return {
         "first_version": chain.first_version,
         "last_version": chain.last_version,
@@ -430,52 +447,52 @@ def _ledger(chain: Chain) -> dict[str, Any]:
         "entries": chain.entries,
         "batches": chain.batches,
         "broken": chain.broken,
-        "accepted": [_accepted(one) for one in chain.accepted],
+        "accepted": [_accepted_document(decision) for decision in chain.accepted],
         "foreign": [
             {
-                "version": one.version,
-                "operation": one.operation,
-                "origin": one.origin.value,
-                "rows": one.rows,
-                "restored_to": one.restored_to,
-                "accepted_in": one.accepted_in,
+                "version": commit.version,
+                "operation": commit.operation,
+                "origin": commit.origin.value,
+                "rows": commit.rows,
+                "restored_to": commit.restored_to,
+                "accepted_in": commit.accepted_in,
             }
-            for one in chain.foreign
+            for commit in chain.foreign
         ],
     }
 
 
-def _accepted(one: Accepted) -> dict[str, Any]:
-    def plain(found: tuple[Range, ...]) -> list[dict[str, Any]]:
-        return [{"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end} for r in found]
+def _accepted_document(decision: Accepted) -> dict[str, Any]:
+    def plain(ranges: tuple[Range, ...]) -> list[dict[str, Any]]:
+        return [{"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end} for r in ranges]
 
     return {
-        "version": one.version,
-        "generation": one.generation,
-        "note": one.note,
-        "skipped": plain(one.skipped),
-        "again": plain(one.again),
-        "dropped": list(one.dropped),
-        "remade": list(one.remade),
+        "version": decision.version,
+        "generation": decision.generation,
+        "note": decision.note,
+        "skipped": plain(decision.skipped),
+        "again": plain(decision.again),
+        "dropped": list(decision.dropped),
+        "remade": list(decision.remade),
     }
 
 
-def _partition(one: Partition) -> dict[str, Any]:
-    def spans(found: Spans) -> dict[str, Any]:
-        return {"offsets": found.size, "spans": [list(span) for span in found]}
+def _partition_document(partition: Partition) -> dict[str, Any]:
+    def spans(offsets: Spans) -> dict[str, Any]:
+        return {"offsets": offsets.size, "spans": [list(span) for span in offsets]}
 
-    def times(found: list[Doubled]) -> list[dict[str, int]]:
-        return [{"start": d.start, "end": d.end, "times": d.times, "expected": d.expected} for d in found]
+    def times(stretches: list[Doubled]) -> list[dict[str, int]]:
+        return [{"start": d.start, "end": d.end, "times": d.times, "expected": d.expected} for d in stretches]
 
     return {
-        "topic": one.topic,
-        "partition": one.partition,
-        "rows": one.difference.rows,
-        "read": spans(one.expected),
-        "missing": spans(one.lost),
-        "doubled": times(one.doubled),
-        "too_few": times(one.short),
-        "unexpected": spans(one.unexpected),
-        "unverifiable": {**spans(one.unverifiable), "reasons": one.reasons},
-        "empty_in_kafka": {"offsets": one.empty.size, "gaps": len(one.empty)},
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "rows": partition.difference.rows,
+        "read": spans(partition.expected),
+        "missing": spans(partition.lost),
+        "doubled": times(partition.doubled),
+        "too_few": times(partition.short),
+        "unexpected": spans(partition.unexpected),
+        "unverifiable": {**spans(partition.unverifiable), "reasons": partition.reasons},
+        "empty_in_kafka": {"offsets": partition.empty.size, "gaps": len(partition.empty)},
     }

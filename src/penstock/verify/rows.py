@@ -28,7 +28,8 @@ class Rows:
 def read_at(
     table: Rows, version: int | None, within: Mapping[Key, Spans], progress: Callable[[float], None] = lambda _: None
 ) -> Coordinates:
-    """Terminal if the rows of that version, None being the newest, cannot be read: a file is gone or broken."""
+    """The coordinates of the rows of a version, None being the newest; Terminal if they cannot be read: a file is gone
+    or broken."""
     try:
         return read_coordinates(open_table(table.uri, version), table.columns, within, progress, table.where)
     except (KeyboardInterrupt, SystemExit):
@@ -36,18 +37,18 @@ def read_at(
     except BaseException as error:  # the query engine raises plain Exception; a panic in it is not even that
         raise Terminal(
             f"the rows of {'version ' + str(version) if version is not None else table.name} cannot be read: "
-            f"{_unreadable(table, version)}{_plain(error)}",
+            f"{_describe_unreadable(table, version)}{_plain(error)}",
             where=table.name,
             hint=f"`penstock history {table.name}` shows who changed the table",
         ) from None
 
 
 _MOST_TRIED = 2_000
-"""Files that are read one by one to find out which of them cannot be."""
+"""At most this many files are read one by one to find those that cannot be read."""
 
 
-def _unreadable(table: Rows, version: int | None) -> str:
-    """`part-0.parquet: `: the files of a local table that cannot be read, as far as they can be told apart."""
+def _describe_unreadable(table: Rows, version: int | None) -> str:
+    """Name the files of a local table that cannot be read, as far as they can be told apart: `part-0.parquet: `."""
     from deltalake import DeltaTable
 
     from penstock.verify.data_files import LoggedFile
@@ -55,25 +56,26 @@ def _unreadable(table: Rows, version: int | None) -> str:
     try:
         if "://" in table.uri:
             return ""
-        whole = DeltaTable(table.uri, version=version)
-        files = whole.file_uris()
+        delta_table = DeltaTable(table.uri, version=version)
+        files = delta_table.file_uris()
     except Exception:
         return ""
-    bad = []
+    unreadable = []
     for file in files[:_MOST_TRIED]:
         try:
-            read_coordinates(table_of_files(whole, [file]), table.columns, {}, lambda _: None, table.where)
+            read_coordinates(table_of_files(delta_table, [file]), table.columns, {}, lambda _: None, table.where)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:
-            bad.append(LoggedFile.named(file))
-    if not bad or (len(bad) == len(files) and len(files) > 1):  # what fails everywhere is no matter of one file
+            unreadable.append(LoggedFile.named(file))
+    # What fails everywhere is not the fault of one file.
+    if not unreadable or (len(unreadable) == len(files) and len(files) > 1):
         return ""
-    return f"{', '.join(bad[:5])}{f' and {len(bad) - 5} more files' if len(bad) > 5 else ''}: "
+    return f"{', '.join(unreadable[:5])}{f' and {len(unreadable) - 5} more files' if len(unreadable) > 5 else ''}: "
 
 
 def rows_at(table: Rows) -> RowsAt:
-    """None for a version whose files vacuum has taken."""
+    """A reader of the rows of a version; it returns None if vacuum has removed the files of that version."""
 
     def read(version: int) -> Coordinates | None:
         try:

@@ -1,6 +1,6 @@
-"""`verify`: the ledger's chain, the rows' coordinates and the source, each against the others.
+"""`verify`: the ledger's chain, the rows' coordinates and the source, each compared with the others.
 
-A table is read at the newest version at the time of the look, so a running stream does not disturb it.
+A table is read at the version that is newest when `verify` looks at it, so a running stream does not disturb it.
 """
 
 from __future__ import annotations
@@ -37,56 +37,60 @@ def verify(
     progress: Progress = lambda *_: None,
     known: Sequence[TablePlan] = (),
 ) -> list[Report]:
-    """One report per table, in their order. Nothing is raised because of a table or a broker: it is in the report.
-    `known` are the other tables of the project. What needs Spark comes after it: `check_again`, or `left_out`."""
-    named = {table.name: table for table in (*known, *tables)}
-    tails: dict[str, LedgerHead] = {}
+    """One report per table, in their order. Errors of a table or a broker are not raised: they are in its report.
+    `known` are the other tables of the project. Checks that need Spark come afterwards: `check_again`, or
+    `left_out`."""
+    tables_by_name = {table.name: table for table in (*known, *tables)}
+    heads: dict[str, LedgerHead] = {}
     reports = {table.name: Report(table.name, state=runner_state(table, store)) for table in tables}
     for table in tables:
         try:
-            tail = read_head(DeltaLog(store, table.uri, table.name))
+            head = read_head(DeltaLog(store, table.uri, table.name))
         except PenstockError as error:
             reports[table.name].problems.append(error.message)
             reports[table.name].hint = error.hint
             continue
-        if tail is not None:
-            tails[table.name] = tail
+        if head is not None:
+            heads[table.name] = head
         else:
-            reports[table.name].hint = _not_created(reports[table.name].state)
-    # After the tails: a broker asked later is never behind what a table has read.
-    held = _ask_brokers([table for table in tables if table.name in tails], tails)
+            reports[table.name].hint = _creation_hint(reports[table.name].state)
+    # After the ledger heads: a broker asked later is never behind what a table has read.
+    broker_offsets = _ask_brokers([table for table in tables if table.name in heads], heads)
     for table in tables:
-        if table.name in tails:
-            look = VerifyContext(table, store, tails[table.name], reports[table.name], progress, named)
-            at = held[question(table.topics)] if table.topics is not None else None
+        if table.name in heads:
+            context = VerifyContext(table, store, heads[table.name], reports[table.name], progress, tables_by_name)
+            topic_offsets = broker_offsets[question(table.topics)] if table.topics is not None else None
             try:
-                if at is not None and table.stages is None:
-                    verify_landed(look, Rows(table.name, table.uri, landed(table.columns)), at)
+                if topic_offsets is not None and table.stages is None:
+                    verify_landed(context, Rows(table.name, table.uri, landed(table.columns)), topic_offsets)
                 else:
-                    verify_derived(look, at)
+                    verify_derived(context, topic_offsets)
             except PenstockError as error:
-                look.report.problems.append(error.message)
-                look.report.hint = look.report.hint or error.hint
+                context.report.problems.append(error.message)
+                context.report.hint = context.report.hint or error.hint
             except (ValueError, KeyError, TypeError) as error:  # a commit of its log, or of its source's, is damaged
-                look.report.problems.append(f"its log, or that of its source, cannot be read: {error!r}")
+                context.report.problems.append(f"its log, or that of its source, cannot be read: {error!r}")
     return [reports[table.name] for table in tables]
 
 
-def _not_created(state: RunnerState) -> str:
-    said = f"{state}; " if state.state not in ("never run", "finished", "stopped") else ""
-    return f"{said}{state.hint or '`penstock run` creates it'}"
+def _creation_hint(state: RunnerState) -> str:
+    prefix = f"{state}; " if state.state not in ("never run", "finished", "stopped") else ""
+    return f"{prefix}{state.hint or '`penstock run` creates it'}"
 
 
-def _ask_brokers(tables: Sequence[TablePlan], tails: Mapping[str, LedgerHead]) -> dict[Question, TopicOffsets]:
+def _ask_brokers(tables: Sequence[TablePlan], heads: Mapping[str, LedgerHead]) -> dict[Question, TopicOffsets]:
     topics: dict[Question, set[str]] = {}
     patterns: dict[Question, set[str]] = {}
     sources: dict[Question, TopicsSource] = {}
     for table in tables:
         if (source := table.topics) is not None:
-            asked = question(source)
-            sources[asked] = source
-            topics.setdefault(asked, set()).update(offsets_of(tails[table.name].entry.after), source.topics)
-            patterns.setdefault(asked, set()).update([source.pattern] if source.pattern else [])
+            broker_question = question(source)
+            sources[broker_question] = source
+            topics.setdefault(broker_question, set()).update(offsets_of(heads[table.name].entry.after), source.topics)
+            patterns.setdefault(broker_question, set()).update([source.pattern] if source.pattern else [])
     return {
-        one: ask(source, topics[one], timeout=BROKER_TIMEOUT, patterns=patterns[one]) for one, source in sources.items()
+        broker_question: ask(
+            source, topics[broker_question], timeout=BROKER_TIMEOUT, patterns=patterns[broker_question]
+        )
+        for broker_question, source in sources.items()
     }

@@ -1,4 +1,4 @@
-"""What a table has not read yet, asked of its source, and why it is not further."""
+"""What a table has not read yet, asked of its source, and why it is behind."""
 
 from __future__ import annotations
 
@@ -30,76 +30,79 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class UnreadSource:
     count: int | None = 0
-    """Of `unit`; None if the source did not say."""
+    """In `unit`s; None if the source did not say."""
     unit: str = "record"
     rows: int | None = None
-    """In those versions, where the log tells it."""
+    """Rows in those versions, where the log tells it."""
     of: str = ""
     """Where they lie: a topic, a table, a folder."""
     unknown: str | None = None
-    """Why it is not known."""
+    """Why the count is not known."""
 
     def __str__(self) -> str:
         if self.count is None:
             return f"how much is unread is not known: {self.unknown}"
-        rows = f" ({_many(self.rows, 'row')})" if self.rows is not None and self.count else ""
-        return f"{_many(self.count, self.unit)}{rows}{f' of {self.of}' if self.of and self.count else ''}"
+        rows = f" ({_count_text(self.rows, 'row')})" if self.rows is not None and self.count else ""
+        return f"{_count_text(self.count, self.unit)}{rows}{f' of {self.of}' if self.of and self.count else ''}"
 
 
-def _many(number: int, unit: str) -> str:
+def _count_text(number: int, unit: str) -> str:
     return f"{number:,} {unit}{'' if number == 1 else 's'}"
 
 
 def summed(parts: Sequence[UnreadSource]) -> UnreadSource:
-    """Of a table that reads several."""
+    """The total for a table that reads several sources."""
     if len(parts) == 1:
         return parts[0]
-    unknown = next((one.unknown for one in parts if one.count is None), None)
+    unknown = next((part.unknown for part in parts if part.count is None), None)
     if unknown is not None:
         return UnreadSource(None, parts[0].unit, unknown=unknown)
-    late = [one for one in parts if one.count]
-    rows = None if any(one.rows is None for one in late) else sum(one.rows or 0 for one in late)
+    unread_parts = [part for part in parts if part.count]
+    rows = None if any(part.rows is None for part in unread_parts) else sum(part.rows or 0 for part in unread_parts)
     return UnreadSource(
-        sum(one.count or 0 for one in parts),
+        sum(part.count or 0 for part in parts),
         parts[0].unit if parts else "version",
-        rows if late else None,
-        ", ".join(dict.fromkeys(one.of for one in late)),
+        rows if unread_parts else None,
+        ", ".join(dict.fromkeys(part.of for part in unread_parts)),
     )
 
 
 def unread_of_topics(
-    source: TopicsSource, entry: Entry, places: Sequence[PartitionLag], held: TopicOffsets
+    source: TopicsSource, entry: Entry, places: Sequence[PartitionLag], broker_offsets: TopicOffsets
 ) -> UnreadSource:
     """`places` are those of the topics that the table has read so far."""
-    if held.problem:
-        return UnreadSource(None, unknown=held.problem)
-    gone = sorted({one.topic for one in places if one.end is None})
-    if gone:
-        return UnreadSource(None, unknown=f"the broker does not know {', '.join(gone)}")
-    unbegun = sorted(
-        {*source.topics} & {*held.topics} - {one.topic for one in places} - {*entry.parked}
+    if broker_offsets.problem:
+        return UnreadSource(None, unknown=broker_offsets.problem)
+    missing_topics = sorted({place.topic for place in places if place.end is None})
+    if missing_topics:
+        return UnreadSource(None, unknown=f"the broker does not know {', '.join(missing_topics)}")
+    undecided_topics = sorted(
+        {*source.topics} & {*broker_offsets.topics} - {place.topic for place in places} - {*entry.parked}
         if source.starting.kind != "earliest"
         else ()
     )
-    if unbegun:
-        return UnreadSource(None, unknown=f"the next start decides where {', '.join(unbegun)} begins")
-    late = {one.topic for one in places if one.lag}
-    count = sum(one.lag or 0 for one in places)
-    read = {one.topic for one in places}
-    for topic, records in _new_topics(source, entry, read, held):
+    if undecided_topics:
+        return UnreadSource(None, unknown=f"the next start decides where {', '.join(undecided_topics)} begins")
+    late_topics = {place.topic for place in places if place.lag}
+    count = sum(place.lag or 0 for place in places)
+    read_topics = {place.topic for place in places}
+    for topic, records in _new_topics(source, entry, read_topics, broker_offsets):
         count += records
-        late.add(topic)
-    return UnreadSource(count, of=", ".join(sorted(late)))
+        late_topics.add(topic)
+    return UnreadSource(count, of=", ".join(sorted(late_topics)))
 
 
-def _new_topics(source: TopicsSource, entry: Entry, read: set[str], held: TopicOffsets) -> Iterator[tuple[str, int]]:
-    """Topics that the project names and no batch has read. Where they begin is decided by the next start; a pattern
-    takes topics that appear from their first record on."""
-    for topic in sorted(set(held.topics) - read - set(entry.parked)):
+def _new_topics(
+    source: TopicsSource, entry: Entry, read_topics: set[str], broker_offsets: TopicOffsets
+) -> Iterator[tuple[str, int]]:
+    """New topics that no batch has read, with their number of records. The next start decides where they begin; topics
+    that a pattern matches later are read from their first record on."""
+    for topic in sorted(set(broker_offsets.topics) - read_topics - set(entry.parked)):
         if not reads(source, topic) or (source.starting.kind != "earliest" and source.pattern is None):
             continue
         records = sum(
-            max(0, end - held.earliest.get(topic, {}).get(part, 0)) for part, end in held.latest.get(topic, {}).items()
+            max(0, end - broker_offsets.earliest.get(topic, {}).get(partition, 0))
+            for partition, end in broker_offsets.latest.get(topic, {}).items()
         )
         if records:
             yield topic, records
@@ -110,58 +113,58 @@ def reads(source: TopicsSource, topic: str) -> bool:
 
 
 def unread_of_table(
-    source: VersionsSource, name: str, at: Version, store: Store, *, follows_changes: bool
+    source: VersionsSource, name: str, position: Version, store: Store, *, follows_changes: bool
 ) -> UnreadSource:
-    """`follows_changes`: a commit that changes rows is something to read, too."""
-    files = store_of(source, store)
-    log = RecentLog(files, source.uri, name)
+    """With `follows_changes`, a commit that changes rows is something to read, too."""
+    source_store = store_of(source, store)
+    log = RecentLog(source_store, source.uri, name)
     if log.newest() < 0:
         return UnreadSource(None, "version", unknown=f"{name} does not exist")
     versions, rows = 0, 0
-    counted = True
-    if at.snapshot:
-        left, in_files = _left_of_snapshot(source.uri, at)
-        if left is None:
+    rows_known = True
+    if position.snapshot:
+        unread_files, unread_rows = _unread_snapshot_files(source.uri, position)
+        if unread_files is None:
             return UnreadSource(
-                None, "version", unknown=f"version {at.version} of {name}, with which it begins, cannot be read"
+                None, "version", unknown=f"version {position.version} of {name}, with which it begins, cannot be read"
             )
-        versions += left > 0
-        rows, counted = rows + (in_files or 0), in_files is not None or not left
-        first = at.version + 1
+        versions += unread_files > 0
+        rows, rows_known = rows + (unread_rows or 0), unread_rows is not None or not unread_files
+        first = position.version + 1
     else:
-        first = at.version
+        first = position.version
     for version in range(max(0, first), log.newest() + 1):
-        text = files.read(f"{source.uri}/_delta_log/{version:020d}.json")
+        text = source_store.read(f"{source.uri}/_delta_log/{version:020d}.json")
         if text is None:
-            continue  # that it is missing is said elsewhere: what comes next must still be there
-        found = _Adds.of(text)
-        skip = at.index + 1 if version == at.version and not at.snapshot else 0
-        if not found.unread(source, skip, follows_changes=follows_changes):
+            continue  # reported elsewhere, by the check that the next version still exists
+        commit = _CommitFiles.of(text)
+        skip = position.index + 1 if version == position.version and not position.snapshot else 0
+        if not commit.unread(source, skip, follows_changes=follows_changes):
             continue
         versions += 1
-        here = found.rows(skip)
-        rows, counted = rows + (here or 0), counted and here is not None
-    return UnreadSource(versions, "version", rows if counted and not source.changes else None, name)
+        commit_rows = commit.rows(skip)
+        rows, rows_known = rows + (commit_rows or 0), rows_known and commit_rows is not None
+    return UnreadSource(versions, "version", rows if rows_known and not source.changes else None, name)
 
 
 @dataclass(frozen=True)
-class _Adds:
-    """The data files that a commit added, by how many rows each has, and whether it took rows away."""
+class _CommitFiles:
+    """The data files that a commit added, as a row count for each, and whether it removed rows."""
 
     counts: tuple[int | None, ...]
     removes: bool
     feeds: bool
 
     @classmethod
-    def of(cls, commit: str) -> _Adds:
+    def of(cls, commit: str) -> _CommitFiles:
         counts: list[int | None] = []
         removes = feeds = False
         for line in commit.split("\n"):
             action: dict[str, Any] = json.loads(line) if line else {}
             if (add := action.get("add")) is not None and add["dataChange"]:
                 stats = json.loads(add.get("stats") or "{}")
-                gone = (add.get("deletionVector") or {}).get("cardinality", 0)
-                counts.append(int(stats["numRecords"]) - gone if "numRecords" in stats else None)
+                deleted = (add.get("deletionVector") or {}).get("cardinality", 0)
+                counts.append(int(stats["numRecords"]) - deleted if "numRecords" in stats else None)
             removes |= bool((action.get("remove") or {}).get("dataChange"))
             feeds |= "cdc" in action
         return cls(tuple(counts), removes, feeds)
@@ -178,62 +181,62 @@ class _Adds:
         return len(self.counts) > skip or (self.removes and skip == 0 and options.get("ignoreChanges") != "true")
 
     def rows(self, skip: int) -> int | None:
-        left = self.counts[skip:]
-        return None if None in left else sum(one or 0 for one in left)
+        unread_counts = self.counts[skip:]
+        return None if None in unread_counts else sum(count or 0 for count in unread_counts)
 
 
-def _left_of_snapshot(uri: str, at: Version) -> tuple[int | None, int | None]:
-    """Files of the version with which a table begins that are not read, and their rows if none is."""
+def _unread_snapshot_files(uri: str, position: Version) -> tuple[int | None, int | None]:
+    """Unread files of the version with which a table begins, and their rows if none of them was read."""
     try:
-        table = open_table(uri, at.version)
+        table = open_table(uri, position.version)
         files = len(table.file_uris())
-    except Exception:  # deltalake raises what it likes
+    except Exception:  # deltalake raises all kinds of exceptions
         return None, None
-    left = max(0, files - (at.index + 1))
-    if left != files:
-        return left, None
-    return left, rows_in(uri, at.version)
+    unread_files = max(0, files - (position.index + 1))
+    if unread_files != files:
+        return unread_files, None
+    return unread_files, rows_in(uri, position.version)
 
 
 def rows_in(uri: str, version: int) -> int | None:
-    """How many rows a version has, from its log alone; None if that does not say."""
+    """How many rows a version has, from its log alone; None if the log does not say."""
     try:
         adds = open_table(uri, version).get_add_actions(flatten=True)
         batches: Any = adds
-        return sum(int(one) for one in batches.column("num_records").to_pylist())
+        return sum(int(count) for count in batches.column("num_records").to_pylist())
     except Exception:  # no statistics, or a version that can no longer be read
         return None
 
 
 def unread_of_files(source: FilesSource, entry: Entry, store: Store) -> UnreadSource:
-    """Files that are listed and not read, and those in the folder that nobody has listed yet."""
+    """Files that are listed and not read, and those in the folder that are not listed yet."""
     listed = unread_in_list(store_of(source, store), source.uri, entry.after[0])
     if listed is None:
         return UnreadSource(None, "file", unknown=f"the log of {source.uri} does not tell which files are read")
     try:
-        known = _known(source)
-        new = sum(name not in known for name in _in_folder(source))
+        known_names = _listed_files(source)
+        new_files = sum(name not in known_names for name in _folder_files(source))
     except Exception as error:
         return UnreadSource(None, "file", unknown=f"{source.folder} cannot be listed: {error}")
-    return UnreadSource(listed + new, "file", of=source.folder)
+    return UnreadSource(listed + new_files, "file", of=source.folder)
 
 
-def _known(source: FilesSource) -> set[str]:
+def _listed_files(source: FilesSource) -> set[str]:
     from deltalake import QueryBuilder
 
     engine = QueryBuilder().register("files", open_table(source.uri))
     batches = engine.execute("SELECT path FROM files")
-    return {str(one) for batch in batches for one in batch.column(0).to_pylist()}
+    return {str(path) for batch in batches for path in batch.column(0).to_pylist()}
 
 
-def _in_folder(source: FilesSource) -> Iterator[str]:
-    """The names of the files that are there now, as the list calls them."""
+def _folder_files(source: FilesSource) -> Iterator[str]:
+    """The names of the files that are there now, as the file list spells them."""
     from penstock.sources.files.listing import _is_data, _walk, is_remote, name_of
 
     if is_remote(source.folder):
-        for within in open_store(source.folder).listing(source.folder):
-            if _is_data(within, source.pattern):
-                yield name_of(f"{source.folder.rstrip('/')}/{within}", source)
+        for relative in open_store(source.folder).listing(source.folder):
+            if _is_data(relative, source.pattern):
+                yield name_of(f"{source.folder.rstrip('/')}/{relative}", source)
         return
     if not Path(source.folder).is_dir():
         return
@@ -243,7 +246,7 @@ def _in_folder(source: FilesSource) -> Iterator[str]:
 
 
 def _is_text(path: str) -> bool:
-    """A name that is not can be in no table: a run says so."""
+    """Whether a name is valid text. Others cannot be in a table, which a run reports."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -251,7 +254,7 @@ def _is_text(path: str) -> bool:
     return True
 
 
-# Why a table is not further: what its runner said last, and whether it still lives.
+# Why a table is behind: the last state of its runner, and whether that is still alive.
 
 
 @dataclass(frozen=True)
@@ -271,25 +274,25 @@ class RunnerState:
             "crashed": "its process died without shutting down",
             "never run": "it has not been run",
         }
-        said = words.get(self.state, self.state)
-        return f"{said}: {self.reason}" if self.reason and self.state in ("failed", "retrying") else said
+        text = words.get(self.state, self.state)
+        return f"{text}: {self.reason}" if self.reason and self.state in ("failed", "retrying") else text
 
 
 def runner_state(table: TablePlan, store: Store) -> RunnerState:
     system = table.checkpoints.rpartition("/checkpoints/")[0]
-    said = read_state(store, system, table.name) if system else None
-    if said is None:
+    last_state = read_state(store, system, table.name) if system else None
+    if last_state is None:
         return RunnerState("never run")
-    alive = said.state in ALIVE
-    if alive and _dead(table, system, said):
+    alive = last_state.state in ALIVE
+    if alive and _is_dead(table, system, last_state):
         return RunnerState("crashed", hint="`penstock run` continues where the ledger ends")
-    state = "running" if said.state == "starting" else said.state
-    return RunnerState(state, said.reason, said.hint)
+    state = "running" if last_state.state == "starting" else last_state.state
+    return RunnerState(state, last_state.reason, last_state.hint)
 
 
-def _dead(table: TablePlan, system: str, said: State) -> bool:
+def _is_dead(table: TablePlan, system: str, last_state: State) -> bool:
     from penstock.storage.locks import holder, lock_path
 
     if "://" in table.uri:
-        return is_gone(said)
+        return is_gone(last_state)
     return holder(lock_path(system, table.name, "run")) is None

@@ -1,5 +1,4 @@
-"""What a table should have read of the table upstream: the coordinates that are there, as of the version read up
-to."""
+"""What a table should have read from the table upstream: the coordinates there, as of the version it has read up to."""
 
 from __future__ import annotations
 
@@ -33,11 +32,11 @@ if TYPE_CHECKING:
     from penstock.verify.coordinates import Columns, Coordinates, Key
     from penstock.verify.ledger_walk import Chain
 
-# Records upstream that say nothing any more: somebody was forgotten, and nobody reads them.
+# Redacted records upstream: their subject was forgotten, and no table reads them.
 
 
 def readable(source: VersionsSource) -> str:
-    """Those that are not redacted, as a condition. Records that are have one header, and that is the first."""
+    """Condition for records that are not redacted. Redacted ones have one header, which is the first."""
     headers = source.holds.headers
     if headers is None or not source.holds.subjects:
         return "TRUE"
@@ -45,12 +44,12 @@ def readable(source: VersionsSource) -> str:
 
 
 def redacted(source: VersionsSource, version: int) -> int:
-    """How many there are as of a version."""
-    kept = readable(source)
-    return 0 if kept == "TRUE" or version < 0 else count_at(source.uri, version, f"NOT ({kept})")
+    """Number of redacted records as of a version."""
+    condition = readable(source)
+    return 0 if condition == "TRUE" or version < 0 else count_at(source.uri, version, f"NOT ({condition})")
 
 
-# What a table should have read of the table upstream: the coordinates that are there, as of the version read up to.
+# What a table should have read from the table upstream: the coordinates there, as of the version it has read up to.
 
 
 @dataclass(frozen=True)
@@ -58,159 +57,171 @@ class UpstreamRows:
     at_least: Expected
     """Read for certain."""
     at_most: Expected
-    """And what may have been read beyond that: files of a version that is not read to its end."""
+    """Also what may have been read beyond that: files of a version that is not read to its end."""
 
 
 def columns_upstream(table: TablePlan) -> Columns | None:
-    """None if the rows there do not say from which offset they came."""
+    """The coordinate columns upstream; None if the rows there do not say from which offset they came."""
     if table.input.origin != "kafka":
         return None
     return landed(table.input.raw) if table.input.coordinates == "kafka" else IN_SOURCE
 
 
-def read_upstream(look: VerifyContext, chain: Chain, columns: Columns) -> UpstreamRows:
+def read_upstream(context: VerifyContext, chain: Chain, columns: Columns) -> UpstreamRows:
     """Terminal if the version can no longer be read."""
-    source = look.table.versions
+    source = context.table.versions
     assert source is not None
     rows = Rows(source.label, source.uri, columns, readable(source))
-    log = DeltaLog(store_of(source, look.store), source.uri, rows.name)
-    at = parse_version(look.tail.entry.after[0])
-    progress = look.step(f"reading the coordinates of {rows.name}")
-    whole = _expected(read_at(rows, at.read_up_to, {}, progress)) if at.read_up_to >= 0 else Expected()
-    start = _start(look, chain)
+    log = DeltaLog(store_of(source, context.store), source.uri, rows.name)
+    read_position = parse_version(context.tail.entry.after[0])
+    progress = context.step(f"reading the coordinates of {rows.name}")
+    expected = (
+        _expect(read_at(rows, read_position.read_up_to, {}, progress)) if read_position.read_up_to >= 0 else Expected()
+    )
+    start = _start_position(context, chain)
     if start is None:
-        look.report.doubts.append(_no_start(chain, rows.name))
-        return UpstreamRows(Expected(), whole)
-    began = None
+        context.report.doubts.append(_explain_missing_start(chain, rows.name))
+        return UpstreamRows(Expected(), expected)
+    before_start = None
     if not start.snapshot and start.version > 0:
-        began = _earlier(look, rows, start.version - 1)
-        if began is None:
-            return UpstreamRows(Expected(), whole)
-        _take(whole, began)
-    if to_its_end(at, log, source.uri):
-        return UpstreamRows(whole, whole)
-    last = None if at.snapshot or at.version == 0 else _earlier(look, rows, at.version - 1)
-    if last is None:
-        return UpstreamRows(Expected(), whole)
-    sure = _expected(last)
-    if began is not None:
-        _take(sure, began)
-    return UpstreamRows(sure, whole)
+        before_start = _read_earlier(context, rows, start.version - 1)
+        if before_start is None:
+            return UpstreamRows(Expected(), expected)
+        _remove(expected, before_start)
+    if to_its_end(read_position, log, source.uri):
+        return UpstreamRows(expected, expected)
+    before_last = (
+        None
+        if read_position.snapshot or read_position.version == 0
+        else _read_earlier(context, rows, read_position.version - 1)
+    )
+    if before_last is None:
+        return UpstreamRows(Expected(), expected)
+    certain = _expect(before_last)
+    if before_start is not None:
+        _remove(certain, before_start)
+    return UpstreamRows(certain, expected)
 
 
-def of_last_batch(look: VerifyContext, columns: Columns) -> dict[Key, Spans]:
+def of_last_batch(context: VerifyContext, columns: Columns) -> dict[Key, Spans]:
     """The coordinates that the last batch has read; Terminal if a version can no longer be read."""
-    source, entry = look.table.versions, look.tail.entry
+    source, entry = context.table.versions, context.tail.entry
     assert source is not None
     rows = Rows(source.label, source.uri, columns, readable(source))
     before, after = parse_version(entry.before[0]).read_up_to, parse_version(entry.after[0]).read_up_to
     earlier = read_at(rows, before, {}).present if before >= 0 else {}
-    return {key: one - earlier.get(key, Spans()) for key, one in read_at(rows, after, {}).present.items()}
+    return {key: spans - earlier.get(key, Spans()) for key, spans in read_at(rows, after, {}).present.items()}
 
 
-def _earlier(look: VerifyContext, rows: Rows, version: int) -> Coordinates | None:
-    """None, and a doubt in the report, if a vacuum has taken that version."""
+def _read_earlier(context: VerifyContext, rows: Rows, version: int) -> Coordinates | None:
+    """The coordinates at a version; None, and a doubt in the report, if a vacuum has removed that version."""
     try:
         return read_at(rows, version, {})
     except Terminal:
         doubt = f"version {version} of {rows.name} can no longer be read: what came after it cannot be told apart"
-        look.report.doubts.append(doubt)
+        context.report.doubts.append(doubt)
         return None
 
 
-def stand_upstream(look: VerifyContext) -> None:
-    """How far behind the table is, and whether what comes next is still there."""
-    table, entry, report = look.table, look.tail.entry, look.report
+def stand_upstream(context: VerifyContext) -> None:
+    """Report how far behind the table is, and whether the next versions to read still exist."""
+    table, entry, report = context.table, context.tail.entry, context.report
     assert table.versions is not None
     by_name: dict[str, VersionsSource] = {source.label: source for source in (*table.delta_sources, table.versions)}
     names = named_streams(entry) or tuple(by_name)
     report.upstream = ", ".join(dict.fromkeys(names))
     report.unit = "file" if table.files is not None else "version"
     report.places, unread = [], []
-    report.began = began_in_table(table.versions, look.began)
+    report.began = began_in_table(table.versions, context.began)
     report.doubts += [report.began.doubt] if report.began.doubt else []
     for name, after in zip(names, entry.after, strict=False):
-        source, at = by_name.get(name, table.versions), parse_version(after)
-        log = RecentLog(store_of(source, look.store), source.uri, name)
+        source, read_position = by_name.get(name, table.versions), parse_version(after)
+        log = RecentLog(store_of(source, context.store), source.uri, name)
         versions = log.versions()
-        read_up_to = at.version - 1 if at.snapshot and at.index < 0 else at.read_up_to
+        read_up_to = (
+            read_position.version - 1
+            if read_position.snapshot and read_position.index < 0
+            else read_position.read_up_to
+        )
         report.places.append(PartitionLag(name, 0, read_up_to + 1, log.end(read_up_to + 1)))
         if source.as_files is not None:
-            unread.append(unread_of_files(source.as_files, entry, look.store))
+            unread.append(unread_of_files(source.as_files, entry, context.store))
         else:
-            unread.append(unread_of_table(source, name, at, look.store, follows_changes=table.aggregate is not None))
-        if note := note_of_changes(look, source):
+            unread.append(
+                unread_of_table(source, name, read_position, context.store, follows_changes=table.aggregate is not None)
+            )
+        if note := note_of_changes(context, source):
             report.notes.append(note)
         try:
-            refuse_lost(at, table_id(log, versions), versions, table.name, name)
+            refuse_lost(read_position, table_id(log, versions), versions, table.name, name)
         except PenstockError as error:
             report.problems.append(error.message)
             report.hint = error.hint
     report.unread = summed(unread)
 
 
-def note_of_changes(look: VerifyContext, source: VersionsSource) -> str | None:
-    """Versions upstream that changed rows, and that the table has read past because an option says so: it is not all
-    that the source has."""
-    entry = look.tail.entry
+def note_of_changes(context: VerifyContext, source: VersionsSource) -> str | None:
+    """A note on versions upstream that changed rows and that the table read past because of an option: it lacks a part
+    of what the source has."""
+    entry = context.tail.entry
     if len(entry.began) != 1 or len(entry.after) != 1:
         return None
-    return changes_read_past(store_of(source, look.store), source, entry.began[0], entry.after[0])
+    return changes_read_past(store_of(source, context.store), source, entry.began[0], entry.after[0])
 
 
-def changed_upstream(look: VerifyContext) -> bool:
-    """Rows that were read have been removed or replaced there."""
-    source = look.table.versions
+def changed_upstream(context: VerifyContext) -> bool:
+    """Whether rows that were read have been removed or replaced there."""
+    source = context.table.versions
     assert source is not None
-    log = DeltaLog(store_of(source, look.store), source.uri, source.label)
+    log = DeltaLog(store_of(source, context.store), source.uri, source.label)
     return any((commit := log.commit(version)) is not None and commit.changes for version in log.versions())
 
 
-def _start(look: VerifyContext, chain: Chain) -> Version | None:
+def _start_position(context: VerifyContext, chain: Chain) -> Version | None:
     """Where the table began to read; None if that is no longer known, or a person moved its position."""
-    if any(one.skipped or one.again for one in chain.accepted):
+    if any(decision.skipped or decision.again for decision in chain.accepted):
         return None
-    return parse_version(look.began[0]) if look.began else None
+    return parse_version(context.began[0]) if context.began else None
 
 
-def _no_start(chain: Chain, upstream: str) -> str:
-    moved = [one for one in chain.accepted if one.skipped or one.again]
-    why = (
-        f"its position was moved by hand in version {moved[-1].version}"
-        if moved
+def _explain_missing_start(chain: Chain, upstream: str) -> str:
+    moves = [decision for decision in chain.accepted if decision.skipped or decision.again]
+    reason = (
+        f"its position was moved by hand in version {moves[-1].version}"
+        if moves
         else "where it began to read is no longer in its log"
     )
-    return f"{why}: whether records of {upstream} are missing cannot be told"
+    return f"{reason}: whether records of {upstream} are missing cannot be told"
 
 
-def to_its_end(at: Version, log: DeltaLog, uri: str) -> bool:
-    if at.read_up_to < at.version:
+def to_its_end(read_position: Version, log: DeltaLog, uri: str) -> bool:
+    if read_position.read_up_to < read_position.version:
         return True
-    if at.snapshot:
-        return at.index + 1 >= len(open_table(uri, at.version).file_uris())
-    commit = log.commit(at.version)
-    return commit is not None and at.index + 1 >= commit.files_added
+    if read_position.snapshot:
+        return read_position.index + 1 >= len(open_table(uri, read_position.version).file_uris())
+    commit = log.commit(read_position.version)
+    return commit is not None and read_position.index + 1 >= commit.files_added
 
 
-def _expected(found: Coordinates) -> Expected:
-    made = Expected()
-    made.add_all(found.levels())
-    return made
+def _expect(coordinates: Coordinates) -> Expected:
+    expected = Expected()
+    expected.add_all(coordinates.levels())
+    return expected
 
 
-def _take(whole: Expected, earlier: Coordinates) -> None:
+def _remove(expected: Expected, earlier: Coordinates) -> None:
     for key, levels in earlier.levels().items():
         for level in levels:
-            whole.remove(key, level | Spans())
+            expected.remove(key, level | Spans())
 
 
 def reshapes(table: TablePlan) -> bool:
-    """Many rows may come of one record."""
+    """Whether one record may become many rows."""
     return table.stages is not None and table.stages.transform is not None
 
 
-# In which batch of a table a record came, by the ledgers alone: its offset tells the batch of the table that landed
-# it, that the version, and so on down to the table that is looked at.
+# The batch of a table in which a record arrived, from the ledgers alone: its offset gives the batch of the table that
+# landed it, that batch the version, and so on down to the table that is checked.
 
 
 @dataclass(frozen=True)
@@ -220,33 +231,33 @@ class Arrival:
     start: int
     end: int
     number: int
-    """The version of the table in which these offsets came."""
+    """The version of the table in which these offsets arrived."""
 
 
 def arrivals(table: TablePlan, tables: Mapping[str, TablePlan], store: Store) -> list[Arrival]:
-    batches = _batches(table, store)
+    batches = _read_batches(table, store)
     if table.topics is not None:
         return [
-            Arrival(one.topic, one.partition, one.start, one.end, version)
+            Arrival(span.topic, span.partition, span.start, span.end, version)
             for version, entry in batches
             for before, after in zip(entry.before, entry.after, strict=True)
-            for one in position.ranges(before, after)
+            for span in position.ranges(before, after)
         ]
     upstream = tables.get(table.source.project_table or "")
     if upstream is None or table.input.origin != "kafka":
         raise Terminal("its source is not a table of the project that lands topics", where=table.name)
-    by_version = _by_version(batches, table.name)
-    made = []
-    for one in arrivals(upstream, tables, store):
-        number = by_version(one.number)
+    by_version = _version_lookup(batches, table.name)
+    table_arrivals = []
+    for arrival in arrivals(upstream, tables, store):
+        number = by_version(arrival.number)
         if number is not None:
-            made.append(Arrival(one.topic, one.partition, one.start, one.end, number))
-    return made
+            table_arrivals.append(Arrival(arrival.topic, arrival.partition, arrival.start, arrival.end, number))
+    return table_arrivals
 
 
-def _batches(table: TablePlan, store: Store) -> list[tuple[int, Entry]]:
+def _read_batches(table: TablePlan, store: Store) -> list[tuple[int, Entry]]:
     log = DeltaLog(store, table.uri, table.name)
-    found: list[tuple[int, Entry]] = []
+    batches: list[tuple[int, Entry]] = []
     first = True
     for version in log.versions():
         commit = log.commit(version)
@@ -259,15 +270,15 @@ def _batches(table: TablePlan, store: Store) -> list[tuple[int, Entry]]:
             raise Terminal(f"the log of {table.name} no longer goes back to its first batch", where=table.name)
         first = False
         if entry.kind == "batch":
-            if not found or found[-1][1].key != entry.key:
-                found.append((version, entry))
+            if not batches or batches[-1][1].key != entry.key:
+                batches.append((version, entry))
         elif entry.kind != "genesis":
             raise Terminal(f"a {entry.kind} in version {version} of {table.name} moved rows", where=table.name)
-    return found
+    return batches
 
 
-def _by_version(batches: list[tuple[int, Entry]], table: str) -> Callable[[int], int | None]:
-    """Of the table upstream: the batch that read a version of it."""
+def _version_lookup(batches: list[tuple[int, Entry]], table: str) -> Callable[[int], int | None]:
+    """A function from a version of the table upstream to the version of the batch that read it."""
     ends = []
     for version, entry in batches:
         after = parse_version(entry.after[0])
@@ -275,7 +286,7 @@ def _by_version(batches: list[tuple[int, Entry]], table: str) -> Callable[[int],
             raise Terminal("a batch ended within a version of its source", where=table)
         ends.append((after.read_up_to, version))
 
-    def found(upstream: int) -> int | None:
+    def batch_version(upstream: int) -> int | None:
         return next((version for up_to, version in ends if upstream <= up_to), None)
 
-    return found
+    return batch_version

@@ -1,4 +1,4 @@
-"""Realistic events by seed, and their way into Kafka. Nothing here knows of the command line."""
+"""Realistic events from a seed, and sending them to Kafka. Nothing here depends on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One event as it goes to Kafka, the kinds of event there are, and fast ISO timestamps."""
+"""One event as it is sent to Kafka, the definition of a kind of event, and fast ISO timestamps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from penstock.dev.generate.population import Population
 
-# ISO timestamps by table: formatting a datetime would cost more than the rest of an event together.
+# ISO timestamps from lookup tables: formatting a datetime would cost more than the rest of an event.
 
 
 DAY_MS = 86_400_000
@@ -21,14 +21,14 @@ _MILLIS = tuple(f"{milli:03d}Z" for milli in range(1000))
 _days: dict[int, str] = {}
 
 
-def iso(at: int) -> str:
+def iso(time_ms: int) -> str:
     """Milliseconds since the epoch as 2026-01-31T12:34:56.789Z."""
-    day, rest = divmod(at, DAY_MS)
+    day, remaining = divmod(time_ms, DAY_MS)
     date = _days.get(day)
     if date is None:
         date = _days[day] = datetime.fromtimestamp(day * 86_400, UTC).strftime("%Y-%m-%d")
-    minute, rest = divmod(rest, 60_000)
-    second, milli = divmod(rest, 1000)
+    minute, remaining = divmod(remaining, 60_000)
+    second, milli = divmod(remaining, 1000)
     return date + _MINUTES[minute] + _SECONDS[second] + _MILLIS[milli]
 
 
@@ -38,7 +38,7 @@ def to_ms(moment: datetime) -> int:
     return round(aware.timestamp() * 1000)
 
 
-# One event as it goes to Kafka, and the kinds of event there are.
+# One event as it is sent to Kafka, and the definition of a kind of event.
 
 
 VALID, LATE, DUPLICATE, MALFORMED = "valid", "late", "duplicate", "malformed"
@@ -47,7 +47,7 @@ Headers = tuple[tuple[str, bytes], ...]
 
 
 class Event(NamedTuple):
-    """A record to send. `label` says what it is: valid, late, duplicate, or malformed.<how>; it is not sent."""
+    """A record to send. `label` is valid, late, duplicate, or malformed.<how>; it is not sent."""
 
     key: bytes | None
     value: bytes | None
@@ -58,17 +58,17 @@ class Event(NamedTuple):
 
 
 Render = Callable[[int], Event]
-"""Makes the next event of a stream, at this time. It keeps what the stream must remember: sessions, ids, states."""
+"""Creates the next event of a stream at the given time. It holds the state of the stream: sessions, ids, rows."""
 
 
 @dataclass(frozen=True)
 class EventSetting:
-    """What a kind builds its stream from. The same setting gives the same bytes."""
+    """The input from which a kind builds its stream. The same setting gives the same bytes."""
 
     rng: Random
     people: Population
     start: int
-    """Milliseconds since the epoch: when the stream begins."""
+    """The start of the stream, in milliseconds since the epoch."""
     pace: float
     """Events per second of event time."""
 
@@ -78,9 +78,9 @@ class EventKind:
     name: str
     about: str
     id_field: str
-    """The field without which a record means nothing: what a malformed one may lack."""
+    """The field without which a record is useless: a malformed record may lack it."""
     wrong_types: Mapping[str, object]
-    """For some fields a value of a type that no reader of this kind can take."""
+    """For some fields, a value of a type that no reader of this kind accepts."""
     stream: Callable[[EventSetting], Render]
 
 

@@ -19,10 +19,10 @@ FIRST_ORDER = 1_000_000
 def _orders(setting: EventSetting) -> Render:
     people, draw = setting.people, setting.rng.getrandbits
     buyers = [
-        f'"customer_id":{someone.customer_id},"country":"{someone.country}","region":"{someone.region}",'
-        for someone in people.customers
+        f'"customer_id":{customer.customer_id},"country":"{customer.country}","region":"{customer.region}",'
+        for customer in people.customers
     ]
-    goods = [
+    product_parts = [
         (
             f'"product_id":"{product.product_id}","product_name":{quoted(product.name)},'
             f'"product_category":"{product.category}",',
@@ -34,18 +34,18 @@ def _orders(setting: EventSetting) -> Render:
     by_popularity, by_sales, headers = people.by_popularity, people.by_sales, headers_of("orders")
     order_id = FIRST_ORDER
 
-    def render(at: int) -> Event:
+    def render(time_ms: int) -> Event:
         nonlocal order_id
         order_id += 1
         buyer = buyers[by_popularity[draw(DRAW_BITS)]]
-        product, price, cents = goods[by_sales[draw(DRAW_BITS)]]
+        product, price, cents = product_parts[by_sales[draw(DRAW_BITS)]]
         bits = draw(8)
         quantity = _QUANTITIES[bits & 15]
         value = (
             f'{{"order_id":{order_id},{buyer}{product}"quantity":{quantity},{price}{cents * quantity / 100:.2f},'
-            f'"currency":"EUR","status":"{_STATUSES[bits >> 4]}","order_ts":"{iso(at)}"}}'
+            f'"currency":"EUR","status":"{_STATUSES[bits >> 4]}","order_ts":"{iso(time_ms)}"}}'
         )
-        return Event(b"%d" % order_id, value.encode(), headers, at)
+        return Event(b"%d" % order_id, value.encode(), headers, time_ms)
 
     return render
 
@@ -59,7 +59,7 @@ ORDERS = EventKind(
 )
 
 
-# Clicks on a web shop: visitors come, look at several pages, some buy; keyed by the visitor.
+# Clicks on a web shop: visitors view several pages, some buy; keyed by the visitor.
 
 
 _REFERRERS = ("search", "direct", "direct", "newsletter", "social", "search", "partner", "search")
@@ -70,19 +70,19 @@ _CART = '"event_type":"add_to_cart","page":"/cart",'
 _PURCHASE = '"event_type":"purchase","page":"/checkout",'
 _BUYING = [_PURCHASE, _CART]
 SECONDS_BETWEEN_CLICKS = 15
-"""About how long a visitor stays on a page: with the pace it says how many sessions go on at once."""
+"""About how long a visitor stays on a page; with the pace it gives the number of sessions at the same time."""
 FEWEST_SESSIONS, MOST_SESSIONS = 8, 2_000
 
 
 class _Session:
-    """One visit: what stays the same in it, what was looked at last, and what is still to come."""
+    """One visit: its constant fields, the product viewed last, and the steps that are left."""
 
     __slots__ = ("head", "key", "product", "steps", "tail")
 
     def __init__(self, key: bytes, head: str, tail: str, steps: list[str]) -> None:
         self.key, self.head, self.tail = key, head, tail
         self.steps = steps
-        """What is still to come, last first."""
+        """The steps that are left, last first."""
         self.product = 0
 
 
@@ -90,51 +90,52 @@ def _clicks(setting: EventSetting) -> Render:
     rng, people = setting.rng, setting.people
     draw, by_popularity, by_sales = rng.getrandbits, people.by_popularity, people.by_sales
     headers = headers_of("clicks")
-    goods = [
+    product_parts = [
         f'"product_id":"{product.product_id}","product_category":"{product.category}",' for product in people.products
     ]
-    pages = [
-        f'"page":"/product/{product.product_id}",{about}' for product, about in zip(people.products, goods, strict=True)
+    page_parts = [
+        f'"page":"/product/{product.product_id}",{product_fields}'
+        for product, product_fields in zip(people.products, product_parts, strict=True)
     ]
     prices = [f"{product.cents / 100:.2f}" for product in people.products]
-    at_once = round(min(MOST_SESSIONS, max(FEWEST_SESSIONS, setting.pace * SECONDS_BETWEEN_CLICKS)))
-    started = clicked = 0
+    session_count = round(min(MOST_SESSIONS, max(FEWEST_SESSIONS, setting.pace * SECONDS_BETWEEN_CLICKS)))
+    started_count = click_count = 0
 
     def arrive() -> _Session:
-        nonlocal started
-        started += 1
+        nonlocal started_count
+        started_count += 1
         visitor = people.customers[by_popularity[draw(DRAW_BITS)]]
         bits = draw(6)
         return _Session(
             key=b"%d" % visitor.customer_id,
-            head=f'"session_id":"S{started:09d}","user_id":{visitor.customer_id},',
+            head=f'"session_id":"S{started_count:09d}","user_id":{visitor.customer_id},',
             tail=f'"referrer":"{_REFERRERS[bits & 7]}","device":"{_DEVICES[bits >> 3]}","country":"{visitor.country}",',
             steps=_BUYING * (draw(3) == 0) + [_VIEW] * int(1 + rng.expovariate(1 / 4)) + [_HOME],
         )
 
-    sessions = [arrive() for _ in range(at_once)]
+    sessions = [arrive() for _ in range(session_count)]
 
-    def render(at: int) -> Event:
-        nonlocal clicked
-        clicked += 1
-        place = int(rng.random() * at_once)
-        session = sessions[place]
+    def render(time_ms: int) -> Event:
+        nonlocal click_count
+        click_count += 1
+        session_index = int(rng.random() * session_count)
+        session = sessions[session_index]
         step = session.steps.pop()
         if not session.steps:
-            sessions[place] = arrive()
+            sessions[session_index] = arrive()
         revenue = "0.00"
         if step == _VIEW:
             session.product = by_sales[draw(DRAW_BITS)]
-            step += pages[session.product]
+            step += page_parts[session.product]
         elif step != _HOME:
-            step += goods[session.product]
+            step += product_parts[session.product]
             if step.startswith(_PURCHASE):
                 revenue = prices[session.product]
         value = (
-            f'{{"event_id":"E{clicked:010d}",{session.head}{step}{session.tail}'
-            f'"revenue":{revenue},"event_timestamp":"{iso(at)}"}}'
+            f'{{"event_id":"E{click_count:010d}",{session.head}{step}{session.tail}'
+            f'"revenue":{revenue},"event_timestamp":"{iso(time_ms)}"}}'
         )
-        return Event(session.key, value.encode(), headers, at)
+        return Event(session.key, value.encode(), headers, time_ms)
 
     return render
 
@@ -150,28 +151,28 @@ CLICKS = EventKind(
 
 # Changes of a customer table as change data capture sends them: op, before, after, keyed by the customer.
 #
-# A customer's first change is a create; updates and deletes follow, and a deleted one may come back. Within a
-# customer `updated_at` rises strictly from change to change and `before` is the last `after`; late changes hold to
-# that as well.
+# A customer's first change is a create; updates and deletes follow, and a deleted customer may be created again. Within
+# a customer `updated_at` strictly increases from change to change and `before` is the last `after`; this is also true
+# of late changes.
 
 
 _TIERS = ("bronze", "bronze", "silver", "gold")
 CREATES, DELETES = 128, 12
-"""Of 256 changes: creates while there are customers left to create, and deletes. The rest are updates."""
+"""Out of 256 changes: creates, while there are customers left to create, and deletes. The rest are updates."""
 
 
 class _CustomerRow:
-    """A customer as the table holds it: `image` is its JSON, None once deleted."""
+    """A row of the customer table: `image` is its JSON, None once it is deleted."""
 
     __slots__ = ("changed_at", "fixed", "image", "key")
 
-    def __init__(self, someone: Customer) -> None:
-        self.key = b"%d" % someone.customer_id
+    def __init__(self, customer: Customer) -> None:
+        self.key = b"%d" % customer.customer_id
         self.fixed = (
-            f'{{"customer_id":{someone.customer_id},"name":{quoted(someone.name)},'
-            f'"country":"{someone.country}","region":"{someone.region}","risk_score":{someone.risk_score:.2f},'
-            f'"account_age_days":{someone.account_age_days},'
-            f'"avg_transaction_amount":{someone.average_cents / 100:.2f},'
+            f'{{"customer_id":{customer.customer_id},"name":{quoted(customer.name)},'
+            f'"country":"{customer.country}","region":"{customer.region}","risk_score":{customer.risk_score:.2f},'
+            f'"account_age_days":{customer.account_age_days},'
+            f'"avg_transaction_amount":{customer.average_cents / 100:.2f},'
         )
         self.image: str | None = None
         self.changed_at = -1
@@ -179,28 +180,28 @@ class _CustomerRow:
 
 def _customers(setting: EventSetting) -> Render:
     draw, by_popularity, headers = setting.rng.getrandbits, setting.people.by_popularity, headers_of("customers")
-    waiting = [_CustomerRow(someone) for someone in reversed(setting.people.customers)]
+    not_created = [_CustomerRow(customer) for customer in reversed(setting.people.customers)]
     rows: list[_CustomerRow] = []
     sequence = 0
 
-    def choose(at: int, dice: int) -> _CustomerRow:
-        """A row that may change at this time: a new one, or one whose last change lies before."""
-        if rows and (dice >= CREATES or not waiting):
+    def choose(time_ms: int, roll: int) -> _CustomerRow:
+        """A row that may change at this time: a new one, or one whose last change is earlier."""
+        if rows and (roll >= CREATES or not not_created):
             row = rows[by_popularity[draw(DRAW_BITS)] % len(rows)]
-            if row.changed_at < at or not waiting:
+            if row.changed_at < time_ms or not not_created:
                 return row
-        rows.append(waiting.pop())
+        rows.append(not_created.pop())
         return rows[-1]
 
-    def render(at: int) -> Event:
+    def render(time_ms: int) -> Event:
         nonlocal sequence
         sequence += 1
-        dice = draw(8)
-        row = choose(at, dice)
-        row.changed_at = at = max(at, row.changed_at + 1)
+        roll = draw(8)
+        row = choose(time_ms, roll)
+        row.changed_at = time_ms = max(time_ms, row.changed_at + 1)
         before = row.image
-        stamp = iso(at)
-        if before is not None and dice >= 256 - DELETES:
+        stamp = iso(time_ms)
+        if before is not None and roll >= 256 - DELETES:
             row.image = None
         else:
             bits = draw(12)
@@ -214,7 +215,7 @@ def _customers(setting: EventSetting) -> Render:
             f'{{"op":"{op}","customer_id":{row.key.decode()},"before":{before or "null"},"after":{row.image or "null"},'
             f'"sequence":{sequence},"updated_at":"{stamp}"}}'
         )
-        return Event(row.key, value.encode(), headers, at)
+        return Event(row.key, value.encode(), headers, time_ms)
 
     return render
 
@@ -228,7 +229,7 @@ CUSTOMERS = EventKind(
 )
 
 
-# Readings of sensors on several sites, keyed by the sensor. One site has a newer firmware, with a field more.
+# Readings of sensors on several sites, keyed by the sensor. One site has a newer firmware, with an extra field.
 
 
 _SITES = ("Aalborg", "Brno", "Cádiz", "Dijon", "Enschede")
@@ -246,22 +247,22 @@ def _readings(setting: EventSetting) -> Render:
     temperature = [rng.uniform(12, 28) for _ in sensors]
     humidity = [rng.uniform(30, 70) for _ in sensors]
     battery = [rng.uniform(20, 100) for _ in sensors]
-    reading = 0
+    reading_id = 0
 
-    def render(at: int) -> Event:
-        nonlocal reading
-        reading += 1
-        which = draw(SENSOR_BITS)
-        head, key = sensors[which]
-        # Drawn to a middle, so that a long run stays within what a thermometer shows.
-        temperature[which] += (chance() - 0.5) + (20 - temperature[which]) * 0.02
-        humidity[which] += (chance() - 0.5) * 2 + (50 - humidity[which]) * 0.02
-        battery[which] = battery[which] - 0.01 if battery[which] > 1 else 100.0
+    def render(time_ms: int) -> Event:
+        nonlocal reading_id
+        reading_id += 1
+        sensor = draw(SENSOR_BITS)
+        head, key = sensors[sensor]
+        # Pulled towards a middle, so that a long run stays within realistic values.
+        temperature[sensor] += (chance() - 0.5) + (20 - temperature[sensor]) * 0.02
+        humidity[sensor] += (chance() - 0.5) * 2 + (50 - humidity[sensor]) * 0.02
+        battery[sensor] = battery[sensor] - 0.01 if battery[sensor] > 1 else 100.0
         value = (
-            f'{head}"reading_id":{reading},"temperature_c":{temperature[which]:.2f},'
-            f'"humidity_pct":{humidity[which]:.1f},"battery_pct":{battery[which]:.1f},"reading_ts":"{iso(at)}"}}'
+            f'{head}"reading_id":{reading_id},"temperature_c":{temperature[sensor]:.2f},'
+            f'"humidity_pct":{humidity[sensor]:.1f},"battery_pct":{battery[sensor]:.1f},"reading_ts":"{iso(time_ms)}"}}'
         )
-        return Event(key, value.encode(), headers, at)
+        return Event(key, value.encode(), headers, time_ms)
 
     return render
 
@@ -275,10 +276,10 @@ SENSORS = EventKind(
 )
 
 
-# Card transactions, keyed by the customer, with what a fraud rule looks for planted in known shares.
+# Card transactions, keyed by the customer; the patterns that fraud rules look for are planted in known shares.
 #
-# An ordinary amount stays under OVER_AVERAGE times the customer's average. About one in 140 goes over it, customers
-# with a risk above 0.8 pay like everybody else, and young accounts now and then pay more than 1,000.
+# An ordinary amount stays under OVER_AVERAGE times the customer's average. About one in 140 exceeds it, customers with
+# a risk above 0.8 pay like everybody else, and young accounts sometimes pay more than 1,000.
 
 
 OVER_AVERAGE = 5
@@ -313,31 +314,31 @@ def _transactions(setting: EventSetting) -> Render:
     factors = _factors(rng)
     payers = [
         (
-            f'"customer_id":{someone.customer_id},',
-            f'"currency":"{someone.currency}","country":"{someone.country}","risk_score":{someone.risk_score:.2f},'
+            f'"customer_id":{customer.customer_id},',
+            f'"currency":"{customer.currency}","country":"{customer.country}","risk_score":{customer.risk_score:.2f},'
             '"account_age_days":',
-            someone.account_age_days,
-            someone.average_cents,
-            b"%d" % someone.customer_id,
+            customer.account_age_days,
+            customer.average_cents,
+            b"%d" % customer.customer_id,
         )
-        for someone in people.customers
+        for customer in people.customers
     ]
     start, number = setting.start, 0
 
-    def render(at: int) -> Event:
+    def render(time_ms: int) -> Event:
         nonlocal number
         number += 1
-        payer, rest, age_at_start, average, key = payers[by_popularity[draw(DRAW_BITS)]]
-        age = max(0, age_at_start + (at - start) // DAY_MS)
+        payer, account, age_at_start, average, key = payers[by_popularity[draw(DRAW_BITS)]]
+        age = max(0, age_at_start + (time_ms - start) // DAY_MS)
         bits = draw(_FACTOR_BITS + 8)
         cents = int(average * factors[bits >> 8]) + 1
         if age < YOUNG_DAYS and not bits & 0xF0:
             cents = YOUNG_LIMIT_CENTS + 1 + draw(16)
         value = (
-            f'{{"transaction_id":"T{number:010d}",{payer}"amount":{cents / 100:.2f},{rest}{age},'
-            f'{_MERCHANTS[bits & 15]}"transaction_ts":"{iso(at)}"}}'
+            f'{{"transaction_id":"T{number:010d}",{payer}"amount":{cents / 100:.2f},{account}{age},'
+            f'{_MERCHANTS[bits & 15]}"transaction_ts":"{iso(time_ms)}"}}'
         )
-        return Event(key, value.encode(), headers, at)
+        return Event(key, value.encode(), headers, time_ms)
 
     return render
 

@@ -1,7 +1,7 @@
-"""The people and the goods behind every kind of event.
+"""The customers and products behind every kind of event.
 
-One seed gives one population, whatever the kind: the customers of a transaction are those of the customer changes, so
-that joins find their rows. Some customers are seen far more often than others, as in life.
+One seed gives one population for all kinds: the customers of a transaction are those of the customer changes, so that
+joins find their rows. Some customers occur far more often than others, as in reality.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Population:
     customers: tuple[Customer, ...]
     products: tuple[Product, ...]
     by_popularity: tuple[int, ...]
-    """2**DRAW_BITS positions in `customers`: index it with getrandbits(DRAW_BITS)."""
+    """2**DRAW_BITS positions in `customers`, to be indexed with getrandbits(DRAW_BITS)."""
     by_sales: tuple[int, ...]
     """The same for `products`."""
 
@@ -124,7 +124,7 @@ def _products(rng: Random) -> list[Product]:
 
 
 def _skewed(rng: Random, size: int, exponent: float) -> tuple[int, ...]:
-    """Rank r is drawn about 1/r**exponent as often as the first; which member has which rank is by chance."""
+    """Rank r is drawn about 1/r**exponent as often as the first; the ranks are assigned at random."""
     ranked = list(range(size))
     rng.shuffle(ranked)
     shares = list(accumulate(1 / rank**exponent for rank in range(1, size + 1)))

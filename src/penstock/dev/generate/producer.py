@@ -1,4 +1,4 @@
-"""Events into Kafka: the topic, and every event acknowledged by all replicas, once."""
+"""Sending events to Kafka: the topic, and every event acknowledged by all replicas, once."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from confluent_kafka.cimpl import NewTopic
 from penstock.dev.generate.event import Event, Headers
 from penstock.errors import BrokerAway, PenstockError, UsageError
 
-# The topic that events go to: made if it is missing, used as it is if not.
+# The topic of the events: created if it is missing, otherwise used as it is.
 
 
 Conf = str | Mapping[str, str]
 """host:port, or librdkafka's properties for a cluster."""
 ANSWER_SECONDS = 10.0
 DOWN_SECONDS = 2.0
-"""Patience once no broker takes a connection: one that is just starting gets a chance."""
+"""Seconds to wait once no broker accepts a connection: one that is just starting gets a chance."""
 
-# librdkafka writes to standard error by itself otherwise; what matters reaches the user as an error.
-_quiet = logging.getLogger("penstock.dev.generate.librdkafka")
-_quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False
+# Otherwise librdkafka writes to standard error; what matters reaches the user as an error.
+_silent_logger = logging.getLogger("penstock.dev.generate.librdkafka")
+_silent_logger.addHandler(logging.NullHandler())
+_silent_logger.propagate = False
 
-_AWAY = {
+_UNREACHABLE = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
@@ -59,111 +59,117 @@ class EventTopic:
 
 
 def ensure_topic(conf: Conf, name: str, partitions: int) -> EventTopic:
-    """The topic, made with so many partitions if it did not exist. An existing one keeps the number it has."""
+    """The topic, created with so many partitions if it did not exist. An existing topic keeps its partitions."""
     if partitions < 1:
         raise UsageError(f"a topic has at least one partition, not {partitions}", hint="write for example 4")
     if not name:
-        raise _not_a_topic(name)
-    heard: list[KafkaError] = []
-    settings = client_conf(conf) | {"error_cb": heard.append}
+        raise _bad_topic_name(name)
+    client_errors: list[KafkaError] = []
+    settings = client_conf(conf) | {"error_cb": client_errors.append}
     try:
         admin = AdminClient(settings)
         while True:
             try:
-                asked = admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
-                return EventTopic(name, len(_answer(admin, asked[name], heard).partitions), created=False)
+                futures = admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_SECONDS)
+                return EventTopic(
+                    name, len(_wait_for_answer(admin, futures[name], client_errors).partitions), created=False
+                )
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
             try:
-                wanted = NewTopic(name, num_partitions=partitions, replication_factor=-1)
-                _answer(admin, admin.create_topics([wanted], request_timeout=ANSWER_SECONDS)[name], heard)
+                new_topic = NewTopic(name, num_partitions=partitions, replication_factor=-1)
+                _wait_for_answer(
+                    admin, admin.create_topics([new_topic], request_timeout=ANSWER_SECONDS)[name], client_errors
+                )
                 return EventTopic(name, partitions, created=True)
             except KafkaException as error:
-                # Somebody else made it between the question and the order: look again.
+                # Another process created it after we asked for it: ask again.
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
     except KafkaException as error:
         raise explained(error, settings, name) from None
 
 
-def _answer(admin: AdminClient, future: Future[Any], heard: list[KafkaError]) -> Any:
-    """The answer, or sooner than by its timeout what the connection says about itself: refused, or wrong password."""
-    began = time.monotonic()
+def _wait_for_answer(admin: AdminClient, future: Future[Any], client_errors: list[KafkaError]) -> Any:
+    """The answer; or, before its timeout, the error of the connection: refused, or a wrong password."""
+    started = time.monotonic()
     while not future.done():
         admin.poll(0.05)
-        denied = [error for error in heard if error.code() in _DENIED]
-        lost = [error for error in heard if error.code() in (KafkaError._TRANSPORT, KafkaError._RESOLVE)]
-        down = any(error.code() == KafkaError._ALL_BROKERS_DOWN for error in heard)
-        waited = time.monotonic() - began
-        if denied or (lost and down and waited > DOWN_SECONDS) or waited > ANSWER_SECONDS + 5:
-            raise KafkaException(*(denied or lost or [KafkaError(KafkaError._TIMED_OUT)])[:1])
+        denied = [error for error in client_errors if error.code() in _DENIED]
+        connection_errors = [
+            error for error in client_errors if error.code() in (KafkaError._TRANSPORT, KafkaError._RESOLVE)
+        ]
+        all_down = any(error.code() == KafkaError._ALL_BROKERS_DOWN for error in client_errors)
+        waited = time.monotonic() - started
+        if denied or (connection_errors and all_down and waited > DOWN_SECONDS) or waited > ANSWER_SECONDS + 5:
+            raise KafkaException(*(denied or connection_errors or [KafkaError(KafkaError._TIMED_OUT)])[:1])
     return future.result()
 
 
 def client_conf(conf: Conf) -> dict[str, Any]:
-    """Properties of a client that says nothing on its own."""
-    given = {"bootstrap.servers": conf} if isinstance(conf, str) else dict(conf)
-    return {**given, "logger": _quiet, "log_level": 0}
+    """Properties of a client that logs nothing by itself."""
+    properties = {"bootstrap.servers": conf} if isinstance(conf, str) else dict(conf)
+    return {**properties, "logger": _silent_logger, "log_level": 0}
 
 
 def explained(error: KafkaException, conf: Mapping[str, Any], topic: str, before: str = "") -> PenstockError:
-    """The error as one of ours; `before` tells what it means for the work at hand."""
+    """The error as one of ours; `before` is put in front and tells what it means for the current work."""
     cause: KafkaError = error.args[0]
-    where = conf["bootstrap.servers"]
-    if cause.code() in _AWAY:
+    servers = conf["bootstrap.servers"]
+    if cause.code() in _UNREACHABLE:
         return BrokerAway(
-            f"{before}Kafka at {where} does not answer ({_reason(cause)})",
+            f"{before}Kafka at {servers} does not answer ({_error_text(cause)})",
             hint="is it running there? `penstock kafka start` runs one for development",
         )
     if cause.code() in _DENIED:
         return PenstockError(
-            f"{before}Kafka at {where} refused ({_reason(cause)})",
+            f"{before}Kafka at {servers} refused ({_error_text(cause)})",
             hint="check `security` in the project file and the rights of its user",
         )
     if cause.code() == KafkaError.TOPIC_EXCEPTION:
-        return _not_a_topic(topic)
+        return _bad_topic_name(topic)
     return PenstockError(
-        f"{before}Kafka at {where}: {_reason(cause)}", hint=f"look at the topic {topic} and at the broker's log"
+        f"{before}Kafka at {servers}: {_error_text(cause)}", hint=f"look at the topic {topic} and at the broker's log"
     )
 
 
-def _reason(cause: KafkaError) -> str:
-    """Without librdkafka's notes on who said it and after how long."""
+def _error_text(cause: KafkaError) -> str:
+    """The message without librdkafka's notes on its origin and its delay."""
     return re.sub(r"^\S+/\S+: | \(after \d+ms in state \w+.*\)$", "", str(cause.str()))
 
 
-def _not_a_topic(name: str) -> UsageError:
+def _bad_topic_name(name: str) -> UsageError:
     return UsageError(
         f"{name[:60]!r} cannot be the name of a topic",
         hint="use up to 249 letters, digits, dots, dashes and underscores",
     )
 
 
-# Events into Kafka: every one acknowledged by all replicas, once, or an error that says how many were not.
+# Sending events: each is acknowledged by all replicas, once, or an error says how many were not.
 
 
 CHUNK = 500
-"""Events between two looks at delivery reports, the clock and `stop`."""
+"""Events sent between two checks of delivery reports, the clock and `stop`."""
 PACED_SECONDS = 0.01
-"""At a given rate, the events of so long are sent together: sleeping for each would cap the rate at some thousands."""
+"""With a rate, the events of so many seconds are sent together: one sleep per event would cap it at some thousands."""
 GIVE_UP_SECONDS = 60
-"""How long an event may stay unacknowledged: covers a broker's restart, and ends a run whose broker is gone."""
+"""Seconds for which an event may stay unacknowledged: covers the restart of a broker, and ends a run without one."""
 
 
 @dataclass(frozen=True)
 class ProducedEvents:
-    """What the broker acknowledged."""
+    """The events that the broker acknowledged."""
 
     topic: EventTopic
     count: int
     labels: dict[str, int]
     """Events per label: valid, late, duplicate, malformed.<how>."""
     bytes: int
-    """Of keys and values."""
+    """Total size of keys and values."""
     seconds: float
     offsets: dict[int, int]
-    """Per partition that was written to: the offset of the last event."""
+    """Offset of the last event, for each partition that was written to."""
     stopped: bool = field(default=False)
     """`stop` ended the run before the events did."""
 
@@ -172,8 +178,8 @@ class ProducedEvents:
         return self.count / self.seconds if self.seconds else 0.0
 
 
-class _Reports:
-    """Counts what the broker says about each event. Called from poll and flush, on the caller's thread."""
+class _DeliveryReports:
+    """Counts the delivery reports of the broker. Called from poll and flush, on the caller's thread."""
 
     def __init__(self) -> None:
         self.acknowledged = 0
@@ -205,53 +211,53 @@ def produce(
 ) -> ProducedEvents:
     """Sends the events and waits until the broker has acknowledged each.
 
-    `conf` is host:port or librdkafka's properties. The topic is made with `partitions` if it is missing. With a rate
-    (events per second) event n leaves n/rate seconds after the start, whatever happened before. `on_progress` gets the
-    number acknowledged so far; `stop` is asked between chunks.
+    `conf` is host:port or librdkafka's properties. The topic is created with `partitions` if it is missing. With a rate
+    (events per second) event n is sent n/rate seconds after the start, whatever happened before. `on_progress` gets the
+    number acknowledged so far; `stop` is called between chunks.
     """
-    place = ensure_topic(conf, topic, partitions)
+    event_topic = ensure_topic(conf, topic, partitions)
     if on_topic:
-        on_topic(place)
+        on_topic(event_topic)
     settings = _producer_conf(conf)
-    producer, reports, tally = Producer(settings), _Reports(), _Tally(events)
+    producer, reports, tally = Producer(settings), _DeliveryReports(), _EventCounter(events)
     chunk = max(1, min(CHUNK, round(rate * PACED_SECONDS))) if rate else CHUNK
-    began, stopped = time.monotonic(), False
-    refused: KafkaException | None = None
+    started, stopped = time.monotonic(), False
+    send_error: KafkaException | None = None
     try:
         while not stopped and (batch := tally.take(chunk)):
-            _send(producer, topic, batch, reports)
+            _send_batch(producer, topic, batch, reports)
             producer.poll(0)
             if on_progress:
                 on_progress(reports.acknowledged)
             if rate:
-                _wait_until(began + tally.count / rate, producer, reports, stop)
+                _wait_until(started + tally.count / rate, producer, reports, stop)
             stopped = stop()
             if reports.failed:
                 break
     except KafkaException as error:
-        refused = error
+        send_error = error
     _flush(producer, on_progress, reports)
-    unanswered = reports.failed + len(producer)
-    if refused or unanswered:
+    unacknowledged = reports.failed + len(producer)
+    if send_error or unacknowledged:
         raise explained(
-            refused or KafkaException(reports.reason or KafkaError(KafkaError._TIMED_OUT)),
+            send_error or KafkaException(reports.reason or KafkaError(KafkaError._TIMED_OUT)),
             settings,
             topic,
-            before=f"{reports.acknowledged:,} events were acknowledged and {unanswered:,} were not: ",
+            before=f"{reports.acknowledged:,} events were acknowledged and {unacknowledged:,} were not: ",
         )
     return ProducedEvents(
-        topic=place,
+        topic=event_topic,
         count=reports.acknowledged,
         labels=dict(sorted(tally.labels.items())),
         bytes=tally.bytes,
-        seconds=time.monotonic() - began,
+        seconds=time.monotonic() - started,
         offsets=dict(sorted(reports.offsets.items())),
         stopped=stopped,
     )
 
 
-class _Tally:
-    """The events on their way, counted as they pass."""
+class _EventCounter:
+    """Takes events in chunks and counts them."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self._events: Iterator[Event] = iter(events)
@@ -259,11 +265,11 @@ class _Tally:
         self.labels: Counter[str] = Counter()
 
     def take(self, number: int) -> list[Event]:
-        taken = list(islice(self._events, number))
-        self.count += len(taken)
-        self.labels.update([event.label for event in taken])
-        self.bytes += sum([len(event.key or b"") + len(event.value or b"") for event in taken])
-        return taken
+        chunk = list(islice(self._events, number))
+        self.count += len(chunk)
+        self.labels.update([event.label for event in chunk])
+        self.bytes += sum([len(event.key or b"") + len(event.value or b"") for event in chunk])
+        return chunk
 
 
 def _producer_conf(conf: Conf) -> dict[str, Any]:
@@ -275,35 +281,35 @@ def _producer_conf(conf: Conf) -> dict[str, Any]:
         "linger.ms": 10,
         "batch.size": 1 << 20,
         "compression.type": "lz4",
-        # As Java's producer does: a topic fed by both has each key in one partition.
+        # Like Java's producer: a topic that both write to has each key in one partition.
         "partitioner": "murmur2_random",
     }
 
 
-def _send(producer: Producer, topic: str, batch: list[Event], reports: _Reports) -> None:
-    """The records' own timestamp is the time of sending: with an old one, retention would remove them at once."""
-    shared: Headers = ()
-    headers: list[tuple[str, str | bytes | None]] = []
+def _send_batch(producer: Producer, topic: str, batch: list[Event], reports: _DeliveryReports) -> None:
+    """Records get the time of sending as their timestamp: with an old one, retention would remove them at once."""
+    last_headers: Headers = ()
+    header_list: list[tuple[str, str | bytes | None]] = []
     for event in batch:
-        if event.headers is not shared:
-            shared, headers = event.headers, list(event.headers)
+        if event.headers is not last_headers:
+            last_headers, header_list = event.headers, list(event.headers)
         while True:
             try:
-                producer.produce(topic, event.value, event.key, headers=headers, on_delivery=reports)
+                producer.produce(topic, event.value, event.key, headers=header_list, on_delivery=reports)
                 break
             except BufferError:
                 producer.poll(0.1)
 
 
-def _wait_until(moment: float, producer: Producer, reports: _Reports, stop: Callable[[], bool]) -> None:
-    while (left := moment - time.monotonic()) > 0 and not reports.failed and not stop():
-        producer.poll(min(left, 0.1))
+def _wait_until(moment: float, producer: Producer, reports: _DeliveryReports, stop: Callable[[], bool]) -> None:
+    while (seconds_left := moment - time.monotonic()) > 0 and not reports.failed and not stop():
+        producer.poll(min(seconds_left, 0.1))
 
 
-def _flush(producer: Producer, on_progress: Callable[[int], None] | None, reports: _Reports) -> None:
-    """Each event is answered within GIVE_UP_SECONDS, well or badly; the rest of the bound is for good measure."""
-    latest = time.monotonic() + GIVE_UP_SECONDS + 10
-    while producer.flush(0.2) and time.monotonic() < latest:
+def _flush(producer: Producer, on_progress: Callable[[int], None] | None, reports: _DeliveryReports) -> None:
+    """Each event is reported within GIVE_UP_SECONDS, delivered or failed; the other 10 seconds are a reserve."""
+    deadline = time.monotonic() + GIVE_UP_SECONDS + 10
+    while producer.flush(0.2) and time.monotonic() < deadline:
         if on_progress:
             on_progress(reports.acknowledged)
     if on_progress:

@@ -1,4 +1,4 @@
-"""Events of a kind as a stream: good ones in time, with late, duplicate and malformed ones mixed in."""
+"""A stream of events of one kind: valid ones on time, with late, duplicate and malformed ones mixed in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.errors import UsageError
 from penstock.spec.base_model import Wrong, did_you_mean, shown
 from penstock.spec.quantity import instant, seconds
 
-# What goes wrong with records in practice, made from a good one. Each way has its own label.
+# What goes wrong with records in practice, made from a valid one. Each way has its own label.
 
 
 def _truncated(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
@@ -28,13 +28,13 @@ def _truncated(event: Event, value: bytes, kind: EventKind, rng: Random) -> Even
 
 def _wrong_type(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
     field = rng.choice(sorted(kind.wrong_types))
-    return event._replace(value=_rewritten(value, field, kind.wrong_types[field]))
+    return event._replace(value=_replace_field(value, field, kind.wrong_types[field]))
 
 
 def _missing_id(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
     """The field is absent or null, and so is the key."""
-    spoilt = _rewritten(value, kind.id_field, None) if rng.getrandbits(1) else _without(value, kind.id_field)
-    return event._replace(key=None, value=spoilt)
+    malformed = _replace_field(value, kind.id_field, None) if rng.getrandbits(1) else _drop_field(value, kind.id_field)
+    return event._replace(key=None, value=malformed)
 
 
 def _empty(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
@@ -42,9 +42,9 @@ def _empty(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
 
 
 def _invalid_utf8(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
-    """Bytes that no UTF-8 text has, put where the record's last string begins: the JSON around them stays whole."""
-    place = value.rindex(b':"') + 2
-    return event._replace(value=value[:place] + rng.choice(_NOT_UTF8) + value[place:])
+    """Inserts bytes that are not UTF-8 at the start of the record's last string: the JSON around them stays intact."""
+    string_start = value.rindex(b':"') + 2
+    return event._replace(value=value[:string_start] + rng.choice(_NOT_UTF8) + value[string_start:])
 
 
 def _null(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
@@ -63,7 +63,7 @@ _NOT_UTF8 = (b"\xff\xfe", b"\xc3\x28", b"\xed\xa0\x80", b"\x80", b"\xf8\x88\x80\
 
 
 def spoiler(kind: EventKind, rng: Random) -> Callable[[Event], Event]:
-    """A function that spoils one event; the ways take turns, so that a handful of events shows each."""
+    """A function that makes one event malformed; the ways take turns, so that a handful of events shows them all."""
     ways: Iterator[str] = cycle(rng.sample(sorted(WAYS), len(WAYS)))
 
     def spoil(event: Event) -> Event:
@@ -74,42 +74,42 @@ def spoiler(kind: EventKind, rng: Random) -> Callable[[Event], Event]:
     return spoil
 
 
-def _rewritten(value: bytes, field: str, content: object) -> bytes:
-    """Only the field may differ from a good record: rendering the whole anew would turn 9.90 into 9.9."""
+def _replace_field(value: bytes, field: str, content: object) -> bytes:
+    """Only this field may differ from a valid record: rendering the whole record again would turn 9.90 into 9.9."""
     text = value.decode()
     members = [f"{quoted(field)}:{json.dumps(content)}" if name == field else member for name, member in _members(text)]
     return f"{{{','.join(members)}}}".encode()
 
 
-def _without(value: bytes, field: str) -> bytes:
+def _drop_field(value: bytes, field: str) -> bytes:
     return f"{{{','.join(member for name, member in _members(value.decode()) if name != field)}}}".encode()
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:
-    """The fields of an object as our kinds write it (no spaces), each with its own text."""
-    at = 1
-    while at < len(text):
-        name, colon = _parsed(text, at)
-        _, end = _parsed(text, colon + 1)
-        yield name, text[at:end]
-        at = end + 1
+    """The name and the text of each field of an object, as our kinds write it (no spaces)."""
+    start = 1
+    while start < len(text):
+        name, colon = _parse_json(text, start)
+        _, end = _parse_json(text, colon + 1)
+        yield name, text[start:end]
+        start = end + 1
 
 
-_parsed = json.JSONDecoder().raw_decode
+_parse_json = json.JSONDecoder().raw_decode
 
 
-# Events of a kind as a stream: the good ones in time, with late, duplicate and malformed ones mixed in.
+# The stream of events.
 
 
 KINDS: dict[str, EventKind] = {kind.name: kind for kind in (ORDERS, CLICKS, TRANSACTIONS, CUSTOMERS, SENSORS)}
 PACE = 10.0
-"""Events per second of event time where nobody says otherwise: ten thousand events cover a quarter of an hour."""
+"""Default of events per second of event time: ten thousand events cover a quarter of an hour."""
 BLOCK = 1000
-"""Shares are exact in every so many events, not only in the long run."""
+"""Shares are exact in every block of so many events, not only in the long run."""
 REMEMBERED = 10_000
-"""A duplicate repeats one of so many events before it."""
+"""A duplicate repeats one of at most so many earlier events."""
 LATE_MS = (60_000, 3 * 86_400_000)
-"""How late a late event is: from a minute to three days, short delays more often."""
+"""Delay of a late event: from a minute to three days, short delays more often."""
 
 
 @dataclass(frozen=True)
@@ -144,20 +144,20 @@ def events(
     pace: float = PACE,
     faults: Faults = Faults(),  # noqa: B008 - frozen
 ) -> Iterator[Event]:
-    """`count` events (for ever without one), the faulty ones included.
+    """`count` events (endless without a count), including the faulty ones.
 
-    The same arguments give the same bytes. Event times begin at `start` and go `pace` events per second; a late event
-    lies a minute to three days before its place, and a duplicate repeats a valid or late event that came before it.
+    The same arguments give the same bytes. Event times begin at `start` and advance at `pace` events per second; a late
+    event is a minute to three days before its place, and a duplicate repeats an earlier valid or late event.
     """
     if count is not None and count < 0:
         raise UsageError(f"a count cannot be negative: {count}", hint="write for example 10000")
     if not pace > 0:
         raise UsageError(f"a pace is more than 0 events per second, not {pace:.6g}", hint="write for example 100/s")
-    chosen = find_kind(kind)
-    begin = to_ms(start)
-    setting = EventSetting(rng=Random(f"{seed}/{kind}"), people=populate(seed), start=begin, pace=pace)
-    faulty, clock = Random(f"{seed}/{kind}/faults"), Random(f"{seed}/{kind}/clock")
-    return _mixed(chosen, setting, count, faults, faulty, clock)
+    event_kind = find_kind(kind)
+    start_ms = to_ms(start)
+    setting = EventSetting(rng=Random(f"{seed}/{kind}"), people=populate(seed), start=start_ms, pace=pace)
+    fault_rng, clock_rng = Random(f"{seed}/{kind}/faults"), Random(f"{seed}/{kind}/clock")
+    return _mix_faults(event_kind, setting, count, faults, fault_rng, clock_rng)
 
 
 def find_kind(name: str) -> EventKind:
@@ -166,26 +166,28 @@ def find_kind(name: str) -> EventKind:
     raise UsageError(f"there is no kind of event called {shown(name)}", hint=did_you_mean(name, list(KINDS)))
 
 
-def _mixed(
-    kind: EventKind, setting: EventSetting, count: int | None, faults: Faults, faulty: Random, clock: Random
+def _mix_faults(
+    kind: EventKind, setting: EventSetting, count: int | None, faults: Faults, fault_rng: Random, clock_rng: Random
 ) -> Iterator[Event]:
-    render, spoil, jitter = kind.stream(setting), spoiler(kind, faulty), clock.random
-    begin, step = setting.start, 1000 / setting.pace
+    render, spoil, jitter = kind.stream(setting), spoiler(kind, fault_rng), clock_rng.random
+    start_ms, step_ms = setting.start, 1000 / setting.pace
     earlier: list[Event] = []
     for first in range(0, count, BLOCK) if count is not None else numbers(0, BLOCK):
         size = BLOCK if count is None else min(BLOCK, count - first)
-        planned = _plan_block(first, size, faults, faulty)
+        planned_faults = _plan_block(first, size, faults, fault_rng)
         for number in range(first, first + size):
-            # Within its own step: arrivals look irregular, and yet the stream never drifts from its pace.
-            at = begin + int((number + jitter()) * step)
-            fault = planned.get(number)
+            # Jitter stays within one step: arrivals look irregular, yet the stream never drifts from its pace.
+            time_ms = start_ms + int((number + jitter()) * step_ms)
+            fault = planned_faults.get(number)
             if fault == DUPLICATE and earlier:
-                yield faulty.choice(earlier)._replace(label=DUPLICATE)
+                yield fault_rng.choice(earlier)._replace(label=DUPLICATE)
                 continue
             if fault == MALFORMED:
-                yield spoil(render(at))
+                yield spoil(render(time_ms))
                 continue
-            event = render(at - _delay(faulty))._replace(label=LATE) if fault == LATE else render(at)
+            event = (
+                render(time_ms - _random_delay(fault_rng))._replace(label=LATE) if fault == LATE else render(time_ms)
+            )
             if faults.duplicates:
                 if len(earlier) < REMEMBERED:
                     earlier.append(event)
@@ -195,75 +197,75 @@ def _mixed(
 
 
 def _plan_block(first: int, size: int, faults: Faults, rng: Random) -> dict[int, str]:
-    """Which of the events first..first+size-1 are faulty. Rounded over the whole stream, so that no share drifts."""
-    wanted: list[str] = []
+    """The faults of the events first..first+size-1. Rounded over the whole stream, so that no share drifts."""
+    labels: list[str] = []
     for label, share in ((MALFORMED, faults.malformed), (LATE, faults.late), (DUPLICATE, faults.duplicates)):
-        wanted += [label] * (round((first + size) * share) - round(first * share))
-    places = rng.sample(range(first, first + size), min(size, len(wanted)))
-    return dict(zip(places, wanted, strict=False))
+        labels += [label] * (round((first + size) * share) - round(first * share))
+    numbers_of_faults = rng.sample(range(first, first + size), min(size, len(labels)))
+    return dict(zip(numbers_of_faults, labels, strict=False))
 
 
-def _delay(rng: Random) -> int:
+def _random_delay(rng: Random) -> int:
     shortest, longest = LATE_MS
     return int(shortest * (longest / shortest) ** rng.random())
 
 
-# How much, how fast and how faulty, as people write it on a command line. Wrong text is a UsageError.
+# Counts, rates, shares and times as written on a command line. Invalid text raises UsageError.
 
 
 _NUMBER = re.compile(r"(\d[\d_,]*(?:\.\d+)?)\s*([kKmM]?)")
 _THOUSANDS = {"": 1, "k": 1_000, "m": 1_000_000}
 _PER = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
-_SHARES = "write a percentage from 0% to 100%, for example 1% or 0.5%"
-_COUNTS = "write a whole number, for example 10000, 50k or 2M"
-_RATES = "write events per time, for example 500/s, 20k/s or 90/min"
+_SHARE_HINT = "write a percentage from 0% to 100%, for example 1% or 0.5%"
+_COUNT_HINT = "write a whole number, for example 10000, 50k or 2M"
+_RATE_HINT = "write events per time, for example 500/s, 20k/s or 90/min"
 
 T = TypeVar("T")
 
 
 def share(text: str, option: str) -> float:
     """'1%' -> 0.01."""
-    number, sign, rest = text.strip().partition("%")
+    number, percent_sign, rest = text.strip().partition("%")
     try:
         percent = float(number)
     except ValueError:
         percent = -1.0
-    # Without the sign it could be 1% or all of them.
-    if not sign or rest or not 0 <= percent <= 100:
-        raise UsageError(f"{option} {shown(text)} is not a share", hint=_SHARES)
+    # Without the sign, 1 could mean 1% or all.
+    if not percent_sign or rest or not 0 <= percent <= 100:
+        raise UsageError(f"{option} {shown(text)} is not a share", hint=_SHARE_HINT)
     return percent / 100
 
 
 def count(text: str, option: str) -> int:
     """'50k' -> 50000."""
-    number = _number(text)
+    number = _parse_number(text)
     if number is None or number < 1 or number != int(number):
-        raise UsageError(f"{option} {shown(text)} is not a number of events", hint=_COUNTS)
+        raise UsageError(f"{option} {shown(text)} is not a number of events", hint=_COUNT_HINT)
     return int(number)
 
 
 def rate(text: str, option: str) -> float:
     """'20k/s' -> 20000.0 events per second; without a unit of time it is per second."""
     amount, slash, per = (part.strip() for part in text.partition("/"))
-    number = _number(amount)
+    number = _parse_number(amount)
     if number is None or number <= 0 or (slash and per.casefold() not in _PER):
-        raise UsageError(f"{option} {shown(text)} is not a rate", hint=_RATES)
+        raise UsageError(f"{option} {shown(text)} is not a rate", hint=_RATE_HINT)
     return number / (_PER[per.casefold()] if slash else 1)
 
 
 def duration(text: str, option: str) -> float:
-    """'1m' -> 60.0 seconds, more than none."""
-    span = _read_option(seconds, text, option)
-    if span <= 0:
+    """'1m' -> 60.0 seconds; always more than zero."""
+    length = _read_option(seconds, text, option)
+    if length <= 0:
         raise UsageError(f"{option} {shown(text)} is no time at all", hint="write for example 30s or 5m")
-    return span
+    return length
 
 
 def moment(text: str, option: str) -> datetime:
     return _read_option(instant, text, option)
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     match = _NUMBER.fullmatch(text.strip())
     return float(re.sub("[_,]", "", match[1])) * _THOUSANDS[match[2].casefold()] if match else None
 

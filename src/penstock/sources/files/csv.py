@@ -1,4 +1,4 @@
-"""CSV files: a record a line. With a header the fields are found by their names, whatever their order in a file."""
+"""CSV files: one record per line. With a header, fields are found by name, whatever their order in a file."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
         Head,
     )
 
-_OTHERS = "__others"
-_SHOWN = 80
+_OTHER_CELLS = "__others"
+_MAX_SHOWN = 80
 
 
 class CsvLines:
@@ -55,20 +55,20 @@ class CsvLines:
             return Survey()
         heads = read_heads(self._spark, self._source, names)
         known = folded(schema.names)
-        strangers = {name: why for name, head in heads.items() if (why := self._unfit(head, known)) is not None}
-        if strangers and known:
-            raise Unfit(strangers)
-        found = {name: None for head in _distinct(heads) for name in head.names}
-        return Survey(heads, StructType([StructField(name, StringType()) for name in found]))
+        reasons = {name: reason for name, head in heads.items() if (reason := self._why_unfit(head, known)) is not None}
+        if reasons and known:
+            raise Unfit(reasons)
+        fields = {name: None for head in _distinct_heads(heads) for name in head.names}
+        return Survey(heads, StructType([StructField(name, StringType()) for name in fields]))
 
-    def rows(self, names: Sequence[str], look: FormatChoice, survey: Survey, tasks: int) -> DataFrame:
+    def rows(self, names: Sequence[str], choice: FormatChoice, survey: Survey, tasks: int) -> DataFrame:
         if not self._source.header:
             return self._lines.read(names, tasks) if names else self._lines.none()
-        order = _headed(self._spark, survey.heads, look.schema.names, self._source.reader)
-        return self._behind(order, [name for name in names if name in survey.heads], tasks)
+        headers = _open_headers(self._spark, survey.heads, choice.schema.names, self._source.reader)
+        return self._records_after_header(headers, [name for name in names if name in survey.heads], tasks)
 
     def decoder(
-        self, plan: DecodePlan, binary: str | None, look: FormatChoice, survey: Survey
+        self, plan: DecodePlan, binary: str | None, choice: FormatChoice, survey: Survey
     ) -> HeadedCsv | CsvDecoder:
         if not self._source.header:
             return CsvDecoder(plan, binary)
@@ -79,31 +79,31 @@ class CsvLines:
         return establish(heads, self._source.folder, table) if heads else Established(list(names), [])
 
     def infer(self, names: Sequence[str]) -> StructType:
-        """By the records as they will be read, and the rules by which their cells are decoded: no cell that was looked
-        at is rejected for its type. A number that begins with a zero is a code, and text. So is a column without a
-        value, which takes whatever comes."""
+        """Infers from the records as they will be read, with the rules that decode their cells: no sampled cell is
+        rejected for its type. A number that starts with a zero is a code, so it is text. A column without a value is
+        text too, because that accepts any value."""
         if self._source.header:
             heads = read_heads(self._spark, self._source, names)
-            called: dict[str, str] = {}
+            field_names: dict[str, str] = {}
             for head in dict.fromkeys(heads.values()):  # the oldest first
                 for name in head.names:
-                    called.setdefault(column_key(name), name)
-            fields = list(called.values())
-            order = _headed(self._spark, heads, fields, self._source.reader)
-            records = self._behind(order, [name for name in names if name in heads], len(names))
-            parsed: Column = JvmColumn(order.cells(java_column(F.col("key")), java_column(F.col("value"))))
+                    field_names.setdefault(column_key(name), name)
+            fields = list(field_names.values())
+            headers = _open_headers(self._spark, heads, fields, self._source.reader)
+            records = self._records_after_header(headers, [name for name in names if name in heads], len(names))
+            parsed: Column = JvmColumn(headers.cells(java_column(F.col("key")), java_column(F.col("value"))))
         else:
             records = self._lines.read(names, len(names))
             texts = records.where("value IS NOT NULL").select("value")
             width = own_class(self._spark, "Sample", "csv").width(java_frame(texts), dict(self._source.reader))
-            fields = [f"_c{place}" for place in range(width)]
+            fields = [f"_c{index}" for index in range(width)]
             parsed = cells(self._spark, F.col("value"), fields, self._source.reader)
         if not fields:
             self.sampled = 0
             return StructType()
-        found = records.where("value IS NOT NULL").select(parsed.alias(PARSED))
-        zone = found.sparkSession.conf.get("spark.sql.session.timeZone")
-        texts = found.select(*(F.col(f"{PARSED}.{quote(name)}") for name in fields))
+        parsed_rows = records.where("value IS NOT NULL").select(parsed.alias(PARSED))
+        zone = parsed_rows.sparkSession.conf.get("spark.sql.session.timeZone")
+        texts = parsed_rows.select(*(F.col(f"{PARSED}.{quote(name)}") for name in fields))
         sample = own_class(self._spark, "Sample", "csv").of(java_frame(texts), zone)
         self.sampled = int(sample.records())
         kinds = ("string" if kind == "void" else kind for kind in str(sample.types()).split("\n"))
@@ -118,29 +118,29 @@ class CsvLines:
     def first(self, names: Sequence[str]) -> tuple[str, str] | None:
         return self._lines.first(names)
 
-    def new(self, names: Sequence[str], look: FormatChoice, only: Chosen | None = None) -> StructType:
-        """None: their headers name all of them before."""
+    def new(self, names: Sequence[str], choice: FormatChoice, only: Chosen | None = None) -> StructType:
+        """No fields: the headers name all of them beforehand."""
         return StructType()
 
-    def _unfit(self, head: Head, known: set[str]) -> str | None:
-        """Which of two columns of one name is meant nobody can say; where the other is kept too, both are."""
-        if (why := why_no_header(head, known)) is not None:
-            return why
-        twice = doubled(head, known) if self._source.new_fields == "ignore" else None
-        return None if twice is None else f"its header names {twice} twice: {head.line[:_SHOWN]}"
+    def _why_unfit(self, head: Head, known: set[str]) -> str | None:
+        """Why the file does not fit. A name that occurs twice is ambiguous, unless new fields are kept, too."""
+        if (reason := why_no_header(head, known)) is not None:
+            return reason
+        duplicate = doubled(head, known) if self._source.new_fields == "ignore" else None
+        return None if duplicate is None else f"its header names {duplicate} twice: {head.line[:_MAX_SHOWN]}"
 
-    def _behind(self, order: Any, names: Sequence[str], tasks: int) -> DataFrame:
-        """The lines behind the headers, each with its header in `key`."""
+    def _records_after_header(self, headers: Any, names: Sequence[str], tasks: int) -> DataFrame:
+        """The records after the headers, each with its header in `key`."""
         if not names:
             return self._lines.none()
         lines = self._lines.read(names, tasks)
-        behind = lines.where(JvmColumn(order.isBehind(java_column(F.col(FILE)), java_column(F.col(ROW)))))
-        return behind.withColumn("key", JvmColumn(order.line(java_column(F.col(FILE)))))
+        records = lines.where(JvmColumn(headers.isBehind(java_column(F.col(FILE)), java_column(F.col(ROW)))))
+        return records.withColumn("key", JvmColumn(headers.line(java_column(F.col(FILE)))))
 
 
 @dataclass(frozen=True)
 class HeadedCsv:
-    """Of lines with the header of their file in `key`: the cells are found by that."""
+    """Decodes lines that have the header of their file in `key`, by which their cells are found."""
 
     plan: DecodePlan
     binary: str | None
@@ -148,24 +148,26 @@ class HeadedCsv:
 
     def decode(self, records: DataFrame) -> Decoded:
         assert self.plan.schema is not None
-        made = CsvDecoder(self.plan, self.binary).decode(records)
+        decoded = CsvDecoder(self.plan, self.binary).decode(records)
         names = [field.name for field in self.plan.schema.fields]
-        order = _headed(records.sparkSession, self.heads, names, self.plan.options)
-        parsed = JvmColumn(order.cells(java_column(F.col("key")), java_column(F.expr(quote(self.plan.column)))))
-        columns = (*made.columns, *([(RESCUED, f"{PARSED}.{_OTHERS}")] if self.plan.rescue else []))
+        headers = _open_headers(records.sparkSession, self.heads, names, self.plan.options)
+        parsed = JvmColumn(headers.cells(java_column(F.col("key")), java_column(F.expr(quote(self.plan.column)))))
+        columns = (*decoded.columns, *([(RESCUED, f"{PARSED}.{_OTHER_CELLS}")] if self.plan.rescue else []))
         frame = with_types(records.withColumn(PARSED, parsed), self.plan.schema)
-        return replace(made, frame=frame, columns=columns)
+        return replace(decoded, frame=frame, columns=columns)
 
 
-def _headed(spark: SparkSession, heads: Mapping[str, Head], names: Sequence[str], options: Mapping[str, str]) -> Any:
-    """Which header a file has, and where the columns stand by each: one object for all files."""
-    made = own_class(spark, "Headed", "csv")(list(names), dict(options))
-    for head in _distinct(heads):
-        made.head(head.line, list(head.names))
+def _open_headers(
+    spark: SparkSession, heads: Mapping[str, Head], names: Sequence[str], options: Mapping[str, str]
+) -> Any:
+    """The JVM object that knows the header of each file, and the positions of the columns in each header."""
+    headers = own_class(spark, "Headed", "csv")(list(names), dict(options))
+    for head in _distinct_heads(heads):
+        headers.head(head.line, list(head.names))
     for name, head in heads.items():
-        made.file(name, head.line, head.row)
-    return made
+        headers.file(name, head.line, head.row)
+    return headers
 
 
-def _distinct(heads: Mapping[str, Head]) -> list[Head]:
+def _distinct_heads(heads: Mapping[str, Head]) -> list[Head]:
     return sorted({head.line: head for head in heads.values()}.values(), key=lambda head: head.line)

@@ -1,4 +1,4 @@
-"""The files that a folder holds now, and what they are called in the manifest, in `_source` and in messages."""
+"""The files that a folder holds now, and their names in the manifest, in `_source` and in messages."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ if TYPE_CHECKING:
 
     from penstock.plan.sources import FilesSource
 
-# What a file is called in the manifest, in `_source` and in messages: its path from the project folder on, if it lies
-# below that, so that a project can be moved; else its whole path, or its URI.
+# The name of a file in the manifest, in `_source` and in messages: its path relative to the project folder if it is
+# below that, so that a project can be moved; else its full path, or its URI.
 
 
-def is_remote(place: str) -> bool:
-    return "://" in place
+def is_remote(location: str) -> bool:
+    return "://" in location
 
 
 AS_NAMED = {"__globPaths__": "false", "recursiveFileLookup": "true"}
-"""Options of every read: a `[` in a name is no pattern, and a folder called `a=b` is no column. With some files beside
-such a folder, Spark would even read them several times."""
+"""Options of every read: a `[` in a name is not a pattern, and a folder named `a=b` is not a column. Spark would even
+read files beside such a folder several times."""
 
 
 def name_of(path: str, source: FilesSource) -> str:
-    """`path` is absolute, or a URI."""
-    return path if is_remote(path) else path.removeprefix(_below(source))
+    """The name of a file; `path` is absolute, or a URI."""
+    return path if is_remote(path) else path.removeprefix(_root_prefix(source))
 
 
 def location_of(name: str, source: FilesSource) -> str:
-    """Where Spark finds it. Not encoded: Hadoop takes a path as it is written."""
+    """The location for Spark. It is not URL-encoded: Hadoop takes a path as it is written."""
     if is_remote(name):
         return name
-    return f"file://{name}" if name.startswith("/") else f"file://{_below(source)}{name}"
+    return f"file://{name}" if name.startswith("/") else f"file://{_root_prefix(source)}{name}"
 
 
 def name_column(spark: SparkSession, source: FilesSource) -> str:
-    """The name as an expression over the rows that were read from files: Spark gives the URI of a row's file, encoded;
-    that of a local file begins with `file:` and some slashes."""
-    place, below = "_metadata.file_path", _encoded(spark, _below(source))
-    local = f"concat('/', trim(LEADING '/' FROM substring({place}, 6)))"
-    inside = f"IF(startswith({local}, {literal(below)}), substring({local}, {len(below) + 1}), {local})"
-    name = f"IF(startswith({place}, 'file:'), {inside}, {place})"
-    return f"IF(instr({place}, '%') = 0, {name}, url_decode(replace({name}, '+', '%2B')))"
+    """SQL for the name of the file that a row was read from. Spark gives the encoded URI; that of a local file starts
+    with `file:` and some slashes."""
+    path, root = "_metadata.file_path", _encoded_path(spark, _root_prefix(source))
+    local = f"concat('/', trim(LEADING '/' FROM substring({path}, 6)))"
+    relative = f"IF(startswith({local}, {literal(root)}), substring({local}, {len(root) + 1}), {local})"
+    name = f"IF(startswith({path}, 'file:'), {relative}, {path})"
+    return f"IF(instr({path}, '%') = 0, {name}, url_decode(replace({name}, '+', '%2B')))"
 
 
-def _below(source: FilesSource) -> str:
-    """Of a project that lies in the root itself, files are named by their whole path."""
+def _root_prefix(source: FilesSource) -> str:
+    """The prefix that names of local files leave out. With a project in `/` itself, names are full paths."""
     return f"{source.root}/"
 
 
-def _encoded(spark: SparkSession, folder: str) -> str:
+def _encoded_path(spark: SparkSession, folder: str) -> str:
     jvm: Any = jvm_of(spark)
     return f"{jvm.org.apache.hadoop.fs.Path(f'file://{folder}').toUri().getRawPath()}/"
 
 
-# The files that a folder holds now, in it and below it.
+# The files that a folder holds now, including its subfolders.
 
 
 _HIDDEN = ("_", ".")
@@ -83,17 +83,17 @@ class File:
 class Listing:
     files: list[File]
     strange: list[str]
-    """Names that are not text: no table can hold them."""
+    """Names that are not valid text: no table can hold them."""
 
 
 def list_files(spark: SparkSession, source: FilesSource, table: str) -> Listing:
-    """Transient while there is no such folder."""
-    found = _remote(spark, source, table) if is_remote(source.folder) else _local(source, table)
+    """Raises Transient while there is no such folder."""
+    entries = _list_remote(spark, source, table) if is_remote(source.folder) else _list_local(source, table)
     files: list[File] = []
     strange: list[str] = []
-    for path, size, modified_ms in found:
-        within = _within(path, source.folder)
-        if not _is_data(within, source.pattern):
+    for path, size, modified_ms in entries:
+        relative = _relative_path(path, source.folder)
+        if not _is_data(relative, source.pattern):
             continue
         try:
             path.encode()
@@ -104,27 +104,27 @@ def list_files(spark: SparkSession, source: FilesSource, table: str) -> Listing:
     return Listing(files, strange)
 
 
-def _within(path: str, folder: str) -> str:
-    """The path from the folder on. Hadoop may write the host of the folder in another way than the project does."""
+def _relative_path(path: str, folder: str) -> str:
+    """The path relative to the folder. Hadoop may write the host of the folder differently than the project does."""
     if not path.startswith(folder):
         folder = urlsplit(folder).path
         path = path[max(0, path.find(folder)) :]
     return path[len(folder) :].lstrip("/")
 
 
-def _is_data(within: str, pattern: str | None) -> bool:
-    """A pattern without a slash is about the name alone."""
-    steps = within.split("/")
-    if any(step.startswith(_HIDDEN) for step in steps):
+def _is_data(relative: str, pattern: str | None) -> bool:
+    """Whether the file is to be read. A pattern without a slash applies to the file name alone."""
+    parts = relative.split("/")
+    if any(part.startswith(_HIDDEN) for part in parts):
         return False
-    return pattern is None or fnmatchcase(within if "/" in pattern else steps[-1], pattern)
+    return pattern is None or fnmatchcase(relative if "/" in pattern else parts[-1], pattern)
 
 
-def _local(source: FilesSource, table: str) -> Iterator[tuple[str, int, int]]:
+def _list_local(source: FilesSource, table: str) -> Iterator[tuple[str, int, int]]:
     try:
         yield from _walk(source.folder, set())
     except (FileNotFoundError, NotADirectoryError):
-        raise _no_folder(source, table) from None
+        raise _missing_folder(source, table) from None
     except PermissionError:
         raise SetupError(
             f"the folder {source.folder} may not be read", where=table, hint="give its rights to the user who runs this"
@@ -132,7 +132,7 @@ def _local(source: FilesSource, table: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[tuple[str, int, int]]:
-    """Links are followed, but no folder is listed twice: a link to a folder above would have no end."""
+    """Follows links, but lists no folder twice: a link to a parent folder would never end."""
     status = Path(folder).stat()
     if (status.st_dev, status.st_ino) in seen:
         return
@@ -145,14 +145,14 @@ def _walk(folder: str, seen: set[tuple[int, int]]) -> Iterator[tuple[str, int, i
                 if entry.is_dir():
                     yield from _walk(entry.path, seen)
                 elif entry.is_file():
-                    found = entry.stat()
-                    yield entry.path, found.st_size, found.st_mtime_ns // 1_000_000
-            except FileNotFoundError:  # gone since its folder was read
+                    file_status = entry.stat()
+                    yield entry.path, file_status.st_size, file_status.st_mtime_ns // 1_000_000
+            except FileNotFoundError:  # deleted since its folder was read
                 continue
 
 
-def _remote(spark: SparkSession, source: FilesSource, table: str) -> Iterator[tuple[str, int, int]]:
-    """Spark lists large folders with many tasks; of its source for whole files only the names are read."""
+def _list_remote(spark: SparkSession, source: FilesSource, table: str) -> Iterator[tuple[str, int, int]]:
+    """Spark lists large folders with many tasks; only the metadata columns of its binaryFile source are read."""
     reader = spark.read.format("binaryFile").options(**AS_NAMED)
     try:
         rows = reader.load(source.folder).selectExpr("path", "length", "unix_millis(modificationTime) AS modified")
@@ -160,11 +160,11 @@ def _remote(spark: SparkSession, source: FilesSource, table: str) -> Iterator[tu
             yield row.path, row.length, row.modified
     except AnalysisException as error:
         if "PATH_NOT_FOUND" in str(error):
-            raise _no_folder(source, table) from None
+            raise _missing_folder(source, table) from None
         raise
 
 
-def _no_folder(source: FilesSource, table: str) -> Transient:
+def _missing_folder(source: FilesSource, table: str) -> Transient:
     return Transient(
         f"there is no folder {source.folder}",
         where=table,

@@ -1,5 +1,5 @@
-"""The manifest of a table: every file that was found, once by its path. The stream reads it; a lister keeps it up
-to date."""
+"""The manifest of a table: each file that was found, once, by its path. The stream reads it; a lister keeps it up to
+date."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from penstock.plan.sources import FilesSource
     from penstock.storage.stores import Store
 
-# The manifest of a table: every file that was found, once by its path. A small Delta table; the stream reads it.
+# The manifest is a small Delta table that the stream reads.
 #
-# One data file of it names at most as many files as a batch may read, and the stream takes one data file at a time.
+# Each of its data files lists at most as many files as a batch may read, and the stream takes one data file at a time.
 
 
 COLUMNS = "path STRING, size BIGINT, modified TIMESTAMP"
 _PROPERTIES = {
     "delta.enableInCommitTimestamps": "true",
     "delta.checkpointInterval": "100",
-    # Each look that finds something adds a small file; without it they would be read one by one at every look.
+    # Each scan that finds files adds a small data file; uncompacted, every scan would read them one by one.
     "delta.autoOptimize.autoCompact": "true",
 }
-_DATA_FILES_A_COMMIT = 64
-_FEW = 10_000
-"""Names that Spark looks for; with more of them the whole list is read."""
+_DATA_FILES_PER_COMMIT = 64
+_MAX_LOOKED_UP = 10_000
+"""Up to so many names are looked up in Spark; with more of them the whole manifest is read."""
 
 
 class Manifest:
@@ -48,7 +48,7 @@ class Manifest:
         self._log = DeltaLog(store, uri, table)
 
     def create(self) -> None:
-        """Nothing happens if it is there."""
+        """Creates the manifest unless it exists."""
         if self._log.versions():
             return
         schema = cast(StructType, StructType.fromDDL(COLUMNS))
@@ -62,54 +62,57 @@ class Manifest:
         return self._log.versions()[-1]
 
     def known(self, names: Sequence[str], version: int) -> dict[str, File]:
-        """Those of the names that it has, as they were when they were listed."""
-        there = self._spark.read.format("delta").option("versionAsOf", version).load(self._uri)
-        if len(names) <= _FEW:
-            wanted = known_rows(self._spark, "path: STRING", [{"path": name} for name in names])
-            there = there.join(F.broadcast(wanted), "path", "left_semi")
-        rows = there.selectExpr("path", "size", "unix_millis(modified) AS modified")
-        asked = set(names)
-        found = (File(row.path, row.size, row.modified) for row in rows.toLocalIterator())
-        return {file.name: file for file in found if file.name in asked}
+        """Those of the files that the manifest has, as they were when they were listed."""
+        listed = self._spark.read.format("delta").option("versionAsOf", version).load(self._uri)
+        if len(names) <= _MAX_LOOKED_UP:
+            requested = known_rows(self._spark, "path: STRING", [{"path": name} for name in names])
+            listed = listed.join(F.broadcast(requested), "path", "left_semi")
+        rows = listed.selectExpr("path", "size", "unix_millis(modified) AS modified")
+        requested_names = set(names)
+        files = (File(row.path, row.size, row.modified) for row in rows.toLocalIterator())
+        return {file.name: file for file in files if file.name in requested_names}
 
-    def add(self, files: Sequence[File], most: int, version: int, *, alone: bool) -> None:
-        """The oldest first. `version` is what it was compared with: unless this process is `alone` with it, the mark of
-        the write lets only one of two processes add to the same version."""
+    def add(self, files: Sequence[File], max_files: int, version: int, *, alone: bool) -> None:
+        """Adds files, the oldest first. `version` is the version that they were compared with: unless this process is
+        `alone`, the mark of the write lets only one of two processes add to the same version."""
         ordered = sorted(files, key=lambda file: (file.modified_ms, file.name))
-        step = most * _DATA_FILES_A_COMMIT
+        step = max_files * _DATA_FILES_PER_COMMIT
         for start in range(0, len(ordered), step):
-            some = ordered[start : start + step]
-            rows = reduce(DataFrame.union, (self._one(some[i : i + most]) for i in range(0, len(some), most)))
-            mark = {} if alone else self._mark(version)
+            chunk = ordered[start : start + step]
+            rows = reduce(
+                DataFrame.union,
+                (self._data_file(chunk[index : index + max_files]) for index in range(0, len(chunk), max_files)),
+            )
+            mark = {} if alone else self._transaction_mark(version)
             rows.write.format("delta").mode("append").options(**mark).save(self._uri)
             if not alone:
-                return  # what is left is found again, and compared with what is there then
+                return  # the rest is found again, and compared with the next version
 
-    def _mark(self, version: int) -> dict[str, str]:
-        """The number after the last that was there then, not one made of the version: a compaction moves that on, and a
-        process that has seen it and not what was added after it would add the same again."""
+    def _transaction_mark(self, version: int) -> dict[str, str]:
+        """The number after the last one in that version, not the version itself: a compaction advances the version, and
+        a process that saw the compaction but not what was added after it would add the same files again."""
         application = f"penstock:files:{self._table}"
         return {
             "txnAppId": application,
             "txnVersion": str(next_number(self._spark, self._uri, application, version)),
         }
 
-    def _one(self, files: Sequence[File]) -> DataFrame:
+    def _data_file(self, files: Sequence[File]) -> DataFrame:
         rows = [{"path": file.name, "size": file.size, "modified": file.modified_ms} for file in files]
-        made = known_rows(self._spark, "path: STRING, size: BIGINT, modified: BIGINT", rows)
-        return made.selectExpr("path", "size", "timestamp_millis(modified) AS modified")
+        frame = known_rows(self._spark, "path: STRING, size: BIGINT, modified: BIGINT", rows)
+        return frame.selectExpr("path", "size", "timestamp_millis(modified) AS modified")
 
 
-# Looking for new files: what the folder holds and the manifest does not is added to it, in one commit.
+# Looking for new files: those in the folder that the manifest does not have are added to it, in one commit.
 
 
-_SHOWN = 5
-_MOST_CHANGED = 10_000
-_CONFLICTS = 20
+_MAX_LISTED = 5
+_MAX_REPORTED = 10_000
+_MAX_CONFLICTS = 20
 
 
 class Lister:
-    """Of one table. On a local lake the table's run lock makes it the only one."""
+    """The lister of one table. On a local lake the table's run lock makes it the only one."""
 
     def __init__(self, spark: SparkSession, store: Store, source: FilesSource, table: str) -> None:
         self._spark, self._store, self._source, self._table = spark, store, source, table
@@ -117,23 +120,23 @@ class Lister:
         self.manifest = Manifest(spark, store, source.uri, table)
         self.manifest.create()
         self._listed: dict[str, File] = {}
-        """The files of the last look, as they were listed: what it does not have is looked up in the manifest."""
+        """The files of the last scan, as they were first listed: other files are looked up in the manifest."""
         self._strange: set[str] = set()
 
     def look(self) -> list[str]:
-        """What a person should know of what was found."""
+        """Adds new files to the manifest; returns remarks for the user."""
         listing = list_files(self._spark, self._source, self._table)
         candidates = [file for file in listing.files if file.name not in self._listed]
         if candidates:
             self._listed |= self._add(candidates)
-        # What is no longer there is forgotten: it would only fill the memory, and the manifest has it.
+        # Files that no longer exist are dropped: they would only fill the memory, and the manifest has them.
         self._listed = {file.name: self._listed[file.name] for file in listing.files}
-        return [*self._changed(listing.files), *self._strange_names(listing.strange)]
+        return [*self._report_changed(listing.files), *self._report_strange(listing.strange)]
 
     def _add(self, candidates: list[File]) -> dict[str, File]:
-        """The candidates as the manifest has them, after those that it did not have were added."""
+        """The candidates as the manifest has them, after adding those that it did not have."""
         by_name = {file.name: file for file in candidates}
-        for _ in range(_CONFLICTS):
+        for _ in range(_MAX_CONFLICTS):
             version = self.manifest.newest()
             known = self.manifest.known(list(by_name), version)
             new = [file for name, file in by_name.items() if name not in known]
@@ -149,34 +152,34 @@ class Lister:
                 return {**known, **{file.name: file for file in new}}
         raise Conflict(f"others list the files of {self._source.folder} at the same time", where=self._table)
 
-    def _changed(self, files: Iterable[File]) -> Iterable[str]:
-        """Files that are not what was listed, each told once: by whichever run sees it first."""
-        now = [file for file in files if self._listed[file.name] != file]
-        if not now:
+    def _report_changed(self, files: Iterable[File]) -> Iterable[str]:
+        """Remarks about files that changed after they were listed, each once, by the first run that sees the change."""
+        changed = [file for file in files if self._listed[file.name] != file]
+        if not changed:
             return
-        place = f"{self._source.reads}/changed.json"
-        told = json.loads(self._store.read(place) or "{}")
-        new = [file for file in now if told.get(file.name) != [file.size, file.modified_ms]]
+        path = f"{self._source.reads}/changed.json"
+        reported = json.loads(self._store.read(path) or "{}")
+        new = [file for file in changed if reported.get(file.name) != [file.size, file.modified_ms]]
         if not new:
             return
-        told |= {file.name: [file.size, file.modified_ms] for file in new}
-        self._store.write(place, json.dumps(dict(list(told.items())[-_MOST_CHANGED:])))
+        reported |= {file.name: [file.size, file.modified_ms] for file in new}
+        self._store.write(path, json.dumps(dict(list(reported.items())[-_MAX_REPORTED:])))
         yield (
-            f"{_files(len(new))} changed after {'it was' if len(new) == 1 else 'they were'} listed, which is not read "
-            f"again: {_names([file.name for file in new])}. New rows belong in a new file"
+            f"{_count(len(new))} changed after {'it was' if len(new) == 1 else 'they were'} listed, which is not read "
+            f"again: {_joined([file.name for file in new])}. New rows belong in a new file"
         )
 
-    def _strange_names(self, names: Iterable[str]) -> Iterable[str]:
+    def _report_strange(self, names: Iterable[str]) -> Iterable[str]:
         new = [name for name in names if name not in self._strange]
         self._strange.update(new)
         if new:
-            yield f"{_files(len(new))} cannot be read, for their names are not UTF-8: {_names(new)}"
+            yield f"{_count(len(new))} cannot be read, for their names are not UTF-8: {_joined(new)}"
 
 
-def _files(count: int) -> str:
+def _count(count: int) -> str:
     return "1 file" if count == 1 else f"{count:,} files"
 
 
-def _names(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def _joined(names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more

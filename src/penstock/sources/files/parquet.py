@@ -1,4 +1,4 @@
-"""Parquet files: rows with their own columns, which are found by name."""
+"""Parquet files: rows with typed columns, which are found by name."""
 
 from __future__ import annotations
 
@@ -29,63 +29,63 @@ class ParquetFiles:
 
     def __init__(self, spark: SparkSession, source: FilesSource) -> None:
         self._session, self._source, self._name = spark.newSession(), source, name_column(spark, source)
-        # No type of Spark holds nanoseconds: as a TIMESTAMP they could not be read at all.
+        # Spark has no type for nanoseconds: as a TIMESTAMP they could not be read at all.
         self._session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
 
     def survey(self, names: Sequence[str], schema: StructType) -> Survey:
-        """By the footers, which are read anyway; if nobody asks for new fields, by the rows' own read."""
+        """Reads the footers, which are read anyway; if new fields are ignored, only with the rows themselves."""
         return Survey() if self._source.new_fields == "ignore" or not names else Survey(fields=self.infer(names))
 
-    def rows(self, names: Sequence[str], look: FormatChoice, survey: Survey, tasks: int) -> DataFrame:
+    def rows(self, names: Sequence[str], choice: FormatChoice, survey: Survey, tasks: int) -> DataFrame:
         rescue = self._source.new_fields == "rescue"
-        others = added(look.schema, survey.fields) if rescue else StructType()
-        whole = StructType([*look.schema.fields, *others.fields])
+        unknown_fields = added(choice.schema, survey.fields) if rescue else StructType()
+        full_schema = StructType([*choice.schema.fields, *unknown_fields.fields])
         if names:
-            files = self._session.read.schema(whole).options(**AS_NAMED).parquet(*self._places(names))
-            read = files.selectExpr(
-                *map(quote, whole.names), f"{self._name} AS {FILE}", f"_metadata.row_index AS {ROW}"
+            files = self._session.read.schema(full_schema).options(**AS_NAMED).parquet(*self._locations(names))
+            rows = files.selectExpr(
+                *map(quote, full_schema.names), f"{self._name} AS {FILE}", f"_metadata.row_index AS {ROW}"
             )
         else:
-            read = no_rows(self._session, whole).selectExpr(
+            rows = no_rows(self._session, full_schema).selectExpr(
                 "*", f"CAST(NULL AS STRING) AS {FILE}", f"CAST(NULL AS BIGINT) AS {ROW}"
             )
-        rest = ", ".join(map(quote, others.names))
-        rescued = f"nullif(to_json(struct({rest})), '{{}}')" if rest else "CAST(NULL AS STRING)"
+        unknown_names = ", ".join(map(quote, unknown_fields.names))
+        rescued = f"nullif(to_json(struct({unknown_names})), '{{}}')" if unknown_names else "CAST(NULL AS STRING)"
         extra = [f"{rescued} AS {RESCUED}"] if rescue else []
-        return read.selectExpr(*map(quote, look.schema.names), *extra, FILE, ROW)
+        return rows.selectExpr(*map(quote, choice.schema.names), *extra, FILE, ROW)
 
-    def decoder(self, plan: DecodePlan, binary: str | None, look: FormatChoice, survey: Survey) -> None:
+    def decoder(self, plan: DecodePlan, binary: str | None, choice: FormatChoice, survey: Survey) -> None:
         return None
 
     def establish(self, names: Sequence[str], table: str) -> Established:
         return Established(list(names), [])
 
     def infer(self, names: Sequence[str]) -> StructType:
-        """Where two files call different things by one name, what the first calls so counts: the other cannot be read
-        by it, and is told apart then."""
+        """Where two files use one name for different types, the first file counts: the other cannot be read with that
+        type, and is recognised by that."""
         reader = self._session.read.option("mergeSchema", "true").options(**AS_NAMED)
-        places = self._places(names)
+        locations = self._locations(names)
         try:
-            return reader.parquet(*places).schema
+            return reader.parquet(*locations).schema
         except Exception as error:
             if "MERGE_SCHEMA" not in str(error) or len(names) == 1:
                 raise
-        return reduce(merged, (reader.parquet(place).schema for place in places))
+        return reduce(merged, (reader.parquet(location).schema for location in locations))
 
     def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:
-        """With the columns that their footers name: it fails where `infer` does."""
+        """Reads with the columns that the footers name, so it fails where `infer` does."""
         reader = self._session.read.option("mergeSchema", "true").options(**AS_NAMED)
-        return reader.parquet(*self._places(names))
+        return reader.parquet(*self._locations(names))
 
     def probe(self, name: str) -> None:
-        """Nothing is quicker than Spark's own read."""
+        """Does nothing: no check is quicker than Spark's own read."""
 
     def first(self, names: Sequence[str]) -> None:
         return None
 
-    def new(self, names: Sequence[str], look: FormatChoice, only: Chosen | None = None) -> StructType:
-        """None: their footers name all of them before."""
+    def new(self, names: Sequence[str], choice: FormatChoice, only: Chosen | None = None) -> StructType:
+        """No fields: the footers name all of them beforehand."""
         return StructType()
 
-    def _places(self, names: Sequence[str]) -> list[str]:
+    def _locations(self, names: Sequence[str]) -> list[str]:
         return [location_of(name, self._source) for name in names]

@@ -1,4 +1,4 @@
-"""The schema of a table's files: given, or inferred from the first of them; kept in the lake, and grown."""
+"""The schema of a table's files: declared, or inferred from the first of them; stored in the lake, and extended."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from penstock.sources.files.listing import File
     from penstock.storage.stores import Store
 
-_SHOWN = 80
+_MAX_SHOWN = 80
 _SAMPLE_FILES, _SAMPLE_BYTES = 100, 64 * 1024 * 1024
-"""As much as is looked at to infer a schema; what later files have beyond it is new."""
+"""How much is read to infer a schema; fields that only later files have are new."""
 
 
 class FileSchema:
@@ -47,55 +47,55 @@ class FileSchema:
         self._inferred_from: dict[str, Any] | None = None
 
     def require(self) -> FormatChoice:
-        """Infers it if nobody gave one, and none is kept yet. Transient while there is nothing to infer it from."""
+        """Infers the schema if none is declared or stored. Raises Transient while there is nothing to infer it from."""
         document = self._document()
-        kept = StructType.fromJson(document["schema"]) if document else StructType()
+        stored = StructType.fromJson(document["schema"]) if document else StructType()
         if self._source.schema is not None:
-            return self._look(merged(spark_schema(self._source.schema), kept), document)
+            return self._choice_of(merged(spark_schema(self._source.schema), stored), document)
         if document is None:
             self.keep(self._infer())
             document = self._document() or {}
-            kept = StructType.fromJson(document["schema"])
-        return self._look(kept, document)
+            stored = StructType.fromJson(document["schema"])
+        return self._choice_of(stored, document)
 
     def declared_fields(self, schema: StructType) -> int:
-        """How many fields of the schema, those of objects counted, were given or inferred at first; the others were
+        """How many fields of the schema, including nested ones, were declared or inferred first; the others were
         added."""
         if self._source.schema is not None:
             return size_of(spark_schema(self._source.schema))
         return int((self._document() or {}).get("first", size_of(schema)))
 
     def story(self) -> list[str]:
-        """Of a schema that was inferred: what it is and where it comes from, for a person."""
+        """For an inferred schema: what it is and where it comes from, for the user."""
         document = self._document() or {}
-        made = document.get("inferred")
-        if self._source.schema is not None or made is None:
+        sample = document.get("inferred")
+        if self._source.schema is not None or sample is None:
             return []
-        records = "" if made["records"] is None else f", {made['records']:,} records"
-        files = "1 file" if made["files"] == 1 else f"{made['files']:,} files"
-        told = [
-            f"schema inferred from {files} ({made['first']}{' and others' if made['files'] > 1 else ''}{records}, "
-            f"{made['bytes']:,} bytes), kept in {self._source.stored}: {document['columns']}"
+        records = "" if sample["records"] is None else f", {sample['records']:,} records"
+        files = "1 file" if sample["files"] == 1 else f"{sample['files']:,} files"
+        remarks = [
+            f"schema inferred from {files} ({sample['first']}{' and others' if sample['files'] > 1 else ''}{records}, "
+            f"{sample['bytes']:,} bytes), kept in {self._source.stored}: {document['columns']}"
         ]
-        told += [
+        remarks += [
             f"{name} has values of several kinds ({kinds}): it is a STRING with their JSON text"
-            for name, kinds in made["mixed"].items()
+            for name, kinds in sample["mixed"].items()
         ]
-        return [*told, *made["remarks"]]
+        return [*remarks, *sample["remarks"]]
 
-    def keep(self, look: FormatChoice) -> None:
-        """Before anything is written by it."""
+    def keep(self, choice: FormatChoice) -> None:
+        """Stores the choice; called before anything is written with it."""
         document = {
-            "columns": told(look.schema),
-            "left_out": list(look.left_out),
-            "full": not look.watchful,
-            "schema": look.schema.jsonValue(),
+            "columns": told(choice.schema),
+            "left_out": list(choice.left_out),
+            "full": not choice.watchful,
+            "schema": choice.schema.jsonValue(),
         }
-        before = self._document() or {}
+        previous = self._document() or {}
         if self._source.schema is None:
-            first = StructType.fromJson(before["schema"]) if before else look.schema
-            document["first"] = before.get("first", size_of(first))
-        inferred = self._inferred_from or before.get("inferred")
+            first = StructType.fromJson(previous["schema"]) if previous else choice.schema
+            document["first"] = previous.get("first", size_of(first))
+        inferred = self._inferred_from or previous.get("inferred")
         if inferred is not None:
             document["inferred"] = inferred
         self._store.write(self._source.stored, json.dumps(document, indent=1, ensure_ascii=False))
@@ -104,16 +104,16 @@ class FileSchema:
         document = json.loads(self._store.read(self._source.stored) or "null")
         return document if isinstance(document, dict) else None
 
-    def _look(self, schema: StructType, document: dict[str, Any] | None) -> FormatChoice:
-        kept = document or {}
-        full = self._source.new_fields == "add" and kept.get("full", False)
-        return FormatChoice(schema, tuple(kept.get("left_out", ())), not full)
+    def _choice_of(self, schema: StructType, document: dict[str, Any] | None) -> FormatChoice:
+        stored = document or {}
+        full = self._source.new_fields == "add" and stored.get("full", False)
+        return FormatChoice(schema, tuple(stored.get("left_out", ())), not full)
 
     def _infer(self) -> FormatChoice:
         files = {file.name: file for file in _sample(list_files(self._spark, self._source, self._table).files)}
         names = list(files)
         try:
-            found = self._inferred(files, names)
+            choice = self._infer_from(files, names)
         except PenstockError:
             raise
         except Exception as error:
@@ -124,44 +124,45 @@ class FileSchema:
             if not broken:
                 raise
             names = [name for name in names if name not in broken]
-            found = self._inferred(files, names)
-        if not found.schema.fields:
-            raise self._nothing(names)
-        return found
+            choice = self._infer_from(files, names)
+        if not choice.schema.fields:
+            raise self._nothing_to_infer(names)
+        return choice
 
-    def _nothing(self, names: Sequence[str]) -> PenstockError:
+    def _nothing_to_infer(self, names: Sequence[str]) -> PenstockError:
         """Why no column was found."""
         if not self.format.sampled and (first := self.format.first(names)) is not None:
-            document = "if a file is one document, write `options: {multiLine: true}`; " if self._asks_lines else ""
+            document = "if a file is one document, write `options: {multiLine: true}`; " if self._expects_lines else ""
             return Terminal(
                 f"no line of the files in {self._source.folder} is a record, so no schema can be inferred; "
-                f"{first[0]} begins with `{first[1][:_SHOWN]}`",
+                f"{first[0]} begins with `{first[1][:_MAX_SHOWN]}`",
                 where=self._table,
                 hint=f"{document}with `schema:` the table is made, and such lines go to quarantine",
             )
-        there = f"the records in {self._source.folder} have no field with a value yet that can be a column"
-        missing = f"there are no files in {self._source.folder} yet to infer a schema from"
+        no_columns = f"the records in {self._source.folder} have no field with a value yet that can be a column"
+        no_files = f"there are no files in {self._source.folder} yet to infer a schema from"
         return Transient(
-            there if self.format.sampled else missing,
+            no_columns if self.format.sampled else no_files,
             where=self._table,
             hint="more files are waited for; with `schema` the table is made without them",
         )
 
     @property
-    def _asks_lines(self) -> bool:
+    def _expects_lines(self) -> bool:
         return self._source.format == "json" and not self._source.documents
 
-    def _inferred(self, files: Mapping[str, File], names: Sequence[str]) -> FormatChoice:
+    def _infer_from(self, files: Mapping[str, File], names: Sequence[str]) -> FormatChoice:
         if not names:
             return FormatChoice(StructType())
         established = self.format.establish(names, self._table)
-        found = self.format.infer(established.names)
-        schema = whole = usable(found if self._source.new_fields == "add" else any_for_nothing(found))
+        fields = self.format.infer(established.names)
+        schema = full_schema = usable(fields if self._source.new_fields == "add" else any_for_nothing(fields))
         remarks = list(established.remarks)
-        if self._source.format == "json" and size_of(whole) > MOST_ADDED:  # others name their columns themselves
-            schema = bounded(StructType(), whole, MOST_ADDED)
-            others = "kept in _rescued" if self._source.new_fields == "rescue" else "left out"
-            remarks.append(no_more_columns("files", others, MOST_ADDED))
+        # Only for JSON: the columns of other formats are named in the files.
+        if self._source.format == "json" and size_of(full_schema) > MOST_ADDED:
+            schema = bounded(StructType(), full_schema, MOST_ADDED)
+            fate = "kept in _rescued" if self._source.new_fields == "rescue" else "left out"
+            remarks.append(no_more_columns("files", fate, MOST_ADDED))
         self._inferred_from = {
             "files": len(established.names),
             "first": established.names[0] if established.names else None,
@@ -170,7 +171,7 @@ class FileSchema:
             "mixed": mixed(schema),
             "remarks": remarks,
         }
-        return FormatChoice(schema, watchful=schema == whole)
+        return FormatChoice(schema, watchful=schema == full_schema)
 
 
 def _sample(files: Sequence[File]) -> list[File]:

@@ -1,4 +1,4 @@
-"""A folder of files as the source of a table: a reader of its manifest, which is kept up to date by looking."""
+"""A folder of files as the source of a table: reads its manifest, which scans of the folder keep up to date."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from penstock.sources.registry import SourceContext
     from penstock.storage.stores import Store
 
-_CREATED = 0
-"""The version of the manifest that holds no file yet."""
+_EMPTY_VERSION = 0
+"""The manifest's first version, which lists no file."""
 
 
 class FilesReader(DeltaReader):
     def __init__(self, spark: SparkSession, source: FilesSource, store: Store, table: str) -> None:
-        """`look` finds the files, and asks for the table's run lock: two that look at once would list a file twice."""
+        """`look` finds the files and needs the table's run lock: two at the same time would list a file twice."""
         self.spark, self.store, self.files = spark, store, source
         self._lister = Lister(spark, store, source, table)
-        self._one_look = threading.Lock()
+        self._look_lock = threading.Lock()
         self._notes: list[str] = []
         self.schema = FileSchema(spark, store, source, table)
         super().__init__(source, store, table)
@@ -45,12 +45,12 @@ class FilesReader(DeltaReader):
         return self._table
 
     def look(self) -> list[str]:
-        """New files into the manifest; what a person should know."""
-        with self._one_look:
+        """Adds new files to the manifest; returns remarks for the user."""
+        with self._look_lock:
             return self._lister.look()
 
     def note(self, remark: str) -> None:
-        """Said with the batch that is being written."""
+        """Reports the remark with the batch that is being written."""
         self._notes.append(remark)
 
     def start(self) -> Start:
@@ -59,17 +59,17 @@ class FilesReader(DeltaReader):
         identity = table_id(self._log, self._versions)
         if identity is None:
             raise Terminal(
-                f"the id of the list of files, {self.files.uri}, is not in its log", where=self._table, hint=self._again
+                f"the id of the list of files, {self.files.uri}, is not in its log", where=self._table, hint=self._hint
             )
         if self.files.starting.kind == "latest":
-            at = Version(identity, self._versions[-1] + 1)
-        elif unbroken(self._versions) <= _CREATED + 1:
-            at = Version(identity, _CREATED + 1)
-        else:  # commits have been cleaned up: what they added is read from the table as it is
-            at = Version(identity, self._versions[-1], snapshot=True)
-        said = "files that come from now on" if self.files.starting.kind == "latest" else "its first file"
+            position = Version(identity, self._versions[-1] + 1)
+        elif unbroken(self._versions) <= _EMPTY_VERSION + 1:
+            position = Version(identity, _EMPTY_VERSION + 1)
+        else:  # commits have been cleaned up: the files that they added are read from the table's current version
+            position = Version(identity, self._versions[-1], snapshot=True)
+        origin = "files that come from now on" if self.files.starting.kind == "latest" else "its first file"
         notes = tuple(self.schema.story())
-        return Start((str(at),), {self._name: identity}, f"{said} in {self.files.folder}", notes)
+        return Start((str(position),), {self._name: identity}, f"{origin} in {self.files.folder}", notes)
 
     def follow(self, entry: Entry) -> Move | None:
         if dict(entry.subscription) == self.subscription:
@@ -79,35 +79,35 @@ class FilesReader(DeltaReader):
 
     def refuse_lost(self, entry: Entry) -> None:
         self._versions = self._log.versions()
-        identity, at = table_id(self._log, self._versions), parse_version(entry.after[0])
-        if identity is not None and identity != at.table_id:
+        identity, position = table_id(self._log, self._versions), parse_version(entry.after[0])
+        if identity is not None and identity != position.table_id:
             raise DataLoss(
                 f"the list of files that were read, {self.files.uri}, was deleted or made again: nobody knows which "
                 "files are in the table",
                 where=self._table,
-                hint=self._again,
+                hint=self._hint,
             )
         super().refuse_lost(entry)
 
     @property
-    def _again(self) -> str:
+    def _hint(self) -> str:
         return (
             f"put it back; or decide: `penstock checkpoints reset {self._table} --to latest` takes the files that are "
             "there now for read, `--to earliest` reads them all again"
         )
 
-    def covered(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
-        """A file that is no longer there cannot be read again."""
-        listed = super().covered(spark, asked).rows
-        there = {file.name for file in list_files(spark, self.files, self._table).files}
-        gone = tuple(sorted({row.path for row in listed.select("path").collect()} - there))
-        held = listed.where(~listed["path"].isin(list(gone))) if gone else listed
-        return ReplayInput(held, gone=gone)
+    def covered(self, spark: SparkSession, request: ReplayRequest) -> ReplayInput:
+        """Files that no longer exist cannot be read again, and are reported as gone."""
+        listed = super().covered(spark, request).rows
+        existing = {file.name for file in list_files(spark, self.files, self._table).files}
+        missing = tuple(sorted({row.path for row in listed.select("path").collect()} - existing))
+        readable = listed.where(~listed["path"].isin(list(missing))) if missing else listed
+        return ReplayInput(readable, gone=missing)
 
-    def _began(self, asked: ReplayRequest) -> Version:
-        """The first version of the list has no file."""
-        began = super()._began(asked)
-        return began if began.version > _CREATED + 1 else replace(began, version=0)
+    def _stream_start(self, request: ReplayRequest) -> Version:
+        """A stream that started with the first file counts as started at 0: the first version lists no file."""
+        start = super()._stream_start(request)
+        return start if start.version > _EMPTY_VERSION + 1 else replace(start, version=0)
 
     def remarks(self, before: Position, after: Position) -> Iterator[str]:
         notes, self._notes = self._notes, []

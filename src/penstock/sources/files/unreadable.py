@@ -1,4 +1,4 @@
-"""Files that cannot be read: found among those of a batch, each with a reason that a person understands."""
+"""Finds the files of a batch that cannot be read, each with a reason that users understand."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _BROKEN = re.compile(
     r"URISyntaxException|PARQUET_TYPE"
 )
 _OTHER_TYPE = re.compile(r"column: \[(.+)\], physicalType: (\w+), logicalType: (\w+)")
-_AWAY = re.compile(
+_UNAVAILABLE = re.compile(
     r"SocketTimeout|ConnectException|ConnectTimeout|UnknownHost|Connection (?:reset|refused)|SlowDown|[Tt]hrottl|"
     r"ServiceUnavailable|InterruptedIOException|Too many open files"
 )
-_ENDS_EARLY = re.compile(r"EOFException|Unexpected end of")
-_LONGEST = 300
-_AT_ONCE = 8
+_TRUNCATED = re.compile(r"EOFException|Unexpected end of")
+_MAX_LENGTH = 300
+_MAX_THREADS = 8
 
 Kind = Literal["gone", "broken", "away"]
 
@@ -45,7 +45,7 @@ Kind = Literal["gone", "broken", "away"]
 @dataclass(frozen=True)
 class Trouble:
     kind: Kind
-    """gone and broken are for good; away may pass: a store that does not answer, rights that are not there yet."""
+    """gone and broken are permanent; away may pass: a store that does not answer, permissions not granted yet."""
     reason: str
 
 
@@ -60,19 +60,21 @@ def find_unreadable(
     error: BaseException,
     source: FilesSource,
 ) -> dict[str, Trouble]:
-    """Looks at each alone, then reads the rest to their end, those first that the error names; if that fails, half of
-    them at a time."""
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        looked = zip(names, threads.map(lambda name: _probed(name, probe), names), strict=True)
-        found = {name: trouble for name, trouble in looked if trouble is not None}
-    said = unquote(story(error))
-    named = [name for name in names if location_of(name, source).removeprefix("file://") in said and name not in found]
-    found |= {name: trouble for name in named if (trouble := _tried([name], read)) is not None}
-    found |= _search([name for name in names if name not in found], read)
-    return found
+    """Probes each file, then reads the remaining ones to their end: first those that the error names, then all others
+    together; if that fails, one half at a time."""
+    with ThreadPoolExecutor(_MAX_THREADS) as threads:
+        probed = zip(names, threads.map(lambda name: _probe_file(name, probe), names), strict=True)
+        troubles = {name: trouble for name, trouble in probed if trouble is not None}
+    message = unquote(story(error))
+    mentioned = [
+        name for name in names if location_of(name, source).removeprefix("file://") in message and name not in troubles
+    ]
+    troubles |= {name: trouble for name in mentioned if (trouble := _try_reading([name], read)) is not None}
+    troubles |= _bisect([name for name in names if name not in troubles], read)
+    return troubles
 
 
-def _probed(name: str, probe: Callable[[str], None]) -> Trouble | None:
+def _probe_file(name: str, probe: Callable[[str], None]) -> Trouble | None:
     try:
         probe(name)
     except Exception as error:
@@ -81,29 +83,29 @@ def _probed(name: str, probe: Callable[[str], None]) -> Trouble | None:
 
 
 def trouble_of(error: BaseException) -> Trouble:
-    whole, cause = story(error), _cause(error)
-    if _AWAY.search(whole):
+    message, cause = story(error), _innermost_cause(error)
+    if _UNAVAILABLE.search(message):
         return Trouble("away", cause)
-    if _GONE.search(whole):
+    if _GONE.search(message):
         return Trouble("gone", "it was deleted before it was read")
-    if _DENIED.search(whole):
+    if _DENIED.search(message):
         return Trouble("away", f"it may not be read: {cause}")
-    if _ENDS_EARLY.search(whole):
+    if _TRUNCATED.search(message):
         return Trouble("broken", f"it ends too early, its end was not written: {cause}")
-    return Trouble("broken" if _BROKEN.search(whole) else "away", cause)
+    return Trouble("broken" if _BROKEN.search(message) else "away", cause)
 
 
-def _search(names: Sequence[str], read: Callable[[Sequence[str]], DataFrame]) -> dict[str, Trouble]:
-    trouble = _tried(names, read) if names else None
+def _bisect(names: Sequence[str], read: Callable[[Sequence[str]], DataFrame]) -> dict[str, Trouble]:
+    trouble = _try_reading(names, read) if names else None
     if trouble is None:
         return {}
     if len(names) == 1:
         return {names[0]: trouble}
     middle = len(names) // 2
-    return _search(names[:middle], read) | _search(names[middle:], read)
+    return _bisect(names[:middle], read) | _bisect(names[middle:], read)
 
 
-def _tried(names: Sequence[str], read: Callable[[Sequence[str]], DataFrame]) -> Trouble | None:
+def _try_reading(names: Sequence[str], read: Callable[[Sequence[str]], DataFrame]) -> Trouble | None:
     try:
         read(names).write.format("noop").mode("overwrite").save()
     except Exception as error:
@@ -114,9 +116,9 @@ def _tried(names: Sequence[str], read: Callable[[Sequence[str]], DataFrame]) -> 
 
 
 def story(error: BaseException) -> str:
-    """What the error and all its causes say. Spark's own text leaves the causes out, or has the names of a hundred
-    functions with them."""
-    cause: Any = _java(error)
+    """The messages of the error and all its causes. Spark's own text leaves the causes out, or adds a stack trace of a
+    hundred functions."""
+    cause: Any = _java_exception(error)
     parts = [str(error)] if cause is None else []
     for _ in range(20):
         if cause is None:
@@ -126,17 +128,17 @@ def story(error: BaseException) -> str:
     return "\n".join(parts)
 
 
-def _cause(error: BaseException) -> str:
+def _innermost_cause(error: BaseException) -> str:
     """The innermost cause in one line."""
-    cause: Any = _java(error)
+    cause: Any = _java_exception(error)
     while cause is not None and cause.getCause() is not None:
         cause = cause.getCause()
     text = str(cause.toString()) if cause is not None else str(error)
-    if other := _OTHER_TYPE.search(text):
-        return f"its column {other[1]} is stored as {other[2]} and cannot be read as {other[3].upper()}"
+    if mismatch := _OTHER_TYPE.search(text):
+        return f"its column {mismatch[1]} is stored as {mismatch[2]} and cannot be read as {mismatch[3].upper()}"
     line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return re.sub(r"^(?:[a-z][\w$]*[.])+", "", line)[:_LONGEST]
+    return re.sub(r"^(?:[a-z][\w$]*[.])+", "", line)[:_MAX_LENGTH]
 
 
-def _java(error: BaseException) -> Any:
+def _java_exception(error: BaseException) -> Any:
     return getattr(error, "java_exception", None) or getattr(error, "_origin", None)

@@ -1,4 +1,4 @@
-"""The changes that a batch brings, as rows of the table: keys first, then values, then what decides between them."""
+"""The changes of a batch as rows of the table: keys, then values, then the columns that decide between changes."""
 
 from __future__ import annotations
 
@@ -21,94 +21,97 @@ if TYPE_CHECKING:
 
 FROM, TO, CURRENT = VALID
 ALL = "__all"
-"""Marks a change that is about all rows: a truncate."""
+"""Marks a change that applies to every row: a truncate."""
 CONTENT = "__content"
-"""A hash of what a change says: two with the same sequence and other contents contradict each other."""
+"""A hash of a change's values: two changes with the same sequence and different hashes contradict each other."""
 
 
 def changes(rows: DataFrame, plan: MergePlan, partition_by: Sequence[str], time_ms: int, table: str) -> DataFrame:
-    """The columns of the table, and CONTENT. A delete keeps the keys alone."""
+    """The changes with the table's columns, ALL and CONTENT. A delete keeps only its keys and partition columns."""
     if plan.ignore is not None:
         rows = rows.where(f"NOT coalesce({plan.ignore}, false)")
-    values = _values(rows.schema, plan, table)
-    dead, sequence = (with_batch_time(text, time_ms) for text in (plan.deleted, plan.sequence))
-    since = with_batch_time(plan.time, time_ms) if plan.time is not None else None
-    decided = rows.selectExpr(
+    values = _value_columns(rows.schema, plan, table)
+    deleted, sequence = (with_batch_time(text, time_ms) for text in (plan.deleted, plan.sequence))
+    valid_from = with_batch_time(plan.time, time_ms) if plan.time is not None else None
+    evaluated = rows.selectExpr(
         *map(quote, plan.keys),
         *(quote(name) for name in values),
         f"({sequence}) AS {SEQUENCE}",
-        f"coalesce({dead}, false) AS {DELETED}",
+        f"coalesce({deleted}, false) AS {DELETED}",
         SOURCE,
-        *([f"({since}) AS {FROM}"] if since is not None else []),
+        *([f"({valid_from}) AS {FROM}"] if valid_from is not None else []),
         f"{f'coalesce({plan.truncate}, false)' if plan.truncate is not None else 'false'} AS {ALL}",
     )
-    stays = {name.casefold() for name in partition_by}
-    made = decided.selectExpr(
+    partition_columns = {name.casefold() for name in partition_by}
+    change_rows = evaluated.selectExpr(
         *map(quote, plan.keys),
-        *(quote(n) if n.casefold() in stays else f"IF({DELETED}, NULL, {quote(n)}) AS {quote(n)}" for n in values),
+        *(
+            quote(n) if n.casefold() in partition_columns else f"IF({DELETED}, NULL, {quote(n)}) AS {quote(n)}"
+            for n in values
+        ),
         SEQUENCE,
         DELETED,
-        # As data, not as a literal: that would be part of the code that Spark makes, and compiled anew in every batch.
+        # As data, not as a literal: Spark puts literals into its generated code and would recompile it for every batch.
         f"IF({DELETED}, get(array(timestamp_millis({time_ms}L)), CAST({DELETED} AS INT) & 0), NULL) AS {DELETED_AT}",
         SOURCE,
-        *_validity(plan),
+        *_validity_columns(plan),
         ALL,
     )
-    return made.selectExpr("*", f"{content(decided.schema, values)} AS {CONTENT}")
+    return change_rows.selectExpr("*", f"{content(evaluated.schema, values)} AS {CONTENT}")
 
 
-def content(found: StructType, values: Sequence[str]) -> str:
-    """NULL leaves a hash as it is: that it is there counts by itself."""
-    parts = [part for n in values for part in (f"{quote(n)} IS NULL", _hashed(found[n].dataType, quote(n)))]
+def content(row_schema: StructType, values: Sequence[str]) -> str:
+    """The expression for CONTENT. A NULL does not change a hash, so whether each value is NULL is hashed as well."""
+    parts = [part for n in values for part in (f"{quote(n)} IS NULL", _hash_input(row_schema[n].dataType, quote(n)))]
     return f"xxhash64({', '.join([*parts, DELETED])})"
 
 
 def values_of(columns: Sequence[str], plan: MergePlan) -> list[str]:
-    """The columns of a merged table that the changes give: neither its keys nor its own."""
-    own = {*plan.keys, *OWN, SINCE, SOURCE, CONTENT, ALL, *(VALID if plan.history == "scd2" else ())}
-    return [name for name in columns if name not in own]
+    """The columns of a merged table that the changes fill: neither its keys nor those that Penstock adds."""
+    reserved = {*plan.keys, *OWN, SINCE, SOURCE, CONTENT, ALL, *(VALID if plan.history == "scd2" else ())}
+    return [name for name in columns if name not in reserved]
 
 
 def schema(rows: DataFrame, plan: MergePlan, partition_by: Sequence[str], table: str) -> StructType:
-    """The columns of the table. Raises where a key or the sequence is of a type that cannot serve."""
-    made = changes(rows.limit(0), plan, partition_by, 0, table).drop(CONTENT, ALL)
+    """The columns of the table. Raises if the type of a key or of the sequence has no order."""
+    change_rows = changes(rows.limit(0), plan, partition_by, 0, table).drop(CONTENT, ALL)
     for name in (*plan.keys, SEQUENCE):
-        kind = made.schema[name].dataType
-        if _holds(kind, MapType) or _holds(kind, VariantType):
-            what = "the sequence" if name == SEQUENCE else f"the key {name}"
+        data_type = change_rows.schema[name].dataType
+        if _contains_type(data_type, MapType) or _contains_type(data_type, VariantType):
+            label = "the sequence" if name == SEQUENCE else f"the key {name}"
             raise Terminal(
-                f"{what} is {kind.simpleString()}, which has no order",
+                f"{label} is {data_type.simpleString()}, which has no order",
                 where=table,
                 hint="write a column, or an expression, of a plain type",
             )
-    return made.schema
+    return change_rows.schema
 
 
-def _validity(plan: MergePlan) -> list[str]:
+def _validity_columns(plan: MergePlan) -> list[str]:
     if plan.history == "scd1":
         return []
     start = FROM if plan.time is not None else f"{SEQUENCE} AS {FROM}"
-    kind = FROM if plan.time is not None else SEQUENCE
-    return [start, f"IF(true, NULL, {kind}) AS {TO}", f"NOT {DELETED} AS {CURRENT}"]
+    typed_like = FROM if plan.time is not None else SEQUENCE
+    return [start, f"IF(true, NULL, {typed_like}) AS {TO}", f"NOT {DELETED} AS {CURRENT}"]
 
 
-def _values(found: StructType, plan: MergePlan, table: str) -> list[str]:
-    """The columns of the table that are no keys. Raises where a name is not there, or is taken."""
-    there = {name.casefold(): name for name in found.names}
+def _value_columns(row_schema: StructType, plan: MergePlan, table: str) -> list[str]:
+    """The columns of the table other than its keys. Raises if a named column is missing or a name is reserved."""
+    columns = {name.casefold(): name for name in row_schema.names}
     for name in (*plan.keys, *plan.only, *plan.but):
-        if name.casefold() not in there:
+        if name.casefold() not in columns:
             raise Terminal(
                 f"the changes have no column {name}",
                 where=table,
-                hint=f"they have: {', '.join(found.names)}",
+                hint=f"they have: {', '.join(row_schema.names)}",
             )
     keys = {key.casefold() for key in plan.keys}
-    left_out = {name.casefold() for name in plan.but} | keys | {SOURCE}
-    wanted = {name.casefold() for name in plan.only} or set(there)
-    values = [name for fold, name in there.items() if fold in wanted and fold not in left_out]
-    taken = {*OWN, *(VALID if plan.history == "scd2" else ())}
+    excluded = {name.casefold() for name in plan.but} | keys | {SOURCE}
+    included = {name.casefold() for name in plan.only} or set(columns)
+    values = [name for folded, name in columns.items() if folded in included and folded not in excluded]
+    reserved = {*OWN, *(VALID if plan.history == "scd2" else ())}
     for name in (*values, *plan.keys):
-        if name.casefold() in taken:
+        if name.casefold() in reserved:
             raise Terminal(
                 f"{name} is a column that a merged table has itself",
                 where=table,
@@ -119,17 +122,17 @@ def _values(found: StructType, plan: MergePlan, table: str) -> list[str]:
     return values
 
 
-def _hashed(kind: DataType, name: str) -> str:
-    """Spark hashes no maps."""
-    odd = _holds(kind, MapType) or _holds(kind, VariantType)
-    return f"to_json(named_struct('value', {name}))" if odd else name
+def _hash_input(data_type: DataType, name: str) -> str:
+    """The column, or its JSON where Spark cannot hash its type: maps and variants."""
+    unhashable = _contains_type(data_type, MapType) or _contains_type(data_type, VariantType)
+    return f"to_json(named_struct('value', {name}))" if unhashable else name
 
 
-def _holds(kind: DataType, wanted: type[DataType]) -> bool:
-    if isinstance(kind, wanted):
+def _contains_type(data_type: DataType, type_class: type[DataType]) -> bool:
+    if isinstance(data_type, type_class):
         return True
-    if isinstance(kind, StructType):
-        return any(_holds(field.dataType, wanted) for field in kind.fields)
-    if isinstance(kind, MapType):
-        return _holds(kind.keyType, wanted) or _holds(kind.valueType, wanted)
-    return isinstance(kind, ArrayType) and _holds(kind.elementType, wanted)
+    if isinstance(data_type, StructType):
+        return any(_contains_type(field.dataType, type_class) for field in data_type.fields)
+    if isinstance(data_type, MapType):
+        return _contains_type(data_type.keyType, type_class) or _contains_type(data_type.valueType, type_class)
+    return isinstance(data_type, ArrayType) and _contains_type(data_type.elementType, type_class)

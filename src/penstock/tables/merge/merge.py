@@ -1,4 +1,4 @@
-"""The rows of a batch merged into the table: one look at the files that can hold their keys, one write, one commit."""
+"""Merges the rows of a batch into the table: one read of the files that can hold their keys, one write, one commit."""
 
 from __future__ import annotations
 
@@ -48,217 +48,221 @@ if TYPE_CHECKING:
     from penstock.plan.model import TablePlan
     from penstock.tables.merge.tombstones import TombstoneTable
 
-# Between which values the keys of a batch lie: what Delta skips files by.
+# The ranges of a batch's keys, by which Delta skips files.
 #
-# A range too narrow would double a key, so the bounds are exact: they stay in the JVM as the values that they are.
-# Dates and instants stay there as days and microseconds since 1970: Java's own types for them have the zone of the
+# A range that is too narrow would duplicate a key, so the bounds are exact: the values never leave the JVM. Dates and
+# instants stay there as days and microseconds since 1970, because Java's own types for them use the time zone of the
 # process.
 
 
 _BOUNDED = (IntegralType, DecimalType, DateType, TimestampType, TimestampNTZType, StringType)
-"""Types with an order that a file's statistics keep exactly, or safely rounded."""
+"""Types whose order survives in a file's statistics, exactly or safely rounded."""
 _COUNTED = (IntegralType, DecimalType, DateType, TimestampType, TimestampNTZType)
 BUCKETS = 64
 _NUMBER = "__number"
 
 
-def bounded(kind: DataType) -> bool:
-    return isinstance(kind, _BOUNDED)
+def bounded(data_type: DataType) -> bool:
+    return isinstance(data_type, _BOUNDED)
 
 
 def widest(schema: StructType, keys: Sequence[str]) -> list[str]:
-    """For each key from its least to its greatest value, as aggregates."""
-    return [f"{_whole(schema[key].dataType, key)} AS {quote(key)}" for key in keys if bounded(schema[key].dataType)]
+    """Aggregates that give the range of each key, from its least to its greatest value."""
+    return [
+        f"{_full_range(schema[key].dataType, key)} AS {quote(key)}" for key in keys if bounded(schema[key].dataType)
+    ]
 
 
 def narrower(rows: DataFrame, key: str) -> DataFrame | None:
-    """One row with up to 64 ranges in place of one: a few old keys among many new ones then cost few files. None where
-    values have no distance."""
-    kind = rows.schema[key].dataType
-    if not isinstance(kind, _COUNTED):
+    """One row with up to 64 ranges for the key instead of one, so that a few old keys among many new ones cost few
+    files. None if the type has no distance between values."""
+    data_type = rows.schema[key].dataType
+    if not isinstance(data_type, _COUNTED):
         return None
-    numbered = rows.selectExpr(quote(key), f"{_number(kind, quote(key))} AS {_NUMBER}")
+    numbered = rows.selectExpr(quote(key), f"{_as_number(data_type, quote(key))} AS {_NUMBER}")
     span = numbered.selectExpr(f"min({_NUMBER}) AS __least", f"max({_NUMBER}) + 1 AS __greatest")
-    cut = numbered.crossJoin(F.broadcast(span)).selectExpr(
+    bucketed = numbered.crossJoin(F.broadcast(span)).selectExpr(
         quote(key), f"width_bucket({_NUMBER}, __least, __greatest, {BUCKETS}) AS __bucket"
     )
-    parts = cut.groupBy("__bucket").agg(F.min(quote(key)).alias("least"), F.max(quote(key)).alias("greatest"))
-    ends = parts.selectExpr(*_ends(kind, "least", "greatest"))
-    found = ends.agg(F.collect_list(F.struct("low", "high")).alias("ranges"), F.count("low").alias("count"))
-    return found.selectExpr(f"IF(count = 0, NULL, ranges) AS {quote(key)}")
+    buckets = bucketed.groupBy("__bucket").agg(F.min(quote(key)).alias("least"), F.max(quote(key)).alias("greatest"))
+    ranges = buckets.selectExpr(*_range_ends(data_type, "least", "greatest"))
+    collected = ranges.agg(F.collect_list(F.struct("low", "high")).alias("ranges"), F.count("low").alias("count"))
+    return collected.selectExpr(f"IF(count = 0, NULL, ranges) AS {quote(key)}")
 
 
-def _whole(kind: DataType, key: str) -> str:
-    low, high = _ends(kind, f"min({quote(key)})", f"max({quote(key)})")
+def _full_range(data_type: DataType, key: str) -> str:
+    low, high = _range_ends(data_type, f"min({quote(key)})", f"max({quote(key)})")
     return f"IF(min({quote(key)}) IS NULL, NULL, array(struct({low}, {high})))"
 
 
-def _ends(kind: DataType, least: str, greatest: str) -> tuple[str, str]:
-    """As Spark itself holds them, where Java's types for them would not."""
-    if isinstance(kind, DateType):
+def _range_ends(data_type: DataType, least: str, greatest: str) -> tuple[str, str]:
+    """The bounds in Spark's internal form where Java's types would not keep them exact."""
+    if isinstance(data_type, DateType):
         return f"unix_date({least}) AS low", f"unix_date({greatest}) AS high"
-    if isinstance(kind, TimestampType):
+    if isinstance(data_type, TimestampType):
         return f"{lower(least)} AS low", f"{upper(greatest)} AS high"
     return f"{least} AS low", f"{greatest} AS high"
 
 
-def _number(kind: DataType, name: str) -> str:
-    if isinstance(kind, DateType):
+def _as_number(data_type: DataType, name: str) -> str:
+    if isinstance(data_type, DateType):
         return f"CAST(unix_date({name}) AS DOUBLE)"
-    if isinstance(kind, TimestampType | TimestampNTZType):
-        return f"CAST({micros(name, kind)} AS DOUBLE)"
+    if isinstance(data_type, TimestampType | TimestampNTZType):
+        return f"CAST({micros(name, data_type)} AS DOUBLE)"
     return f"CAST({name} AS DOUBLE)"
 
 
-# The rows of a batch merged into the table: one look at the files that can hold their keys, one write, one commit.
+# Merging a batch: one read of the files that can hold its keys, one write, one commit.
 
 
 SCANNED, FILES = "scanned", "files"
 _FEW = 200_000
-"""So many changes are sent to every task that reads the table; with more of them Spark decides."""
+"""Up to this many changes are broadcast to the tasks that read the table; above it Spark decides."""
 _MANY_FILES = 8
-"""With more files to read than these, it is worth a job to bound the keys more closely."""
+"""With more files than this to read, a job that narrows the key ranges pays off."""
 
 
 def table_schema(table: TablePlan, rows: DataFrame) -> StructType:
-    """The columns of a table whose stages make these rows."""
+    """The columns of a table whose stages produce these rows."""
     plan = table.write.merge
     if plan is None:
         return rows.schema
-    made = schema(rows, plan, table.write.partition_by, table.name)
-    return partial_updates.with_orders(made, values_of(made.names, plan)) if plan.ignore_nulls else made
+    columns = schema(rows, plan, table.write.partition_by, table.name)
+    return partial_updates.with_orders(columns, values_of(columns.names, plan)) if plan.ignore_nulls else columns
 
 
 class Merging:
-    """Of one table. `done` lets go of what was kept for a batch."""
+    """Merges batches into one table. `done` releases what was cached for a batch."""
 
     def __init__(self, table: TablePlan, tombstones: TombstoneTable | None = None) -> None:
-        """`tombstones`: None if there is no such table, or if rows are only looked at."""
+        """`tombstones`: None if there is no such table, or if rows are only previewed."""
         assert table.write.merge is not None
         self._tombstones = tombstones
-        self._dead: DataFrame | None = None
-        """Tombstones of a replay: they are written when its rows are committed."""
+        self._pending_tombstones: DataFrame | None = None
+        """Tombstones of a replay, written when its rows are committed."""
         self._table, self._plan = table, table.write.merge
         newest_only = self._plan.history == "scd1" and self._plan.snapshot is None  # else a row per key and extract
-        self._ranked = scd.ranked_current if newest_only else scd.ranked_history
-        self._kept: list[DataFrame] = []
+        self._rank_changes = scd.ranked_current if newest_only else scd.ranked_history
+        self._cached: list[DataFrame] = []
 
     def write(
-        self, rows: DataFrame, entry: Entry, into: WriteTarget, *, files: int, rejects: Callable[[], int]
+        self, rows: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int, rejects: Callable[[], int]
     ) -> None:
-        """`rejects` counts the rows of the batch that go to quarantine: asked only where it matters."""
+        """`rejects` counts the rows of the batch that go to quarantine; called only where the count matters."""
         session = rows.sparkSession
-        with carrying(session, entry, idempotent=into.idempotent, uri=into.uri):
-            exchange = Blank(session, into.uri) if into.anew else Exchange(session, into.uri)
-            self._refuse_another(exchange.setting(PROPERTY))
-            if not into.anew and exchange.done:
+        with carrying(session, entry, idempotent=write_target.idempotent, uri=write_target.uri):
+            exchange = Blank(session, write_target.uri) if write_target.anew else Exchange(session, write_target.uri)
+            self._refuse_other_merge(exchange.setting(PROPERTY))
+            if not write_target.anew and exchange.done:
                 return
-            made = self.changes(rows, entry)
-            values = values_of(made.columns, self._plan)
-            found = _with_all_columns(made, exchange.schema)
+            batch_changes = self.changes(rows, entry)
+            values = values_of(batch_changes.columns, self._plan)
+            incoming = _with_all_columns(batch_changes, exchange.schema)
             if self._plan.snapshot is None and self._plan.history == "scd1":
-                found = beyond(found, entry.horizon)
+                incoming = beyond(incoming, entry.horizon)
             if files == 1:  # one task: the changes of a key are together without a shuffle
-                found = found.coalesce(1)
-            ranked = self._keep(self._ranked(found, self._plan.keys))
-            about = _about(ranked, self._plan.keys, entry.horizon if self._plan.snapshot is None else None)
+                incoming = incoming.coalesce(1)
+            ranked = self._cache(self._rank_changes(incoming, self._plan.keys))
+            summary = _summarize(ranked, self._plan.keys, entry.horizon if self._plan.snapshot is None else None)
             newest, few = (
-                self._decisive(ranked),
-                about.rows <= _FEW and not about.truncated and self._plan.snapshot is None,
+                self._decisive_changes(ranked),
+                summary.rows <= _FEW and not summary.truncated and self._plan.snapshot is None,
             )
-            horizon = about.horizon
+            horizon = summary.horizon
             if self._plan.snapshot is not None:
-                newest, horizon = self._extracted(exchange, ranked, newest, values, entry, rejects)
-            elif about.truncated:
+                newest, horizon = self._changes_of_extracts(exchange, ranked, newest, values, entry, rejects)
+            elif summary.truncated:
                 assert horizon is not None
-                newest = self._emptied(exchange, ranked, horizon, values, entry)
+                newest = self._apply_truncate(exchange, ranked, horizon, values, entry)
             else:
-                self._look(exchange, newest, about)
-                newest = self._ended(newest, entry.horizon, values, entry)
-            rows = self._with_tombstones(exchange, about, into)
-            there = _with_keys(rows, newest, self._plan.keys, few=few)
-            turned = self._keep(self._turned(newest, there, values, feed=exchange.feeds, few=few))
-            counted, conflicts = exchange.find(by_file(turned), COUNTS), about.contradicted
-            if counted.pop(TIES):
-                conflicts += self._contradicting(rows, newest, values, few=few)
-        counted[SUPERSEDED] = max(0, about.rows - sum(counted[kind] for kind in APPLIED))
-        changed = {**counted, CONFLICTS: conflicts, SCANNED: exchange.scanned, FILES: exchange.files}
+                self._select_files(exchange, newest, summary)
+                newest = self._end_late_rows(newest, entry.horizon, values, entry)
+            rows = self._existing_rows(exchange, summary, write_target)
+            existing = _with_keys(rows, newest, self._plan.keys, few=few)
+            merge_result = self._cache(self._merge_result(newest, existing, values, feed=exchange.feeds, few=few))
+            row_counts, conflicts = exchange.find(by_file(merge_result), COUNTS), summary.contradicted
+            if row_counts.pop(TIES):
+                conflicts += self._count_contradictions(rows, newest, values, few=few)
+        row_counts[SUPERSEDED] = max(0, summary.rows - sum(row_counts[kind] for kind in APPLIED))
+        changed = {**row_counts, CONFLICTS: conflicts, SCANNED: exchange.scanned, FILES: exchange.files}
         entry = replace(entry, changed=changed, horizon=horizon)
-        come = in_files(coming(turned, feed=exchange.feeds and exchange.goes), files)
-        dead = tombstones(turned) if counted[DELETES] and self._tombstones is not None else None
-        if into.anew:
-            self._dead = dead
-            into.append(come, entry)
+        new_rows = in_files(coming(merge_result, feed=exchange.feeds and exchange.goes), files)
+        new_tombstones = tombstones(merge_result) if row_counts[DELETES] and self._tombstones is not None else None
+        if write_target.anew:
+            self._pending_tombstones = new_tombstones
+            write_target.append(new_rows, entry)
             return
-        if dead is not None and self._tombstones is not None:
-            self._tombstones.add(dead, entry)
-        with carrying(session, entry, idempotent=into.idempotent, uri=into.uri):
-            exchange.commit(come, _told(changed))
+        if new_tombstones is not None and self._tombstones is not None:
+            self._tombstones.add(new_tombstones, entry)
+        with carrying(session, entry, idempotent=write_target.idempotent, uri=write_target.uri):
+            exchange.commit(new_rows, _commit_metrics(changed))
 
     def changes(self, rows: DataFrame, entry: Entry) -> DataFrame:
-        """What the rows say, before they are held against the table."""
+        """The rows as changes, before they are compared with the table."""
         return changes(rows, self._plan, self._table.write.partition_by, entry.pins.time_ms, self._table.name)
 
     def complete(self, entry: Entry) -> None:
-        """Before the rows of a replay are committed, under the table's lock."""
-        if self._dead is not None and self._tombstones is not None:
-            self._tombstones.add(self._dead, entry, files=0)
-        self._dead = None
+        """Writes the tombstones of a replay before its rows are committed, under the table's lock."""
+        if self._pending_tombstones is not None and self._tombstones is not None:
+            self._tombstones.add(self._pending_tombstones, entry, files=0)
+        self._pending_tombstones = None
 
     def done(self) -> None:
-        self._dead = None
-        kept, self._kept = self._kept, []
-        for frame in kept:
+        self._pending_tombstones = None
+        cached, self._cached = self._cached, []
+        for frame in cached:
             frame.unpersist()
 
-    def _refuse_another(self, was: str | None) -> None:
-        now = merged_by(self._plan)
-        if was != now:
+    def _refuse_other_merge(self, table_merge: str | None) -> None:
+        plan_merge = merged_by(self._plan)
+        if table_merge != plan_merge:
             raise TableChanged(
-                f"the table was merged {was}, its definition merges {now}"
-                if was
+                f"the table was merged {table_merge}, its definition merges {plan_merge}"
+                if table_merge
                 else "the table was not made by merges",
                 where=self._table.name,
                 hint="write it as it was, or make a table of another name: these rows cannot be told apart so",
             )
 
-    def _keep(self, frame: DataFrame) -> DataFrame:
-        self._kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+    def _cache(self, frame: DataFrame) -> DataFrame:
+        self._cached.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
         return frame
 
-    def _look(self, exchange: Exchange, newest: DataFrame, about: BatchChanges) -> None:
-        """Only the files that can hold the keys are read."""
-        scanned = exchange.look(about.ranges)
-        if scanned > _MANY_FILES and (closer := narrower(newest, self._plan.keys[0])) is not None:
-            exchange.look_closer(java_frame(closer).first())
+    def _select_files(self, exchange: Exchange, newest: DataFrame, summary: BatchChanges) -> None:
+        """Restricts the exchange to the files that can hold the keys."""
+        scanned = exchange.look(summary.ranges)
+        if scanned > _MANY_FILES and (narrow_ranges := narrower(newest, self._plan.keys[0])) is not None:
+            exchange.look_closer(java_frame(narrow_ranges).first())
 
-    def _decisive(self, ranked: DataFrame) -> DataFrame:
-        """The changes that decide what a row is: with patches all of them."""
-        some = ranked.where(f"NOT {ALL}") if self._plan.ignore_nulls else ranked.where(f"{scd.RANK} = 1 AND NOT {ALL}")
-        return some.drop(scd.RANK, scd.CONTRADICTED, ALL)
+    def _decisive_changes(self, ranked: DataFrame) -> DataFrame:
+        """The changes that decide what a row becomes: with partial updates, all of them."""
+        decisive = (
+            ranked.where(f"NOT {ALL}") if self._plan.ignore_nulls else ranked.where(f"{scd.RANK} = 1 AND NOT {ALL}")
+        )
+        return decisive.drop(scd.RANK, scd.CONTRADICTED, ALL)
 
-    def _emptied(
+    def _apply_truncate(
         self, exchange: Exchange, ranked: DataFrame, horizon: str, values: list[str], entry: Entry
     ) -> DataFrame:
-        """A truncate is about every row: the whole table is read."""
+        """The changes with the deletes of a truncate. It applies to every row, so the whole table is read."""
         exchange.look(None)
-        kept = [*self._plan.keys, *self._table.write.partition_by]
+        kept_columns = [*self._plan.keys, *self._table.write.partition_by]
         changes = ranked.where(f"NOT {ALL}").drop(scd.RANK, scd.CONTRADICTED, ALL)
         if self._plan.history == "scd1":
             changes = beyond(changes, horizon)
-        made = emptied(changes, exchange.rows(), horizon, kept, values, entry.pins.time_ms)
-        return self._keep(self._again(self._ended(made, horizon, values, entry)))
+        with_deletes = emptied(changes, exchange.rows(), horizon, kept_columns, values, entry.pins.time_ms)
+        return self._cache(self._rerank(self._end_late_rows(with_deletes, horizon, values, entry)))
 
-    def _ended(self, changes: DataFrame, horizon: str | None, values: list[str], entry: Entry) -> DataFrame:
+    def _end_late_rows(self, changes: DataFrame, horizon: str | None, values: list[str], entry: Entry) -> DataFrame:
         if horizon is None or self._plan.history == "scd1":
             return changes
-        return self._again(ended(changes, horizon, self._plan.keys, values, entry.pins.time_ms))
+        return self._rerank(ended(changes, horizon, self._plan.keys, values, entry.pins.time_ms))
 
-    def _again(self, changes: DataFrame) -> DataFrame:
-        """Ranked once more, with what was added."""
-        return self._decisive(self._ranked(changes.withColumn(ALL, F.lit(False)), self._plan.keys))
+    def _rerank(self, changes: DataFrame) -> DataFrame:
+        """Ranks the changes again after deletes were added."""
+        return self._decisive_changes(self._rank_changes(changes.withColumn(ALL, F.lit(False)), self._plan.keys))
 
-    def _extracted(
+    def _changes_of_extracts(
         self,
         exchange: Exchange,
         ranked: DataFrame,
@@ -267,99 +271,114 @@ class Merging:
         entry: Entry,
         rejects: Callable[[], int],
     ) -> tuple[DataFrame, str | None]:
-        """The extracts of the batch as changes: the whole table is compared with them."""
-        found = extracts(ranked, entry.horizon, self._table.name, history=self._plan.history == "scd2")
-        if not found.files:
+        """The extracts of the batch as changes, by comparing them with the whole table."""
+        batch_extracts = extracts(ranked, entry.horizon, self._table.name, history=self._plan.history == "scd2")
+        if not batch_extracts.files:
             exchange.look_at_nothing()
-            return newest.limit(0), found.horizon
+            return newest.limit(0), batch_extracts.horizon
         exchange.look(None)
-        there = exchange.rows()
-        said = there.withColumn(CONTENT, F.expr(content(there.schema, values)))
-        whole = rejects() == 0  # a row that was rejected is not one that is missing
-        made = as_changes(newest, said, found.files, self._plan.keys, values, entry.pins.time_ms, whole=whole)
-        return self._keep(made), found.horizon
+        existing = exchange.rows()
+        existing_hashed = existing.withColumn(CONTENT, F.expr(content(existing.schema, values)))
+        nothing_rejected = rejects() == 0  # a rejected row is not a missing row
+        extract_changes = as_changes(
+            newest,
+            existing_hashed,
+            batch_extracts.files,
+            self._plan.keys,
+            values,
+            entry.pins.time_ms,
+            whole=nothing_rejected,
+        )
+        return self._cache(extract_changes), batch_extracts.horizon
 
-    def _with_tombstones(self, exchange: Exchange, about: BatchChanges, into: WriteTarget) -> DataFrame:
-        """The rows of the table that were looked for, and the tombstones of the same keys."""
+    def _existing_rows(self, exchange: Exchange, summary: BatchChanges, write_target: WriteTarget) -> DataFrame:
+        """The rows of the table in the selected ranges, and the tombstones of the same keys."""
         rows = exchange.rows()
-        if self._tombstones is None or into.anew:
+        if self._tombstones is None or write_target.anew:
             return rows
-        everything = about.truncated or self._plan.snapshot is not None
-        dead = self._tombstones.look(rows.sparkSession, None if everything else about.ranges, rows.schema)
-        if dead is None:
+        whole_table = summary.truncated or self._plan.snapshot is not None
+        tombstone_rows = self._tombstones.look(rows.sparkSession, None if whole_table else summary.ranges, rows.schema)
+        if tombstone_rows is None:
             return rows
-        both = rows.unionByName(dead)
-        one_each = self._plan.history == "scd1" or self._plan.ignore_nulls
-        return scd.decisive(both, self._plan.keys) if one_each else both
+        rows_and_tombstones = rows.unionByName(tombstone_rows)
+        one_row_per_key = self._plan.history == "scd1" or self._plan.ignore_nulls
+        return scd.decisive(rows_and_tombstones, self._plan.keys) if one_row_per_key else rows_and_tombstones
 
-    def _turned(self, newest: DataFrame, there: DataFrame, values: list[str], *, feed: bool, few: bool) -> DataFrame:
+    def _merge_result(
+        self, newest: DataFrame, existing: DataFrame, values: list[str], *, feed: bool, few: bool
+    ) -> DataFrame:
         columns, keys = [name for name in newest.columns if name != CONTENT], self._plan.keys
         if self._plan.ignore_nulls:
             return partial_updates.turned(
-                partial_updates.folded(newest, keys, values), there, keys, columns, values, feed=feed
+                partial_updates.folded(newest, keys, values), existing, keys, columns, values, feed=feed
             )
         if self._plan.history == "scd1":
-            return scd.turned_current(newest, there, keys, columns, feed=feed, few=few)
-        return scd.turned_history(newest, there, keys, columns, feed=feed)
+            return scd.turned_current(newest, existing, keys, columns, feed=feed, few=few)
+        return scd.turned_history(newest, existing, keys, columns, feed=feed)
 
-    def _contradicting(self, there: DataFrame, newest: DataFrame, values: list[str], *, few: bool) -> int:
-        """Changes with the sequence that the table has for their key, but another content. Rare: so only then the
-        contents are read."""
+    def _count_contradictions(self, existing: DataFrame, newest: DataFrame, values: list[str], *, few: bool) -> int:
+        """How many changes have the sequence that the table has for their key, but other content. Content is read only
+        if there are ties, which are rare."""
         keys = self._plan.keys
-        said = there.selectExpr(
+        existing_content = existing.selectExpr(
             *(f"{quote(key)} AS `__k{index}`" for index, key in enumerate(keys)),
             f"{SEQUENCE} AS __s",
-            f"{content(there.schema, values)} AS __said",
+            f"{content(existing.schema, values)} AS __said",
         )
-        equal = [f"new.{quote(key)} = old.`__k{index}`" for index, key in enumerate(keys)]
-        other = [*equal, f"new.{SEQUENCE} = old.__s", f"new.{CONTENT} <> old.__said"]
+        same_key = [f"new.{quote(key)} = old.`__k{index}`" for index, key in enumerate(keys)]
+        conditions = [*same_key, f"new.{SEQUENCE} = old.__s", f"new.{CONTENT} <> old.__said"]
         new = (F.broadcast(newest) if few else newest).alias("new")
-        return said.alias("old").join(new, F.expr(" AND ".join(other))).count()
+        return existing_content.alias("old").join(new, F.expr(" AND ".join(conditions))).count()
 
 
-def _with_all_columns(made: DataFrame, table: StructType) -> DataFrame:
-    """Columns that the definition no longer makes are NULL in what is new; rows that are written again keep theirs."""
-    there = {name.casefold() for name in made.columns}
-    gone = [field for field in table.fields if field.name.casefold() not in there]
-    return made.select("*", *(F.lit(None).cast(sql_type(field.dataType)).alias(field.name) for field in gone))
+def _with_all_columns(batch_changes: DataFrame, table: StructType) -> DataFrame:
+    """Adds the columns that the definition no longer makes as NULL; existing rows that are rewritten keep their
+    values."""
+    present = {name.casefold() for name in batch_changes.columns}
+    missing = [field for field in table.fields if field.name.casefold() not in present]
+    return batch_changes.select(
+        "*", *(F.lit(None).cast(sql_type(field.dataType)).alias(field.name) for field in missing)
+    )
 
 
 @dataclass(frozen=True)
 class BatchChanges:
-    """All changes of a batch, looked at by one job."""
+    """What one job finds out about all changes of a batch."""
 
     rows: int
     contradicted: int
     truncated: bool
     horizon: str | None
-    """With the truncates that were known before."""
+    """Including the truncates known before."""
     ranges: Any | None
-    """A row of the JVM; None if no key has bounds."""
+    """A JVM row; None if no key has bounds."""
 
 
-def _about(ranked: DataFrame, keys: tuple[str, ...], horizon: str | None) -> BatchChanges:
-    asked = ["count(*)", f"count_if({scd.CONTRADICTED})", f"count_if({ALL})", truncates(ranked.schema, horizon)]
-    parts = ranked.selectExpr(*(f"{one} AS a{n}" for n, one in enumerate(asked)), *widest(ranked.schema, keys))
-    names = [*map(quote, parts.columns)]
+def _summarize(ranked: DataFrame, keys: tuple[str, ...], horizon: str | None) -> BatchChanges:
+    aggregates = ["count(*)", f"count_if({scd.CONTRADICTED})", f"count_if({ALL})", truncates(ranked.schema, horizon)]
+    aggregated = ranked.selectExpr(
+        *(f"{expression} AS a{n}" for n, expression in enumerate(aggregates)), *widest(ranked.schema, keys)
+    )
+    names = [*map(quote, aggregated.columns)]
     ranges = [f"struct({', '.join(names[4:])})"] if names[4:] else []
-    found = java_frame(parts.selectExpr(*names[:4], *ranges)).first()
+    row = java_frame(aggregated.selectExpr(*names[:4], *ranges)).first()
     return BatchChanges(
-        int(found.getLong(0)),
-        int(found.getLong(1)),
-        bool(found.getLong(2)),
-        None if found.isNullAt(3) else str(found.getString(3)),
-        found.getStruct(4) if ranges else None,
+        int(row.getLong(0)),
+        int(row.getLong(1)),
+        bool(row.getLong(2)),
+        None if row.isNullAt(3) else str(row.getString(3)),
+        row.getStruct(4) if ranges else None,
     )
 
 
-def _with_keys(there: DataFrame, newest: DataFrame, keys: tuple[str, ...], *, few: bool) -> DataFrame:
+def _with_keys(existing: DataFrame, newest: DataFrame, keys: tuple[str, ...], *, few: bool) -> DataFrame:
     """The rows of the table that have a key of the changes."""
-    wanted = newest.select(*map(quote, keys)).alias("new")
-    equal = " AND ".join(f"old.{quote(key)} = new.{quote(key)}" for key in keys)
-    return there.alias("old").join(F.broadcast(wanted) if few else wanted, F.expr(equal), "left_semi")
+    batch_keys = newest.select(*map(quote, keys)).alias("new")
+    same_key = " AND ".join(f"old.{quote(key)} = new.{quote(key)}" for key in keys)
+    return existing.alias("old").join(F.broadcast(batch_keys) if few else batch_keys, F.expr(same_key), "left_semi")
 
 
-def _told(changed: Mapping[str, int]) -> dict[str, int]:
+def _commit_metrics(changed: Mapping[str, int]) -> dict[str, int]:
     return {
         "numTargetRowsInserted": changed[INSERTED_ROWS],
         "numTargetRowsUpdated": changed[UPDATED_ROWS],

@@ -1,7 +1,7 @@
-"""Changes that leave out what they do not change: NULL keeps the value that is there.
+"""Changes that leave out what they do not change: NULL keeps the existing value.
 
-To give the same in whatever order they arrive, a row remembers for each of its values which change it is from, and
-which delete was the last: `_since`. A value older than that delete is gone, however late its change comes.
+To give the same result in any order of arrival, a row remembers in `_since` which change each of its values is from,
+and its last delete. A value older than that delete is dropped, however late its change arrives.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ENDED = "_deleted"
-"""In `_since`: the last delete of a row that lives again."""
+"""In `_since`: the last delete of a row that was inserted again."""
 
 
 def with_orders(table: StructType, values: Sequence[str]) -> StructType:
@@ -36,29 +36,29 @@ def with_orders(table: StructType, values: Sequence[str]) -> StructType:
 
 def folded(changes: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
     """One row per key: its last update and its last delete, and of each value the last that was not NULL."""
-    parts = [
+    aggregates = [
         F.expr(f"max(IF(NOT {DELETED}, {ORDER}, NULL))").alias("__updated"),
         F.expr(f"max(IF({DELETED}, {ORDER}, NULL))").alias("__ended"),
         F.expr(f"max({DELETED_AT})").alias("__at"),
     ]
     for index, name in enumerate(values):
-        given = f"NOT {DELETED} AND {quote(name)} IS NOT NULL"
-        last = f"max_by(named_struct('o', {ORDER}, 'v', {quote(name)}), IF({given}, {ORDER}, NULL))"
-        parts.append(F.expr(last).alias(f"__given{index}"))
-    return changes.groupBy(*map(quote, keys)).agg(*parts)
+        is_given = f"NOT {DELETED} AND {quote(name)} IS NOT NULL"
+        last = f"max_by(named_struct('o', {ORDER}, 'v', {quote(name)}), IF({is_given}, {ORDER}, NULL))"
+        aggregates.append(F.expr(last).alias(f"__given{index}"))
+    return changes.groupBy(*map(quote, keys)).agg(*aggregates)
 
 
 def turned(
-    patches: DataFrame,
-    there: DataFrame,
+    updates: DataFrame,
+    existing: DataFrame,
     keys: Sequence[str],
     columns: Sequence[str],
     values: Sequence[str],
     *,
     feed: bool,
 ) -> DataFrame:
-    """`there` has the row of the table, or the tombstone, that each of these keys has, and its place."""
-    old = there.selectExpr(
+    """The merge result. `existing` has the table row or the tombstone of each of these keys, and its place."""
+    old = existing.selectExpr(
         *(f"{quote(key)} AS `__k{index}`" for index, key in enumerate(keys)),
         *(f"named_struct('o', {SINCE}.{quote(n)}, 'v', {quote(n)}) AS `__had{i}`" for i, n in enumerate(values)),
         f"IF({DELETED}, NULL, {ORDER}) AS __was_updated",
@@ -70,15 +70,15 @@ def turned(
         PLACE,
         *([f"{row(columns)} AS __was"] if feed else []),
     )
-    equal = " AND ".join(f"new.{quote(key)} = old.`__k{index}`" for index, key in enumerate(keys))
-    joined = patches.alias("new").join(old.alias("old"), F.expr(equal), "left")
-    now = joined.selectExpr(
+    same_key = " AND ".join(f"new.{quote(key)} = old.`__k{index}`" for index, key in enumerate(keys))
+    joined = updates.alias("new").join(old.alias("old"), F.expr(same_key), "left")
+    merged = joined.selectExpr(
         "*", "greatest(__updated, __was_updated) AS __u", "greatest(__ended, __was_ended) AS __e"
     ).selectExpr("*", f"(__u IS NULL OR coalesce(__e > __u, false)) AS {DELETED}")
-    chosen = now.selectExpr(
+    with_values = merged.selectExpr(
         "*",
         f"IF({DELETED}, __e, __u) AS __last",
-        *(f"{_chosen(index)} AS `__is{index}`" for index in range(len(values))),
+        *(f"{_later_value(index)} AS `__is{index}`" for index in range(len(values))),
     )
     since = ", ".join(
         [
@@ -86,9 +86,9 @@ def turned(
             f"'{_ENDED}', IF({DELETED}, NULL, __e)",
         ]
     )
-    kinds = {field.name: sql_type(field.dataType) for field in there.schema.fields}
-    made_here = {*keys, *values, SEQUENCE, DELETED, DELETED_AT, SOURCE, SINCE}
-    made = chosen.selectExpr(
+    types = {field.name: sql_type(field.dataType) for field in existing.schema.fields}
+    computed_columns = {*keys, *values, SEQUENCE, DELETED, DELETED_AT, SOURCE, SINCE}
+    result = with_values.selectExpr(
         *map(quote, keys),
         *(f"`__is{index}`.v AS {quote(name)}" for index, name in enumerate(values)),
         f"__last.s AS {SEQUENCE}",
@@ -96,7 +96,7 @@ def turned(
         f"IF({DELETED}, IF(__last <=> __was_ended, __was_at, __at), NULL) AS {DELETED_AT}",
         f"__last.p AS {SOURCE}",
         f"named_struct({since}) AS {SINCE}",
-        *(f"CAST(NULL AS {kinds[name]}) AS {quote(name)}" for name in columns if name not in made_here),
+        *(f"CAST(NULL AS {types[name]}) AS {quote(name)}" for name in columns if name not in computed_columns),
         "__last",
         "coalesce(__was_updated, __was_ended) AS __was_last",
         "__was_since",
@@ -105,15 +105,15 @@ def turned(
         PLACE,
         *(["__was"] if feed else []),
     )
-    same = f"(__last <=> __was_last AND ({DELETED} OR {SINCE} <=> __was_since))"
+    unchanged = f"(__last <=> __was_last AND ({DELETED} OR {SINCE} <=> __was_since))"
     return outcome(
-        made.selectExpr("*", f"(__d IS NULL OR NOT {same}) AS __took", f"false AS {TIE}"), columns, feed=feed
+        result.selectExpr("*", f"(__d IS NULL OR NOT {unchanged}) AS __took", f"false AS {TIE}"), columns, feed=feed
     )
 
 
-def _chosen(index: int) -> str:
-    """Of the value that was there and the one that was given the later, unless a delete came after both."""
-    had, given = f"`__had{index}`", f"`__given{index}`"
-    newer = f"{given}.o IS NOT NULL AND ({had}.o IS NULL OR {given}.o > {had}.o)"
-    one = f"IF({newer}, {given}, {had})"
-    return f"IF({DELETED} OR coalesce({one}.o < __e, false) OR {one}.o IS NULL, NULL, {one})"
+def _later_value(index: int) -> str:
+    """The later of the old value and the new one, or NULL if a delete came after both."""
+    old, new = f"`__had{index}`", f"`__given{index}`"
+    newer = f"{new}.o IS NOT NULL AND ({old}.o IS NULL OR {new}.o > {old}.o)"
+    later = f"IF({newer}, {new}, {old})"
+    return f"IF({DELETED} OR coalesce({later}.o < __e, false) OR {later}.o IS NULL, NULL, {later})"

@@ -1,4 +1,4 @@
-"""Rows of a table exchanged for others in one commit: Python's side of jar_data/java/penstock/delta."""
+"""Replaces rows of a table by others in one commit: the Python side of jar_data/java/penstock/delta."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILE, PLACE = "__file", "__place"
-"""Where a row lies: its file, and its number in it."""
+"""Where a row is stored: its file, and its number in that file."""
 _METRICS = (
     "numTargetRowsInserted",
     "numTargetRowsUpdated",
@@ -23,11 +23,11 @@ _METRICS = (
     "numTargetRowsCopied",
     "operationNumSourceRows",
 )
-"""Delta wants each of them from a commit that is called MERGE."""
+"""Delta expects all of these from a commit called MERGE."""
 
 
 class Exchange:
-    """Begun before the table is read, so that a commit by others in between is a conflict."""
+    """An exchange of rows, begun before the table is read, so that a concurrent commit is a conflict."""
 
     def __init__(self, session: SparkSession, uri: str) -> None:
         jvm = jvm_of(session)
@@ -36,17 +36,17 @@ class Exchange:
 
     @property
     def files(self) -> int:
-        """How many files the table has."""
+        """The number of files in the table."""
         return int(self._inner.files())
 
     @property
     def done(self) -> bool:
-        """Delta's own record says that what this session names is in the table; only where it names something."""
+        """Whether Delta's transaction record has the write that this session names; false if it names none."""
         return bool(self._inner.done())
 
     @property
     def scanned(self) -> int:
-        """How many files the last look has left."""
+        """The number of files that the last `look` selected."""
         return int(self._inner.candidates())
 
     def look_at_nothing(self) -> None:
@@ -54,56 +54,57 @@ class Exchange:
 
     @property
     def feeds(self) -> bool:
-        """The table keeps a change feed. That was decided when it was made, whatever the project says now: without one
-        Delta would take the rows of a feed for rows of the table."""
+        """Whether the table keeps a change feed. That is the table's own setting, whatever the project says now:
+        without a feed, Delta would store the feed's rows as rows of the table."""
         return bool(self._inner.feeds())
 
     def setting(self, name: str) -> str | None:
-        found = self._inner.property(name)
-        return None if found is None else str(found)
+        value = self._inner.property(name)
+        return None if value is None else str(value)
 
     @property
     def schema(self) -> StructType:
         return StructType.fromJson(json.loads(self._inner.schema()))
 
     def look(self, ranges: Any | None) -> int:
-        """How many files can hold a row within the ranges: a row of the JVM with an array of first and last values for
-        each column that has bounds. None: all of them."""
+        """Selects the files that can hold a row within the ranges, and returns their number. `ranges` is a JVM row with
+        an array of first and last values for each column that has bounds; None selects all files."""
         return int(self._inner.look(ranges))
 
     def look_closer(self, ranges: Any) -> int:
-        """The same with ranges besides those of the last look."""
+        """Narrows the last `look` by further ranges, and returns the number of files left."""
         return int(self._inner.lookCloser(ranges))
 
     @property
     def goes(self) -> bool:
-        """Whether `find` has found a row that goes."""
+        """Whether `find` found a row to remove."""
         return bool(self._inner.goes())
 
     def rows(self) -> DataFrame:
-        """The rows of these files within the ranges, with their places."""
+        """The rows of the selected files within the ranges, with their places."""
         return DataFrame(self._inner.rows(), self._session)
 
     def content(self) -> DataFrame:
-        """The same rows without their places: of a table without deletion vectors."""
+        """The same rows without their places, for a table without deletion vectors."""
         return DataFrame(self._inner.content(), self._session)
 
-    def find(self, turned: DataFrame, counts: Sequence[str]) -> dict[str, int]:
-        """`turned` has for each file the places of the rows that go, and the counts, which are added up."""
-        found = self._inner.find(java_frame(turned))
-        return {name: int(found[index]) for index, name in enumerate(counts)}
+    def find(self, per_file: DataFrame, counts: Sequence[str]) -> dict[str, int]:
+        """Records the rows to remove and returns the summed counts. `per_file` has for each file the places of its rows
+        to remove, and its counts."""
+        totals = self._inner.find(java_frame(per_file))
+        return {name: int(totals[index]) for index, name in enumerate(counts)}
 
-    def commit(self, come: DataFrame | None, told: Mapping[str, int], *, seen: bool = True) -> int:
-        """The version. `told` goes into the table's history, by Delta's names. `seen`: whether those who follow the
-        table are to see what goes."""
-        numbers = self._jvm.java.util.HashMap()
-        for name, number in {**dict.fromkeys(_METRICS, 0), **told}.items():
-            numbers.put(name, number)
-        return int(self._inner.commit(java_frame(come) if come is not None else None, numbers, seen))
+    def commit(self, new_rows: DataFrame | None, metrics: Mapping[str, int], *, seen: bool = True) -> int:
+        """Commits and returns the version. `metrics` go into the table's history, under Delta's names. `seen`: whether
+        readers that follow the table see the removed rows."""
+        java_metrics = self._jvm.java.util.HashMap()
+        for name, value in {**dict.fromkeys(_METRICS, 0), **metrics}.items():
+            java_metrics.put(name, value)
+        return int(self._inner.commit(java_frame(new_rows) if new_rows is not None else None, java_metrics, seen))
 
 
 class Blank(Exchange):
-    """Of a table that is made anew: whatever it holds, nothing is there."""
+    """The exchange of a table that is rebuilt: whatever it holds counts as empty."""
 
     @property
     def files(self) -> int:

@@ -1,4 +1,4 @@
-"""What a merge makes of its changes: one row per key (scd1), or a row per version (scd2)."""
+"""The result of a merge: one row per key (scd1), or one row per version (scd2)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from penstock.tables.merge.row_exchange import FILE, PLACE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# What a merge makes of its changes: which rows of the table go, which come, and what the change feed says of it.
+# A merge result: which rows of the table are removed, which are added, and what goes into the change feed.
 #
-# A frame with a row per change, or per row of the table that changes with it:
-#     FILE, PLACE     where the row lies that goes; NULL if none does
-#     KIND            what became of the change, one of KINDS; NULL for a row that no change of the batch is about
-#     ROWS            the rows that come, each with its `_change_type`: NULL is a row of the table, TOMBSTONE one of the
-#                     table beside it, others are of its feed
+# A frame with a row per change, or per table row that changes with it:
+#     FILE, PLACE     where the removed row is stored; NULL if none is removed
+#     KIND            the outcome of the change, one of KINDS; NULL for a row that no change of the batch applies to
+#     ROWS            the added rows, each with its `_change_type`: NULL is a row of the table, TOMBSTONE a row of the
+#                     tombstone table, all others are rows of the change feed
 
 
 KIND, ROWS, TIE, TYPE = "__kind", "__rows", "__tie", "_change_type"
@@ -33,42 +33,44 @@ TIES = "ties"
 COUNTS = (*KINDS, TIES)
 
 
-def row(columns: Sequence[str], other: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The row of the table as a struct; with `other` expressions for some of its columns."""
-    parts = ", ".join(f"{literal(name)}, {other.get(name, quote(name))}" for name in columns)
+def row(columns: Sequence[str], replacements: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The table row as a struct, with `replacements`: expressions for some of its columns."""
+    parts = ", ".join(f"{literal(name)}, {replacements.get(name, quote(name))}" for name in columns)
     return f"named_struct({parts})"
 
 
-def comes(kind: str | None, row: str) -> str:
+def comes(change_type: str | None, row: str) -> str:
     """An element of ROWS."""
-    change = "CAST(NULL AS STRING)" if kind is None else literal(kind)
+    change = "CAST(NULL AS STRING)" if change_type is None else literal(change_type)
     return f"named_struct('change', {change}, 'row', {row})"
 
 
-def by_file(turned: DataFrame) -> DataFrame:
-    """For each file the places of the rows that go, and how many changes of each kind; without a file the rest."""
-    return turned.groupBy(FILE).agg(
+def by_file(merge_result: DataFrame) -> DataFrame:
+    """For each file the places of its removed rows and the number of changes of each kind; file NULL has the rest."""
+    return merge_result.groupBy(FILE).agg(
         F.collect_list(PLACE).alias("places"),
         *(F.count_if(F.expr(f"{KIND} = '{kind}'")).alias(kind) for kind in KINDS),
         F.count_if(F.expr(TIE)).alias(TIES),
     )
 
 
-def coming(turned: DataFrame, *, feed: bool) -> DataFrame:
-    """The rows to write. Those of the feed only if the table keeps one, and rows go: what only comes, Delta reads from
-    the files that were added."""
-    rows = turned.selectExpr(f"explode({ROWS}) AS one")
+def coming(merge_result: DataFrame, *, feed: bool) -> DataFrame:
+    """The rows to write. Feed rows only if the table keeps a feed and rows are removed: pure inserts Delta reads from
+    the added files."""
+    rows = merge_result.selectExpr(f"explode({ROWS}) AS one")
     if not feed:
         return rows.where("one.change IS NULL").selectExpr("one.row.*")
     return rows.where(f"NOT (one.change <=> '{TOMBSTONE}')").selectExpr("one.row.*", f"one.change AS {TYPE}")
 
 
-def tombstones(turned: DataFrame) -> DataFrame:
-    """The rows for the table of tombstones."""
-    return turned.selectExpr(f"explode({ROWS}) AS one").where(f"one.change = '{TOMBSTONE}'").selectExpr("one.row.*")
+def tombstones(merge_result: DataFrame) -> DataFrame:
+    """The rows for the tombstone table."""
+    return (
+        merge_result.selectExpr(f"explode({ROWS}) AS one").where(f"one.change = '{TOMBSTONE}'").selectExpr("one.row.*")
+    )
 
 
-# One row per key: the newest change decides. `_sequence` and `_source` say which that is.
+# One row per key: the newest change by `_sequence` and `_source` decides.
 
 
 CONTRADICTED, RANK = "__contradicted", "__rank"
@@ -76,7 +78,7 @@ _ORDER = f"{SEQUENCE} DESC, {SOURCE} DESC, {CONTENT} DESC"
 
 
 def ranked_current(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """RANK 1 is the newest of its key. CONTRADICTED marks a change that lost against another with its sequence."""
+    """RANK 1 is the newest change of its key. CONTRADICTED marks one that lost to another with the same sequence."""
     window = f"(PARTITION BY {', '.join(map(quote, keys))} ORDER BY {_ORDER})"
     return changes.selectExpr(
         "*",
@@ -86,20 +88,20 @@ def ranked_current(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     )
 
 
-def decisive(there: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Of the rows of the table and its tombstones one per key: the living row, if there is one. Tombstones that it has
-    outlived stay until they are old."""
+def decisive(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """One row per key out of table rows and tombstones: the living row, if there is one. Tombstones older than it stay
+    in their table until they expire."""
     order = f"{DELETED}, {SEQUENCE} DESC, {SOURCE} DESC"
     window = f"(PARTITION BY {', '.join(map(quote, keys))} ORDER BY {order})"
-    return there.selectExpr("*", f"row_number() OVER {window} AS {RANK}").where(f"{RANK} = 1").drop(RANK)
+    return rows.selectExpr("*", f"row_number() OVER {window} AS {RANK}").where(f"{RANK} = 1").drop(RANK)
 
 
 def turned_current(
-    newest: DataFrame, there: DataFrame, keys: Sequence[str], columns: Sequence[str], *, feed: bool, few: bool
+    newest: DataFrame, existing: DataFrame, keys: Sequence[str], columns: Sequence[str], *, feed: bool, few: bool
 ) -> DataFrame:
-    """`newest` has one change per key; `there` the row of the table, or the tombstone, that each of these keys has, and
-    its place: `few`, or more than every task can hold."""
-    old = there.selectExpr(
+    """The merge result for scd1. `newest` has one change per key; `existing` the table row or tombstone of each of
+    these keys, and its place. `few`: every task can hold `existing` in memory."""
+    old = existing.selectExpr(
         *(f"{quote(key)} AS `__k{index}`" for index, key in enumerate(keys)),
         f"{SEQUENCE} AS __s",
         f"{SOURCE} AS __p",
@@ -108,8 +110,8 @@ def turned_current(
         PLACE,
         *([f"{row(columns)} AS __was"] if feed else []),
     )
-    equal = " AND ".join(f"new.{quote(key)} = old.`__k{index}`" for index, key in enumerate(keys))
-    joined = newest.alias("new").join((F.broadcast(old) if few else old).alias("old"), F.expr(equal), "left")
+    same_key = " AND ".join(f"new.{quote(key)} = old.`__k{index}`" for index, key in enumerate(keys))
+    joined = newest.alias("new").join((F.broadcast(old) if few else old).alias("old"), F.expr(same_key), "left")
     newer = f"named_struct('s', new.{SEQUENCE}, 'p', new.{SOURCE}) > named_struct('s', old.__s, 'p', old.__p)"
     decided = joined.selectExpr(
         "new.*",
@@ -121,36 +123,36 @@ def turned_current(
 
 
 def outcome(decided: DataFrame, columns: Sequence[str], *, feed: bool) -> DataFrame:
-    """`decided` has the row as it is to be, __took: whether that changes something, and of the row that is there its
-    place, __d: whether it is a tombstone, and with a feed __was: the whole row."""
-    was_there, dead = f"({FILE} IS NOT NULL AND NOT __d)", DELETED
-    become = row(columns)
-    rows = [f"IF({dead}, {comes(TOMBSTONE, become)}, {comes(None, become)})"]
+    """The merge result. `decided` has the new row; __took: whether it changes something; and of the existing row its
+    place, __d: whether it is a tombstone, and with a feed __was: the full row."""
+    existed, is_deleted = f"({FILE} IS NOT NULL AND NOT __d)", DELETED
+    new_row = row(columns)
+    rows = [f"IF({is_deleted}, {comes(TOMBSTONE, new_row)}, {comes(None, new_row)})"]
     if feed:
         rows += [
-            f"IF({was_there} AND NOT {dead}, {comes('update_preimage', '__was')}, NULL)",
-            f"IF({was_there} AND NOT {dead}, {comes('update_postimage', become)}, NULL)",
-            f"IF({was_there} AND {dead}, {comes('delete', '__was')}, NULL)",
-            f"IF(NOT {was_there} AND NOT {dead}, {comes('insert', become)}, NULL)",
+            f"IF({existed} AND NOT {is_deleted}, {comes('update_preimage', '__was')}, NULL)",
+            f"IF({existed} AND NOT {is_deleted}, {comes('update_postimage', new_row)}, NULL)",
+            f"IF({existed} AND {is_deleted}, {comes('delete', '__was')}, NULL)",
+            f"IF(NOT {existed} AND NOT {is_deleted}, {comes('insert', new_row)}, NULL)",
         ]
     return decided.selectExpr(
         f"IF(__took, {FILE}, NULL) AS {FILE}",
         f"IF(__took, {PLACE}, NULL) AS {PLACE}",
-        f"CASE WHEN NOT __took THEN 'superseded' WHEN {dead} THEN 'deleted' WHEN {was_there} THEN 'updated' "
+        f"CASE WHEN NOT __took THEN 'superseded' WHEN {is_deleted} THEN 'deleted' WHEN {existed} THEN 'updated' "
         f"ELSE 'inserted' END AS {KIND}",
         TIE,
         f"IF(__took, array_compact(array({', '.join(rows)})), NULL) AS {ROWS}",
     )
 
 
-# A row per version: each change is kept, valid until the next one of its key.
+# One row per version: each change is kept, valid until the next change of its key.
 #
-# Deletes are kept too, as tombstones beside the table: whatever comes late finds its place between the changes before
+# Deletes are kept too, as tombstones beside the table, so that a late change finds its place between the changes before
 # and after it.
 
 
 def ranked_history(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """RANK 1 is what a key became by a sequence. CONTRADICTED marks a change that lost against another."""
+    """RANK 1 is the change that wins for a key and sequence. CONTRADICTED marks a change that lost to another."""
     window = f"(PARTITION BY {', '.join(map(quote, keys))}, {SEQUENCE} ORDER BY {SOURCE} DESC, {CONTENT} DESC)"
     return changes.selectExpr(
         "*",
@@ -161,16 +163,16 @@ def ranked_history(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 def turned_history(
     newest: DataFrame,
-    there: DataFrame,
+    existing: DataFrame,
     keys: Sequence[str],
     columns: Sequence[str],
     *,
     feed: bool,
 ) -> DataFrame:
-    """`newest` has one change per key and sequence; `there` every version and every tombstone of these keys, and the
-    places of those that lie in the table."""
+    """The merge result for scd2. `newest` has one change per key and sequence; `existing` every version and tombstone
+    of these keys, with the places of those that are in the table."""
     names = [*map(quote, columns)]
-    old = there.selectExpr(*names, FILE, PLACE, f"{TO} AS __to", f"{CURRENT} AS __current", "true AS __old")
+    old = existing.selectExpr(*names, FILE, PLACE, f"{TO} AS __to", f"{CURRENT} AS __current", "true AS __old")
     new = newest.selectExpr(
         *names,
         f"CAST(NULL AS STRING) AS {FILE}",
@@ -180,38 +182,38 @@ def turned_history(
         "false AS __old",
     )
     by_key = ", ".join(map(quote, keys))
-    same = f"PARTITION BY {by_key}, {SEQUENCE}"
-    # One that says the same from a later place stands too: a third one from in between must lose against it.
-    placed = (
+    same_version = f"PARTITION BY {by_key}, {SEQUENCE}"
+    # A change with the same content from a later place wins too: a third change from in between must lose to it.
+    ranked = (
         old.unionByName(new)
         .selectExpr(
             "*",
-            f"max(__old) OVER ({same}) AS __there",
-            f"row_number() OVER ({same} ORDER BY {SOURCE} DESC, NOT __old) AS {RANK}",
+            f"max(__old) OVER ({same_version}) AS __there",
+            f"row_number() OVER ({same_version} ORDER BY {SOURCE} DESC, NOT __old) AS {RANK}",
         )
         .selectExpr("*", f"({RANK} = 1) AS __stands")
     )
     following = f"(PARTITION BY {by_key}, __stands ORDER BY {SEQUENCE})"
-    next_ = placed.selectExpr(
+    with_next = ranked.selectExpr(
         "*",
         f"IF(__stands, lead({FROM}) OVER {following}, NULL) AS __until",
         f"IF(__stands, lead({SEQUENCE}) OVER {following} IS NULL, false) AS __last",
-        f"max(IF(__old AND NOT {DELETED}, 1, 0)) OVER ({same}) = 1 AS __was_alive",
-        f"max(IF(__stands AND NOT {DELETED}, 1, 0)) OVER ({same}) = 1 AS __is_alive",
+        f"max(IF(__old AND NOT {DELETED}, 1, 0)) OVER ({same_version}) = 1 AS __was_alive",
+        f"max(IF(__stands AND NOT {DELETED}, 1, 0)) OVER ({same_version}) = 1 AS __is_alive",
     )
-    now = next_.selectExpr("*", f"(__last AND NOT {DELETED}) AS __now")
+    with_current = with_next.selectExpr("*", f"(__last AND NOT {DELETED}) AS __now")
     differs = "(NOT (__until <=> __to) OR __now <> __current)"
-    # A tombstone says when the version before it ended; its own end is nobody's business.
-    decided = now.selectExpr(
+    # A tombstone says when the version before it ended; its own end does not matter.
+    decided = with_current.selectExpr(
         "*",
         f"({PLACE} IS NOT NULL AND (NOT __stands OR (NOT {DELETED} AND {differs}))) AS __goes",
         f"(__stands AND (NOT __old OR (NOT {DELETED} AND {differs}))) AS __comes",
     )
-    was, become = row(columns), row(columns, {TO: "__until", CURRENT: "__now"})
-    # Version by version: what is replaced under its own sequence is an update; the rest begins or ends.
-    before = f"IF(__is_alive, {comes('update_preimage', was)}, {comes('delete', was)})"
-    after = f"IF(__was_alive, {comes('update_postimage', become)}, {comes('insert', become)})"
-    rows = [f"IF(__comes, IF({DELETED}, {comes(TOMBSTONE, become)}, {comes(None, become)}), NULL)"]
+    old_row, new_row = row(columns), row(columns, {TO: "__until", CURRENT: "__now"})
+    # Version by version: a row replaced under its own sequence is an update; all others are inserts or deletes.
+    before = f"IF(__is_alive, {comes('update_preimage', old_row)}, {comes('delete', old_row)})"
+    after = f"IF(__was_alive, {comes('update_postimage', new_row)}, {comes('insert', new_row)})"
+    rows = [f"IF(__comes, IF({DELETED}, {comes(TOMBSTONE, new_row)}, {comes(None, new_row)}), NULL)"]
     if feed:
         rows += [f"IF(__goes AND NOT {DELETED}, {before}, NULL)", f"IF(__comes AND NOT {DELETED}, {after}, NULL)"]
     return decided.selectExpr(

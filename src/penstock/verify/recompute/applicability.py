@@ -1,4 +1,4 @@
-"""What of a table can be held against its source by Spark, and what cannot. Known without it."""
+"""What of a table can be compared with its source by Spark, and what cannot; decided without Spark."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ table, counted. merge: of a merged table, its changes folded again."""
 
 
 ALIVE = "NOT _deleted"
-"""The rows of a merged table that everybody sees, as a condition for a reader without Spark."""
+"""Condition for the visible rows of a merged table, for a reader without Spark."""
 
 
 def due(table: TablePlan) -> Due | None:
     if table.aggregate is not None:
         return "numbers"
-    if not _follows(table) or why_not(table) is not None:
+    if not _follows_changes(table) or why_not(table) is not None:
         return "merge" if table.write.merge is not None else None
     return "copy" if table.write.merge is not None else "changes"
 
 
 def why_not(table: TablePlan) -> str | None:
-    """Of a table or sink that follows changes: why its rows are not those of the table that it follows."""
+    """Why the rows of a table or sink that follows changes are not those of the table that it follows; None if they
+    are."""
     if table.sink is not None:
         return f"what is in {table.sink.name} is not read"
     stages, merge = table.stages, table.write.merge
@@ -37,7 +38,7 @@ def why_not(table: TablePlan) -> str | None:
         return "its rows tell changes, as its own sql or transform makes them"
     if stages.transform is not None or stages.lookups:
         return "its own sql or transform decides its rows"
-    if stages.dedupe is not None or any(one.name not in (KEY, SEQUENCE) for one in stages.expect):
+    if stages.dedupe is not None or any(expectation.name not in (KEY, SEQUENCE) for expectation in stages.expect):
         return "its own rules decide which changes it takes"
     if merge is not None and merge.ignore_nulls:
         return "NULL keeps the value that was there"
@@ -47,20 +48,20 @@ def why_not(table: TablePlan) -> str | None:
 
 
 def not_made(table: TablePlan, version: int) -> Proof | None:
-    """What stands in the report until it is made; None if there is nothing of the kind to be done."""
-    source, name = table.versions, due(table)
-    held = f"{table.name} version {version}"
-    if name == "merge":
-        return Proof(name, held, "its changes", "not made", "its changes are not folded again", unit="rows")
-    if source is None or (name is None and not _follows(table)):
+    """The entry in the report until the check is made; None if there is no such check for the table."""
+    source, check_name = table.versions, due(table)
+    subject = f"{table.name} version {version}"
+    if check_name == "merge":
+        return Proof(check_name, subject, "its changes", "not made", "its changes are not folded again", unit="rows")
+    if source is None or (check_name is None and not _follows_changes(table)):
         return None
     upstream = source.label
-    if name == "numbers":
-        return Proof("numbers", held, upstream, "not made", "the numbers are not computed again", unit="groups")
-    why = why_not(table)
-    said = f"not compared with {upstream}" + (f": {why}" if why else "")
-    return Proof(name or "copy", held, upstream, "not made", said, unit="rows")
+    if check_name == "numbers":
+        return Proof("numbers", subject, upstream, "not made", "the numbers are not computed again", unit="groups")
+    reason = why_not(table)
+    result = f"not compared with {upstream}" + (f": {reason}" if reason else "")
+    return Proof(check_name or "copy", subject, upstream, "not made", result, unit="rows")
 
 
-def _follows(table: TablePlan) -> bool:
+def _follows_changes(table: TablePlan) -> bool:
     return table.source.follows_changes and table.aggregate is None

@@ -1,4 +1,5 @@
-"""The rows of a table and of its quarantine against its source, column by column; and every page of their files."""
+"""Compares the rows of a table and of its quarantine with its source, column by column; reads every page of their
+files."""
 
 from __future__ import annotations
 
@@ -52,12 +53,13 @@ if TYPE_CHECKING:
     )
     from penstock.verify.report import Proof
 
-# Rows of a table that got columns from its records, in a form that does not depend on when: a field that held nothing
-# yet (null, {} or []) was rescued or left out, and has a column since another record brought a value for it.
+# Rows of a table that got columns from its records, in a form that does not depend on when it got them: a field that
+# held nothing yet (null, {} or []) was rescued or left out, and has a column since another record brought a value for
+# it.
 
 
 FIELDS = "new fields"
-"""No column can be called so."""
+"""No column can have this name."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,12 @@ class GrownColumns:
     names: frozenset[str]
 
     def of(self, rows: DataFrame) -> DataFrame:
-        """The rows with these fields as one text."""
-        if not self._of(rows.columns):
+        """The rows with these fields as one text column."""
+        if not self._matching(rows.columns):
             return rows
-        own = [name for name in self._of(rows.columns) if name != RESCUED]
-        texts = [f"to_json(struct({', '.join(map(quote, own))}))"] if own else []
-        texts += [RESCUED] if RESCUED in self._of(rows.columns) else []
+        field_names = [name for name in self._matching(rows.columns) if name != RESCUED]
+        texts = [f"to_json(struct({', '.join(map(quote, field_names))}))"] if field_names else []
+        texts += [RESCUED] if RESCUED in self._matching(rows.columns) else []
         leaves = own_class(rows.sparkSession, "Leaves")
         parts = [F.coalesce(JvmColumn(leaves.column(java_column(F.expr(text)))), F.expr("array()")) for text in texts]
         fields = F.array_sort(F.array_distinct(F.concat(*parts)))
@@ -80,138 +82,148 @@ class GrownColumns:
 
     def values(self, names: Sequence[str]) -> list[str]:
         """Names of columns to compare, with the text instead of these."""
-        mine = self._of(names)
-        return [*(name for name in names if name not in mine), *([FIELDS] if mine else [])]
+        matching = self._matching(names)
+        return [*(name for name in names if name not in matching), *([FIELDS] if matching else [])]
 
-    def _of(self, names: Sequence[str]) -> list[str]:
+    def _matching(self, names: Sequence[str]) -> list[str]:
         return [name for name in names if column_key(name) in self.names]
 
 
-def grown_columns(around: RecomputeContext, there: DataFrame) -> GrownColumns:
-    """None of a table that does not grow, or whose transform may have made anything of them."""
-    table = around.table
+def grown_columns(context: RecomputeContext, actual: DataFrame) -> GrownColumns:
+    """The grown columns of a table; none if it does not grow, or if its transform may have made anything of them."""
+    table = context.table
     if table.stages is None or table.stages.transform is not None:
         return GrownColumns(frozenset())
     if (files := table.files) is not None:
         if files.new_fields != "add" or files.format != "json":
             return GrownColumns(frozenset())
         declared = spark_schema(files.schema) if files.schema is not None else StructType()
-        found = StructType([one for one in there.schema.fields if isinstance(one.dataType, StructType | ArrayType)])
+        schema = StructType(
+            [field for field in actual.schema.fields if isinstance(field.dataType, StructType | ArrayType)]
+        )
         rescued: list[str] = []
     elif table.stages.decode is not None and grows(table) and table.stages.decode.new_fields == "add":
-        grown = GrownSchema(table, around.store)
-        declared, found, rescued = grown.declared, grown.require().schema, [RESCUED]
+        grown = GrownSchema(table, context.store)
+        declared, schema, rescued = grown.declared, grown.require().schema, [RESCUED]
     else:
         return GrownColumns(frozenset())
-    known = {column_key(one.name): one.dataType for one in declared.fields}
-    own = {column_key(name) for name in ("_source", "_sequence")}
-    names = [column_key(one.name) for one in found.fields if known.get(column_key(one.name)) != one.dataType]
-    return GrownColumns(frozenset({*names, *rescued} - own))
+    declared_types = {column_key(field.name): field.dataType for field in declared.fields}
+    penstock_columns = {column_key(name) for name in ("_source", "_sequence")}
+    names = [
+        column_key(field.name)
+        for field in schema.fields
+        if declared_types.get(column_key(field.name)) != field.dataType
+    ]
+    return GrownColumns(frozenset({*names, *rescued} - penstock_columns))
 
 
-# The rows of a table against what its definition makes of its source now, column by column: with --deep.
+# With --deep: the rows of a table against what its current definition makes of its source, column by column.
 #
-# Rows are told apart by their coordinates; without any, by what they say. Of a table with `dedupe` it is looked at
-# which record of a key was kept: the one that came first, and none besides.
+# Rows are matched by their coordinates, or by their content if they have none. For a table with `dedupe` it is checked
+# which record of a key was kept: the one that came first, and no other.
 
 
 _SAME, _TIMES = "__content", "__times"
 
 
-def check_contents(around: RecomputeContext, content: Content) -> list[Proof]:
-    table, entry = around.table, content.entry
-    against = _against(around)
-    check = around.begun("contents", f"what {against} gives now", "rows")
+def check_contents(context: RecomputeContext, content: Content) -> list[Proof]:
+    table, entry = context.table, content.entry
+    against = _source_name(context)
+    check = context.begun("contents", f"what {against} gives now", "rows")
     if entry is None or (table.topics is None and parse_version(entry.after[0]).read_up_to < 0):
-        check.outcome, check.said = ("not made" if around.report.rows else "same"), "nothing was read yet"
+        check.outcome, check.said = ("not made" if context.report.rows else "same"), "nothing was read yet"
         return [check]
     version = -1 if table.topics is not None else parse_version(entry.after[0]).read_up_to
-    with around.reading(version):
-        made = source_rows(around, content)
-        there = around.there()
-        kept = kept_rows(table, made.covered)
-        if kept is not None:
-            left = there.where(kept).count()
-            there = there.where(f"NOT ({kept})")
-            check.remarks.append(f"not compared: {left:,} rows of which the source no longer has the records")
-        content.excuses += made.excuses
-        sides, held = _compared(around, content, there, made)
-        check = answer(around, check, Comparison(held, KeySample()), content, list(sides.loose))
+    with context.reading(version):
+        source = source_rows(context, content)
+        actual = context.there()
+        kept_condition = kept_rows(table, source.covered)
+        if kept_condition is not None:
+            kept_count = actual.where(kept_condition).count()
+            actual = actual.where(f"NOT ({kept_condition})")
+            check.remarks.append(f"not compared: {kept_count:,} rows of which the source no longer has the records")
+        content.excuses += source.excuses
+        sides, diff = _compare_rows(context, content, actual, source)
+        check = answer(context, check, Comparison(diff, KeySample()), content, list(sides.loose))
         dedupe = table.stages.dedupe if table.stages is not None else None
         if dedupe is None:
             return [check]
-        return [check, _duplicates(around, content, there, made, dedupe)]
+        return [check, _check_duplicates(context, content, actual, source, dedupe)]
 
 
-def _compared(around: RecomputeContext, content: Content, there: DataFrame, made: SourceRows) -> tuple[Sides, KeyDiff]:
-    """A difference is excused by fields that were no columns yet only if none is left without the records that have
-    such a field."""
-    sides = _sides(around, there, made)
-    held = hold(sides, KeySample())
-    if not held.differing or made.reshaped is None:
-        return sides, held
-    rest = replace(made, rows=made.rows.join(made.reshaped, SOURCE, "left_anti"))
-    others = _sides(around, there.join(made.reshaped, SOURCE, "left_anti"), rest)
-    surely = hold(others, KeySample())
-    if surely.differing:
-        return others, surely
+def _compare_rows(
+    context: RecomputeContext, content: Content, actual: DataFrame, source: SourceRows
+) -> tuple[Sides, KeyDiff]:
+    """Fields that were not columns yet excuse a difference only if none is left without the records that have such a
+    field."""
+    sides = _build_sides(context, actual, source)
+    diff = hold(sides, KeySample())
+    if not diff.differing or source.reshaped is None:
+        return sides, diff
+    unaffected = replace(source, rows=source.rows.join(source.reshaped, SOURCE, "left_anti"))
+    unaffected_sides = _build_sides(context, actual.join(source.reshaped, SOURCE, "left_anti"), unaffected)
+    unaffected_diff = hold(unaffected_sides, KeySample())
+    if unaffected_diff.differing:
+        return unaffected_sides, unaffected_diff
     content.excuses.append(GREW)
-    return sides, held
+    return sides, diff
 
 
-def _against(around: RecomputeContext) -> str:
-    return "the broker" if around.table.topics is not None else around.upstream
+def _source_name(context: RecomputeContext) -> str:
+    return "the broker" if context.table.topics is not None else context.upstream
 
 
-def _coordinates(table: TablePlan, there: DataFrame) -> dict[str, str]:
-    """Expressions that tell the rows of the table apart, by what they are called here; none if it has none."""
-    if SOURCE in there.columns and table.input.stable:
-        fields = there.select(f"{SOURCE}.*").columns
+def _coordinate_expressions(table: TablePlan, actual: DataFrame) -> dict[str, str]:
+    """Expressions that identify the rows of the table, by the names used here; empty if it has none."""
+    if SOURCE in actual.columns and table.input.stable:
+        fields = actual.select(f"{SOURCE}.*").columns
         return {f"record_{name}": f"{SOURCE}.{quote(name)}" for name in fields}
     if table.columns and table.stages is None:
         return {f"record_{name}": quote(table.columns[name]) for name in ("topic", "partition", "offset")}
     return {}
 
 
-def _sides(around: RecomputeContext, there: DataFrame, made: SourceRows) -> Sides:
-    """What both sides are compared by, under names that are the same on both."""
-    table = around.table
-    grown = grown_columns(around, there)
-    there, rows = grown.of(there), grown.of(made.rows)
-    taken = {name.casefold() for name in rows.columns}
-    unlike = {SOURCE, *([table.columns["ingestion_timestamp"]] if _stamps(table) else [])}
-    same = [name for name in there.columns if name.casefold() in taken and name not in unlike and name != FIELDS]
-    values = grown.values(same)
-    places = _coordinates(table, there)
+def _build_sides(context: RecomputeContext, actual: DataFrame, source: SourceRows) -> Sides:
+    """The two sides to compare, with the same column names on both."""
+    table = context.table
+    grown = grown_columns(context, actual)
+    actual, rows = grown.of(actual), grown.of(source.rows)
+    source_columns = {name.casefold() for name in rows.columns}
+    excluded = {SOURCE, *([table.columns["ingestion_timestamp"]] if _has_batch_time(table) else [])}
+    shared = [
+        name for name in actual.columns if name.casefold() in source_columns and name not in excluded and name != FIELDS
+    ]
+    values = grown.values(shared)
+    coordinates = _coordinate_expressions(table, actual)
     dedupe = table.stages is not None and table.stages.dedupe is not None
-    if not places or (table.stages is not None and table.stages.transform is not None):
-        return _count_contents(there, rows, values, places, dedupe)
-    keys = list(places)
-    names = [*(f"{place} AS {key}" for key, place in places.items()), *map(quote, values)]
-    should = rows.selectExpr(*names)
-    here = there.selectExpr(*names)
+    if not coordinates or (table.stages is not None and table.stages.transform is not None):
+        return _count_contents(actual, rows, values, coordinates, dedupe)
+    keys = list(coordinates)
+    names = [*(f"{expression} AS {key}" for key, expression in coordinates.items()), *map(quote, values)]
+    expected = rows.selectExpr(*names)
+    compared = actual.selectExpr(*names)
     if dedupe:
-        should = should.join(here.select(*keys), keys, "left_semi")
-    loose = [name for name in values if unsteady(there.schema[name].dataType)]
-    return Sides(here, [should], keys, values, loose)
+        expected = expected.join(compared.select(*keys), keys, "left_semi")
+    loose = [name for name in values if unsteady(actual.schema[name].dataType)]
+    return Sides(compared, [expected], keys, values, loose)
 
 
-def _stamps(table: TablePlan) -> bool:
-    """Its rows have the time of their batch."""
+def _has_batch_time(table: TablePlan) -> bool:
+    """Whether its rows have the time of their batch."""
     return table.topics is not None and "ingestion_timestamp" in table.columns
 
 
 def _count_contents(
-    there: DataFrame, should: DataFrame, values: list[str], places: Mapping[str, str], dedupe: bool
+    actual: DataFrame, expected: DataFrame, values: list[str], coordinates: Mapping[str, str], dedupe: bool
 ) -> Sides:
-    """Rows that may be many of one record, or have no coordinates: how often each content is there."""
-    kinds = {one.name.casefold(): one.dataType for one in there.schema.fields}
-    keys = list(places)
+    """How often each content is there, for rows that may be many per record or have no coordinates."""
+    types = {field.name.casefold(): field.dataType for field in actual.schema.fields}
+    keys = list(coordinates)
 
-    def told(rows: DataFrame) -> DataFrame:
+    def count_rows(rows: DataFrame) -> DataFrame:
         cast = rows.select(
-            *(F.expr(place).alias(key) for key, place in places.items()),
-            *(F.col(quote(name)).cast(sql_type(kinds[name.casefold()])).alias(name) for name in values),
+            *(F.expr(expression).alias(key) for key, expression in coordinates.items()),
+            *(F.col(quote(name)).cast(sql_type(types[name.casefold()])).alias(name) for name in values),
         )
         parts = [
             part
@@ -219,184 +231,200 @@ def _count_contents(
             for part in (
                 f"{quote(name)} IS NULL",
                 f"to_json(named_struct('v', {quote(name)}))"
-                if holds_kind(kinds[name.casefold()], MapType, VariantType)
+                if holds_kind(types[name.casefold()], MapType, VariantType)
                 else quote(name),
             )
         ]
         hashed = cast.selectExpr(*keys, f"xxhash64({', '.join(parts) or '0'}) AS {_SAME}")
         return hashed.groupBy(*keys, _SAME).agg(F.count(F.lit(1)).alias(_TIMES))
 
-    here, wanted = told(there), told(should)
+    actual_counts, expected_counts = count_rows(actual), count_rows(expected)
     if dedupe and keys:
-        wanted = wanted.join(here.select(*keys).distinct(), keys, "left_semi")
-    elif dedupe:  # which of them were left out cannot be told: each that is there must be among them
-        here, wanted = (one.withColumn(_TIMES, F.lit(1)) for one in (here, wanted))
-        wanted = wanted.join(here.select(_SAME), _SAME, "left_semi")
-    return Sides(here, [wanted], [*keys, _SAME], [_TIMES])
+        expected_counts = expected_counts.join(actual_counts.select(*keys).distinct(), keys, "left_semi")
+    elif dedupe:  # which of them were left out is unknown: each that is there must be among them
+        actual_counts, expected_counts = (
+            counts.withColumn(_TIMES, F.lit(1)) for counts in (actual_counts, expected_counts)
+        )
+        expected_counts = expected_counts.join(actual_counts.select(_SAME), _SAME, "left_semi")
+    return Sides(actual_counts, [expected_counts], [*keys, _SAME], [_TIMES])
 
 
-def _duplicates(
-    around: RecomputeContext, content: Content, there: DataFrame, made: SourceRows, plan: DedupePlan
+def _check_duplicates(
+    context: RecomputeContext, content: Content, actual: DataFrame, source: SourceRows, plan: DedupePlan
 ) -> Proof:
-    """Each record that was left out must have one with its keys in the table that came before it."""
-    check = around.begun("duplicates", f"the records of {_against(around)} with the same keys", "records")
-    if SOURCE not in there.columns or not around.table.input.stable:
+    """Check that each record that was left out has one with its keys in the table that came before it."""
+    check = context.begun("duplicates", f"the records of {_source_name(context)} with the same keys", "records")
+    if SOURCE not in actual.columns or not context.table.input.stable:
         check.outcome = "unverifiable"
         check.said = "which record of a key was kept cannot be told: its rows do not say where they came from"
         return check
     names = list(dict.fromkeys([*plan.keys, *([plan.time] if plan.time else [])]))
-    there_fields = [*map(quote, names), SOURCE]
-    rows = made.rows.select(*there_fields)
-    kept = there.select(*there_fields)
-    left = rows.join(kept.select(SOURCE).distinct(), SOURCE, "left_anti").select(*there_fields)
+    fields = [*map(quote, names), SOURCE]
+    rows = source.rows.select(*fields)
+    table_rows = actual.select(*fields)
+    left_out = rows.join(table_rows.select(SOURCE).distinct(), SOURCE, "left_anti").select(*fields)
     try:
-        arrived = numbered_arrivals(around)
+        add_arrival = numbered_arrivals(context)
     except PenstockError as error:
-        arrived, why = None, error.message
+        add_arrival, reason = None, error.message
     else:
-        why = ""
-    near = [f"l.{quote(key)} = k.{quote(key)}" for key in plan.keys]
+        reason = ""
+    conditions = [f"l.{quote(key)} = k.{quote(key)}" for key in plan.keys]
     if plan.time is not None:
-        apart = f"abs(unix_micros(l.{quote(plan.time)}) - unix_micros(k.{quote(plan.time)}))"
-        near.append(f"{apart} <= {(plan.within_ms or 0) * 1000}L")
-    if arrived is not None:
-        left, kept = arrived(left), arrived(kept)
+        distance = f"abs(unix_micros(l.{quote(plan.time)}) - unix_micros(k.{quote(plan.time)}))"
+        conditions.append(f"{distance} <= {(plan.within_ms or 0) * 1000}L")
+    if add_arrival is not None:
+        left_out, table_rows = add_arrival(left_out), add_arrival(table_rows)
         order = f"named_struct('n', {{0}}.{NUMBER}, 'p', {{0}}.{SOURCE})"
-        near.append(f"{order.format('k')} < {order.format('l')}")
+        conditions.append(f"{order.format('k')} < {order.format('l')}")
     else:
-        check.remarks.append(f"whether the first of them was kept is not looked at: {why}")
-    alone = left.alias("l").join(kept.alias("k"), F.expr(" AND ".join(near)), "left_anti")
-    wrong = [
-        Differing("missing", _shown(row, names)) for row in alone.limit(COLLECTED).selectExpr(*_texts(names)).collect()
+        check.remarks.append(f"whether the first of them was kept is not looked at: {reason}")
+    unmatched = left_out.alias("l").join(table_rows.alias("k"), F.expr(" AND ".join(conditions)), "left_anti")
+    missing = [
+        Differing("missing", _key_texts(row, names))
+        for row in unmatched.limit(COLLECTED).selectExpr(*_text_columns(names)).collect()
     ]
-    count = alone.count() if len(wrong) == COLLECTED else len(wrong)
-    twice = _twice(kept, plan, names) if plan.time is None else []
-    compared = left.count()
-    held = KeyDiff(compared + len(twice), count + len(twice), 0, 0, tuple([*wrong, *twice][:COLLECTED]))
-    check.of = held.compared
-    return answer(around, check, Comparison(held, KeySample()), replace(content, excuses=list(content.excuses)), [])
+    count = unmatched.count() if len(missing) == COLLECTED else len(missing)
+    doubled = _doubled_keys(table_rows, plan, names) if plan.time is None else []
+    compared = left_out.count()
+    diff = KeyDiff(compared + len(doubled), count + len(doubled), 0, 0, tuple([*missing, *doubled][:COLLECTED]))
+    check.of = diff.compared
+    return answer(context, check, Comparison(diff, KeySample()), replace(content, excuses=list(content.excuses)), [])
 
 
-def _texts(names: list[str]) -> list[str]:
+def _text_columns(names: list[str]) -> list[str]:
     return [*(f"CAST({quote(name)} AS STRING) AS k{n}" for n, name in enumerate(names)), f"to_json({SOURCE}) AS place"]
 
 
-def _shown(row: object, names: list[str]) -> dict[str, str | None]:
-    found: dict[str, str | None] = {name: row[f"k{n}"] for n, name in enumerate(names)}  # type: ignore[index]
-    return {**found, "record": row["place"]}  # type: ignore[index]
+def _key_texts(row: object, names: list[str]) -> dict[str, str | None]:
+    texts: dict[str, str | None] = {name: row[f"k{n}"] for n, name in enumerate(names)}  # type: ignore[index]
+    return {**texts, "record": row["place"]}  # type: ignore[index]
 
 
-def _twice(kept: DataFrame, plan: DedupePlan, names: list[str]) -> list[Differing]:
+def _doubled_keys(table_rows: DataFrame, plan: DedupePlan, names: list[str]) -> list[Differing]:
     keys = [quote(key) for key in plan.keys]
-    known = kept.where(" AND ".join(f"{key} IS NOT NULL" for key in keys))
-    found = known.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"), F.max(SOURCE).alias(SOURCE)).where("n > 1")
+    complete_rows = table_rows.where(" AND ".join(f"{key} IS NOT NULL" for key in keys))
+    doubled = complete_rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"), F.max(SOURCE).alias(SOURCE)).where("n > 1")
     return [
-        Differing("doubled", _shown(row, list(plan.keys)))
-        for row in found.limit(COLLECTED).selectExpr(*_texts(list(plan.keys))).collect()
+        Differing("doubled", _key_texts(row, list(plan.keys)))
+        for row in doubled.limit(COLLECTED).selectExpr(*_text_columns(list(plan.keys))).collect()
     ]
 
 
-# The records in a table's quarantine against those of its source, byte by byte: with --deep. What a redrive lands is
-# what the quarantine holds.
+# With --deep: the records in a table's quarantine against those of its source, byte by byte. A redrive lands what the
+# quarantine holds.
 
 
 _COMPARED = [name for name in RAW if name != "ingestion_timestamp"]
-"""When it was read is not the record's own."""
+"""Without the time of reading, which is not the record's own."""
 
 
 def has_records(table: TablePlan) -> bool:
-    """Its quarantine holds records of a topic, or lines of files, each with its coordinates."""
-    kept = table.staged and (table.stages is None or table.stages.transform is None or table.write.source)
+    """Whether its quarantine holds records of a topic, or lines of files, each with its coordinates."""
+    keeps_records = table.staged and (table.stages is None or table.stages.transform is None or table.write.source)
     stable = table.input.stable and (table.input.origin == "kafka" or table.files is not None)
-    return table.may_reject and kept and stable and table.aggregate is None and table.stream is None
+    return table.may_reject and keeps_records and stable and table.aggregate is None and table.stream is None
 
 
-def check_rejected(around: RecomputeContext, content: Content) -> list[Proof]:
-    table, entry = around.table, content.entry
-    place = quarantine_of(table.name, table.uri)
-    if entry is None or not around.store.names(f"{place.uri}/_delta_log"):
+def check_rejected(context: RecomputeContext, content: Content) -> list[Proof]:
+    table, entry = context.table, content.entry
+    quarantine = quarantine_of(table.name, table.uri)
+    if entry is None or not context.store.names(f"{quarantine.uri}/_delta_log"):
         return []
-    check = around.begun("quarantine", "the records of its source", "rows")
-    check.held = place.table
-    until = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
-    with around.reading(-1):
-        rejected = around.spark.read.format("delta").load(place.uri).where(until).where(f"{SOURCE} IS NOT NULL")
+    check = context.begun("quarantine", "the records of its source", "rows")
+    check.held = quarantine.table
+    batch_condition = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
+    with context.reading(-1):
+        rejected = (
+            context.spark.read.format("delta")
+            .load(quarantine.uri)
+            .where(batch_condition)
+            .where(f"{SOURCE} IS NOT NULL")
+        )
         if table.files is not None:
-            files = read_files(around, entry, table.files)
+            files = read_files(context, entry, table.files)
             source, stages, join = files.rows, files.stages, "left"
             rejected = rejected.where(f"{SOURCE}.row IS NOT NULL").where(F.col(f"{SOURCE}.file").isin(files.names))
         else:
-            source = Suppression(table, around.store).source(covered_rows(around, entry).rows)
+            source = Suppression(table, context.store).source(covered_rows(context, entry).rows)
             stages, join = StagedPipeline(table), "inner"  # a topic may have lost its oldest records
-        places = rejected.selectExpr(SOURCE, f"{NOTHING_FAILED} AS {FAILED}")
-        came = stages.records_of(source, entry.pins, places)
-        same = " AND ".join(f"q.{name} <=> s.{name}" for name in _COMPARED)
-        both = rejected.alias("q").join(came.alias("s"), F.expr(f"q.{SOURCE} = s.{SOURCE}"), join)
-        judged = both.groupBy(f"q.{SOURCE}").agg(F.expr(f"bool_or({same})").alias("same")).persist()
+        coordinates = rejected.selectExpr(SOURCE, f"{NOTHING_FAILED} AS {FAILED}")
+        source_records = stages.records_of(source, entry.pins, coordinates)
+        equal_condition = " AND ".join(f"q.{name} <=> s.{name}" for name in _COMPARED)
+        joined = rejected.alias("q").join(source_records.alias("s"), F.expr(f"q.{SOURCE} = s.{SOURCE}"), join)
+        matches = joined.groupBy(f"q.{SOURCE}").agg(F.expr(f"bool_or({equal_condition})").alias("same")).persist()
         try:
-            compared = judged.count()
-            wrong = judged.where("NOT same").limit(COLLECTED).selectExpr(f"to_json({SOURCE}) AS place").collect()
+            compared = matches.count()
+            altered = matches.where("NOT same").limit(COLLECTED).selectExpr(f"to_json({SOURCE}) AS place").collect()
         finally:
-            judged.unpersist()
+            matches.unpersist()
     check.of = compared
-    held = KeyDiff(compared, len(wrong), 0, 0, tuple(Differing("altered", {"record": row["place"]}) for row in wrong))
+    diff = KeyDiff(
+        compared, len(altered), 0, 0, tuple(Differing("altered", {"record": row["place"]}) for row in altered)
+    )
     return [
-        answer(around, check, Comparison(held, KeySample()), replace(content, excuses=changed_upstream(around)), [])
+        answer(context, check, Comparison(diff, KeySample()), replace(content, excuses=changed_upstream(context)), [])
     ]
 
 
-# Every page of every file of a table, its quarantine and its tombstones: read, and held against its own checksum.
+# Every page of every file of a table, its quarantine and its tombstones: read and compared with its own checksum.
 
 
 _FILE, _ROWS, _HASH = "__file", "__rows", "__hash"
 
 
-def check_pages(around: RecomputeContext) -> list[Proof]:
-    table = around.table
-    found = [_read(around, table.name, table.uri, around.version)]
+def check_pages(context: RecomputeContext) -> list[Proof]:
+    table = context.table
+    proofs = [_read_pages(context, table.name, table.uri, context.version)]
     for place in places(table):
-        if place.kind in ("quarantine", "tombstones") and around.store.names(f"{place.uri}/_delta_log"):
-            found.append(_read(around, place.name, place.uri, None))
-    return found
+        if place.kind in ("quarantine", "tombstones") and context.store.names(f"{place.uri}/_delta_log"):
+            proofs.append(_read_pages(context, place.name, place.uri, None))
+    return proofs
 
 
-def _read(around: RecomputeContext, name: str, uri: str, version: int | None) -> Proof:
-    check = around.begun("pages", "what Delta's log says of them", "files")
+def _read_pages(context: RecomputeContext, name: str, uri: str, version: int | None) -> Proof:
+    check = context.begun("pages", "what Delta's log says of them", "files")
     files = data_files(uri, version)
     check.held, check.of = f"every page of {name}", len(files)
-    reader = around.spark.read.format("delta")
+    reader = context.spark.read.format("delta")
     try:
-        with around.reading(around.version):
+        with context.reading(context.version):
             rows = (reader if version is None else reader.option("versionAsOf", version)).load(uri)
-            counted = _rows_by_file(rows)
+            rows_by_file = _rows_by_file(rows)
     except PenstockError as error:
-        bad = name_in(files, error.message)
-        where = f"its file {origin_of(around.store, uri, bad)} cannot be read" if bad else "it cannot be read"
-        check.outcome, check.said = "differs", f"{where}: {error.message}"
+        unreadable_file = name_in(files, error.message)
+        location = (
+            f"its file {origin_of(context.store, uri, unreadable_file)} cannot be read"
+            if unreadable_file
+            else "it cannot be read"
+        )
+        check.outcome, check.said = "differs", f"{location}: {error.message}"
         return check
-    wrong = []
-    for one in files:
-        has = counted.get(one.name, 0)
-        said = one.rows if has == one.rows else living_in(around.store, uri, one, version)
-        if said is not None and has != said:
-            wrong.append(f"{origin_of(around.store, uri, one)} has {has:,} rows, the log says {said:,}")
+    mismatches = []
+    for file in files:
+        row_count = rows_by_file.get(file.name, 0)
+        logged_rows = file.rows if row_count == file.rows else living_in(context.store, uri, file, version)
+        if logged_rows is not None and row_count != logged_rows:
+            mismatches.append(
+                f"{origin_of(context.store, uri, file)} has {row_count:,} rows, the log says {logged_rows:,}"
+            )
     check.compared = len(files)
-    if wrong:
-        check.outcome, check.differing = "differs", len(wrong)
-        check.said = "; ".join(wrong[:10])
+    if mismatches:
+        check.outcome, check.differing = "differs", len(mismatches)
+        check.said = "; ".join(mismatches[:10])
         return check
     check.outcome, check.said = "same", f"all pages of {len(files):,} files of {name} can be read"
     return check
 
 
 def _rows_by_file(rows: DataFrame) -> dict[str, int]:
-    """How many rows each file has. All columns are decoded for it."""
+    """How many rows each file has. All columns are decoded to count them."""
     parts = [
-        f"to_json(named_struct('v', {quote(one.name)}))"
-        if holds(one.dataType, MapType, VariantType)
-        else quote(one.name)
-        for one in rows.schema.fields
+        f"to_json(named_struct('v', {quote(field.name)}))"
+        if holds(field.dataType, MapType, VariantType)
+        else quote(field.name)
+        for field in rows.schema.fields
     ]
     hashed = rows.selectExpr("_metadata.file_path AS " + _FILE, f"xxhash64({', '.join(parts) or '0'}) AS {_HASH}")
-    found = hashed.groupBy(_FILE).agg(F.count(F.lit(1)).alias(_ROWS), F.expr(f"bit_xor({_HASH})").alias(_HASH))
-    return {LoggedFile.named(row[_FILE]): int(row[_ROWS]) for row in found.collect()}
+    counts = hashed.groupBy(_FILE).agg(F.count(F.lit(1)).alias(_ROWS), F.expr(f"bit_xor({_HASH})").alias(_HASH))
+    return {LoggedFile.named(row[_FILE]): int(row[_ROWS]) for row in counts.collect()}

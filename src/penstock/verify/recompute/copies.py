@@ -1,4 +1,4 @@
-"""A table that follows the changes of another, and an audit table, against the change feed they follow."""
+"""Compares a table that follows the changes of another, or an audit table, with the change feed that it follows."""
 
 from __future__ import annotations
 
@@ -39,132 +39,135 @@ if TYPE_CHECKING:
     from penstock.verify.recompute.context import Content, RecomputeContext
     from penstock.verify.report import Proof
 
-# A table that follows the changes of another, against that one as of the version that it has read.
+# A table that follows the changes of another, compared with that one as of the version that it has read.
 
 
-def check_copy(around: RecomputeContext, content: Content) -> list[Proof]:
-    entry, merge = content.entry, around.table.write.merge
+def check_copy(context: RecomputeContext, content: Content) -> list[Proof]:
+    entry, merge = content.entry, context.table.write.merge
     assert merge is not None
-    if merge.history == "scd2" and (whole := _check_history(around, content)) is not None:
-        return whole
+    if merge.history == "scd2" and (history_proofs := _check_history(context, content)) is not None:
+        return history_proofs
     if entry is None or parse_version(entry.after[0]).read_up_to < 0:
-        check = around.begun("copy", around.upstream, "rows")
-        outcome = "nothing was read yet"
-        check.outcome, check.said = ("not made", outcome) if around.report.rows else ("same", outcome)
+        check = context.begun("copy", context.upstream, "rows")
+        text = "nothing was read yet"
+        check.outcome, check.said = ("not made", text) if context.report.rows else ("same", text)
         return [check]
     version = parse_version(entry.after[0]).read_up_to
-    check = around.begun("copy", f"{around.upstream} version {version}", "rows")
-    check.commands = copy_queries(around.table, around.version, version)
-    with around.reading(version):
-        there, upstream = living_rows(around.there()), _followed(around, version)
+    check = context.begun("copy", f"{context.upstream} version {version}", "rows")
+    check.commands = copy_queries(context.table, context.version, version)
+    with context.reading(version):
+        actual, upstream = living_rows(context.there()), _followed_rows(context, version)
         if merge.history == "scd2":
-            there = there.where(CURRENT)
-            check.of = there.count()
+            actual = actual.where(CURRENT)
+            check.of = actual.count()
             check.remarks.append(
-                f"only rows that are current are compared: {around.upstream} no longer has all changes"
+                f"only rows that are current are compared: {context.upstream} no longer has all changes"
             )
-        values = _values(check, there, upstream, merge)
+        values = _compared_values(check, actual, upstream, merge)
         keys = list(merge.keys)
-        loose = [name for name in values if unsteady(there.schema[name].dataType)]
-        states = _states(around, check, entry, upstream, keys)
-        found = compare(around, Sides(there, states, keys, values, loose), check.of)
-        found = Comparison(with_doubled(found.held, doubled_keys(there, merge)), found.sample)
-        if found.held.ambiguous:
+        loose = [name for name in values if unsteady(actual.schema[name].dataType)]
+        states = _expected_states(context, check, entry, upstream, keys)
+        comparison = compare(context, Sides(actual, states, keys, values, loose), check.of)
+        comparison = Comparison(with_doubled(comparison.held, doubled_keys(actual, merge)), comparison.sample)
+        if comparison.held.ambiguous:
             check.remarks.append(
-                f"not compared: {found.held.ambiguous:,} keys that more than one row of {check.against} has"
+                f"not compared: {comparison.held.ambiguous:,} keys that more than one row of {check.against} has"
             )
-        tombstones = _check_tombstones(around, content, entry, merge, found.sample)
-        return [answer(around, check, found, content, loose), *([tombstones] if tombstones is not None else [])]
+        tombstones = _check_tombstones(context, content, entry, merge, comparison.sample)
+        return [answer(context, check, comparison, content, loose), *([tombstones] if tombstones is not None else [])]
 
 
 def _check_tombstones(
-    around: RecomputeContext, content: Content, entry: Entry, merge: MergePlan, sample: KeySample
+    context: RecomputeContext, content: Content, entry: Entry, merge: MergePlan, sample: KeySample
 ) -> Proof | None:
-    """Against the deletes in the change feed."""
+    """Compare the tombstones with the deletes in the change feed."""
     try:
-        with around.reading(parse_version(entry.after[0]).read_up_to):
-            changes = ordered_keys(changes_of(source_rows(around, content).rows, merge, []), merge)
-            return check_tombstones(around, content, changes, sample)
+        with context.reading(parse_version(entry.after[0]).read_up_to):
+            changes = ordered_keys(changes_of(source_rows(context, content).rows, merge, []), merge)
+            return check_tombstones(context, content, changes, sample)
     except PenstockError as error:
-        if around.own_file(error.message) is not None:
+        if context.own_file(error.message) is not None:
             raise
-        check = around.begun("tombstones", f"the changes of {around.upstream}", "tombstones")
-        check.said = f"not compared: the deletes of {around.upstream} can no longer be read: {error.message}"
+        check = context.begun("tombstones", f"the changes of {context.upstream}", "tombstones")
+        check.said = f"not compared: the deletes of {context.upstream} can no longer be read: {error.message}"
         return check
 
 
-def _check_history(around: RecomputeContext, content: Content) -> list[Proof] | None:
-    """Every version of a row against the changes that it follows; None if those are no longer all there, or if only a
-    part of the table is read that was there when it began."""
+def _check_history(context: RecomputeContext, content: Content) -> list[Proof] | None:
+    """Compare every version of a row with the changes that it follows. None if those are no longer all there, or if the
+    snapshot that the table began with is only partly read."""
     if content.entry is not None and parse_version(content.entry.after[0]).snapshot:
         return None
     try:
-        found = check_merged(around, replace(content, excuses=list(content.excuses)))
+        proofs = check_merged(context, replace(content, excuses=list(content.excuses)))
     except PenstockError as error:
-        if around.own_file(error.message) is not None:
+        if context.own_file(error.message) is not None:
             raise
         return None
-    return None if found[0].outcome == "unverifiable" else found
+    return None if proofs[0].outcome == "unverifiable" else proofs
 
 
-def _followed(around: RecomputeContext, version: int) -> DataFrame:
-    """Its rows, less those that no key names: a copy sets them aside."""
-    rows = at_version(around.spark, around.source.uri, version)
-    if around.source.merged:
+def _followed_rows(context: RecomputeContext, version: int) -> DataFrame:
+    """The rows upstream without those that have no valid key: a copy sets them aside."""
+    rows = at_version(context.spark, context.source.uri, version)
+    if context.source.merged:
         rows = living(rows)
-    shaped, stages = inserted(rows, around.upstream_log, version), around.table.stages
-    for one in stages.expect if stages is not None else ():
-        shaped = shaped.where(f"coalesce({one.check}, false)")
+    shaped, stages = inserted(rows, context.upstream_log, version), context.table.stages
+    for expectation in stages.expect if stages is not None else ():
+        shaped = shaped.where(f"coalesce({expectation.check}, false)")
     return shaped
 
 
-def _values(check: Proof, there: DataFrame, upstream: DataFrame, merge: MergePlan) -> list[str]:
-    ours, theirs = values_of(there.columns, merge), set(upstream.columns)
-    if lacking := [name for name in ours if name not in theirs]:
+def _compared_values(check: Proof, actual: DataFrame, upstream: DataFrame, merge: MergePlan) -> list[str]:
+    columns, upstream_columns = values_of(actual.columns, merge), set(upstream.columns)
+    if lacking := [name for name in columns if name not in upstream_columns]:
         check.remarks.append(f"not compared, {check.against} has no such column: {', '.join(lacking)}")
-    return [name for name in ours if name in theirs]
+    return [name for name in columns if name in upstream_columns]
 
 
-def _states(around: RecomputeContext, check: Proof, entry: Entry, now: DataFrame, keys: list[str]) -> list[DataFrame]:
-    """What the copy may be: as of the version, or with only those rows that have changed since it began."""
-    if not is_partial(around, entry):
-        return [now]
-    rows = rows_read(around, entry, check)
-    return [now, now.limit(0) if rows is None else _with_keys(now, rows, keys)]
+def _expected_states(
+    context: RecomputeContext, check: Proof, entry: Entry, current: DataFrame, keys: list[str]
+) -> list[DataFrame]:
+    """The states that the copy may be in: as of the version, or with only those rows that have changed since it
+    began."""
+    if not is_partial(context, entry):
+        return [current]
+    rows = rows_read(context, entry, check)
+    return [current, current.limit(0) if rows is None else _rows_with_keys(current, rows, keys)]
 
 
-def _with_keys(rows: DataFrame, others: DataFrame, keys: list[str]) -> DataFrame:
-    """The rows that have a key of others."""
-    wanted = others.select(*(F.col(quote(key)).alias(f"__{n}") for n, key in enumerate(keys))).distinct()
-    same = " AND ".join(f"a.{quote(key)} <=> b.`__{n}`" for n, key in enumerate(keys))
-    return rows.alias("a").join(wanted.alias("b"), F.expr(same), "left_semi")
+def _rows_with_keys(rows: DataFrame, other_rows: DataFrame, keys: list[str]) -> DataFrame:
+    """The rows whose key is in `other_rows`."""
+    other_keys = other_rows.select(*(F.col(quote(key)).alias(f"__{n}") for n, key in enumerate(keys))).distinct()
+    condition = " AND ".join(f"a.{quote(key)} <=> b.`__{n}`" for n, key in enumerate(keys))
+    return rows.alias("a").join(other_keys.alias("b"), F.expr(condition), "left_semi")
 
 
-# An audit table against the change feed that it follows: how many changes of each kind every version has.
+# An audit table compared with the change feed that it follows: how many changes of each kind every version has.
 
 
 _COUNT = "changes"
 
 
-def check_changes(around: RecomputeContext, content: Content) -> Proof:
+def check_changes(context: RecomputeContext, content: Content) -> Proof:
     """Cheap: rows are counted, not compared."""
-    entry, stages = content.entry, around.table.stages
+    entry, stages = content.entry, context.table.stages
     assert stages is not None and stages.audit is not None
     if entry is None or parse_version(entry.after[0]).read_up_to < 0:
-        check = around.begun("changes", f"the changes of {around.upstream}", "counts")
-        check.outcome, check.said = ("not made" if around.report.rows else "same"), "nothing was read yet"
+        check = context.begun("changes", f"the changes of {context.upstream}", "counts")
+        check.outcome, check.said = ("not made" if context.report.rows else "same"), "nothing was read yet"
         return check
     version = parse_version(entry.after[0]).read_up_to
-    check = around.begun("changes", f"the changes of {around.upstream} up to v{version}", "counts")
+    check = context.begun("changes", f"the changes of {context.upstream} up to v{version}", "counts")
     check.of = 0
     check.remarks.append("changes are counted by version and kind; their contents are not compared")
-    began = began_of(DeltaLog(around.store, around.table.uri, around.table.name), entry)
-    with around.reading(version):
-        read = around.reader().covered(around.spark, ReplayRequest(entry.after, began, entry.topics)).rows
-        told = audit(stages.audit)(with_source(read, around.table.input), {}, 0)
-        sides = Sides(_counted(around.there()), [_counted(told)], ["version", "change_type"], [_COUNT])
-        return answer(around, check, Comparison(hold(sides, KeySample()), KeySample()), content, [])
+    start_positions = began_of(DeltaLog(context.store, context.table.uri, context.table.name), entry)
+    with context.reading(version):
+        feed = context.reader().covered(context.spark, ReplayRequest(entry.after, start_positions, entry.topics)).rows
+        expected = audit(stages.audit)(with_source(feed, context.table.input), {}, 0)
+        sides = Sides(_count_changes(context.there()), [_count_changes(expected)], ["version", "change_type"], [_COUNT])
+        return answer(context, check, Comparison(hold(sides, KeySample()), KeySample()), content, [])
 
 
-def _counted(rows: DataFrame) -> DataFrame:
+def _count_changes(rows: DataFrame) -> DataFrame:
     return rows.groupBy("version", "change_type").agg(F.count(F.lit(1)).alias(_COUNT))

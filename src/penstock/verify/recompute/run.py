@@ -1,4 +1,4 @@
-"""What needs Spark: numbers computed again, copies held against what they follow."""
+"""Runs the checks that need Spark: numbers computed again, copies compared with what they follow."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ SPARK = "starting Spark to compute again"
 def to_check(
     tables: Sequence[TablePlan], reports: Sequence[Report], *, deep: bool = False
 ) -> list[tuple[TablePlan, Report]]:
-    """Those that have something to compute again; `deep`: every page of each is read. Without any, no Spark is
-    started."""
-    both = zip(tables, reports, strict=True)
-    return [(table, one) for table, one in both if one.version is not None and (deep or due(table) is not None)]
+    """The tables that have something to compute again; with `deep`, every page of each table is read. If there are
+    none, no Spark is started."""
+    pairs = zip(tables, reports, strict=True)
+    return [
+        (table, report) for table, report in pairs if report.version is not None and (deep or due(table) is not None)
+    ]
 
 
 def left_out(tables: Sequence[TablePlan], reports: Sequence[Report], why: str) -> None:
-    """Says of each that it was not done, and why."""
+    """Mark each check as not done, and say why."""
     for _, report in to_check(tables, reports):
         for check in report.checks:
             if check.outcome == "not made":
@@ -46,7 +48,8 @@ def left_out(tables: Sequence[TablePlan], reports: Sequence[Report], why: str) -
 def check_again(
     plan: Plan, tables: Sequence[TablePlan], reports: Sequence[Report], store: Store, progress: Progress, *, deep: bool
 ) -> None:
-    """With a Spark of its own, if one is needed. The answers are in the reports, and so is why there are none."""
+    """Run the checks in a Spark session of their own, if one is needed. The results go into the reports, and so does
+    the reason if there are none."""
     waiting = to_check(tables, reports, deep=deep)
     if not waiting:
         return
@@ -77,74 +80,74 @@ def check_in(
     from penstock.spark.session import logs_folder
     from penstock.verify.recompute.context import RecomputeContext
 
-    known = {table.name: table for table in plan.tables}
+    tables_by_name = {table.name: table for table in plan.tables}
     for number, (table, report) in enumerate(waiting):
         progress(table.name, "computing again", number / len(waiting))
         session = spark.newSession()
         session.conf.set(CHECKSUMS, "true")
-        around = RecomputeContext(session, store, table, report, deep, str(logs_folder(plan)), known)
+        context = RecomputeContext(session, store, table, report, deep, str(logs_folder(plan)), tables_by_name)
         if due(table) is not None:
             report.checks = [check for check in report.checks if check.outcome != "not made"]
-        report.checks += _checked(around)
+        report.checks += _run_checks(context)
 
 
 CHECKSUMS = "parquet.page.verify-checksum.enabled"
-"""Parquet writes one for each page, and its readers do not look at it unless they are told to."""
+"""Parquet writes a checksum for each page, and its readers do not look at it unless they are told to."""
 
 
-def _checked(around: RecomputeContext) -> list[Proof]:
-    table = around.table
-    found = _made(around, due(table) or "numbers", _judge(table)) if due(table) is not None else []
-    if not around.deep:
-        return found
+def _run_checks(context: RecomputeContext) -> list[Proof]:
+    table = context.table
+    proofs = _run_check(context, due(table) or "numbers", _choose_check(table)) if due(table) is not None else []
+    if not context.deep:
+        return proofs
     from penstock.verify.recompute.contents import check_contents, check_pages, check_rejected, has_records
 
     if _has_contents(table):
-        found += _made(around, "contents", check_contents)
+        proofs += _run_check(context, "contents", check_contents)
     if has_records(table):
-        found += _made(around, "quarantine", check_rejected)
+        proofs += _run_check(context, "quarantine", check_rejected)
 
-    return [*found, *check_pages(around)]
+    return [*proofs, *check_pages(context)]
 
 
-def _made(around: RecomputeContext, name: str, judge: Judge) -> list[Proof]:
-    table = around.table
-    against = around.upstream if table.versions is not None else "its topics"
-    begun = around.begun(name, against, "groups" if table.aggregate else "rows")
+def _run_check(context: RecomputeContext, name: str, judge: Judge) -> list[Proof]:
+    table = context.table
+    against = context.upstream if table.versions is not None else "its topics"
+    check = context.begun(name, against, "groups" if table.aggregate else "rows")
     try:
-        return list(judge(around, _content(around)))
+        return list(judge(context, _read_content(context)))
     except PenstockError as error:
-        return [_refused(around, begun, error)]
+        return [_report_failure(context, check, error)]
 
 
-def _refused(around: RecomputeContext, begun: Proof, error: PenstockError) -> Proof:
-    """A file of the table, or of what lies beside it, that cannot be read is no matter of what its source still has."""
+def _report_failure(context: RecomputeContext, check: Proof, error: PenstockError) -> Proof:
+    """A file of the table, or of a table beside it, that cannot be read is wrong whatever its source still has."""
     from penstock.verify.recompute.context import refused
 
-    if (own := around.own_file(error.message)) is not None:
-        begun.outcome, begun.said = "differs", f"its file {own} cannot be read: {error.message}"
-        return begun
-    return refused(begun, error)
+    if (file_name := context.own_file(error.message)) is not None:
+        check.outcome, check.said = "differs", f"its file {file_name} cannot be read: {error.message}"
+        return check
+    return refused(check, error)
 
 
 def _has_contents(table: TablePlan) -> bool:
-    """Its rows are what its definition makes of its source, row by row."""
+    """Whether its rows are what its definition makes of its source, row by row."""
     return table.aggregate is None and table.stream is None and table.sink is None and table.write.merge is None
 
 
-def _content(around: RecomputeContext) -> Content:
-    table = around.table
-    anew = table.aggregate is not None and table.aggregate.emit == "complete"
-    log = DeltaLog(around.store, table.uri, table.name)
-    found = content_at(log, around.version, table.definition, every_batch_anew=anew)
-    if not found.known:
+def _read_content(context: RecomputeContext) -> Content:
+    table = context.table
+    rebuilt_each_batch = table.aggregate is not None and table.aggregate.emit == "complete"
+    log = DeltaLog(context.store, table.uri, table.name)
+    content = content_at(log, context.version, table.definition, every_batch_anew=rebuilt_each_batch)
+    if not content.known:
         raise Terminal("the entry that says how far it was read is no longer in the log", where=table.name)
-    if found.entry is not None and table.versions is not None and not around.same_source(found.entry):
-        raise Terminal(f"{around.upstream} was made again: what was read is no longer there", where=table.name)
-    return found
+    if content.entry is not None and table.versions is not None and not context.same_source(content.entry):
+        raise Terminal(f"{context.upstream} was made again: what was read is no longer there", where=table.name)
+    return content
 
 
-def _judge(table: TablePlan) -> Judge:
+def _choose_check(table: TablePlan) -> Judge:
     from penstock.verify.recompute.aggregates import check_numbers
     from penstock.verify.recompute.copies import check_changes, check_copy
     from penstock.verify.recompute.merged import check_merged
@@ -154,4 +157,4 @@ def _judge(table: TablePlan) -> Judge:
     if due(table) == "copy":
         return check_copy
     check = check_numbers if table.aggregate is not None else check_changes
-    return lambda around, content: [check(around, content)]
+    return lambda context, content: [check(context, content)]

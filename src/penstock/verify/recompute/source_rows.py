@@ -37,67 +37,71 @@ if TYPE_CHECKING:
     from penstock.verify.report import Proof
     from penstock.verify.upstream import Arrival
 
-# Tables that rightly lack some of what their source has: they began later than it, or are still within the table that
-# they found when they began.
+# Tables that rightly lack some of what their source has: they began later than it, or are still reading the snapshot
+# that they found when they began.
 
 
-def is_partial(around: RecomputeContext, entry: Entry) -> bool:
-    began = _began(around, entry)
-    return began is None or (not began.snapshot and began.version > 0) or parse_version(entry.after[0]).snapshot
+def is_partial(context: RecomputeContext, entry: Entry) -> bool:
+    start = _start_position(context, entry)
+    return start is None or (not start.snapshot and start.version > 0) or parse_version(entry.after[0]).snapshot
 
 
-def rows_read(around: RecomputeContext, entry: Entry, check: Proof) -> DataFrame | None:
-    """As batches brought them. None, and a remark, if that cannot be told."""
-    began = _began(around, entry)
-    why = f"which rows of {around.upstream} it has read cannot be told"
-    if began is not None and not (around.source.changes and parse_version(entry.after[0]).snapshot):
+def rows_read(context: RecomputeContext, entry: Entry, check: Proof) -> DataFrame | None:
+    """The rows that were read, as batches brought them. None, and a remark, if that cannot be determined."""
+    start = _start_position(context, entry)
+    reason = f"which rows of {context.upstream} it has read cannot be told"
+    if start is not None and not (context.source.changes and parse_version(entry.after[0]).snapshot):
         try:
-            asked = ReplayRequest(entry.after, (str(began),), entry.topics)
-            rows = around.reader().covered(around.spark, asked).rows
-            began_at = (
-                "its first snapshot is not read to its end" if began.snapshot else f"it began at v{began.version}"
+            request = ReplayRequest(entry.after, (str(start),), entry.topics)
+            rows = context.reader().covered(context.spark, request).rows
+            start_text = (
+                "its first snapshot is not read to its end" if start.snapshot else f"it began at v{start.version}"
             )
-            check.remarks.append(f"{began_at}: {check.unit} without a row since then may be missing")
+            check.remarks.append(f"{start_text}: {check.unit} without a row since then may be missing")
             return rows
         except PenstockError as error:
-            why = error.message
-    check.remarks.append(f"{check.unit} that it lacks are not looked for: {why}")
+            reason = error.message
+    check.remarks.append(f"{check.unit} that it lacks are not looked for: {reason}")
     return None
 
 
-def _began(around: RecomputeContext, entry: Entry) -> Version | None:
+def _start_position(context: RecomputeContext, entry: Entry) -> Version | None:
     try:
-        return parse_version(began_of(DeltaLog(around.store, around.table.uri, around.table.name), entry)[0])
+        return parse_version(began_of(DeltaLog(context.store, context.table.uri, context.table.name), entry)[0])
     except PenstockError:
         return None
 
 
-# Rows with the batch in which their record came.
+# Rows with the batch in which their record arrived.
 
 
 NUMBER = "__arrived"
 
 
-def numbered_arrivals(around: RecomputeContext) -> Callable[[DataFrame], DataFrame]:
-    """Adds NUMBER to rows with `_source`. Terminal where the ledgers do not tell it."""
-    found = arrivals(around.table, around.tables, around.store)
-    return lambda rows: _with_number(around.spark, rows, found)
+def numbered_arrivals(context: RecomputeContext) -> Callable[[DataFrame], DataFrame]:
+    """A function that adds NUMBER to rows with `_source`. Terminal where the ledgers do not tell it."""
+    record_arrivals = arrivals(context.table, context.tables, context.store)
+    return lambda rows: _add_number(context.spark, rows, record_arrivals)
 
 
-def _with_number(spark: SparkSession, rows: DataFrame, found: list[Arrival]) -> DataFrame:
-    made = [(one.topic, one.partition, one.start, one.end, one.number) for one in found]
-    known = spark.createDataFrame(made, "__t STRING, __p INT, __s BIGINT, __e BIGINT, " + f"{NUMBER} BIGINT")
-    place = f"{SOURCE}.topic = __t AND {SOURCE}.partition = __p AND {SOURCE}.offset >= __s AND {SOURCE}.offset < __e"
-    return rows.join(F.broadcast(known), F.expr(place), "left").drop("__t", "__p", "__s", "__e")
+def _add_number(spark: SparkSession, rows: DataFrame, record_arrivals: list[Arrival]) -> DataFrame:
+    ranges = [
+        (arrival.topic, arrival.partition, arrival.start, arrival.end, arrival.number) for arrival in record_arrivals
+    ]
+    numbered = spark.createDataFrame(ranges, "__t STRING, __p INT, __s BIGINT, __e BIGINT, " + f"{NUMBER} BIGINT")
+    condition = (
+        f"{SOURCE}.topic = __t AND {SOURCE}.partition = __p AND {SOURCE}.offset >= __s AND {SOURCE}.offset < __e"
+    )
+    return rows.join(F.broadcast(numbered), F.expr(condition), "left").drop("__t", "__p", "__s", "__e")
 
 
-# The rows that a table's stages make of its source, all at once, as of its definition now: what a comparison of its
-# rows begins with. Neither its merge nor its dedupe has a part in it.
+# The rows that a table's stages make of its source, all at once, with its current definition: what a comparison of its
+# rows begins with. Its merge and its dedupe are not applied.
 
 
 GREW = "empty fields of its records may have become columns since they were read, and its transform depends on them"
 FAILED = "transform_failed"
-"""Records that no stage can be given: they raise."""
+"""Records that cannot be given to a stage: they raise."""
 
 
 @dataclass(frozen=True)
@@ -106,47 +110,47 @@ class SourceRows:
     """With `_source` where they have coordinates."""
     covered: ReplayInput
     excuses: list[str] = field(default_factory=list)
-    """Why rows may rightly be others than these."""
+    """Why the rows of the table may rightly differ from these."""
     reshaped: DataFrame | None = None
-    """The coordinates of records whose rows alone may rightly be others: they hold an empty field that was no column
+    """The coordinates of the only records whose rows may rightly differ: they hold an empty field that was no column
     when they were read, and the transform is given the current columns."""
 
 
-def source_rows(around: RecomputeContext, content: Content) -> SourceRows:
-    """Terminal where the source can no longer be read as it was."""
-    table, entry = around.table, content.entry
+def source_rows(context: RecomputeContext, content: Content) -> SourceRows:
+    """The rows that the table should hold; Terminal where the source can no longer be read as it was."""
+    table, entry = context.table, content.entry
     assert entry is not None
-    suppression = Suppression(table, around.store)
+    suppression = Suppression(table, context.store)
     if table.files is not None:
-        return _of_files(around, content, table.files, suppression)
-    covered = covered_rows(around, entry, filled_at(content))
+        return _file_rows(context, content, table.files, suppression)
+    covered = covered_rows(context, entry, filled_at(content))
     rows = suppression.source(covered.rows)
     if not table.staged:
         landed = landing.landed_rows(rows, table, entry.pins) if table.columns else rows
-        return SourceRows(suppression.own(landed), covered, changed_upstream(around))
+        return SourceRows(suppression.own(landed), covered, changed_upstream(context))
     grown = grows(table)
-    stages = stages_for(table, GrownSchema(table, around.store).require(), "look") if grown else StagedPipeline(table)
-    lookups = Lookups(table, around.store).read(around.spark, entry.pins)
-    made = stages.make(_without_failed(around, rows), entry.pins, lookups)
-    excuses, reshaped = list(_excuses(around, content, stages)), None
-    if grown and reshapes(table) and _adds(table):
+    stages = stages_for(table, GrownSchema(table, context.store).require(), "look") if grown else StagedPipeline(table)
+    lookups = Lookups(table, context.store).read(context.spark, entry.pins)
+    output = stages.make(_without_failed(context, rows), entry.pins, lookups)
+    excuses, reshaped = list(_excuses(context, content, stages)), None
+    if grown and reshapes(table) and _adds_columns(table):
         if table.write.source and table.input.stable:
-            declared = stages_for(table, FormatChoice(GrownSchema(table, around.store).declared), "look")
+            declared = stages_for(table, FormatChoice(GrownSchema(table, context.store).declared), "look")
             reshaped = declared.with_empty_unknown(rows, entry.pins)
         else:
             excuses.append(GREW)
-    return SourceRows(suppression.own(made.rows), covered, excuses, reshaped)
+    return SourceRows(suppression.own(output.rows), covered, excuses, reshaped)
 
 
-def _adds(table: TablePlan) -> bool:
+def _adds_columns(table: TablePlan) -> bool:
     decode = table.stages.decode if table.stages is not None else None
     return decode is not None and decode.new_fields == "add"
 
 
 @dataclass(frozen=True)
 class FilesRead:
-    """Files that are gone or have another size than when they were read are left out, and so are those that could not
-    be read then: they are in quarantine as a whole."""
+    """The files that were read. Those that are gone or have another size since are left out, and so are those that
+    could not be read then: they are in quarantine as a whole."""
 
     rows: DataFrame
     stages: StagedPipeline
@@ -154,70 +158,74 @@ class FilesRead:
     names: list[str]
 
 
-def read_files(around: RecomputeContext, entry: Entry, source: FilesSource) -> FilesRead:
-    table = around.table
-    reader = FilesReader(around.spark, source, around.store, table.name)
-    began = began_of(DeltaLog(around.store, table.uri, table.name), entry)
-    covered = reader.covered(around.spark, ReplayRequest(entry.after, began, entry.topics))
-    now = {one.name: one.size for one in list_files(around.spark, source, table.name).files}
-    listed = {row.path: row.size for row in covered.rows.select("path", "size").collect()}
-    changed = tuple(name for name, size in listed.items() if now.get(name) != size)
-    unreadable = _whole_files(around)
-    names = sorted(set(listed) - set(changed) - unreadable)
-    look = replace(reader.schema.require(), watchful=False)
-    survey = reader.schema.format.survey(names, look.schema) if names else Survey()
-    stages = staged_table(table, reader, look, survey)
-    frame = reader.schema.format.rows(names, look, survey, max(1, len(names) // 100))
-    left = ReplayInput(covered.rows, gone=tuple(sorted({*covered.gone, *changed})))
-    return FilesRead(Suppression(table, around.store).source(frame), stages, left, names)
+def read_files(context: RecomputeContext, entry: Entry, source: FilesSource) -> FilesRead:
+    table = context.table
+    reader = FilesReader(context.spark, source, context.store, table.name)
+    start_positions = began_of(DeltaLog(context.store, table.uri, table.name), entry)
+    covered = reader.covered(context.spark, ReplayRequest(entry.after, start_positions, entry.topics))
+    current_sizes = {file.name: file.size for file in list_files(context.spark, source, table.name).files}
+    listed_sizes = {row.path: row.size for row in covered.rows.select("path", "size").collect()}
+    changed = tuple(name for name, size in listed_sizes.items() if current_sizes.get(name) != size)
+    unreadable = _unreadable_files(context)
+    names = sorted(set(listed_sizes) - set(changed) - unreadable)
+    choice = replace(reader.schema.require(), watchful=False)
+    survey = reader.schema.format.survey(names, choice.schema) if names else Survey()
+    stages = staged_table(table, reader, choice, survey)
+    frame = reader.schema.format.rows(names, choice, survey, max(1, len(names) // 100))
+    adjusted = ReplayInput(covered.rows, gone=tuple(sorted({*covered.gone, *changed})))
+    return FilesRead(Suppression(table, context.store).source(frame), stages, adjusted, names)
 
 
-def _of_files(around: RecomputeContext, content: Content, source: FilesSource, suppression: Suppression) -> SourceRows:
-    table, entry = around.table, content.entry
+def _file_rows(
+    context: RecomputeContext, content: Content, source: FilesSource, suppression: Suppression
+) -> SourceRows:
+    table, entry = context.table, content.entry
     assert entry is not None
-    read = read_files(around, entry, source)
-    lookups = Lookups(table, around.store).read(around.spark, entry.pins)
-    made = read.stages.make(read.rows, entry.pins, lookups)
-    excuses, reshaped = list(_excuses(around, content, read.stages)), None
+    files = read_files(context, entry, source)
+    lookups = Lookups(table, context.store).read(context.spark, entry.pins)
+    output = files.stages.make(files.rows, entry.pins, lookups)
+    excuses, reshaped = list(_excuses(context, content, files.stages)), None
     if source.new_fields == "add" and source.format == "json" and reshapes(table):
         if table.write.source:
-            reshaped = read.stages.with_empty_field(read.rows, entry.pins)
+            reshaped = files.stages.with_empty_field(files.rows, entry.pins)
         else:
             excuses.append(GREW)
-    return SourceRows(suppression.own(made.rows), read.covered, excuses, reshaped)
+    return SourceRows(suppression.own(output.rows), files.covered, excuses, reshaped)
 
 
-def _whole_files(around: RecomputeContext) -> set[str]:
-    place = quarantine_of(around.table.name, around.table.uri)
-    if not around.store.names(f"{place.uri}/_delta_log"):
+def _unreadable_files(context: RecomputeContext) -> set[str]:
+    quarantine = quarantine_of(context.table.name, context.table.uri)
+    if not context.store.names(f"{quarantine.uri}/_delta_log"):
         return set()
-    rejected = around.spark.read.format("delta").load(place.uri).where(f"{SOURCE}.row IS NULL")
+    rejected = context.spark.read.format("delta").load(quarantine.uri).where(f"{SOURCE}.row IS NULL")
     return {row.file for row in rejected.selectExpr(f"{SOURCE}.file AS file").distinct().collect()}
 
 
 def filled_at(content: Content) -> Entry | None:
-    """The replay that made what the table held before its batches, if one did."""
-    return next((one for one in content.made if one.kind != "batch" and one.batch == 0), None)
+    """The replay that made what the table held before its batches, if there was one."""
+    return next((entry for entry in content.made if entry.kind != "batch" and entry.batch == 0), None)
 
 
-def covered_rows(around: RecomputeContext, entry: Entry, filled: Entry | None = None) -> ReplayInput:
-    """`filled`: a replay of a table that follows changes takes the table upstream as it was then, and no changes."""
-    table = around.table
-    began = began_of(DeltaLog(around.store, table.uri, table.name), entry)
+def covered_rows(context: RecomputeContext, entry: Entry, filled: Entry | None = None) -> ReplayInput:
+    """What the source still has of what the table read. If `filled`, a replay of a table that follows changes, it
+    starts with the table upstream as it was then, and no changes."""
+    table = context.table
+    start_positions = began_of(DeltaLog(context.store, table.uri, table.name), entry)
     if filled is not None and table.source.follows_changes:
-        was = parse_version(filled.after[0])
-        began = (str(Version(was.table_id, was.read_up_to, snapshot=True)),)
-    asked = ReplayRequest(entry.after, began, entry.topics)
-    return around.reader().covered(around.spark, asked)
+        filled_position = parse_version(filled.after[0])
+        start_positions = (str(Version(filled_position.table_id, filled_position.read_up_to, snapshot=True)),)
+    request = ReplayRequest(entry.after, start_positions, entry.topics)
+    return context.reader().covered(context.spark, request)
 
 
-def _without_failed(around: RecomputeContext, rows: DataFrame) -> DataFrame:
-    """Less the records that a transform raised on: they are in quarantine, and would stop the comparison."""
-    table, raw = around.table, around.table.input.raw
-    place = quarantine_of(table.name, table.uri)
-    if not table.may_reject or not around.store.names(f"{place.uri}/_delta_log"):
+def _without_failed(context: RecomputeContext, rows: DataFrame) -> DataFrame:
+    """The rows without the records on which a transform raised: they are in quarantine, and would stop the
+    comparison."""
+    table, raw = context.table, context.table.input.raw
+    quarantine = quarantine_of(table.name, table.uri)
+    if not table.may_reject or not context.store.names(f"{quarantine.uri}/_delta_log"):
         return rows
-    failed = around.spark.read.format("delta").load(place.uri).where(f"error_reason = '{FAILED}'")
+    failed = context.spark.read.format("delta").load(quarantine.uri).where(f"error_reason = '{FAILED}'")
     if failed.isEmpty():
         return rows
     if table.topics is not None:
@@ -227,43 +235,48 @@ def _without_failed(around: RecomputeContext, rows: DataFrame) -> DataFrame:
     elif table.input.coordinates == "carried" and SOURCE in rows.columns:
         return rows.join(failed.select(SOURCE), SOURCE, "left_anti")
     else:
-        return _without_contents(around, rows, failed.count())
-    gone = failed.selectExpr(*(f"{SOURCE}.{name} AS __{name}" for name in names))
-    same = [rows[column] == gone[f"__{name}"] for name, column in names.items()]
-    return rows.join(gone, same, "left_anti")
+        return _without_contents(context, rows, failed.count())
+    failed_places = failed.selectExpr(*(f"{SOURCE}.{name} AS __{name}" for name in names))
+    conditions = [rows[column] == failed_places[f"__{name}"] for name, column in names.items()]
+    return rows.join(failed_places, conditions, "left_anti")
 
 
-def _without_contents(around: RecomputeContext, rows: DataFrame, failed: int) -> DataFrame:
-    """Rows without coordinates are known by their content, which the entries of their batches have. Some of them may
-    have been redriven since: then those that are left cannot be told, and the comparison says what it stopped at."""
-    log = DeltaLog(around.store, around.table.uri, around.table.name)
-    aside = {place for commit in log.backwards() if commit.entry is not None for place in commit.entry.pins.aside}
-    return Places(around.table).without(rows, sorted(aside)) if len(aside) == failed else rows
+def _without_contents(context: RecomputeContext, rows: DataFrame, failed: int) -> DataFrame:
+    """Rows without coordinates are recognised by their content, which the entries of their batches have. Some may have
+    been redriven since: then those that are left cannot be told apart, and the comparison says what it stopped at."""
+    log = DeltaLog(context.store, context.table.uri, context.table.name)
+    places = {place for commit in log.backwards() if commit.entry is not None for place in commit.entry.pins.aside}
+    return Places(context.table).without(rows, sorted(places)) if len(places) == failed else rows
 
 
-def changed_upstream(around: RecomputeContext) -> list[str]:
-    """Rows that were read may be gone there since, and rows of files that were rewritten may have come again."""
-    source = around.table.delta
+def changed_upstream(context: RecomputeContext) -> list[str]:
+    """Excuses if the table upstream changed: rows that were read may be gone there since, and rows of files that were
+    rewritten may have come again."""
+    source = context.table.delta
     if source is None or source.changes:
         return []
-    log = around.upstream_log
-    changed = [version for version in log.versions() if (commit := log.commit(version)) is not None and commit.changes]
-    return [f"version {changed[-1]} of {around.upstream} changed rows there"] if changed else []
+    log = context.upstream_log
+    changed_versions = [
+        version for version in log.versions() if (commit := log.commit(version)) is not None and commit.changes
+    ]
+    return [f"version {changed_versions[-1]} of {context.upstream} changed rows there"] if changed_versions else []
 
 
-def _excuses(around: RecomputeContext, content: Content, stages: StagedPipeline) -> list[str]:
-    plan, merge = around.table.stages, around.table.write.merge
-    found = changed_upstream(around)
+def _excuses(context: RecomputeContext, content: Content, stages: StagedPipeline) -> list[str]:
+    plan, merge = context.table.stages, context.table.write.merge
+    excuses = changed_upstream(context)
     if plan is None:
-        return found
+        return excuses
     if stages.depends_on_the_moment:
-        found.append("its Python function may give other rows each time")
-    texts = [one.check for one in plan.expect] + ([plan.transform.sql or ""] if plan.transform is not None else [])
+        excuses.append("its Python function may give other rows each time")
+    texts = [expectation.check for expectation in plan.expect] + (
+        [plan.transform.sql or ""] if plan.transform is not None else []
+    )
     texts += [merge.sequence, merge.deleted, merge.time or ""] if merge is not None else []
     if any(with_batch_time(text, 0) != text for text in texts):
-        found.append("its SQL asks for the time of the batch")
-    if len({tuple(sorted(one.pins.lookups.items())) for one in content.made}) > 1:
-        found.append("its lookups have changed between its batches")
+        excuses.append("its SQL asks for the time of the batch")
+    if len({tuple(sorted(entry.pins.lookups.items())) for entry in content.made}) > 1:
+        excuses.append("its lookups have changed between its batches")
     if not content.from_start and plan.lookups:
-        found.append("which versions of its lookups the older batches used is no longer in the log")
-    return found
+        excuses.append("which versions of its lookups the older batches used is no longer in the log")
+    return excuses
