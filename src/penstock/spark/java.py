@@ -137,6 +137,9 @@ def _ask(path: Path) -> JavaRuntime | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
+    if done.returncode < 0 or done.returncode > 128:  # a stop of the whole process group, or a lack of memory
+        signal = -done.returncode if done.returncode < 0 else done.returncode - 128
+        raise SetupError(f"signal {signal} ended {path} before it told its version", hint="run the command again")
     text = done.stderr + done.stdout
     version = java_version(text)
     if done.returncode != 0 or version is None:
