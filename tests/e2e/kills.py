@@ -22,10 +22,12 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def jvm_of(runner: subprocess.Popen[bytes]) -> int | None:
+    """The JVM of a runner, not the one that is asked for its version before."""
     children = Path(f"/proc/{runner.pid}/task").glob("*/children")
     for pid in (pid for file in children for pid in file.read_text().split()):
         try:
-            if "java" in Path(f"/proc/{pid}/comm").read_text():
+            java = "java" in Path(f"/proc/{pid}/comm").read_text()
+            if java and "-version" not in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
                 return int(pid)
         except OSError:
             continue

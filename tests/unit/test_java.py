@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import SetupError
-from penstock.spark.java import JavaRuntime, find_java, java_proxy, java_version
+from penstock.spark.java import JavaRuntime, NoJava, find_java, java_proxy, java_version
 
 
 def pretend_java(home: Path, version: str, code: int = 0) -> Path:
@@ -117,3 +117,14 @@ def test_the_proxy_of_the_environment_reaches_java(monkeypatch: pytest.MonkeyPat
         "-Dhttps.proxyPort=3128",
         "-Dhttp.nonProxyHosts=localhost|*.example",
     ]
+
+
+def test_a_java_that_a_signal_ends_is_not_taken_for_a_missing_one(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a stop of the whole process group, in its first second, would install another Java."""
+    for signal in ("TERM", "KILL"):
+        path = pretend_java(bare / signal, "17.0.15")
+        path.write_text(f"#!/bin/sh\nkill -{signal} $$\n")
+        monkeypatch.setenv("PATH", str(path.parent))
+        with pytest.raises(SetupError, match=r"signal \d+ ended .*java") as caught:
+            find_java()
+        assert not isinstance(caught.value, NoJava)

@@ -139,6 +139,9 @@ def _probe_java(path: Path) -> JavaRuntime | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
+    if result.returncode < 0 or result.returncode > 128:  # a stop of the whole process group, or a lack of memory
+        signal = -result.returncode if result.returncode < 0 else result.returncode - 128
+        raise SetupError(f"signal {signal} ended {path} before it told its version", hint="run the command again")
     text = result.stderr + result.stdout
     version = java_version(text)
     if result.returncode != 0 or version is None:
