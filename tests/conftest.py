@@ -155,7 +155,7 @@ def make_plan(folder: Path, bootstrap: str, tables: dict[str, Any], **top: Any) 
 def _quick_tries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables whose failure a test provokes are tried again a tenth of a second later, then two, then four."""
     if "integration" in request.path.parts:
-        monkeypatch.setattr("penstock.runtime.context.FIRST", 0.1)
+        monkeypatch.setattr("penstock.runtime.context.FIRST_DELAY", 0.1)
 
 
 @pytest.fixture(autouse=True)

@@ -103,12 +103,12 @@ def _broken(amount: Decimal, known: Row) -> list[str]:
 
 def _customers(lake: Lake) -> dict[int, Row]:
     """Who is known, by the changes that were sent: the same seed makes them again. The table must say the same."""
-    from penstock.cli.demo import BEFORE_FAULTS, EVENTS_BEFORE
+    from penstock.cli.demo import LOOKUP_EVENTS, LOOKUP_FAULTS
     from penstock.dev.examples import EXAMPLES
     from penstock.dev.generate import events
 
-    pace = EVENTS_BEFORE / EXAMPLES["fraud"].over.total_seconds()
-    sent = events("customers", EVENTS_BEFORE, start=datetime(2026, 1, 1, tzinfo=UTC), pace=pace, faults=BEFORE_FAULTS)
+    pace = LOOKUP_EVENTS / EXAMPLES["fraud"].over.total_seconds()
+    sent = events("customers", LOOKUP_EVENTS, start=datetime(2026, 1, 1, tzinfo=UTC), pace=pace, faults=LOOKUP_FAULTS)
     records = [_record(number, event.value) for number, event in enumerate(sent)]
     about: dict[str, Any] = {"name": text, "country": text, "risk_score": decimal, "account_age_days": whole}
     judged = judge(
@@ -130,7 +130,7 @@ def _customers(lake: Lake) -> dict[int, Row]:
     assert len(found) == len(expected)
     assert {row["customer_id"]: row for row in found} == expected
     rejected = Counter(row["value"] for row in lake.rows("dim.customers__quarantine"))
-    assert rejected.total() == len(judged.bad) == EVENTS_BEFORE // 100
+    assert rejected.total() == len(judged.bad) == LOOKUP_EVENTS // 100
     names = ("risk_score", "account_age_days", AVERAGE)
     return {customer: {name: row[name] for name in names} for customer, row in expected.items()}
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from penstock.ledger.entry import dump
 from penstock.storage.stores import LocalStore
-from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.recompute.run import run_checks_in, tables_to_check
 from penstock.verify.report import Report, report_document
 from penstock.verify.table import verify
 from tests.integration.run_plan import log, make_plan, run_well
@@ -109,7 +109,7 @@ class Lake:
         plan = self.plan
         chosen = [table for table in plan.tables if not names or table.name in names]
         found = verify(chosen, LocalStore(), known=plan.tables)
-        check_in(self.spark, plan, to_check(chosen, found, deep=deep), LocalStore(), deep=deep)
+        run_checks_in(self.spark, plan, tables_to_check(chosen, found, deep=deep), LocalStore(), deep=deep)
         for one in found:
             report_document(one)
         return {one.table: one for one in found}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.plan.model import TablePlan
-    from penstock.tables.merge.merge import Merging
+    from penstock.tables.merge.merge import TableMerge
 
 _TYPES = f"{SCHEMA}, _source STRUCT<topic: STRING, partition: INT, offset: BIGINT>"
 MERGE = {"sequence": "seq", "delete_when": "op = 'd'", "columns": {"except": ["op"]}}
@@ -64,14 +64,14 @@ class Merged:
         self._merging = self._opened()
         self.sent: list[Change] = []
 
-    def _opened(self) -> Merging:
+    def _opened(self) -> TableMerge:
         from penstock.storage.stores import LocalStore
-        from penstock.tables.merge.merge import Merging, table_schema
+        from penstock.tables.merge.merge import TableMerge, table_schema
         from penstock.tables.merge.tombstones import TombstoneTable
 
         self.tombstones = TombstoneTable(self._spark, LocalStore(), self.table, idempotent=False)
         self.tombstones.create(self._entry, table_schema(self.table, self._rows([])))
-        return Merging(self.table, self.tombstones)
+        return TableMerge(self.table, self.tombstones)
 
     def _rows(self, changes: Iterable[Change]) -> DataFrame:
         made = [(c.id, c.part, c.name, c.city, c.seq, c.op, ("t", *c.place)) for c in changes]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.maintenance.optimize import optimize as optimize_table
-from penstock.maintenance.retention import needs, still_needed
-from penstock.maintenance.tables import exclusive_maintenance, paused_batches, places
+from penstock.maintenance.retention import files_needed, needs
+from penstock.maintenance.tables import exclusive_maintenance, maintained_tables, paused_batches
+from penstock.maintenance.vacuum import list_removable
 from penstock.maintenance.vacuum import vacuum as vacuum_table
-from penstock.maintenance.vacuum import would_go
 from penstock.storage.stores import LocalStore
 
 if TYPE_CHECKING:
@@ -30,7 +30,15 @@ def optimize(spark: SparkSession, plan: Plan, name: str, *, full: bool = False) 
     hold = paused_batches(spark, plan, name)
     with exclusive_maintenance(spark, plan, name):
         return optimize_table(
-            spark, plan, table, places(table)[0], LocalStore(), by="a test", hold=hold, full=full, beside=True
+            spark,
+            plan,
+            table,
+            maintained_tables(table)[0],
+            LocalStore(),
+            by="a test",
+            hold=hold,
+            full=full,
+            beside=True,
         )
 
 
@@ -41,12 +49,12 @@ def vacuum(spark: SparkSession, plan: Plan, name: str, *, hours: float = 0) -> V
     retain = round(hours * 3_600_000)
     with exclusive_maintenance(spark, plan, name):
         return vacuum_table(
-            spark, plan, table, places(table)[0], LocalStore(), by="a test", hold=hold, retain_ms=retain
+            spark, plan, table, maintained_tables(table)[0], LocalStore(), by="a test", hold=hold, retain_ms=retain
         )
 
 
 def would_be_lost(spark: SparkSession, plan: Plan, name: str, now_ms: int) -> set[str]:
     """Files that somebody needs, and that Delta's VACUUM would delete if it were told an hour."""
     table = table_of(plan, name)
-    found = needs(plan, table, places(table)[0], LocalStore(), now_ms)
-    return set(still_needed(LocalStore(), table.uri, found)) & set(would_go(spark, table.uri, 1))
+    found = needs(plan, table, maintained_tables(table)[0], LocalStore(), now_ms)
+    return set(files_needed(LocalStore(), table.uri, found)) & set(list_removable(spark, table.uri, 1))

@@ -58,11 +58,11 @@ class Heard:
 
 def run(spark: SparkSession, plan: Plan, *names: str) -> Heard:
     """`penstock run --once` of the named tables, or all; a failure is in the answer."""
-    from penstock.plan.build import choose
+    from penstock.plan.build import select_tables
     from penstock.runtime.runner import run_in
 
     heard = Heard()
-    run_in(spark, plan, choose(plan, names), heard, once=True, maintain=False)
+    run_in(spark, plan, select_tables(plan, names), heard, once=True, maintain=False)
     return heard
 
 

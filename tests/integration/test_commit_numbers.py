@@ -132,7 +132,7 @@ def test_of_two_redrives_at_once_one_lands_the_rows_and_the_other_one_says_so(
 def test_what_another_process_committed_under_the_same_number_is_not_taken_for_one_s_own(
     spark: SparkSession, topic: Callable[..., str], project: Callable[..., Plan]
 ) -> None:
-    from penstock.ledger.commit import append, append_nothing, confirm, must_confirm
+    from penstock.ledger.commit import append, append_entry, confirm, must_confirm
     from penstock.ledger.generations import carry_forward, open_generation
     from penstock.ledger.head import advance, read_head
 
@@ -158,7 +158,7 @@ def test_what_another_process_committed_under_the_same_number_is_not_taken_for_o
     now = must_confirm(first, work.log, batch)
     twice = replace(batch, id="of another process")
     append(rows, place, twice, idempotent=True)  # Delta skips it, and says nothing
-    append_nothing(spark, place, twice)
+    append_entry(spark, place, twice)
     assert confirm(first, work.log, twice) is None
     with pytest.raises(Conflict):
         must_confirm(first, work.log, twice)
@@ -176,10 +176,10 @@ def test_what_another_process_committed_under_the_same_number_is_not_taken_for_o
         for _ in range(2):
             seen = advance(end, work.log)
             entry = replace(seen.carried, kind=kind)
-            append_nothing(spark, place, entry)
+            append_entry(spark, place, entry)
             end = must_confirm(seen, work.log, entry)
         outdated = replace(entry, id="of another process")
-        append_nothing(spark, place, outdated)
+        append_entry(spark, place, outdated)
         with pytest.raises(Conflict):
             must_confirm(seen, work.log, outdated)
     for _ in range(2):

@@ -180,7 +180,7 @@ def stages(schema: str) -> Any:
 def judged(spark: SparkSession, schema: str, values: list[str | None]) -> tuple[set[int], dict[int, tuple[str, str]]]:
     """Which of the values became rows, and what was said of the others."""
     from penstock.ledger.entry import Pins
-    from penstock.tables.expectations import LARGEST_BROUGHT
+    from penstock.tables.expectations import MAX_COLLECTED_BYTES
 
     rows = [(None, None, value, None, None, "t", 0, number, None, None) for number, value in enumerate(values)]
     staged = stages(schema)
@@ -192,7 +192,7 @@ def judged(spark: SparkSession, schema: str, values: list[str | None]) -> tuple[
     ]
     told = made.observed[0].result()
     assert told is not None
-    small = sum(len(values[number] or "") <= LARGEST_BROUGHT for number, _ in bad)
+    small = sum(len(values[number] or "") <= MAX_COLLECTED_BYTES for number, _ in bad)
     assert (told["read"], told["rejected"], told["brought"].size()) == (len(values), len(bad), small)
     assert len(good) + len(bad) == len(values) == len({*good, *dict(bad)}), "each record once"
     return set(good), dict(bad)

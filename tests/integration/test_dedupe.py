@@ -90,7 +90,7 @@ def test_a_batch_of_only_duplicates_moves_on(spark: SparkSession, broker: Any, t
 def test_all_rows_with_one_key(spark: SparkSession, tmp_path: Path) -> None:
     """Work that grew with the square of a key's rows would not end."""
     from penstock.plan.stages import DedupePlan
-    from penstock.tables.dedupe import numbered, without_duplicates
+    from penstock.tables.dedupe import drop_duplicates, with_row_numbers
 
     uri = str(tmp_path / "t")
     made = spark.range(100_000).selectExpr(
@@ -99,11 +99,11 @@ def test_all_rows_with_one_key(spark: SparkSession, tmp_path: Path) -> None:
         "named_struct('topic', 't', 'partition', 0, 'offset', id) AS _source",
     )
     made.limit(0).write.format("delta").save(uri)
-    kept = numbered(made).persist()
+    kept = with_row_numbers(made).persist()
     try:
         there = spark.read.format("delta").load(uri)
-        within = without_duplicates(kept, DedupePlan(("id",), 60_000, "ts"), there).count()
-        ever = without_duplicates(kept, DedupePlan(("id",), None, None), there).count()
+        within = drop_duplicates(kept, DedupePlan(("id",), 60_000, "ts"), there).count()
+        ever = drop_duplicates(kept, DedupePlan(("id",), None, None), there).count()
     finally:
         kept.unpersist()
     assert (within, ever) == (17, 1)
@@ -112,7 +112,7 @@ def test_all_rows_with_one_key(spark: SparkSession, tmp_path: Path) -> None:
 def test_years_of_rows_lose_the_same_duplicates_as_a_batch(spark: SparkSession, tmp_path: Path) -> None:
     """A replay goes another way: nothing is broadcast, and only keys that are there twice are sorted."""
     from penstock.plan.stages import DedupePlan
-    from penstock.tables.dedupe import numbered, without_duplicates
+    from penstock.tables.dedupe import drop_duplicates, with_row_numbers
 
     uri = str(tmp_path / "t")
     made = spark.range(3_000).selectExpr(
@@ -122,13 +122,13 @@ def test_years_of_rows_lose_the_same_duplicates_as_a_batch(spark: SparkSession, 
         "named_struct('topic', 't', 'partition', 0, 'offset', 3000 - id) AS _source",
     )
     made.where("`a.b` < 50").write.format("delta").save(uri)
-    kept = numbered(made).persist()
+    kept = with_row_numbers(made).persist()
     try:
         there = spark.read.format("delta").load(uri)
         for plan in (DedupePlan(("a.b", "kind"), None, None), DedupePlan(("a.b", "kind"), 2_500_000, "ts")):
             for table in (None, there):
                 few, many = (
-                    {row["_source"]["offset"] for row in without_duplicates(kept, plan, table, many=one).collect()}
+                    {row["_source"]["offset"] for row in drop_duplicates(kept, plan, table, many=one).collect()}
                     for one in (False, True)
                 )
                 assert few == many

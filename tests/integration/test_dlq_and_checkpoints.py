@@ -12,9 +12,9 @@ import pytest
 
 from penstock.errors import LockHeld, Terminal
 from penstock.operations.checkpoint_state import inspect_checkpoint
-from penstock.operations.checkpoints import show, show_document
+from penstock.operations.checkpoints import checkpoint_details, show_document
 from penstock.operations.heal import plan_heal, run_heal
-from penstock.operations.quarantine_rows import Filter, count, count_kinds, open_quarantine, read_rows
+from penstock.operations.quarantine_rows import RejectFilter, count_kinds, count_rows, open_quarantine, read_rows
 from penstock.storage.stores import LocalStore
 from tests.integration.run_plan import (
     TABLE,
@@ -83,19 +83,19 @@ def test_a_run_is_counted_shown_and_healed_in_every_layer(
     assert (counted.rows, counted.read, counted.ahead) == (len(there), 25, 0)
     quarantine = open_quarantine(silver, STORE)
     assert quarantine is not None
-    shown = list(read_rows(quarantine, Filter(topic=name, generation=1, batch=1), 100, whole=True))
+    shown = list(read_rows(quarantine, RejectFilter(topic=name, generation=1, batch=1), 100, whole=True))
     held = [row.value.text.encode() if row.value.text is not None else row.value.data for row in shown if row.value]
     assert Counter(held) == Counter(dict.fromkeys(BAD, 3))
     places = {(row.source["partition"], row.source["offset"]) for row in shown if row.source}
     assert places == {(row["_source"]["partition"], row["_source"]["offset"]) for row in there}
-    assert count(quarantine, Filter(since=counted.last)) == 15
+    assert count_rows(quarantine, RejectFilter(since=counted.last)) == 15
 
     for table in plan.tables:
-        found = show(plan, table, STORE, 5)
+        found = checkpoint_details(plan, table, STORE, 5)
         json.dumps(show_document(found))
         assert (found.seen.in_step, found.outlook.does, found.fits.kind) == (True, "go on", "unchanged"), table.name
         assert found.batches[0].committed
-    state = show(plan, chosen(plan, GOLD), STORE, 5).operators
+    state = checkpoint_details(plan, chosen(plan, GOLD), STORE, 5).operators
     assert [(one.said, one.partitions, one.behind) for one in state] == [("groups", 2, 0)]
 
     for one in (TABLE, SILVER, GOLD):
@@ -131,7 +131,7 @@ def test_a_running_table_is_in_step_whenever_it_is_looked_at_and_not_healed(
             plan_heal(plan, table, STORE)
         with pytest.raises(LockHeld):
             run_heal(plan, table, STORE)
-        assert show(plan, table, STORE, 1).process
+        assert checkpoint_details(plan, table, STORE, 1).process
         wait_for(lambda: coordinates(plan) == produced)
     found = run_heal(plan, table, STORE)
     assert found is not None and found.why is None

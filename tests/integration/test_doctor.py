@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.doctor.check import Check
 from penstock.doctor.examine import examine
-from penstock.kafka.client import Admin, peek
+from penstock.kafka.client import Admin, first_records
 from penstock.plan.model import Plan
 from penstock.plan.sources import Cluster, KafkaSource, StartingPlan
 from penstock.spec.load import load_project
@@ -86,7 +86,7 @@ def test_single_records_are_looked_at_where_there_are_any(broker: Any, topic: Ca
         producer.abort_transaction(10)
     at = {(name, 0): 3, (name, 1): 0, (name, 2): 0, (name, 3): 77}
     began = time.monotonic()
-    found = peek(source, at, timeout=5.0)
+    found = first_records(source, at, timeout=5.0)
     assert time.monotonic() - began < 5  # the ends of the others are told, not waited for
     assert set(found) == {(name, 0)}
     assert (found[(name, 0)].offset, found[(name, 0)].timestamp_ms) == (3, 1_700_000_000_000)
@@ -99,5 +99,5 @@ def test_single_records_are_looked_at_where_there_are_any(broker: Any, topic: Ca
 def test_peeking_at_a_broker_that_is_away_ends_in_time() -> None:
     source = KafkaSource(Cluster("default", "127.0.0.1:1"), ("t",), None, StartingPlan("earliest"), None, None)
     began = time.monotonic()
-    assert peek(source, {("t", 0): 0}, timeout=0.5) == {}
+    assert first_records(source, {("t", 0): 0}, timeout=0.5) == {}
     assert time.monotonic() - began < 5

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.sources.files.unreadable import Trouble
+from penstock.sources.files.unreadable import UnreadableFile
 from tests.integration.folders import Folder
 from tests.integration.run_plan import quarantine_dies_once, run
 
@@ -172,13 +172,13 @@ def test_a_file_that_is_away_for_a_moment_is_tried_again(
     away.write_bytes(b"no gzip")
     times: list[int] = []
 
-    def not_now(error: BaseException) -> Trouble:
+    def not_now(error: BaseException) -> UnreadableFile:
         times.append(1)
         if len(times) == 2:
             away.write_bytes(gzip.compress(b'{"id": 5, "name": "back"}\n'))
-        return Trouble("away", "the store does not answer")
+        return UnreadableFile("away", "the store does not answer")
 
-    monkeypatch.setattr("penstock.sources.files.unreadable.trouble_of", not_now)
+    monkeypatch.setattr("penstock.sources.files.unreadable.classify_error", not_now)
     heard = folder.run()
     assert heard.heard("in/b.json.gz cannot be read now: the store does not answer")
     folder.there["in/b.json.gz", 0, 5] += 1
@@ -194,7 +194,8 @@ def test_a_file_that_stays_away_is_given_up(
     folder.put("a.json")
     (folder.path / "b.json.gz").write_bytes(b"no gzip")
     monkeypatch.setattr(
-        "penstock.sources.files.unreadable.trouble_of", lambda _: Trouble("away", "the store does not answer")
+        "penstock.sources.files.unreadable.classify_error",
+        lambda _: UnreadableFile("away", "the store does not answer"),
     )
     folder.run()
     folder.check()

@@ -158,10 +158,10 @@ STEPS = [
     ("penstock.erasure.rewrite.must_confirm", 1),  # bronze is done
     ("penstock.erasure.rewrite.must_confirm", 2),  # silver is, its quarantine is counted and not done
     ("penstock.erasure.rewrite.Rewrite.commit", 3),  # that is done too
-    ("penstock.erasure.forget.bring_on", 1),
+    ("penstock.erasure.forget.catch_up_readers", 1),
     ("penstock.erasure.files.delete_file", 2),
-    ("penstock.erasure.forget.remove_named", 2),
-    ("penstock.erasure.forget.scrub_log", 1),
+    ("penstock.erasure.forget.remove_files_with_names", 2),
+    ("penstock.erasure.forget.clean_log", 1),
 ]
 
 

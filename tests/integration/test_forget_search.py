@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
-from penstock.erasure.log_redaction import leaves, parsed
-from penstock.erasure.search import LakeSearch, Left
+from penstock.erasure.log_redaction import json_values, parse_json
+from penstock.erasure.search import LakeSearch, SearchFindings
 from penstock.erasure.text_search import NameSearch
 from penstock.storage.stores import LocalStore
 from tests.byte_search import named
@@ -54,7 +54,7 @@ COLUMNS = {
 }
 
 
-def searched(spark: SparkSession, folder: Path, *names: str, not_names: tuple[str, ...] = ()) -> Left:
+def searched(spark: SparkSession, folder: Path, *names: str, not_names: tuple[str, ...] = ()) -> SearchFindings:
     plan = make_plan(folder, "127.0.0.1:9", TABLES)
     needles = [NameSearch("customer", name) for name in names]
     return LakeSearch(spark, plan, LocalStore(), needles, not_names).everything([plan.lake])
@@ -69,7 +69,7 @@ def write(spark: SparkSession, folder: Path, name: str, **columns: str) -> None:
     rows.drop("id").coalesce(1).write.mode("append").parquet(str(folder))
 
 
-def left_in(left: Left) -> set[str]:
+def left_in(left: SearchFindings) -> set[str]:
     return {place.partition(".")[0] for _, place in left.names}
 
 
@@ -140,8 +140,8 @@ def test_both_searches_find_a_name_however_it_is_wrapped_and_none_that_is_glued(
 
 
 def _seen_in_python(text: str, needles: list[NameSearch]) -> bool:
-    document = parsed(text)
-    leaf = leaves(document, keys=True) if document is not None else [("", text)]
+    document = parse_json(text)
+    leaf = json_values(document, keys=True) if document is not None else [("", text)]
     return any(needle.in_text(value) for _, value in leaf if isinstance(value, str) for needle in needles)
 
 

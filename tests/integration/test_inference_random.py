@@ -11,7 +11,7 @@ import pytest
 from penstock.formats.json import JsonDecoder
 from penstock.plan.stages import DecodePlan
 from penstock.sources.files.lines import infer_json
-from penstock.sources.files.types import any_for_nothing, decoder_schema, usable
+from penstock.sources.files.types import decoder_schema, nulls_to_json_text, usable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ def record(chance: random.Random, depth: int = 0) -> str:
 
 
 def faults(spark: SparkSession, texts: list[str], found: StructType, keep: bool) -> list[Any]:
-    schema = usable(any_for_nothing(found) if keep else found)
+    schema = usable(nulls_to_json_text(found) if keep else found)
     if not schema.fields:
         return []
     plan = DecodePlan("json", "value", decoder_schema(schema))

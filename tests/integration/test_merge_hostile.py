@@ -16,7 +16,7 @@ from penstock.errors import TableChanged
 from penstock.plan.quarantine import tombstones_of
 from penstock.tables.columns import settle_columns
 from penstock.tables.merge import merge
-from penstock.tables.merge.truncate import exactly, read
+from penstock.tables.merge.truncate import from_exact_json, to_exact_json
 from tests.integration.change_histories import Change, latest, random_changes, versions
 from tests.integration.merged_table import Merged, merged_plan
 from tests.integration.run_plan import log
@@ -218,7 +218,7 @@ def test_a_horizon_is_read_as_it_was_written(spark: SparkSession) -> None:
         "b": ("X'00FF'", "binary"),
     }
     whole = ", ".join(f"'{name}', {value}" for name, (value, _) in values.items())
-    ((text,),) = spark.sql(f"SELECT {exactly(f'named_struct({whole})')}").collect()
-    back = read(text, {name: kind for name, (_, kind) in values.items()})
+    ((text,),) = spark.sql(f"SELECT {to_exact_json(f'named_struct({whole})')}").collect()
+    back = from_exact_json(text, {name: kind for name, (_, kind) in values.items()})
     same = ", ".join(f"{back}.{name} = {value}" for name, (value, _) in values.items())
     assert tuple(spark.sql(f"SELECT {same}").first() or ()) == (True,) * len(values), text

@@ -13,7 +13,7 @@ import pytest
 from penstock.errors import Terminal
 from penstock.ledger.entry import dump
 from penstock.storage.stores import LocalStore
-from penstock.verify.recompute.run import check_in
+from penstock.verify.recompute.run import run_checks_in
 from penstock.verify.report import Report
 from penstock.verify.table import verify
 from tests.integration.change_histories import SCHEMA, Change, random_changes, send
@@ -168,7 +168,7 @@ def test_of_several_truncates_the_first_after_it_ends_a_version_however_late_eit
 
     def verified() -> Report:
         (report,) = verify(plan.tables, LocalStore(), known=plan.tables)
-        check_in(spark, plan, [(plan.tables[0], report)], LocalStore())
+        run_checks_in(spark, plan, [(plan.tables[0], report)], LocalStore())
         return report
 
     report = verified()

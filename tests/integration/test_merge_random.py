@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.storage.stores import LocalStore
-from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.recompute.run import run_checks_in, tables_to_check
 from penstock.verify.table import verify
 from tests.integration.change_histories import KEYS, SCHEMA, Change, latest, random_changes, send, versions
 from tests.integration.run_plan import rows, run_well
@@ -100,7 +100,7 @@ def test_random_histories_give_what_a_reference_says(
     if not proven:
         return
     reports = verify(plan.tables, LocalStore(), known=plan.tables)
-    check_in(spark, plan, to_check(plan.tables, reports, deep=True), LocalStore(), deep=True)
+    run_checks_in(spark, plan, tables_to_check(plan.tables, reports, deep=True), LocalStore(), deep=True)
     checks = {one.table: [(check.name, check.outcome, check.said) for check in one.checks] for one in reports}
     assert all(one.verdict == "complete" for one in reports), checks
     assert [name for name, *_ in checks["silver.h"][:2]] == ["merge", "tombstones"]

@@ -20,7 +20,7 @@ from penstock.plan.quarantine import tombstones_of
 from penstock.storage.stores import LocalStore
 from penstock.tables.merge.row_exchange import Exchange
 from penstock.tables.merge.tombstones import TombstoneTable
-from penstock.verify.recompute.run import check_in
+from penstock.verify.recompute.run import run_checks_in
 from penstock.verify.table import verify
 from tests.integration.change_histories import SCHEMA, Change, latest, random_changes, send, versions
 from tests.integration.merged_table import Merged, merged_plan
@@ -417,6 +417,6 @@ def test_a_history_that_follows_changes_takes_deletes_in_more_than_one_batch(
     dead = rows_at(tombstones_of("silver.past", plan.tables[0].uri).uri)
     assert {row["id"]: row["_sequence"]["version"] for row in dead} == {1: 2, 2: 3, 3: 2}
     (report,) = verify(plan.tables, LocalStore(), known=plan.tables)
-    check_in(spark, plan, [(plan.tables[0], report)], LocalStore())
+    run_checks_in(spark, plan, [(plan.tables[0], report)], LocalStore())
     checks = [(one.name, one.outcome, one.compared) for one in report.checks]
     assert (report.verdict, checks) == ("complete", [("merge", "same", 4), ("tombstones", "same", 3)])

@@ -7,7 +7,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.sinks.base import ASIDE, DELETED, net
+from penstock.sinks.base import DELETED, REJECTION, net_changes
 from penstock.sources.columns import CHANGE, TIME, VERSION
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ Change = tuple[Any, Any, Any, str, int]
 
 def effect(spark: SparkSession, changes: list[Change]) -> Counter[tuple[Any, ...]]:
     rows = spark.createDataFrame([(*change, THEN) for change in changes], SCHEMA)
-    found = net(rows.repartition(3), ["a", "b"])
-    assert set(found.columns) == {"a", "b", "v", VERSION, TIME, DELETED, ASIDE}
+    found = net_changes(rows.repartition(3), ["a", "b"])
+    assert set(found.columns) == {"a", "b", "v", VERSION, TIME, DELETED, REJECTION}
     return Counter(
-        (row.a, row.b, None if row[DELETED] else row.v, row[VERSION], row[DELETED], row[ASIDE])
+        (row.a, row.b, None if row[DELETED] else row.v, row[VERSION], row[DELETED], row[REJECTION])
         for row in found.collect()
     )
 

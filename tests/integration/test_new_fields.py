@@ -18,7 +18,7 @@ from penstock.errors import Terminal
 from penstock.ledger.entry import dump
 from penstock.storage.stores import LocalStore
 from penstock.tables import new_fields
-from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.recompute.run import run_checks_in, tables_to_check
 from penstock.verify.table import verify
 from tests.integration.run_plan import commits, produce, rows, rows_at, run, run_well, whole_chain
 from tests.integration.run_replays import content, replayed, work_on
@@ -269,7 +269,7 @@ def test_behind_a_transform_only_rows_of_records_with_empty_new_fields_are_excus
 
     def contents() -> tuple[str, int]:
         reports = verify(plan.tables, LocalStore())
-        check_in(spark, plan, to_check(plan.tables, reports, deep=True), LocalStore(), deep=True)
+        run_checks_in(spark, plan, tables_to_check(plan.tables, reports, deep=True), LocalStore(), deep=True)
         (check,) = (one for one in reports[0].checks if one.name == "contents")
         return check.outcome, check.differing
 
@@ -364,7 +364,7 @@ def nested(depth: int, *, lists: bool = False) -> str:
 def looked(spark: SparkSession, plan: Any) -> list[tuple[str, str]]:
     """What a deep verification says of each table."""
     reports = verify(plan.tables, LocalStore())
-    check_in(spark, plan, to_check(plan.tables, reports, deep=True), LocalStore(), deep=True)
+    run_checks_in(spark, plan, tables_to_check(plan.tables, reports, deep=True), LocalStore(), deep=True)
     return [(check.name, check.outcome) for report in reports for check in report.checks]
 
 

@@ -15,7 +15,7 @@ import pytest
 from penstock.errors import LockHeld, Terminal
 from penstock.maintenance import optimize as optimize_steps
 from penstock.maintenance.optimize import plan_optimize
-from penstock.maintenance.tables import exclusive_maintenance, paused_batches, read_memory, shared_log, write_memory
+from penstock.maintenance.tables import exclusive_maintenance, paused_batches, read_history, shared_log, write_memory
 from penstock.plan.model import MaintenancePlan
 from penstock.plan.quarantine import COMPANIONS
 from penstock.runtime import maintenance
@@ -60,7 +60,7 @@ def test_only_partitions_with_many_new_files_are_put_in_order_whatever_they_are_
     assert (done.files_before, done.files) == (16, 4), "one file each, and the quiet partition as it was"
     assert Counter((row["key"], row["offset"]) for row in rows(plan, "bronze.t")) == before
     assert not optimize(spark, plan, "bronze.t").done and not _looked(plan, "bronze.t").steps
-    memory = read_memory(LocalStore(), plan.system, "bronze.t")
+    memory = read_history(LocalStore(), plan.system, "bronze.t")
     assert memory.began_ms is None and set(memory.ordered) == {(value,) for value in HOSTILE}
 
     wrong = project({"bronze.t": {"from": {"kafka": "none"}, "write": {"zorder_by": ["nope"]}}})
@@ -95,7 +95,7 @@ def test_files_are_looked_after_on_a_lake_without_locks(spark: SparkSession, pro
     assert said == "optimized: 5 files as larger ones: 5 files became 1"
     assert maintain_table("vacuum", spark, plan, table, store, hold) == [], "removed a moment ago"
     age(spark, tmp_path / "lake", days=8)
-    memory = read_memory(store, plan.system, "bronze.t")
+    memory = read_history(store, plan.system, "bronze.t")
     write_memory(store, plan.system, "bronze.t", replace(memory, began_ms=time.time_ns() // 1_000_000 - 9 * 86_400_000))
     (said,) = maintain_table("vacuum", spark, plan, table, store, hold)
     assert said.startswith("not vacuumed: an optimize that began at"), "its files may be in no commit yet"
@@ -168,7 +168,7 @@ def test_a_runner_looks_after_its_tables_between_their_batches(
     }
     plan = replace(project(tables), maintenance=MaintenancePlan(optimize_seconds=1.0, vacuum_seconds=2.0))
     monkeypatch.setattr(maintenance, "REST", 0.1)
-    monkeypatch.setattr(optimize_steps, "FEWEST", 2)
+    monkeypatch.setattr(optimize_steps, "MIN_FILES", 2)
     failed: list[str] = []
 
     def care(work: Any, *given: Any) -> Any:

@@ -145,15 +145,15 @@ def test_a_redrive_that_dies_anywhere_is_finished_by_the_next_one(
     spark: SparkSession, shop: Callable[[int], Plan], monkeypatch: pytest.MonkeyPatch, kept: slice
 ) -> None:
     from penstock.operations import redrive as steps
-    from penstock.operations.redrive import Marked
+    from penstock.operations.redrive import RedriveMarks
     from penstock.tables.staged import StagedProcessor
 
     run_well(spark, shop(40), "silver.k")
     places: list[tuple[Any, str]] = [
-        (Marked, "mark"),
+        (RedriveMarks, "mark"),
         (StagedProcessor, "write"),
         (steps, "_count"),
-        (Marked, "settle"),
+        (RedriveMarks, "settle"),
     ]
     for least, (owner, name) in list(zip((30, 20, 10, 0), places, strict=True))[kept]:
         plan = shop(least)

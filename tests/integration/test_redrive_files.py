@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.storage.stores import LocalStore
-from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.recompute.run import run_checks_in, tables_to_check
 from penstock.verify.table import verify
 from tests.integration.folders import TABLE, Folder
 from tests.integration.run_plan import killed_at
@@ -39,7 +39,7 @@ def places(rows: list[dict[str, Any]]) -> set[tuple[str, int | None]]:
 def test_lines_that_pass_now_land_once_and_what_cannot_be_read_as_it_was_stays(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.operations.redrive import Marked
+    from penstock.operations.redrive import RedriveMarks
 
     def wanted(least: int) -> list[dict[str, str]]:
         return [{"name": "enough", "check": f"id >= {least}"}]
@@ -54,7 +54,7 @@ def test_lines_that_pass_now_land_once_and_what_cannot_be_read_as_it_was_stays(
     (folder.path / "b.json").unlink()
     (folder.path / "c.json").write_text('{"id": 99, "name": "another"}\n')
     folder.plan = folder.planned(expect=wanted(0))
-    with killed_at(monkeypatch, Marked, "settle", after=False):
+    with killed_at(monkeypatch, RedriveMarks, "settle", after=False):
         again(folder)
     for _ in range(2):
         again(folder)
@@ -85,7 +85,7 @@ def test_a_line_with_a_field_that_is_no_column_does_not_keep_others_from_landing
     assert folder.ids() == ({1: 1, 2: 1, 3: 1} if new_fields == "add" else {2: 1, 3: 1})
     assert done.reasons == ({} if new_fields == "add" else {"unknown_field": 1})
     reports = verify(folder.plan.tables, LocalStore())
-    check_in(spark, folder.plan, to_check(folder.plan.tables, reports), LocalStore(), deep=True)
+    run_checks_in(spark, folder.plan, tables_to_check(folder.plan.tables, reports), LocalStore(), deep=True)
     assert [one.verdict for one in reports] == ["complete"], reports
 
 
@@ -113,7 +113,7 @@ def test_a_redriven_line_brings_its_new_fields_as_a_line_of_a_batch_does(
     folder.run()
     assert folder.ids() == {1: 1, 3: 1, 5: 1}
     reports = verify(folder.plan.tables, LocalStore())
-    check_in(spark, folder.plan, to_check(folder.plan.tables, reports), LocalStore(), deep=True)
+    run_checks_in(spark, folder.plan, tables_to_check(folder.plan.tables, reports), LocalStore(), deep=True)
     assert not reports[0].problems and [check.differing for check in reports[0].checks] == [0] * len(reports[0].checks)
 
 
@@ -131,7 +131,7 @@ def test_rows_on_which_a_redrive_fails_are_left_as_they_were(
     def fails(*_: Any) -> None:
         raise RuntimeError("whatever it is")
 
-    monkeypatch.setattr(module, "of_files", fails)
+    monkeypatch.setattr(module, "files_runnable", fails)
     with pytest.raises(RuntimeError):
         again(folder)
     assert [row["redrive"] for row in folder.quarantine] == [None] * 3

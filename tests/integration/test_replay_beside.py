@@ -123,7 +123,7 @@ def test_a_table_over_kafka_keeps_the_rows_whose_records_are_gone(
 @pytest.mark.deep
 def test_a_position_within_a_version_is_read_up_to_there_and_no_further(spark: SparkSession, shop: Shop) -> None:
 
-    from penstock.plan.build import choose
+    from penstock.plan.build import select_tables
     from penstock.runtime.runner import run_in
 
     for _ in range(3):  # bronze in several files of one version
@@ -140,7 +140,7 @@ def test_a_position_within_a_version_is_read_up_to_there_and_no_further(spark: S
             super().batch(table, written, seconds)
             stop.set()
 
-    run_in(spark, plan, choose(plan, ["silver.t"]), Stops(), once=True, stop=stop)
+    run_in(spark, plan, select_tables(plan, ["silver.t"]), Stops(), once=True, stop=stop)
     part = content(plan, "silver.t")
     position = commits(plan, "silver.t")[-1].entry
     assert position is not None and json.loads(position.after[0])["index"] > 0
@@ -164,7 +164,7 @@ def rows_uri(plan: Plan, name: str) -> str:
 @pytest.mark.deep
 def test_what_is_made_of_the_old_rows_is_stale_until_it_is_made_anew(spark: SparkSession, shop: Shop) -> None:
     from penstock.ledger.head import read_head
-    from penstock.operations.replay import abort, open_replay, owed
+    from penstock.operations.replay import abort, open_replay, open_replay_head
 
     plan = shop.plan()
     names = ("bronze.t", "silver.t", "silver.c", "gold.t")
@@ -190,7 +190,7 @@ def test_what_is_made_of_the_old_rows_is_stale_until_it_is_made_anew(spark: Spar
     before = content(plan, "silver.t")
     work = work_on(spark, plan, "silver.t")
     open_replay(work, None, "test")
-    tail = owed(work)
+    tail = open_replay_head(work)
     assert tail is not None
     position = abort(work, tail).entry.after
     assert position == tail.entry.before and content(plan, "silver.t") == before

@@ -181,7 +181,7 @@ def test_what_dies_before_the_quarantine_is_completed(shop: Shop, monkeypatch: p
 def test_more_rejected_rows_than_come_along_with_the_write(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.tables import expectations
 
-    monkeypatch.setattr(expectations, "MOST_BROUGHT", 2)
+    monkeypatch.setattr(expectations, "MAX_COLLECTED_PER_TASK", 2)
     shop.send(80)
     shop.run()
     shop.check()
@@ -191,14 +191,14 @@ def test_the_tasks_of_a_replay_share_what_they_bring_along(shop: Shop) -> None:
     from penstock.tables import expectations
 
     rows = shop.spark.range(0, 1_000, 1, 100)
-    assert expectations.share_of(rows) == expectations.MOST_IN_ALL // 100
-    assert expectations.share_of(rows.groupBy("id").count()) < expectations.MOST_BROUGHT
+    assert expectations.max_rejected_per_task(rows) == expectations.MAX_COLLECTED_TOTAL // 100
+    assert expectations.max_rejected_per_task(rows.groupBy("id").count()) < expectations.MAX_COLLECTED_PER_TASK
 
 
 def test_records_too_large_to_come_along(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.tables import expectations
 
-    monkeypatch.setattr(expectations, "LARGEST_BROUGHT", 10)
+    monkeypatch.setattr(expectations, "MAX_COLLECTED_BYTES", 10)
     shop.send(40)
     shop.run()
     shop.check()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.operations.status import document, standing
+from penstock.operations.status import document, status_without_broker
 from penstock.runtime.runner import run_in
 from penstock.storage.stores import LocalStore
 from tests.integration.run_plan import Heard, produce
@@ -47,7 +47,7 @@ def test_they_agree_with_a_count_of_ones_own(spark: SparkSession, broker: Any, p
     heard, began = Timed(), time.time()
     run_in(spark, plan, plan.tables, heard, once=True)
     assert not heard.errors
-    for one in standing(plan, plan.tables, LocalStore()):
+    for one in status_without_broker(plan, plan.tables, LocalStore()):
         told, took = document(one), time.time() - began
         assert told["last_batch_rows"] == 400, "rejected rows were read too"
         assert 0 < told["last_batch_seconds"] <= heard.seconds[one.table] + 0.1

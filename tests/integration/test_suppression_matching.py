@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.plan.subjects import SubjectColumnPlan
 from penstock.storage.stores import LocalStore
-from penstock.tables.subject_columns import SubjectMatch, rows_of
+from penstock.tables.subject_columns import SubjectOrders, rows_of
 from penstock.tables.suppression_list import SuppressionList
 
 if TYPE_CHECKING:
@@ -96,14 +96,14 @@ def test_neither_key_nor_hash_is_in_a_plan(spark: SparkSession, tmp_path: Any) -
         assert secret not in text and secret not in str(condition) and secret not in repr(wanted.key[:0])
 
 
-def _wanted(folder: Any, *names: str) -> SubjectMatch:
+def _wanted(folder: Any, *names: str) -> SubjectOrders:
     from penstock.plan.subjects import ForgetPlan
 
     made = SuppressionList(ForgetPlan(str(folder / "forget")), LocalStore())
     orders = tuple(made.add("customer", name) for name in names)
-    return SubjectMatch(made.key, orders)
+    return SubjectOrders(made.key, orders)
 
 
-def _found(frame: Any, subjects: Any, wanted: SubjectMatch) -> list[bool] | None:
+def _found(frame: Any, subjects: Any, wanted: SubjectOrders) -> list[bool] | None:
     condition = rows_of(frame, subjects, wanted, "t")
     return None if condition is None else [row[0] for row in frame.select(condition).collect()]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.operations.replay_plan import plan_replay
-from penstock.operations.status import standing
+from penstock.operations.status import status_without_broker
 from penstock.storage.stores import LocalStore
 from penstock.verify.table import verify
 from tests.integration.run_plan import make_plan, rows, run, run_well
@@ -94,7 +94,7 @@ def test_each_option_does_what_delta_says_and_the_error_offers_those_that_help(
     wanted = Counter((number, 0) for number in [*range(10), 20, 21])
     assert table.landed(plan) == wanted
     note = "2 versions of"
-    (one,) = standing(plan, plan.tables, LocalStore())
+    (one,) = status_without_broker(plan, plan.tables, LocalStore())
     assert one.lag == 0, "a commit that is skipped is nothing to wait for"
     assert one.passed_over is not None and note in one.passed_over and "2 new rows in them not read" in one.passed_over
     (report,) = verify(plan.tables, LocalStore())

@@ -15,7 +15,7 @@ from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import dump
 from penstock.storage.stores import LocalStore
 from penstock.verify.recompute import diff
-from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.recompute.run import run_checks_in, tables_to_check
 from penstock.verify.report import Proof, Report
 from penstock.verify.table import verify
 from tests.integration.run_plan import log, make_plan, run_well
@@ -90,7 +90,7 @@ class Shop:
     def reports(self, names: Iterable[str] = TABLES, *, deep: bool = True) -> dict[str, Report]:
         tables = [self.table(name) for name in names]
         found = verify(tables, LocalStore())
-        check_in(self.spark, self.plan, to_check(tables, found), LocalStore(), deep=deep)
+        run_checks_in(self.spark, self.plan, tables_to_check(tables, found), LocalStore(), deep=deep)
         return {report.table: report for report in found}
 
     def check(self, name: str, *, deep: bool = True) -> Proof:
@@ -161,7 +161,7 @@ def test_groups_that_are_missing_doubled_or_too_many_are_named(shop: Shop) -> No
 
 def test_a_sample_finds_what_is_wrong_in_it_on_either_side(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diff, "ALL_UP_TO", 0)
-    monkeypatch.setattr(diff, "SIZE", 2)
+    monkeypatch.setattr(diff, "SAMPLE_SIZE", 2)
     shop.tamper("gold.live", "UPDATE G SET n = n + 1")
     first = shop.check("gold.live", deep=False)
     others = ", ".join(f"('never-{number}', 7)" for number in range(4))
@@ -236,7 +236,7 @@ def test_numbers_of_another_definition_are_stale_and_not_wrong(shop: Shop) -> No
     assert table.aggregate is not None
     other = replace(table, definition="other", aggregate=replace(table.aggregate, metrics={"n": "count(*) + 1"}))
     report = verify([other], LocalStore())[0]
-    check_in(shop.spark, shop.plan, [(other, report)], LocalStore(), deep=True)
+    run_checks_in(shop.spark, shop.plan, [(other, report)], LocalStore(), deep=True)
     assert (report.verdict, report.checks[0].outcome) == ("partial", "stale")
     assert any("was made by another definition" in remark for remark in report.checks[0].remarks)
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from penstock.storage.stores import LocalStore
-from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.recompute.run import run_checks_in, tables_to_check
 from penstock.verify.report import Report, summary
 from penstock.verify.table import verify
 from tests.integration.run_plan import make_plan, produce, run, run_well
@@ -34,7 +34,7 @@ def send(broker: Any, topic: str, count: int, first: int = 0) -> None:
 
 def proven(spark: SparkSession, plan: Plan) -> dict[str, Report]:
     found = verify(plan.tables, LocalStore())
-    check_in(spark, plan, to_check(plan.tables, found), LocalStore())
+    run_checks_in(spark, plan, tables_to_check(plan.tables, found), LocalStore())
     return {report.table: report for report in found}
 
 
@@ -148,7 +148,7 @@ def test_rows_from_before_the_ledger_make_a_table_partial(
 
 
 def test_without_a_recomputation_the_numbers_are_not_proven(spark: SparkSession, tmp_path: Path) -> None:
-    from penstock.verify.recompute.run import left_out
+    from penstock.verify.recompute.run import mark_not_made
 
     place = str(tmp_path / "t")
     spark.range(5).write.format("delta").save(place)
@@ -159,7 +159,7 @@ def test_without_a_recomputation_the_numbers_are_not_proven(spark: SparkSession,
     )
     run_well(spark, plan)
     reports = verify(plan.tables, LocalStore())
-    left_out(plan.tables, reports, "--no-recompute")
+    mark_not_made(plan.tables, reports, "--no-recompute")
     assert reports[0].verdict == "partial" and "--no-recompute" in reports[0].unproven[0]
 
 

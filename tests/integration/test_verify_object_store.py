@@ -19,7 +19,7 @@ from penstock.errors import PenstockError, UsageError
 from penstock.ledger.checkpoint import heal
 from penstock.operations import status as status_ops
 from penstock.operations.checkpoint_state import inspect_checkpoint
-from penstock.operations.checkpoints import standings
+from penstock.operations.checkpoints import checkpoint_summaries
 from penstock.operations.heal import run_heal
 from penstock.operations.history import history
 from penstock.operations.quarantine_rows import count_kinds
@@ -115,7 +115,7 @@ def test_rejected_rows_and_checkpoints_on_s3_are_shown_and_healed(store: Store, 
 
     heal(store, f"{there.checkpoints}/1", table.last)
     store.delete(f"{there.checkpoints}/1/metadata")
-    (standing,) = standings(plan, plan.tables, store)
+    (standing,) = checkpoint_summaries(plan, plan.tables, store)
     assert standing.seen.why == "its metadata file is missing or empty"
     assert standing.weight.size == size_of(store, f"{there.checkpoints}/1")
     assert (standing.weight.size.files, standing.weight.batches) == (4, 2)

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.ledger.entry import dump
 from penstock.storage.stores import LocalStore
-from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.recompute.run import run_checks_in, tables_to_check
 from penstock.verify.report import Report
 from penstock.verify.table import verify
 from tests.integration.forger import METADATA
@@ -43,7 +43,7 @@ def berlin(spark: SparkSession) -> Iterator[SparkSession]:
 
 def reports(spark: SparkSession, plan: Plan) -> dict[str, Report]:
     found = verify(plan.tables, LocalStore())
-    check_in(spark, plan, to_check(plan.tables, found, deep=True), LocalStore(), deep=True)
+    run_checks_in(spark, plan, tables_to_check(plan.tables, found, deep=True), LocalStore(), deep=True)
     return {one.table: one for one in found}
 
 

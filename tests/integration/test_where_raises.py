@@ -16,7 +16,7 @@ from penstock.plan.build import build_plan
 from penstock.spec.load import load_project
 from penstock.storage.stores import LocalStore
 from penstock.testing import table_under_test
-from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.recompute.run import run_checks_in, tables_to_check
 from penstock.verify.table import verify
 from tests.integration.run_plan import quarantine_dies_once, rows_at, run, run_well
 from tests.integration.run_replays import replayed, work_on
@@ -76,7 +76,7 @@ def ids(plan: Plan, name: str, suffix: str = "") -> Counter[int]:
 
 def complete(spark: SparkSession, plan: Plan) -> None:
     reports = verify(plan.tables, LocalStore())
-    check_in(spark, plan, to_check(plan.tables, reports, deep=True), LocalStore(), deep=True)
+    run_checks_in(spark, plan, tables_to_check(plan.tables, reports, deep=True), LocalStore(), deep=True)
     said = [
         (one.table, one.problems, one.doubts, [(c.outcome, c.said, c.remarks) for c in one.checks]) for one in reports
     ]

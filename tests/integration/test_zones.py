@@ -292,8 +292,8 @@ def test_a_batch_within_the_hour_that_comes_twice_finds_its_rows(
 ) -> None:
     """What dedupe and aggregates read of a table, by bounds that lie in that hour."""
     from penstock.plan.stages import AggregatePlan, DedupePlan
-    from penstock.tables.aggregate import _bounds, computed, touched, within
-    from penstock.tables.dedupe import numbered, without_duplicates
+    from penstock.tables.aggregate import _bounds, aggregate_groups, groups_of_batch, rows_in_groups
+    from penstock.tables.dedupe import drop_duplicates, with_row_numbers
 
     change, uri = set_back(zone), str(tmp_path / "t")
     twice = [change + near for near in (0, 1, 11 * MINUTE, 29 * MINUTE, 29 * MINUTE + 59 * SECOND)]
@@ -308,13 +308,13 @@ def test_a_batch_within_the_hour_that_comes_twice_finds_its_rows(
         frame(twice + other).coalesce(1).write.format("delta").save(uri)
         there = zoned.read.format("delta").load(uri)
         for time_column in ("ts", "nt"):
-            batch = numbered(frame(twice)).persist()
+            batch = with_row_numbers(frame(twice)).persist()
             dedupe = DedupePlan(("id",), 60_000, time_column)
-            assert without_duplicates(batch, dedupe, there).count() == 0, time_column
+            assert drop_duplicates(batch, dedupe, there).count() == 0, time_column
             plan = aggregate_of(AggregatePlan, time_column)
-            groups = touched(batch, plan).persist()
-            found = computed(within(there, groups, plan, _bounds(groups, plan)), plan)
-            wanted = computed(there, plan).join(groups, ["window_start", "window_end"], "left_semi")
+            groups = groups_of_batch(batch, plan).persist()
+            found = aggregate_groups(rows_in_groups(there, groups, plan, _bounds(groups, plan)), plan)
+            wanted = aggregate_groups(there, plan).join(groups, ["window_start", "window_end"], "left_semi")
             assert multiset(found) == multiset(wanted), time_column
             assert sum(row["n"] for row in found.collect()) >= len(twice)
 
@@ -326,7 +326,7 @@ def test_dedupe_by_times_as_keys_finds_the_copies_in_the_hour_that_comes_twice(
 ) -> None:
     """Also those whose TIMESTAMP_NTZ is a cast TIMESTAMP, which Spark's optimizer would compare as a TIMESTAMP."""
     from penstock.plan.stages import DedupePlan
-    from penstock.tables.dedupe import numbered, without_duplicates
+    from penstock.tables.dedupe import drop_duplicates, with_row_numbers
 
     change, uri = set_back("Europe/Berlin" if zone == "UTC" else zone), str(tmp_path / "t")
     times = [change + near for near in (0, 1, 11 * MINUTE, 29 * MINUTE)]
@@ -335,7 +335,7 @@ def test_dedupe_by_times_as_keys_finds_the_copies_in_the_hour_that_comes_twice(
         rows = zoned.createDataFrame([(at,) for at in times], "id BIGINT").selectExpr("id", *kinds)
         rows.coalesce(1).write.format("delta").save(uri)
         there = zoned.read.format("delta").load(uri)
-        left = without_duplicates(numbered(rows), DedupePlan(("ts", "nt"), None, None), there)
+        left = drop_duplicates(with_row_numbers(rows), DedupePlan(("ts", "nt"), None, None), there)
         assert left.count() == 0
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.ledger.checkpoint import folder_of, heal
+from penstock.ledger.checkpoint import checkpoint_folder, heal
 from penstock.ledger.entry import Entry
 from penstock.ledger.position import Version
-from penstock.ledger.source import subscribes
+from penstock.ledger.source import subscription_of
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan, TablePlan
 from penstock.plan.sources import KafkaSource
@@ -56,7 +56,7 @@ def entry_of(table: TablePlan, number: int, **other: Any) -> Entry:
     made = entry(number, position(table, max(number - 1, 0)), position(table, number), table=table.name, **other)
     streams = {"order": ["orders"]} if table.stream is not None else {}
     pins = replace(made.pins, definition=table.definition)
-    return replace(made, pins=pins, subscription={**subscribes(table), **streams})
+    return replace(made, pins=pins, subscription={**subscription_of(table), **streams})
 
 
 class Held:
@@ -76,7 +76,7 @@ class Held:
 
     @property
     def folder(self) -> Path:
-        return Path(folder_of(self.table.checkpoints, self.entry))
+        return Path(checkpoint_folder(self.table.checkpoints, self.entry))
 
     def position(self, batch: int) -> str:
         return position(self.table, batch)

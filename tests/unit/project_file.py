@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import dedent
 
 from penstock.errors import Problem
-from penstock.spec.load import Checked, check_project
+from penstock.spec.load import ProjectCheck, check_project
 from penstock.spec.project import Project
 
 HEAD = """\
@@ -19,7 +19,7 @@ AWAY = HEAD.replace("9092", "1")
 """The same, with a broker that is not there."""
 
 
-def check(folder: Path, text: str, **env: str) -> Checked:
+def check(folder: Path, text: str, **env: str) -> ProjectCheck:
     (folder / "penstock.yml").write_text(dedent(text), encoding="utf-8")
     return check_project(folder, env=env)
 

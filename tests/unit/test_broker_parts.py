@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock.dev.broker import LARGEST_RECORD, Broker, NewTopicRequest, parse_topic, properties
-from penstock.dev.process import LOOPBACK, Child, end_process, free_port, holder, identity, is_taken
+from penstock.dev.process import LOOPBACK, Child, end_process, free_port, identity, is_taken, pid_on_port
 from penstock.errors import SetupError, UsageError
 
 
@@ -45,7 +45,7 @@ def test_a_port_taken_is_an_error_that_names_port_process_and_option(taken: int,
 def test_a_free_port_is_free_and_nobody_holds_it() -> None:
     port = free_port()
     assert not is_taken(port)
-    assert holder(port) is None
+    assert pid_on_port(port) is None
 
 
 def test_the_broker_listens_on_loopback_only_and_overrides_win(tmp_path: Path) -> None:

@@ -12,17 +12,17 @@ import pytest
 
 from penstock.ledger.checkpoint import MARKER
 from penstock.operations import checkpoint_state as look_module
-from penstock.operations.checkpoint_state import at as placed
+from penstock.operations.checkpoint_state import describe_positions as placed
 from penstock.operations.checkpoint_state import (
-    between,
+    describe_ranges,
     inspect_checkpoint,
     last_batches,
     leftovers,
+    measure_checkpoint,
     operators,
-    strangers,
-    weigh,
+    unknown_table_leftovers,
 )
-from penstock.operations.checkpoints import CheckpointDetails, show, show_document
+from penstock.operations.checkpoints import CheckpointDetails, checkpoint_details, show_document
 from penstock.plan.model import Plan
 from tests.unit.hand_checkpoints import BRONZE, GOLD, SILVER, STORE, Held, make_plan, version
 from tests.unit.hand_ledgers import at
@@ -36,7 +36,7 @@ def plan(tmp_path: Path) -> Plan:
 def shown(plan: Plan, name: str) -> CheckpointDetails:
     table = plan.table(name)
     assert table is not None
-    found = show(plan, table, STORE, 5)
+    found = checkpoint_details(plan, table, STORE, 5)
     json.dumps(show_document(found))
     return found
 
@@ -157,7 +157,7 @@ def test_size_and_growth_are_those_of_the_folder(plan: Plan) -> None:
     silver = Held(plan, SILVER, batches=4)
     (silver.folder / "state" / "0").mkdir(parents=True)
     (silver.folder / "state" / "0" / "1.delta").write_text("x" * 5000)
-    weight = weigh(inspect_checkpoint(silver.table, STORE), STORE)
+    weight = measure_checkpoint(inspect_checkpoint(silver.table, STORE), STORE)
     files = [path for path in silver.folder.rglob("*") if path.is_file()]
     assert (weight.size.files, weight.size.bytes) == (len(files), sum(path.stat().st_size for path in files))
     assert (weight.state.bytes, weight.batches) == (5000, 5)
@@ -177,7 +177,9 @@ def test_folders_of_earlier_generations_are_left_over_and_those_of_later_ones_re
         ("generation 1", "1"),
         ("a heal that was cut off", "2.0f0f.new"),
     ]
-    assert [(one.table, one.what) for one in strangers(plan, STORE)] == [("gone.table", "no table of the project")]
+    assert [(one.table, one.what) for one in unknown_table_leftovers(plan, STORE)] == [
+        ("gone.table", "no table of the project")
+    ]
     shutil.copytree(silver.folder, old.parent / "7")
     later = inspect_checkpoint(silver.table, STORE)
     assert later.refusal is not None and "generation 7" in later.refusal.message
@@ -220,7 +222,7 @@ def test_the_last_batches_say_what_they_read_pinned_and_made_of_it(plan: Plan) -
     ],
 )
 def test_what_lies_between_two_positions_is_said_in_words(before: str, after: str, said: str) -> None:
-    assert between((before,), (after,)) == (said,)
+    assert describe_ranges((before,), (after,)) == (said,)
 
 
 def test_a_position_is_said_in_words() -> None:

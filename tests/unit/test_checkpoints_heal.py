@@ -20,7 +20,7 @@ from penstock.errors import Conflict, LockHeld, TableChanged, Terminal
 from penstock.operations import heal as heal_module
 from penstock.operations.checkpoint_state import inspect_checkpoint
 from penstock.operations.heal import plan_heal, run_heal
-from penstock.operations.status import State, write_state
+from penstock.operations.status import RunnerStatus, write_state
 from penstock.plan.model import Plan
 from penstock.storage.locks import Name, lock_path, owner
 from penstock.storage.stores import LocalStore
@@ -193,10 +193,10 @@ def test_without_locks_a_runner_is_known_by_what_it_said(plan: Plan, silver: Hel
         def read(self, path: str) -> str | None:
             return super().read(path.removeprefix("file://"))
 
-    write_state(store, plan.system, SILVER, State("running", process=1, host="another-machine"))
+    write_state(store, plan.system, SILVER, RunnerStatus("running", process=1, host="another-machine"))
     with pytest.raises(LockHeld, match="another-machine"):
         run_heal(remote, silver.table, Here())
-    write_state(store, plan.system, SILVER, State("running", process=gone.pid))
+    write_state(store, plan.system, SILVER, RunnerStatus("running", process=gone.pid))
     assert run_heal(remote, silver.table, Here()) is not None
     assert inspect_checkpoint(silver.table, STORE).in_step
     assert not Path(lock_path(plan.system, SILVER, "run")).exists()

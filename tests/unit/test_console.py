@@ -1,10 +1,10 @@
-from penstock.cli.console import shown_error
+from penstock.cli.console import error_text
 from penstock.errors import Terminal
 from penstock.ledger.position import describe_position
 
 
 def test_of_an_error_what_happened_is_red_and_what_to_do_is_not() -> None:
-    shown = shown_error(Terminal("it is gone", where="bronze.orders", hint="put it back"))
+    shown = error_text(Terminal("it is gone", where="bronze.orders", hint="put it back"))
     assert shown.plain == "error: bronze.orders: it is gone\n  -> put it back"
     red = [shown.plain[span.start : span.end] for span in shown.spans if "red" in str(span.style)]
     assert red == ["error: bronze.orders: it is gone"]
@@ -12,13 +12,13 @@ def test_of_an_error_what_happened_is_red_and_what_to_do_is_not() -> None:
 
 
 def test_an_error_without_a_way_on_has_one_line() -> None:
-    assert shown_error(Terminal("it is gone")).plain == "error: it is gone"
+    assert error_text(Terminal("it is gone")).plain == "error: it is gone"
 
 
 def test_a_table_is_named_once_in_what_failed_of_it() -> None:
-    assert shown_error(Terminal("no broker"), "failed", "bronze.orders").plain == "failed bronze.orders: no broker"
+    assert error_text(Terminal("no broker"), "failed", "bronze.orders").plain == "failed bronze.orders: no broker"
     named = Terminal("it is gone", where="bronze.orders")
-    assert shown_error(named, "failed", "bronze.orders").plain == "failed bronze.orders: it is gone"
+    assert error_text(named, "failed", "bronze.orders").plain == "failed bronze.orders: it is gone"
 
 
 def test_a_position_in_a_table_is_said_as_a_version_and_one_in_kafka_as_it_is() -> None:

@@ -10,7 +10,13 @@ import pytest
 
 from penstock.errors import UsageError
 from penstock.operations import quarantine_rows
-from penstock.operations.quarantine_rows import Counted, count_all, count_document, count_kinds, tables_with_one
+from penstock.operations.quarantine_rows import (
+    QuarantineCounts,
+    count_all,
+    count_document,
+    count_kinds,
+    tables_with_quarantine,
+)
 from penstock.plan.model import Plan, TablePlan
 from penstock.storage.stores import LocalStore
 from tests.unit.hand_quarantines import NOON, make_plan, read_by, rejected, write
@@ -30,7 +36,7 @@ def silver(plan: Plan) -> TablePlan:
     return table
 
 
-def kinds(found: Counted) -> dict[tuple[str, str], int]:
+def kinds(found: QuarantineCounts) -> dict[tuple[str, str], int]:
     return {(kind.reason, kind.about): kind.rows for kind in found.kinds}
 
 
@@ -133,7 +139,7 @@ def test_a_quarantine_that_is_not_there_yet_is_empty(silver: TablePlan) -> None:
 
 def test_all_tables_that_can_reject_are_listed_and_one_that_once_did(plan: Plan) -> None:
     def listed() -> list[str]:
-        return [table.name for table in tables_with_one(plan, STORE, [])]
+        return [table.name for table in tables_with_quarantine(plan, STORE, [])]
 
     assert listed() == ["silver.orders", "silver.files"]
     bronze = plan.tables[0]
@@ -143,7 +149,7 @@ def test_all_tables_that_can_reject_are_listed_and_one_that_once_did(plan: Plan)
 
 def test_a_table_goes_by_its_own_name_or_by_that_of_its_quarantine(plan: Plan) -> None:
     for name in ("silver.orders", "silver.orders__quarantine"):
-        assert [table.name for table in tables_with_one(plan, STORE, [name])] == ["silver.orders"]
+        assert [table.name for table in tables_with_quarantine(plan, STORE, [name])] == ["silver.orders"]
 
 
 def test_a_table_that_rejects_nothing_is_refused_by_name(plan: Plan) -> None:

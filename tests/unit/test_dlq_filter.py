@@ -9,9 +9,9 @@ import pytest
 
 from penstock.errors import UsageError
 from penstock.operations.quarantine_rows import (
-    Filter,
     QuarantineReader,
-    count,
+    RejectFilter,
+    count_rows,
     open_quarantine,
     read_batch,
     read_offsets,
@@ -42,37 +42,37 @@ def quarantine(tmp_path: Path) -> QuarantineReader:
 
 @pytest.mark.parametrize("word", WORDS)
 def test_words_are_compared_and_never_obeyed(quarantine: QuarantineReader, word: str) -> None:
-    for wanted in (Filter(reason=word), Filter(detail=f"about {word}"), Filter(topic=word)):
+    for wanted in (RejectFilter(reason=word), RejectFilter(detail=f"about {word}"), RejectFilter(topic=word)):
         (row,) = read_rows(quarantine, wanted, 10, whole=True)
         assert row.reason == word
-        assert count(quarantine, wanted) == 1
+        assert count_rows(quarantine, wanted) == 1
 
 
 def test_all_that_is_asked_for_must_hold(quarantine: QuarantineReader) -> None:
-    def found(wanted: Filter) -> int:
-        return count(quarantine, wanted)
+    def found(wanted: RejectFilter) -> int:
+        return count_rows(quarantine, wanted)
 
-    assert found(Filter()) == len(WORDS) + 1
-    assert found(Filter(since=NOON + timedelta(seconds=1))) == 1
-    assert found(Filter(since=NOON)) == len(WORDS) + 1
-    assert found(Filter(until=NOON)) == 0
-    assert found(Filter(until=NOON + timedelta(hours=1))) == len(WORDS)
-    assert found(Filter(batch=3)) == 2
-    assert found(Filter(generation=2, batch=3)) == 1
-    assert found(Filter(partition=2)) == 1
-    assert found(Filter(offsets=(10, 30), topic=WORDS[2])) == 1
-    assert found(Filter(offsets=(0, 30))) == 5
-    assert found(Filter(offsets=(0, 30), reason="late")) == 1
+    assert found(RejectFilter()) == len(WORDS) + 1
+    assert found(RejectFilter(since=NOON + timedelta(seconds=1))) == 1
+    assert found(RejectFilter(since=NOON)) == len(WORDS) + 1
+    assert found(RejectFilter(until=NOON)) == 0
+    assert found(RejectFilter(until=NOON + timedelta(hours=1))) == len(WORDS)
+    assert found(RejectFilter(batch=3)) == 2
+    assert found(RejectFilter(generation=2, batch=3)) == 1
+    assert found(RejectFilter(partition=2)) == 1
+    assert found(RejectFilter(offsets=(10, 30), topic=WORDS[2])) == 1
+    assert found(RejectFilter(offsets=(0, 30))) == 5
+    assert found(RejectFilter(offsets=(0, 30), reason="late")) == 1
 
 
 def test_the_newest_rows_come_first(quarantine: QuarantineReader) -> None:
-    keys = [(row.generation, row.batch) for row in read_rows(quarantine, Filter(), 4, whole=False)]
+    keys = [(row.generation, row.batch) for row in read_rows(quarantine, RejectFilter(), 4, whole=False)]
     assert keys == [(2, 3), (1, 7), (1, 6), (1, 5)]
 
 
 def test_coordinates_that_the_rows_do_not_have_are_refused(quarantine: QuarantineReader) -> None:
     with pytest.raises(UsageError) as refused:
-        count(quarantine, Filter(file="a.json"))
+        count_rows(quarantine, RejectFilter(file="a.json"))
     assert refused.value.hint == "they have topic, partition, offset"
 
 

@@ -11,7 +11,7 @@ import pytest
 from penstock.doctor import examine, table_snapshot, topics
 from penstock.doctor.check import Check
 from penstock.ledger.checkpoint import heal
-from penstock.operations.status import State, write_state
+from penstock.operations.status import RunnerStatus, write_state
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
@@ -53,7 +53,7 @@ def test_without_a_broker_all_else_is_checked_and_the_broker_is_one_finding(tmp_
     plan, _ = examined(tmp_path)
     table = BronzeTable(plan.tables[0]).genesis({"orders": {0: 0}}).batch({"orders": {0: 50}})
     heal(STORE, f"{table.plan.checkpoints}/1", last(table))
-    write_state(STORE, plan.system, "bronze.orders", State("failed", "the disk is full", "make room"))
+    write_state(STORE, plan.system, "bronze.orders", RunnerStatus("failed", "the disk is full", "make room"))
     _, found = examined(tmp_path)
     reds = sorted(key for key, check in found.items() if check.level == "red")
     assert reds == [("kafka.answers", "the project"), ("table.state", "bronze.orders")]
@@ -101,7 +101,7 @@ def test_growth_of_the_last_day_is_the_difference_of_two_notes(tmp_path: Path) -
     noted(table, 1, 1, 1000)
     noted(table, 2, 2, 5000)
     now = time.time() * 1000
-    assert table_snapshot.see(plan, plan.tables[0], STORE, now).daily == 5000
+    assert table_snapshot.read_snapshot(plan, plan.tables[0], STORE, now).daily == 5000
     path = table.log / f"{1:020d}.json"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
@@ -110,7 +110,7 @@ def test_growth_of_the_last_day_is_the_difference_of_two_notes(tmp_path: Path) -
     path.write_text("\n".join(map(json.dumps, lines)))
     first = table.log / f"{0:020d}.json"
     first.write_text(first.read_text().replace(str(_time(first)), str(round(now - 3 * 86_400_000))))
-    found = table_snapshot.see(plan, plan.tables[0], STORE, now)
+    found = table_snapshot.read_snapshot(plan, plan.tables[0], STORE, now)
     assert found.daily == 4000
     assert found.pause is not None and 1.9 * 86_400 < found.pause.seconds < 2.1 * 86_400
 

@@ -13,8 +13,8 @@ import pytest
 from penstock.doctor import topics
 from penstock.doctor.check import Check
 from penstock.doctor.files import checkpoint, leftovers, read_step
-from penstock.doctor.retention import delta_backlog, readings, upstream_of
-from penstock.doctor.table_log import Lately, layout
+from penstock.doctor.retention import delta_backlog, open_upstream_logs, read_upstream_facts
+from penstock.doctor.table_log import RecentCommits, read_layout
 from penstock.ledger.checkpoint import MARKER, heal
 from penstock.ledger.entry import Entry
 from penstock.plan.model import TablePlan
@@ -37,10 +37,10 @@ def orders(tmp_path: Path) -> BronzeTable:
     return table.genesis({"orders": {0: 0}}).batch({"orders": {0: 100}})
 
 
-def checked(table: BronzeTable, *, alive: bool = False, recent: Lately | None = None, **plan: Any) -> Check:
+def checked(table: BronzeTable, *, alive: bool = False, recent: RecentCommits | None = None, **plan: Any) -> Check:
     planned = replace(table.plan, **plan)
     step = lambda: read_step(STORE, planned, last(table))  # noqa: E731
-    return checkpoint(planned, step, recent or Lately(), alive=alive, local=True)
+    return checkpoint(planned, step, recent or RecentCommits(), alive=alive, local=True)
 
 
 def test_a_checkpoint_that_says_what_the_ledger_says_is_fine(orders: BronzeTable) -> None:
@@ -83,13 +83,13 @@ def test_a_checkpoint_is_looked_at_twice_while_its_table_runs(orders: BronzeTabl
         looks.append(1)
         return read_step(STORE, orders.plan, last(orders))
 
-    assert checkpoint(orders.plan, look, Lately(), alive=True, local=True).level == "ok"
+    assert checkpoint(orders.plan, look, RecentCommits(), alive=True, local=True).level == "ok"
     assert len(looks) == 2
 
 
 def test_a_table_whose_generation_changes_all_the_time_is_warned_of(orders: BronzeTable) -> None:
     heal(STORE, f"{orders.plan.checkpoints}/1", last(orders))
-    assert checked(orders, recent=Lately(opened=4, commits=20)).level == "warn"
+    assert checked(orders, recent=RecentCommits(opened=4, commits=20)).level == "warn"
 
 
 def test_leftovers_are_named(tmp_path: Path, orders: BronzeTable) -> None:
@@ -110,7 +110,7 @@ def test_leftovers_are_named(tmp_path: Path, orders: BronzeTable) -> None:
 
 def test_the_layout_comes_from_the_note_beside_the_commit(orders: BronzeTable) -> None:
     noted(orders, 1, 7, 700, **{"delta.checkpointInterval": "100"})
-    found = layout(STORE, orders.plan.uri, 1)
+    found = read_layout(STORE, orders.plan.uri, 1)
     assert (found.files, found.bytes, found.properties) == (7, 700, {"delta.checkpointInterval": "100"})
     assert found.since_checkpoint == 2
     assert found.log_bytes == sum(path.stat().st_size for path in orders.log.glob("*.json"))
@@ -118,7 +118,7 @@ def test_the_layout_comes_from_the_note_beside_the_commit(orders: BronzeTable) -
 
 def test_without_a_note_the_log_is_read(orders: BronzeTable) -> None:
     (orders.log / f"{1:020d}.crc").write_text("{not json")
-    found = layout(STORE, orders.plan.uri, 1)
+    found = read_layout(STORE, orders.plan.uri, 1)
     assert found.files == 1
     assert found.bytes == sum(path.stat().st_size for path in Path(orders.plan.uri).glob("*.parquet"))
 
@@ -128,7 +128,7 @@ def test_commits_since_the_last_checkpoint_are_counted(orders: BronzeTable) -> N
         orders.batch({"orders": {0: number * 100}})
     (orders.log / "_last_checkpoint").write_text('{"version": 4}')
     noted(orders, 7, 7, 700)
-    assert layout(STORE, orders.plan.uri, 7).since_checkpoint == 3
+    assert read_layout(STORE, orders.plan.uri, 7).since_checkpoint == 3
 
 
 @pytest.fixture
@@ -147,11 +147,11 @@ def silver(orders: BronzeTable, tmp_path: Path) -> Callable[[int], tuple[TablePl
 
 def test_an_upstream_that_is_read_to_its_end_has_nothing_unread(silver: Any) -> None:
     plan, entry = silver(2)
-    (reading,) = readings(plan, entry, STORE)
-    found = upstream_of(reading, entry)
+    (reading,) = open_upstream_logs(plan, entry, STORE)
+    found = read_upstream_facts(reading, entry)
     assert (found.name, found.lag, found.oldest_ms, found.lost) == ("bronze.orders", 0, None, None)
     assert (found.log_kept, found.files_kept) == (30 * 86_400, 7 * 86_400)
-    assert delta_backlog([found], [reading], Lately()).lag == 0
+    assert delta_backlog([found], [reading], RecentCommits()).lag == 0
 
 
 def test_unread_commits_are_as_old_as_the_first_that_brings_rows(orders: BronzeTable, silver: Any) -> None:
@@ -159,20 +159,20 @@ def test_unread_commits_are_as_old_as_the_first_that_brings_rows(orders: BronzeT
     before = now_ms()
     orders.batch({"orders": {0: 200}})
     plan, entry = silver(2)
-    (reading,) = readings(plan, entry, STORE)
-    found = upstream_of(reading, entry)
+    (reading,) = open_upstream_logs(plan, entry, STORE)
+    found = read_upstream_facts(reading, entry)
     assert found.lag == 2
     assert found.oldest_ms is not None and before - 1000 < found.oldest_ms <= now_ms() + 1000
-    backlog = delta_backlog([found], [reading], Lately())
+    backlog = delta_backlog([found], [reading], RecentCommits())
     assert (backlog.lag, backlog.unit, backlog.oldest_ms) == (2, "commit", found.oldest_ms)
 
 
 def test_compaction_alone_is_nothing_to_read(orders: BronzeTable, silver: Any) -> None:
     orders.commit(None, "OPTIMIZE")
     plan, entry = silver(2)
-    found = [upstream_of(one, entry) for one in readings(plan, entry, STORE)]
+    found = [read_upstream_facts(one, entry) for one in open_upstream_logs(plan, entry, STORE)]
     assert found[0].oldest_ms is None
-    assert delta_backlog(found, [], Lately()).lag == 0
+    assert delta_backlog(found, [], RecentCommits()).lag == 0
 
 
 def test_commits_that_the_log_no_longer_has_are_lost(orders: BronzeTable, silver: Any) -> None:
@@ -182,5 +182,5 @@ def test_commits_that_the_log_no_longer_has_are_lost(orders: BronzeTable, silver
     for version in (0, 1, 2):
         (orders.log / f"{version:020d}.json").unlink()
     plan, entry = silver(1)
-    (found,) = (upstream_of(one, entry) for one in readings(plan, entry, STORE))
+    (found,) = (read_upstream_facts(one, entry) for one in open_upstream_logs(plan, entry, STORE))
     assert (found.lost, found.log_kept) == ((1, 2), 8 * 86_400)

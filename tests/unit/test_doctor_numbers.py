@@ -14,14 +14,14 @@ from penstock.doctor.check import (
     Check,
     CheckSubject,
     count,
-    healthy,
+    is_healthy,
     listed,
     rate,
     size,
     span,
 )
 from penstock.doctor.machine import heap_bytes
-from penstock.doctor.table_log import kept_for
+from penstock.doctor.table_log import interval_seconds
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,11 +70,11 @@ def test_sizes_counts_and_rates_are_for_people() -> None:
     ],
 )
 def test_an_interval_of_delta_is_seconds_or_not_known(text: str, seconds: float | None) -> None:
-    assert kept_for({"p": text}, "p", "interval 1 day") == seconds
+    assert interval_seconds({"p": text}, "p", "interval 1 day") == seconds
 
 
 def test_a_property_that_is_not_set_has_its_default() -> None:
-    assert kept_for({}, "p", "interval 1 day") == 86_400
+    assert interval_seconds({}, "p", "interval 1 day") == 86_400
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_the_memory_of_the_driver_is_read_as_spark_does(conf: str, found: int | 
 def test_only_red_makes_the_answer_no() -> None:
     about = CheckSubject("disk.room")
     fine = [about.ok("a"), about.note("b"), about.warn("c", "d"), about.unknown("e")]
-    assert healthy(fine)
-    assert not healthy([*fine, about.red("f", "g")])
+    assert is_healthy(fine)
+    assert not is_healthy([*fine, about.red("f", "g")])
     assert {check.level for check in [*fine, about.red("f", "g")]} == set(LEVELS)
     assert about.red("f", "g") == Check("disk.room", PROJECT, "red", "f", REASONS["disk.room"], "g")
 

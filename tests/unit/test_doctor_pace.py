@@ -6,8 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.doctor.backlog import Backlog, Point, Runner, Trend, batches, behind, chosen, point, sla, trend_of
-from penstock.doctor.table_log import Lately, RecentBatch
+from penstock.doctor.backlog import (
+    Backlog,
+    Point,
+    Runner,
+    Trend,
+    batches,
+    check_trend,
+    point,
+    sample_batches,
+    sla,
+    trend_of,
+)
+from penstock.doctor.table_log import RecentBatch, RecentCommits
 from penstock.plan.model import TriggerPlan
 
 NOW = 1_800_000_000_000
@@ -15,13 +26,13 @@ EVERY_30S = TriggerPlan("interval", 30.0)
 SLA_1H = TriggerPlan("interval", 1200.0, "", 3600.0)
 
 
-def took(*seconds: float) -> Lately:
+def took(*seconds: float) -> RecentCommits:
     """Batches that took so long, newest first."""
     made = [
         RecentBatch(n, 1, n, NOW - round(s * 1000) - n * 60_000, NOW - n * 60_000, 10, ("{}",), ("{}",))
         for n, s in enumerate(seconds)
     ]
-    return Lately(tuple(made), commits=len(made))
+    return RecentCommits(tuple(made), commits=len(made))
 
 
 def runner(trigger: TriggerPlan = EVERY_30S, *, alive: bool = True) -> Runner:
@@ -53,7 +64,7 @@ def test_a_batch_that_takes_more_than_a_third_of_the_sla_is_warned_of() -> None:
 
 def test_without_an_interval_there_is_nothing_to_hold_a_batch_against() -> None:
     assert batches(runner(TriggerPlan("available-now")), took(*[600] * 5)).level == "ok"
-    assert batches(runner(), Lately()).level == "unknown"
+    assert batches(runner(), RecentCommits()).level == "unknown"
 
 
 @pytest.mark.parametrize(("minutes", "level"), [(61, "red"), (45, "warn"), (30, "ok")])
@@ -81,7 +92,7 @@ def lags(*came_and_read: tuple[int, int]) -> Trend:
 
 def test_a_table_that_reads_less_than_comes_falls_behind() -> None:
     trend = lags((0, 0), (60_000, 30_000), (120_000, 60_000))
-    check = behind(runner(), Backlog(61_000, trend=trend))
+    check = check_trend(runner(), Backlog(61_000, trend=trend))
     assert check.level == "warn"
     assert check.found == (
         "61,000 records behind: 1,000/s records came and 500/s were read over the last 2 min; after a batch 0 records "
@@ -91,7 +102,7 @@ def test_a_table_that_reads_less_than_comes_falls_behind() -> None:
 
 
 def test_a_table_that_catches_up_is_fine_and_says_for_how_long() -> None:
-    check = behind(runner(), Backlog(8000, trend=lags((60_000, 0), (61_200, 30_000), (62_400, 54_400))))
+    check = check_trend(runner(), Backlog(8000, trend=lags((60_000, 0), (61_200, 30_000), (62_400, 54_400))))
     assert check.level == "ok"
     assert check.found.endswith("caught up in about 18 s")
 
@@ -107,23 +118,23 @@ def test_a_lag_that_differs_by_chance_does_not_grow() -> None:
 
 def test_of_a_table_that_does_not_run_nothing_is_compared() -> None:
     trend = lags((0, 0), (60_000, 30_000), (120_000, 60_000))
-    assert behind(runner(alive=False), Backlog(61_000, trend=trend)).level == "ok"
-    assert behind(runner(), Backlog(None, unknown="away")).level == "unknown"
-    assert behind(runner(), Backlog(9)).found == "9 records behind; too few batches to say more"
+    assert check_trend(runner(alive=False), Backlog(61_000, trend=trend)).level == "ok"
+    assert check_trend(runner(), Backlog(None, unknown="away")).level == "unknown"
+    assert check_trend(runner(), Backlog(9)).found == "9 records behind; too few batches to say more"
 
 
 def test_first_middle_and_last_batch_tell_the_trend() -> None:
     ten = [replace(one, version=10 - one.version) for one in took(*[1.0] * 10).batches]
-    assert [one.version for one in chosen(ten)] == [1, 5, 10]
-    assert [one.version for one in chosen(ten[:2])] == [9, 10]
-    assert chosen(ten[:1]) == []
+    assert [one.version for one in sample_batches(ten)] == [1, 5, 10]
+    assert [one.version for one in sample_batches(ten[:2])] == [9, 10]
+    assert sample_batches(ten[:1]) == []
     assert trend_of([Point(NOW, 1, 1), Point(NOW, 2, 2)], 1.0, 1) is None
 
 
 def test_what_was_before_a_stop_is_not_part_of_the_trend() -> None:
     ten = [replace(one, version=10 - one.version) for one in took(*[1.0] * 10).batches]
     ten = [replace(one, committed_ms=one.committed_ms - 7_200_000 * (one.version < 6)) for one in ten]
-    assert [one.version for one in chosen(ten)] == [6, 8, 10]
+    assert [one.version for one in sample_batches(ten)] == [6, 8, 10]
 
 
 def test_what_comes_while_a_batch_runs_is_no_lag() -> None:

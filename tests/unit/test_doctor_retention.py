@@ -10,7 +10,7 @@ from penstock.doctor.backlog import PartitionBacklog
 from penstock.doctor.check import Check
 from penstock.doctor.retention import TopicReader, UpstreamFacts, compaction, delta_retention, retention
 from penstock.doctor.table_log import Pause
-from penstock.doctor.topics import Kept, kept
+from penstock.doctor.topics import TopicRetention, parse_topic_retention
 
 NOW = 1_800_000_000_000
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -22,15 +22,15 @@ def unread(lag: int = 100, age: float | None = 60, **more: Any) -> PartitionBack
     return PartitionBacklog(**given, oldest_ms=None if age is None else NOW - round(age * 1000))
 
 
-def found(one: PartitionBacklog | list[PartitionBacklog], keeps: Kept, **reader: Any) -> Check:
+def found(one: PartitionBacklog | list[PartitionBacklog], keeps: TopicRetention, **reader: Any) -> Check:
     reads = TopicReader(
         "bronze.orders", **{"due": 30, "due_said": "the trigger of 30 s", "bootstrap": "b:9092", **reader}
     )
     return retention(reads, one if isinstance(one, list) else [one], {"orders": keeps}, NOW)
 
 
-def for_seconds(seconds: float) -> Kept:
-    return Kept(retention_ms=round(seconds * 1000))
+def for_seconds(seconds: float) -> TopicRetention:
+    return TopicRetention(retention_ms=round(seconds * 1000))
 
 
 def test_records_that_were_deleted_before_they_were_read_are_red() -> None:
@@ -83,11 +83,11 @@ def test_what_comes_next_has_the_whole_time(keeps: float, level: str) -> None:
 
 
 def test_a_topic_without_limits_is_fine() -> None:
-    assert found(unread(age=300 * DAY), Kept()).level == "ok"
+    assert found(unread(age=300 * DAY), TopicRetention()).level == "ok"
 
 
 def test_a_limit_by_size_is_estimated_from_what_comes() -> None:
-    keeps = Kept(retention_bytes=1 << 30)
+    keeps = TopicRetention(retention_bytes=1 << 30)
     slow = found(unread(position=36_000, end=36_100, per_second=1.0), keeps, worse="they become more")
     assert (slow.level, "that is 10 h" in slow.found) == ("note", True)
     fast = found(unread(position=36_000, end=99_000, per_second=100.0), keeps, worse="they become more")
@@ -96,29 +96,31 @@ def test_a_limit_by_size_is_estimated_from_what_comes() -> None:
 
 
 def test_the_worse_of_two_limits_counts() -> None:
-    both = Kept(retention_ms=7 * DAY * 1000, retention_bytes=1 << 30)
+    both = TopicRetention(retention_ms=7 * DAY * 1000, retention_bytes=1 << 30)
     assert found(unread(position=36_000, end=99_000, per_second=100.0), both, worse="they become more").level == "red"
 
 
 def test_compaction_takes_deletes_that_were_not_read_in_time() -> None:
-    keeps = {"orders": Kept(compacts=True, tombstones_ms=DAY * 1000)}
+    keeps = {"orders": TopicRetention(compacts=True, tombstones_ms=DAY * 1000)}
     (late,) = compaction(TopicReader("silver.c", merges=True), [unread(age=2 * DAY)], keeps, NOW)
     assert (late.level, "the oldest unread record is 2 d old" in late.found) == ("warn", True)
     (merged,) = compaction(TopicReader("silver.c", merges=True), [unread(age=HOUR)], keeps, NOW)
     (landed,) = compaction(TopicReader("bronze.c"), [unread(age=HOUR)], keeps, NOW)
     assert (merged.level, landed.level) == ("ok", "note")
-    assert compaction(TopicReader("bronze.c"), [unread()], {"orders": Kept()}, NOW) == []
+    assert compaction(TopicReader("bronze.c"), [unread()], {"orders": TopicRetention()}, NOW) == []
 
 
 def test_the_settings_of_a_topic_are_read_as_the_broker_means_them() -> None:
     usual = {"cleanup.policy": "delete", "retention.ms": "604800000", "retention.bytes": "-1"}
-    assert kept(usual) == Kept(retention_ms=604_800_000, tombstones_ms=0)
+    assert parse_topic_retention(usual) == TopicRetention(retention_ms=604_800_000, tombstones_ms=0)
     compacted = {"cleanup.policy": "compact", "retention.ms": "1000", "delete.retention.ms": "5000"}
-    assert kept(compacted) == Kept(compacts=True, tombstones_ms=5000)  # such a topic does not go by age
-    both = kept({"cleanup.policy": "compact,delete", "retention.ms": "1000", "retention.bytes": "77"})
+    assert parse_topic_retention(compacted) == TopicRetention(
+        compacts=True, tombstones_ms=5000
+    )  # such a topic does not go by age
+    both = parse_topic_retention({"cleanup.policy": "compact,delete", "retention.ms": "1000", "retention.bytes": "77"})
     assert (both.compacts, both.retention_ms, both.retention_bytes) == (True, 1000, 77)
-    assert kept({"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}).by_broker
-    assert kept({"retention.ms": "nonsense"}).retention_ms is None
+    assert parse_topic_retention({"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}).by_broker
+    assert parse_topic_retention({"retention.ms": "nonsense"}).retention_ms is None
 
 
 def upstream(age: float | None = None, **more: Any) -> UpstreamFacts:

@@ -10,7 +10,7 @@ import pytest
 from penstock.doctor import versions
 from penstock.doctor.files import log_size, small_files
 from penstock.doctor.table_log import StoredLayout
-from penstock.doctor.topics import Subscribed, answers, consumers, partitions, topics
+from penstock.doctor.topics import Subscription, check_broker, consumers, partitions, topics
 from penstock.kafka.client import TopicInfo
 from penstock.operations.broker import TopicOffsets
 from penstock.plan.sources import Cluster, KafkaSource, StartingPlan
@@ -43,7 +43,7 @@ def test_another_spark_than_the_pinned_one_is_red() -> None:
 
 
 def test_this_installation_is_as_pinned() -> None:
-    wanted = versions.wanted_packages()
+    wanted = versions.required_packages()
     assert wanted["pyspark"] == "==4.0.4"
     assert versions.packages(wanted, versions.installed_packages()).level == "ok"
 
@@ -92,9 +92,11 @@ def test_a_java_home_without_java_is_red(tmp_path: Path, monkeypatch: pytest.Mon
 CLUSTER = Cluster("default", "broker:9092")
 
 
-def subscribed(*names: str, pattern: str | None = None, sends: bool = False, **position: dict[int, int]) -> Subscribed:
+def subscribed(
+    *names: str, pattern: str | None = None, sends: bool = False, **position: dict[int, int]
+) -> Subscription:
     source = KafkaSource(CLUSTER, names, pattern, StartingPlan("earliest"), None, None)
-    return Subscribed("bronze.orders", source, dict(position), {"orders": "id-1"}, sends)
+    return Subscription("bronze.orders", source, dict(position), {"orders": "id-1"}, sends)
 
 
 def held(**topics_ends: int) -> TopicOffsets:
@@ -106,7 +108,7 @@ def held(**topics_ends: int) -> TopicOffsets:
 
 
 def test_a_broker_that_is_away_is_one_red_finding() -> None:
-    check = answers(
+    check = check_broker(
         CLUSTER.name,
         CLUSTER.bootstrap,
         "Kafka at broker:9092 does not answer (timed out)",
@@ -114,9 +116,11 @@ def test_a_broker_that_is_away_is_one_red_finding() -> None:
     )
     assert (check.level, check.subject) == ("red", "the project")
     assert check.found.endswith("; a, b, c, d, e and 2 more depend on it")
-    assert answers(CLUSTER.name, CLUSTER.bootstrap, None, ["a"]).level == "ok"
+    assert check_broker(CLUSTER.name, CLUSTER.bootstrap, None, ["a"]).level == "ok"
     assert "penstock kafka start" in check.fix
-    refused = answers(CLUSTER.name, CLUSTER.bootstrap, "Kafka at broker:9092 refused: Authentication failed", ["a"])
+    refused = check_broker(
+        CLUSTER.name, CLUSTER.bootstrap, "Kafka at broker:9092 refused: Authentication failed", ["a"]
+    )
     assert "check `security`" in refused.fix
 
 

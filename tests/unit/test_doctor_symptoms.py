@@ -15,12 +15,12 @@ from penstock.doctor.rejected import (
     foreign,
     quarantine,
     read_rescued,
-    reason_said,
+    reason_text,
     rescued,
     silent,
     state,
 )
-from penstock.doctor.table_log import Lately, Pause
+from penstock.doctor.table_log import Pause, RecentCommits
 from penstock.ledger.delta_log import Commit, Origin
 from penstock.operations.status import Status
 from penstock.plan.model import TriggerPlan
@@ -58,7 +58,7 @@ def test_a_state_is_as_bad_as_it_is(kind: str, level: str) -> None:
 def quiet_check(
     one: Status, backlog: Backlog, quiet: SilenceEvidence | None = None, pause: Pause | None = None, **more: Any
 ) -> Check:
-    return silent(one, quiet or SilenceEvidence(EVERY_30S, "earliest", **more), backlog, Lately(), pause, NOW)
+    return silent(one, quiet or SilenceEvidence(EVERY_30S, "earliest", **more), backlog, RecentCommits(), pause, NOW)
 
 
 def waits(lag: int, seconds: float) -> Backlog:
@@ -128,24 +128,24 @@ def commit(version: int, origin: Origin, rows: int = 3, operation: str = "WRITE"
 
 
 def test_rows_that_others_added_are_warned_of() -> None:
-    check = foreign(status(), Lately(appended=(commit(9, Origin.FOREIGN_APPEND),), commits=40))
+    check = foreign(status(), RecentCommits(appended=(commit(9, Origin.FOREIGN_APPEND),), commits=40))
     assert check.level == "warn"
     assert check.found == "3 rows were added by others in 1 commit of the last 40 (version 9)"
     assert "penstock verify bronze.orders" in check.fix
 
 
 def test_a_batch_that_is_there_twice_is_red() -> None:
-    check = foreign(status(), Lately(doubled=((4, 5),), commits=40))
+    check = foreign(status(), RecentCommits(doubled=((4, 5),), commits=40))
     assert (check.level, "versions 4 and 5" in check.found) == ("red", True)
 
 
 def test_a_change_that_nobody_decided_about_is_red() -> None:
-    check = foreign(status(foreign=(commit(9, Origin.FOREIGN_CHANGE, operation="DELETE"),)), Lately(commits=3))
+    check = foreign(status(foreign=(commit(9, Origin.FOREIGN_CHANGE, operation="DELETE"),)), RecentCommits(commits=3))
     assert (check.level, "version 9 (DELETE)" in check.found) == ("red", True)
 
 
 def test_only_our_own_commits_are_fine() -> None:
-    assert foreign(status(), Lately(commits=40)).level == "ok"
+    assert foreign(status(), RecentCommits(commits=40)).level == "ok"
 
 
 @pytest.mark.parametrize(
@@ -162,11 +162,11 @@ def test_the_share_of_rejected_rows_decides(rows: int, read: int | None, level: 
 
 
 def test_what_a_record_held_is_not_in_a_reason() -> None:
-    assert reason_said("wrong_type", 'amount: "4111 1111" is not of type DECIMAL(12,2)') == "wrong_type amount"
-    assert reason_said("malformed_json", 'not JSON, at byte 25: {"card": 4111') == "malformed_json"
-    assert reason_said("expectation", "has_id, positive") == "expectation has_id, positive"
-    assert reason_said("missing_field", "a\x1b[31mb") == "missing_field a?[31mb"
-    assert reason_said(None, None) == "without a reason"
+    assert reason_text("wrong_type", 'amount: "4111 1111" is not of type DECIMAL(12,2)') == "wrong_type amount"
+    assert reason_text("malformed_json", 'not JSON, at byte 25: {"card": 4111') == "malformed_json"
+    assert reason_text("expectation", "has_id, positive") == "expectation has_id, positive"
+    assert reason_text("missing_field", "a\x1b[31mb") == "missing_field a?[31mb"
+    assert reason_text(None, None) == "without a reason"
 
 
 def test_fields_that_the_schema_does_not_name_are_counted_from_statistics(tmp_path: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.doctor.table_log import lately, longest_pause, oldest, version_at
+from penstock.doctor.table_log import longest_pause, oldest_version, read_recent_commits, version_at
 from penstock.ledger.delta_log import RecentLog
 from penstock.storage.stores import LocalStore
 from tests.unit.hand_ledgers import TABLE, HandLog, at, entry
@@ -67,11 +67,11 @@ def test_a_commit_without_a_time_is_no_pause(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [0, 1, 17])
 def test_the_oldest_commit_of_a_log_that_was_cleaned_up(tmp_path: Path, first: int) -> None:
-    assert oldest(written(tmp_path, [1, 2, 3, 4], first)) == first
+    assert oldest_version(written(tmp_path, [1, 2, 3, 4], first)) == first
 
 
 def test_no_log_has_no_oldest_commit(tmp_path: Path) -> None:
-    assert oldest(RecentLog(LocalStore(), str(tmp_path), "t")) == -1
+    assert oldest_version(RecentLog(LocalStore(), str(tmp_path), "t")) == -1
 
 
 def test_the_version_of_a_time(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_batches_know_how_long_they_took(tmp_path: Path) -> None:
     log.begin(at(0))
     for number, seconds in enumerate([40, 1, 2, 3], start=1):
         batch(log, number, number * 100_000, number * 100_000 + seconds * 1000)
-    found = lately(RecentLog(LocalStore(), log.uri, TABLE))
+    found = read_recent_commits(RecentLog(LocalStore(), log.uri, TABLE))
     assert [(one.number, one.seconds) for one in found.batches] == [(4, 3), (3, 2), (2, 1), (1, 40)]
     assert found.usual_seconds == 2.5
     assert (found.commits, found.newest_ms, found.opened, found.doubled) == (5, 403_000, 0, ())
@@ -111,7 +111,7 @@ def test_a_batch_that_was_written_twice_is_found(tmp_path: Path) -> None:
     batch(log, 1, 1000, 2000)
     batch(log, 2, 3000, 4000)
     batch(log, 2, 3000, 4100)
-    found = lately(RecentLog(LocalStore(), log.uri, TABLE))
+    found = read_recent_commits(RecentLog(LocalStore(), log.uri, TABLE))
     assert found.doubled == ((2, 3),)
     assert [one.number for one in found.batches] == [2, 1]
 
@@ -121,7 +121,7 @@ def test_a_compaction_that_repeats_the_text_of_a_batch_is_none(tmp_path: Path) -
     log.begin(at(0))
     batch(log, 1, 1000, 2000)
     log.commit("OPTIMIZE", note=entry(1, at(0), at(1)), adds=1, removes=3, change=False)
-    assert lately(RecentLog(LocalStore(), log.uri, TABLE)).doubled == ()
+    assert read_recent_commits(RecentLog(LocalStore(), log.uri, TABLE)).doubled == ()
 
 
 def test_rows_of_others_count_from_the_beginning_of_the_ledger(tmp_path: Path) -> None:
@@ -129,5 +129,5 @@ def test_rows_of_others_count_from_the_beginning_of_the_ledger(tmp_path: Path) -
     log.commit("WRITE", adds=1)
     log.begin(at(0))
     log.commit("WRITE", adds=2, rows=7)
-    found = lately(RecentLog(LocalStore(), log.uri, TABLE))
+    found = read_recent_commits(RecentLog(LocalStore(), log.uri, TABLE))
     assert [(commit.version, commit.rows) for commit in found.appended] == [(2, 14)]

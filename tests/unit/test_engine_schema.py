@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import StructField, StructType
 from pyspark.sql.types import _parse_datatype_json_string as parse
 
-from penstock.tables.columns import differences, widens
+from penstock.tables.columns import differences, is_wider_type
 
 
 def kind(text: str) -> object:
@@ -39,7 +39,7 @@ def struct(**columns: str) -> StructType:
     ],
 )
 def test_a_type_is_wider_if_it_holds_every_value(old: str, new: str, safe: bool) -> None:
-    assert widens(kind(old), kind(new)) is safe  # type: ignore[arg-type]
+    assert is_wider_type(kind(old), kind(new)) is safe  # type: ignore[arg-type]
 
 
 def test_what_is_new_gone_wider_and_other_is_told_apart() -> None:

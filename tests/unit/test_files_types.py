@@ -21,9 +21,9 @@ from pyspark.sql.types import (
 
 from penstock.errors import Terminal
 from penstock.sources.files.format import Head, establish, is_value, why_no_header
-from penstock.sources.files.types import added, bounded, decoder_schema, lacking, merged, mixed, usable
+from penstock.sources.files.types import added, bounded, decoder_schema, merged, missing_fields, mixed, usable
 from penstock.spec.schema import BadSchema, column_key, parse_ddl
-from penstock.tables.new_fields import as_it_is
+from penstock.tables.new_fields import with_column_type
 
 
 def struct(**fields: object) -> StructType:
@@ -143,16 +143,16 @@ def test_a_schema_grows_by_a_bound_and_the_same_way_each_time() -> None:
         id=LongType(), o=struct(a=LongType(), c=LongType(), d=LongType()), a=LongType()
     )
     assert bounded(old, new, 0) == old == bounded(old, new, -5)
-    assert lacking(new, bounded(old, new, 3)) == ["z", "b"]
-    assert lacking(struct(ID=LongType(), o=ArrayType(LongType()), n=NullType()), old) == ["ID"]
+    assert missing_fields(new, bounded(old, new, 3)) == ["z", "b"]
+    assert missing_fields(struct(ID=LongType(), o=ArrayType(LongType()), n=NullType()), old) == ["ID"]
 
 
 def test_a_new_field_takes_the_type_that_its_column_has() -> None:
     found = StructField("x", LongType())
-    assert as_it_is(found, None) == as_it_is(found, LongType()) == found
-    assert as_it_is(found, StringType()).metadata == {"json_text": "bigint"}
-    assert as_it_is(found, DateType()) == StructField("x", DateType())
-    grown = as_it_is(StructField("x", struct(a=StringType(), b=LongType())), struct(a=LongType()))
+    assert with_column_type(found, None) == with_column_type(found, LongType()) == found
+    assert with_column_type(found, StringType()).metadata == {"json_text": "bigint"}
+    assert with_column_type(found, DateType()) == StructField("x", DateType())
+    grown = with_column_type(StructField("x", struct(a=StringType(), b=LongType())), struct(a=LongType()))
     assert grown.dataType == struct(a=LongType(), b=LongType())
 
 

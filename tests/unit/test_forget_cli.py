@@ -13,8 +13,8 @@ from penstock.cli.forget import certify
 from penstock.cli.main import app
 from penstock.cli.pages import certificate_page
 from penstock.erasure.certificate import document
-from penstock.erasure.files import Searched
-from penstock.erasure.forget import ErasureCommit, ErasureResult, PlaceDone
+from penstock.erasure.files import OutputSearch
+from penstock.erasure.forget import ErasedPlace, ErasureCommit, ErasureResult
 from penstock.errors import UsageError
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
@@ -93,7 +93,7 @@ def plan(folder: Path) -> Plan:
 
 def done(**place: object) -> ErasureResult:
     made = ErasureResult("c1", (order_of(b"k" * 32, "customer", NAME, 1_700_000_000_000),), 1_700_000_000_000)
-    made.places["bronze.orders"] = PlaceDone("bronze.orders", ("$.customer_id of value",), **place)  # type: ignore[arg-type]
+    made.places["bronze.orders"] = ErasedPlace("bronze.orders", ("$.customer_id of value",), **place)  # type: ignore[arg-type]
     return made
 
 
@@ -124,7 +124,7 @@ def test_a_page_escapes_whatever_it_is_given(plan: Plan) -> None:
 
 def test_a_certificate_is_written_whatever_a_folder_is_called(plan: Plan, tmp_path: Path) -> None:
     made = done(rows=3)
-    made.elsewhere = Searched(strangers=("lake/\udcff\u202e",))
+    made.elsewhere = OutputSearch(strangers=("lake/\udcff\u202e",))
     made.outside = ["topic \x1b[31m"]
     written = certify(plan, made, tmp_path / "kept" / "proof.html", Console(quiet=True))
     for folder in (Path(plan.system) / "forget" / "certificates" / "c1", tmp_path / "kept" / "proof"):

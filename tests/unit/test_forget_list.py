@@ -14,7 +14,7 @@ from penstock.errors import Terminal, UsageError
 from penstock.plan.subjects import ForgetPlan
 from penstock.storage.stores import LocalStore
 from penstock.tables.subject_columns import steps
-from penstock.tables.suppression_list import SuppressionList, canonical, hashed
+from penstock.tables.suppression_list import SuppressionList, canonical, subject_hash
 
 
 def open_list(folder: Path, key: str | None = None) -> SuppressionList:
@@ -49,9 +49,9 @@ def test_a_number_that_would_fill_the_memory_is_not_written_out() -> None:
 
 
 def test_the_hash_is_of_the_kind_of_subject_too() -> None:
-    assert hashed(b"k" * 32, "customer", 42) == hashed(b"k" * 32, "customer", "42")
-    assert hashed(b"k" * 32, "customer", 42) != hashed(b"k" * 32, "device", 42)
-    assert hashed(b"k" * 32, "customer", 42) != hashed(b"q" * 32, "customer", 42)
+    assert subject_hash(b"k" * 32, "customer", 42) == subject_hash(b"k" * 32, "customer", "42")
+    assert subject_hash(b"k" * 32, "customer", 42) != subject_hash(b"k" * 32, "device", 42)
+    assert subject_hash(b"k" * 32, "customer", 42) != subject_hash(b"q" * 32, "customer", 42)
 
 
 def test_an_order_is_there_for_the_next_who_looks_and_only_once(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.erasure.log_redaction import Sought, names_left, scrubbed
+from penstock.erasure.log_redaction import LogNames, contains_name, redact_commit
 from penstock.erasure.text_search import NameSearch
 
 ANN = "ann@example.org"
@@ -48,10 +48,10 @@ def test_masking_keeps_the_length() -> None:
     assert len(masked) == len(text) and ANN not in masked and masked.startswith("who: ")
 
 
-def sought(*names: str, column: str = "customer", active: tuple[str, ...] = ()) -> Sought:
+def sought(*names: str, column: str = "customer", active: tuple[str, ...] = ()) -> LogNames:
     """`active`: files of the newest version."""
     needles = tuple(NameSearch("customer", name) for name in names)
-    return Sought(needles, frozenset({column}), frozenset(active), frozenset(active))
+    return LogNames(needles, frozenset({column}), frozenset(active), frozenset(active))
 
 
 def add(least: object, greatest: object, column: str = "customer", **more: object) -> str:
@@ -62,39 +62,39 @@ def add(least: object, greatest: object, column: str = "customer", **more: objec
 def test_statistics_lose_their_bounds_and_nothing_else() -> None:
     entry = json.dumps({"commitInfo": {"operation": "WRITE", "userMetadata": '{"penstock":1,"after":["42"]}'}})
     text = f"{entry}\n{add('a', ANN)}\n{add('a', 'b')}\n"
-    made = scrubbed(text, sought(ANN))
+    made = redact_commit(text, sought(ANN))
     assert made is not None and ANN not in made
     lines = made.split("\n")
     assert lines[0] == entry and lines[2] == add("a", "b") and lines[3] == ""
     action = json.loads(lines[1])["add"]
     assert json.loads(action["stats"]) == {"numRecords": 3, "nullCount": {}} and action["size"] == 42
-    assert not names_left(made, sought(ANN)) and scrubbed(made, sought(ANN)) is None
+    assert not contains_name(made, sought(ANN)) and redact_commit(made, sought(ANN)) is None
 
 
 def test_numbers_of_living_rows_count_in_the_columns_that_hold_names_only() -> None:
-    assert scrubbed(add(42, 50), sought("42", active=("part-0",))) is not None
-    assert scrubbed(add(42, 50, column="amount"), sought("42", active=("part-0",))) is None
-    assert scrubbed(add(41, 43), sought("42")) is None
+    assert redact_commit(add(42, 50), sought("42", active=("part-0",))) is not None
+    assert redact_commit(add(42, 50, column="amount"), sought("42", active=("part-0",))) is None
+    assert redact_commit(add(41, 43), sought("42")) is None
 
 
 @pytest.mark.parametrize("column", ["amount", "_rescued", "note"])
 def test_digits_go_from_the_statistics_of_any_column_of_a_file_that_is_gone(column: str) -> None:
     for least, greatest in ((42, 50), ("4", "42"), ("42", "5"), ({"inner": "42"}, {"inner": "5"})):
-        made = scrubbed(add(least, greatest, column=column), sought("42"))
+        made = redact_commit(add(least, greatest, column=column), sought("42"))
         assert made is not None and "42" not in made.replace('"size":42', "")
 
 
 def test_digits_in_text_of_any_column_count_in_living_rows_too() -> None:
-    assert names_left(add("100042", "x", column="note"), sought("100042", active=("part-0",)))
-    assert names_left(add("a", '{"ref":"100042"}', column="_rescued"), sought("100042", active=("part-0",)))
+    assert contains_name(add("100042", "x", column="note"), sought("100042", active=("part-0",)))
+    assert contains_name(add("a", '{"ref":"100042"}', column="_rescued"), sought("100042", active=("part-0",)))
 
 
 def test_counts_sizes_and_positions_are_not_the_name() -> None:
     metrics = {"numFiles": "42", "numOutputRows": "42"}
     entry = {"penstock": 1, "batch": 42, "after": ['{"t":{"42":42}}'], "counts": {"rows": 42}}
     info = {"operationMetrics": metrics, "userMetadata": json.dumps(entry), "operationParameters": {"n": "42"}}
-    assert not names_left(json.dumps({"commitInfo": info}), sought("42"))
-    assert not names_left(json.dumps({"txn": {"appId": "a", "version": 42}}), sought("42"))
+    assert not contains_name(json.dumps({"commitInfo": info}), sought("42"))
+    assert not contains_name(json.dumps({"txn": {"appId": "a", "version": 42}}), sought("42"))
 
 
 @pytest.mark.parametrize(
@@ -139,46 +139,51 @@ def test_the_folder_of_a_partition_loses_the_name_alike_in_all_commits(name: str
     from urllib.parse import quote
 
     folder = f"note={quote(name, safe='')}/part-0"
-    made = scrubbed(add("a", "b", path=folder, partitionValues={"note": name}), sought(name))
-    gone = scrubbed(json.dumps({"remove": {"path": folder, "partitionValues": {"note": name}}}), sought(name))
-    assert made is not None and gone is not None and not names_left(made + "\n" + gone, sought(name))
+    made = redact_commit(add("a", "b", path=folder, partitionValues={"note": name}), sought(name))
+    gone = redact_commit(json.dumps({"remove": {"path": folder, "partitionValues": {"note": name}}}), sought(name))
+    assert made is not None and gone is not None and not contains_name(made + "\n" + gone, sought(name))
     assert json.loads(made)["add"]["path"] == json.loads(gone)["remove"]["path"] != folder
 
 
 def test_the_numbers_in_names_of_files_are_not_the_name() -> None:
     text = add("a", "b", path="day=1/part-00001-6f1d2a3b-0c4e-4f5a-9b6c-7d8e9f0a1b2c-c000.snappy.parquet")
-    assert not names_left(text, sought("00001")) and names_left(text.replace("day=1", "day=00001"), sought("00001"))
+    assert not contains_name(text, sought("00001")) and contains_name(
+        text.replace("day=1", "day=00001"), sought("00001")
+    )
 
 
 def test_few_digits_go_from_a_text_in_statistics_of_a_file_that_is_gone() -> None:
     text = add("317 pieces", "x", column="note")
-    assert scrubbed(text, sought("317")) is not None and scrubbed(text, sought("317", active=("part-0",))) is None
+    assert (
+        redact_commit(text, sought("317")) is not None
+        and redact_commit(text, sought("317", active=("part-0",))) is None
+    )
 
 
 def test_what_the_log_calls_a_living_file_stays() -> None:
     text = add("a", ANN, path=f"note={ANN}/part-0", partitionValues={"note": ANN})
-    made = scrubbed(text, sought(ANN, active=(f"note={ANN}/part-0",)))
+    made = redact_commit(text, sought(ANN, active=(f"note={ANN}/part-0",)))
     assert made is not None and json.loads(made)["add"]["path"] == f"note={ANN}/part-0"
-    assert names_left(made, sought(ANN, active=(f"note={ANN}/part-0",)))  # and is told
+    assert contains_name(made, sought(ANN, active=(f"note={ANN}/part-0",)))  # and is told
 
 
 def test_a_longer_name_of_somebody_else_is_not_the_name() -> None:
     others = frozenset({f"{ANN}.uk"})
-    assert not names_left(add("a", f"to {ANN}.uk"), replace(sought(ANN), others=others))
-    assert names_left(add("a", f"to {ANN}.uk and {ANN}"), replace(sought(ANN), others=others))
+    assert not contains_name(add("a", f"to {ANN}.uk"), replace(sought(ANN), others=others))
+    assert contains_name(add("a", f"to {ANN}.uk and {ANN}"), replace(sought(ANN), others=others))
 
 
 def test_a_long_name_is_found_by_the_part_that_statistics_keep() -> None:
     name = "a-very-long-name-that-nobody-else-has@example.org"
-    assert scrubbed(add(name[:32], "z"), sought(name)) is not None
+    assert redact_commit(add(name[:32], "z"), sought(name)) is not None
 
 
 def test_what_others_wrote_into_a_commit_is_overwritten() -> None:
     text = json.dumps({"commitInfo": {"operationParameters": {"predicate": f'["(customer = {ANN})"]'}}})
-    made = scrubbed(text, sought(ANN))
+    made = redact_commit(text, sought(ANN))
     assert made is not None and ANN not in made and len(made) <= len(text)
 
 
 def test_a_checksum_that_lists_files_is_looked_into() -> None:
     listed = {"allFiles": [json.loads(add(42, 42))["add"]]}
-    assert names_left(json.dumps(listed), sought("42"))
+    assert contains_name(json.dumps(listed), sought("42"))

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from penstock.dev.generate import KINDS, Event, Faults, events
-from penstock.dev.generate.stream import WAYS
+from penstock.dev.generate.stream import FAULTS_BY_NAME
 from penstock.errors import UsageError
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,7 +43,7 @@ def test_the_faults_are_scattered_and_not_in_a_row() -> None:
 
 def test_every_way_of_being_malformed_has_its_turn() -> None:
     labels = Counter(event.label for event in made("clicks", 600, malformed=0.1))
-    assert {f"malformed.{way}": 10 for way in WAYS} | {"valid": 540} == labels
+    assert {f"malformed.{way}": 10 for way in FAULTS_BY_NAME} | {"valid": 540} == labels
 
 
 @pytest.mark.parametrize("kind", KINDS)

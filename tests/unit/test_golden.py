@@ -18,13 +18,13 @@ from typer.main import get_command
 
 from penstock.cli.main import app, main
 from penstock.cli.registry import VERBS
-from penstock.ledger.checkpoint import folder_of, store_pins, write_batch_file
+from penstock.ledger.checkpoint import checkpoint_folder, store_pins, write_batch_file
 from penstock.ledger.entry import Counts, Entry, MaintenanceNote, Pins, Watermark, dump
 from penstock.ledger.entry import dump_maintenance as dump_upkeep
 from penstock.ledger.pending import Replay, Rewind, rewind_document
-from penstock.ledger.pending import document as replay_document
+from penstock.ledger.pending import replay_document as replay_document
 from penstock.ledger.row_counts import store_row_counts
-from penstock.operations.status import State, write_state
+from penstock.operations.status import RunnerStatus, write_state
 from penstock.plan.build import build_plan, plan_document
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
@@ -103,7 +103,7 @@ def test_the_files_of_a_checkpoint(tmp_path: Path) -> None:
     store_row_counts(store, folder, 4, ENTRY.counts.row_counts)
     write_batch_file(store, folder, "files", 4, {"a": 1})
     found = {str(file.relative_to(tmp_path)): json.loads(file.read_text()) for file in tmp_path.rglob("*/4")}
-    found["folder of a generation"] = folder_of("lake/_penstock/checkpoints/silver.orders", ENTRY)
+    found["folder of a generation"] = checkpoint_folder("lake/_penstock/checkpoints/silver.orders", ENTRY)
     golden("checkpoint", found)
 
 
@@ -175,7 +175,7 @@ def test_documents_of_a_table_in_trouble(call: str, bronze: BronzeTable, tmp_pat
     offsets = [*range(1, 9), 5, 12]
     bronze.batch({"orders": {0: 10}}, rows=[("orders", 0, offset) for offset in offsets])
     bronze.delete("offset = 3")
-    state = State("failed", "the disk is full", "make room")
+    state = RunnerStatus("failed", "the disk is full", "make room")
     write_state(LocalStore(), _plan(tmp_path).system, "bronze.orders", state)
     verb = call.removesuffix(" bronze.orders").replace(" ", "-")
     golden(f"documents/{verb}-in-trouble", shape(answered(tmp_path, call)))

@@ -7,7 +7,14 @@ import random
 
 import pytest
 
-from penstock.tables.failing_rows import Failure, Together, TooMany, find_failing, of_exception, of_traceback
+from penstock.tables.failing_rows import (
+    FailTogether,
+    Failure,
+    TooManyFailures,
+    failure_of_exception,
+    failure_of_traceback,
+    find_failing,
+)
 
 SEED = 1811
 
@@ -44,7 +51,7 @@ def test_exactly_the_failing_records_are_found_with_their_own_errors_in_about_lo
 
 def test_more_failing_records_than_allowed_end_the_search_with_the_first_one() -> None:
     runs = Runs(set(range(10_000)))
-    with pytest.raises(TooMany) as many:
+    with pytest.raises(TooManyFailures) as many:
         find_failing(10_000, runs, Failure("X", ""), 100)
     assert many.value.found[0].number == 0 and runs.count < 400
     assert len(find_failing(10, Runs({3, 4}), Failure("X", ""), 2)) == 2
@@ -55,7 +62,7 @@ def test_records_that_fail_only_together_are_told_as_the_smallest_range_that_fai
     for _ in range(100):
         count = chance.randint(2, 3000)
         first, last = sorted(chance.sample(range(count), 2))
-        with pytest.raises(Together) as some:
+        with pytest.raises(FailTogether) as some:
             find_failing(count, Runs(set(), (first, last)), Failure("SUM", ""), 100)
         assert (some.value.first, some.value.end) == (first, last + 1)
 
@@ -73,7 +80,7 @@ Traceback (most recent call last):
 ZeroDivisionError: integer division or modulo by zero
 of: a record
 """
-    failure = of_traceback(text)
+    failure = failure_of_traceback(text)
     assert failure.name == "ZeroDivisionError"
     assert failure.full == (
         "ZeroDivisionError: integer division or modulo by zero "
@@ -85,6 +92,6 @@ def test_an_exception_of_this_process_names_where_it_was_raised() -> None:
     try:
         int("x")
     except ValueError as error:
-        failure = of_exception(error)
+        failure = failure_of_exception(error)
     assert failure.name == "ValueError" and failure.full.startswith("ValueError: invalid literal")
     assert "test_isolation_search.py:" in failure.full

@@ -7,17 +7,23 @@ from pathlib import Path
 import pytest
 
 from penstock.maintenance.optimize import (
-    FEWEST,
     MANY,
+    MIN_FILES,
     MOST_PARTITIONS,
     LayoutGoal,
     OptimizeStep,
     is_conflict,
+    plan_steps,
     statement,
-    steps,
     target_bytes,
 )
-from penstock.maintenance.tables import MaintainedTable, MaintenanceHistory, read_memory, under_way, write_memory
+from penstock.maintenance.tables import (
+    MaintainedTable,
+    MaintenanceHistory,
+    optimize_started_ms,
+    read_history,
+    write_memory,
+)
 from penstock.spark.sql_text import quote
 from penstock.storage.layout import DataFile, Layout
 from penstock.storage.stores import LocalStore
@@ -36,7 +42,7 @@ def layout(*found: DataFile, **about: object) -> Layout:
 
 
 def plan(*found: DataFile, full: bool = False, **wanted: object) -> list[OptimizeStep]:
-    return steps(layout(*found), LayoutGoal(TARGET, full=full, **wanted))  # type: ignore[arg-type]
+    return plan_steps(layout(*found), LayoutGoal(TARGET, full=full, **wanted))  # type: ignore[arg-type]
 
 
 def test_small_files_become_few_and_large_ones_are_left_alone() -> None:
@@ -44,7 +50,7 @@ def test_small_files_become_few_and_large_ones_are_left_alone() -> None:
     assert (step.kind, step.files, step.bytes, step.left) == ("compact", 300, 300 * MB, 2)
 
 
-@pytest.mark.parametrize(("count", "pays"), [(1, False), (FEWEST - 1, False), (FEWEST, True)])
+@pytest.mark.parametrize(("count", "pays"), [(1, False), (MIN_FILES - 1, False), (MIN_FILES, True)])
 def test_a_few_files_are_not_worth_a_write_unless_all_is_asked_for(count: int, pays: bool) -> None:
     assert bool(plan(*files(count))) is pays
     assert bool(plan(*files(count), full=True)) is (count > 1)
@@ -91,19 +97,19 @@ def test_only_partitions_that_changed_are_put_in_order_and_not_too_many_at_once(
     old = files(5, MB, partition=("2026-01-01",))
     new = files(5, MB, partition=("2026-01-02",), modified_ms=30)
     found = Layout(1, (*old, *new), ("day",))
-    (step,) = steps(found, LayoutGoal(TARGET, ("id",), ordered={("2026-01-01",): 20, ("2026-01-02",): 20}))
+    (step,) = plan_steps(found, LayoutGoal(TARGET, ("id",), ordered={("2026-01-01",): 20, ("2026-01-02",): 20}))
     assert step.partitions == (("2026-01-02",),)
     many = [file for part in range(MOST_PARTITIONS + 5) for file in files(5, partition=(str(part),))]
-    (step,) = steps(Layout(1, tuple(many), ("day",)), LayoutGoal(TARGET, ("id",)))
+    (step,) = plan_steps(Layout(1, tuple(many), ("day",)), LayoutGoal(TARGET, ("id",)))
     assert len(step.partitions) == MOST_PARTITIONS
 
 
 def test_a_clustered_table_is_clustered_by_delta_whatever_zorder_says() -> None:
     found = Layout(1, tuple(files(5)), clustered=True)
-    assert [step.kind for step in steps(found, LayoutGoal(TARGET))] == ["cluster"]
-    assert steps(found, LayoutGoal(TARGET, ordered={(): 20})) == []
+    assert [step.kind for step in plan_steps(found, LayoutGoal(TARGET))] == ["cluster"]
+    assert plan_steps(found, LayoutGoal(TARGET, ordered={(): 20})) == []
     large = Layout(1, (*files(100, 250 * MB), *files(5, 50 * MB, modified_ms=30)), clustered=True)
-    assert steps(large, LayoutGoal(TARGET, ordered={(): 20})) == [], "a group of 4 GB would be written for 250 MB"
+    assert plan_steps(large, LayoutGoal(TARGET, ordered={(): 20})) == [], "a group of 4 GB would be written for 250 MB"
 
 
 @pytest.mark.parametrize(
@@ -138,11 +144,11 @@ def test_a_conflict_is_told_from_other_failures() -> None:
 def test_a_memory_that_is_lost_is_an_empty_one(text: str, tmp_path: Path) -> None:
     store, system = LocalStore(), str(tmp_path)
     store.write(f"{system}/upkeep/t.json", text)
-    assert read_memory(store, system, "t") == MaintenanceHistory()
+    assert read_history(store, system, "t") == MaintenanceHistory()
 
 
 def test_what_was_done_is_remembered(tmp_path: Path) -> None:
     store, system = LocalStore(), str(tmp_path)
     made = MaintenanceHistory({"optimize": 5}, 7, {("a", None): 3}, ("id",))
     write_memory(store, system, "t", made)
-    assert (read_memory(store, system, "t"), under_way(store, system, "t")) == (made, 7)
+    assert (read_history(store, system, "t"), optimize_started_ms(store, system, "t")) == (made, 7)

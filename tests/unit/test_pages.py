@@ -21,10 +21,10 @@ from penstock.cli import verify
 from penstock.cli.console import visible
 from penstock.cli.pages import certificate_page, verify_page
 from penstock.erasure import certificate as erasure_certificate
-from penstock.erasure.files import Searched
-from penstock.erasure.forget import ErasureCommit, ErasureResult, PlaceDone
-from penstock.erasure.readers import Waited
-from penstock.erasure.search import Left
+from penstock.erasure.files import OutputSearch
+from penstock.erasure.forget import ErasedPlace, ErasureCommit, ErasureResult
+from penstock.erasure.readers import ReaderProgress
+from penstock.erasure.search import SearchFindings
 from penstock.errors import UsageError
 from penstock.ledger.row_counts import Conserved
 from penstock.storage.stores import LocalStore
@@ -115,7 +115,7 @@ def certificate(tmp_path: Path) -> dict[str, Any]:
     """Of a forget that is not complete, with every part that its page can have."""
     order = order_of(b"k" * 32, "customer", "ann@example.org", 1_700_000_000_000)
     done = ErasureResult("c1", (order,), 1_700_000_000_000, ended_ms=1_700_000_009_000)
-    done.places["bronze.orders"] = PlaceDone(
+    done.places["bronze.orders"] = ErasedPlace(
         "bronze.orders",
         ("$.customer_id of value", "key"),
         rows=1_203,
@@ -132,10 +132,15 @@ def certificate(tmp_path: Path) -> dict[str, Any]:
         log_files=9,
         log_left=("_delta_log/7.json",),
     )
-    done.places["silver.orders"] = PlaceDone("silver.orders", problem=HOSTILE)
-    done.readers = [Waited("silver.orders", "bronze.orders", 7), Waited("gold.sales", "silver.orders", 8, HOSTILE)]
-    done.elsewhere = Searched(88, ("lake/run.log",), (), ("lake/other",))
-    done.search = Left(files=1_234, bytes=9_876, same={("gold.sales", f"amount {n}"): n for n in range(1, 211)})
+    done.places["silver.orders"] = ErasedPlace("silver.orders", problem=HOSTILE)
+    done.readers = [
+        ReaderProgress("silver.orders", "bronze.orders", 7),
+        ReaderProgress("gold.sales", "silver.orders", 8, HOSTILE),
+    ]
+    done.elsewhere = OutputSearch(88, ("lake/run.log",), (), ("lake/other",))
+    done.search = SearchFindings(
+        files=1_234, bytes=9_876, same={("gold.sales", f"amount {n}"): n for n in range(1, 211)}
+    )
     done.search.unreadable.append("lake/broken.parquet")
     done.not_names = ("silver.orders.quantity",)
     done.undeclared = ("gold.totals",)
@@ -295,7 +300,7 @@ def call(project: Path, *words: str) -> Result:
 
 
 def test_the_page_is_written_beside_the_answer(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(again, "check_in", lambda *_, **__: pytest.fail("nothing here needs Spark"))
+    monkeypatch.setattr(again, "run_checks_in", lambda *_, **__: pytest.fail("nothing here needs Spark"))
     done = call(project, "--report", str(project / "report.html"), "--json", "--allow-partial")
     document = json.loads(done.stdout)
     assert done.exit_code == 0 and document["ok"] is True and document["complete"] is False

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.spec.base_model import Wrong
+from penstock.spec.base_model import FindingsError
 from penstock.spec.quantity import duration_text, instant, seconds, size
 
 
@@ -31,18 +31,18 @@ def test_durations_are_read_as_people_write_them(written: str, meant: float) -> 
     "written", ["", "s", "30", 30, 1.5, "30 secnds", "-5s", "1h30", "five minutes", None, True, "1 month"]
 )
 def test_what_is_not_a_duration_is_refused_with_an_example(written: object) -> None:
-    with pytest.raises(Wrong, match="1h30m") as caught:
+    with pytest.raises(FindingsError, match="1h30m") as caught:
         seconds(written)
     assert caught.value.findings[0].hint
 
 
 def test_a_bare_number_is_asked_for_its_unit() -> None:
-    with pytest.raises(Wrong, match="30 of what"):
+    with pytest.raises(FindingsError, match="30 of what"):
         seconds(30)
 
 
 def test_a_mistyped_unit_gets_the_one_that_was_meant() -> None:
-    with pytest.raises(Wrong, match="did you mean 'minutes'"):
+    with pytest.raises(FindingsError, match="did you mean 'minutes'"):
         seconds("5 minuts")
 
 
@@ -56,7 +56,7 @@ def test_sizes_are_read_as_people_write_them(written: object, meant: int) -> Non
 
 @pytest.mark.parametrize("written", ["64 potatoes", "1GB 5MB", -1, "", None, 1.5, "MB"])
 def test_what_is_not_a_size_is_refused(written: object) -> None:
-    with pytest.raises(Wrong, match="64MB"):
+    with pytest.raises(FindingsError, match="64MB"):
         size(written)
 
 
@@ -70,7 +70,7 @@ def test_a_time_without_a_zone_is_utc(written: object) -> None:
 
 @pytest.mark.parametrize("written", ["yesterday", "2026-13-01", 1767225600, True, None])
 def test_what_is_not_a_time_is_refused(written: object) -> None:
-    with pytest.raises(Wrong, match="2026-01-01T00:00:00Z"):
+    with pytest.raises(FindingsError, match="2026-01-01T00:00:00Z"):
         instant(written)
 
 

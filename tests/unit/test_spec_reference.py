@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spec.base_model import Referenced, Wrong, shown
+from penstock.spec.base_model import FindingsError, Referenced, quote_value
 from penstock.spec.document import resolve
 
 
@@ -13,7 +13,7 @@ def test_a_variable_is_replaced_also_inside_a_longer_text(tmp_path: Path) -> Non
 
 
 def test_an_unset_variable_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(Wrong, match="KAFKA_USER is not set"):
+    with pytest.raises(FindingsError, match="KAFKA_USER is not set"):
         resolve("${env:KAFKA_USER}", env={}, folder=tmp_path)
 
 
@@ -39,13 +39,13 @@ def test_a_file_is_read_from_the_project_folder_without_its_last_newline(tmp_pat
     "written", ["${file:nowhere}", "${file:/nowhere/at/all}", "${file:.}", "${file:}", "${file:\0}"]
 )
 def test_a_file_that_cannot_be_read_is_an_error(written: str, tmp_path: Path) -> None:
-    with pytest.raises(Wrong):
+    with pytest.raises(FindingsError):
         resolve(written, env={}, folder=tmp_path)
 
 
 def test_a_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(Wrong, match="is not text"):
+    with pytest.raises(FindingsError, match="is not text"):
         resolve("${file:binary}", env={}, folder=tmp_path)
 
 
@@ -65,7 +65,7 @@ def test_two_dollars_make_a_plain_one(tmp_path: Path) -> None:
     ],
 )
 def test_an_unknown_reference_says_what_to_write(written: str, hint: str, tmp_path: Path) -> None:
-    with pytest.raises(Wrong, match=hint):
+    with pytest.raises(FindingsError, match=hint):
         resolve(written, env={}, folder=tmp_path)
 
 
@@ -74,4 +74,4 @@ def test_what_a_reference_stands_for_is_not_resolved_again(tmp_path: Path) -> No
 
 
 def test_a_referenced_value_is_shown_as_it_is_written(tmp_path: Path) -> None:
-    assert shown(resolve("x${env:A}", env={"A": "hush"}, folder=tmp_path)) == "'x${env:A}'"
+    assert quote_value(resolve("x${env:A}", env={"A": "hush"}, folder=tmp_path)) == "'x${env:A}'"

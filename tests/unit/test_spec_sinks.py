@@ -9,7 +9,7 @@ import pytest
 
 from penstock.ledger.delta_log import read_commit
 from penstock.ledger.entry import dump, parse
-from penstock.plan.build import build_plan, choose, plan_document
+from penstock.plan.build import build_plan, plan_document, select_tables
 from penstock.plan.model import TablePlan
 from penstock.plan.targets import RowSink
 from tests.unit.project_file import HEAD, load, one, place, problems
@@ -143,7 +143,7 @@ def test_what_is_sent_is_part_of_the_definition_and_the_login_is_not_shown(tmp_p
 
 def test_a_sink_can_be_chosen_by_its_name(tmp_path: Path) -> None:
     plan = build_plan(load(tmp_path, sinks("out: {from: {table: silver.orders}, to: {kafka: x}}")))
-    assert [table.name for table in choose(plan, ["out"])] == ["out"]
+    assert [table.name for table in select_tables(plan, ["out"])] == ["out"]
 
 
 def test_the_rows_of_a_sinks_commit_are_those_that_it_sent() -> None:

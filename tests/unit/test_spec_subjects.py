@@ -8,7 +8,7 @@ import pytest
 
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
-from penstock.plan.quarantine import in_quarantine, read_by
+from penstock.plan.quarantine import subjects_in_input, subjects_in_quarantine
 from penstock.plan.subjects import SubjectColumnPlan
 from tests.unit.project_file import HEAD, check, load, one, place, problems, table
 
@@ -48,7 +48,7 @@ def test_places_are_columns_fields_and_paths_and_the_bytes_beside_them(tmp_path:
         )
     }
     assert silver.subjects == {"customer": (SubjectColumnPlan("customer.id"),)}
-    assert read_by(silver).subjects == bronze.subjects and read_by(silver).headers == "headers"
+    assert subjects_in_input(silver).subjects == bronze.subjects and subjects_in_input(silver).headers == "headers"
     assert made.forget is not None and made.forget.folder == f"{made.lake}/_penstock/forget"
     assert silver.forget == made.forget
 
@@ -56,7 +56,7 @@ def test_places_are_columns_fields_and_paths_and_the_bytes_beside_them(tmp_path:
 def test_a_quarantine_holds_records_by_the_names_that_it_gives_them(tmp_path: Path) -> None:
     silver = plan(tmp_path).table("silver.orders")
     assert silver is not None
-    found = set(in_quarantine(silver)["customer"])
+    found = set(subjects_in_quarantine(silver)["customer"])
     assert {
         SubjectColumnPlan("value", "$.customer.id"),
         SubjectColumnPlan("value_binary", "$.customer.id"),

@@ -21,7 +21,7 @@ from penstock.errors import PenstockError, UsageError
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
-from penstock.sql.versions import Names
+from penstock.sql.versions import TableCatalog
 from tests.unit.project_file import AWAY
 
 PROJECT = (
@@ -90,7 +90,7 @@ def test_the_query_may_come_from_a_file_or_from_standard_input(
 def test_an_unknown_table_gets_a_did_you_mean_and_the_list(plan: Plan) -> None:
     def hint(*parts: str) -> str | None:
         with pytest.raises(UsageError, match="there is no table") as raised:
-            Names(plan).find(parts, "")
+            TableCatalog(plan).find(parts, "")
         return raised.value.hint
 
     names = "bronze.orders, orders_out, silver.orders, silver.orders__quarantine"
@@ -100,7 +100,7 @@ def test_an_unknown_table_gets_a_did_you_mean_and_the_list(plan: Plan) -> None:
 
 
 def test_tables_are_found_whatever_their_capitals_and_with_the_quarantine_that_they_may_have_had(plan: Plan) -> None:
-    names = Names(plan)
+    names = TableCatalog(plan)
     assert names.find(["Silver", "ORDERS"], "").uri == f"{plan.lake}/silver/orders"
     assert names.find(["bronze", "orders__quarantine"], "").uri == f"{plan.lake}/bronze/orders__quarantine"
     assert names.find(["orders_out"], "").uri == f"{plan.lake}/_penstock/sinks/orders_out"

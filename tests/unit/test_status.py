@@ -15,7 +15,7 @@ import pytest
 
 from penstock.ledger.delta_log import RecentLog
 from penstock.operations import status as status_module
-from penstock.operations.status import Kind, State, Status, document, status, write_state
+from penstock.operations.status import RunnerPhase, RunnerStatus, Status, document, status, write_state
 from penstock.plan.model import Plan
 from penstock.storage.locks import lock_path
 from penstock.storage.stores import LocalStore
@@ -44,8 +44,8 @@ def shown(plan: Plan) -> Status:
     return found
 
 
-def say(plan: Plan, kind: Kind, reason: str | None = None, hint: str | None = None, process: int = 1) -> None:
-    write_state(LocalStore(), plan.system, "bronze.orders", State(kind, reason, hint, process=process))
+def say(plan: Plan, kind: RunnerPhase, reason: str | None = None, hint: str | None = None, process: int = 1) -> None:
+    write_state(LocalStore(), plan.system, "bronze.orders", RunnerStatus(kind, reason, hint, process=process))
 
 
 def hold(plan: Plan) -> subprocess.Popen[str]:
@@ -111,7 +111,7 @@ def test_a_runner_that_vanished_without_a_word_has_crashed(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("kind", ["failed", "finished", "stopped"])
-def test_what_a_runner_said_in_the_end_stays(plan: Plan, kind: Kind) -> None:
+def test_what_a_runner_said_in_the_end_stays(plan: Plan, kind: RunnerPhase) -> None:
     say(plan, kind, "because")
     assert (shown(plan).state, shown(plan).reason) == (kind, "because")
 
@@ -136,7 +136,7 @@ def test_on_an_object_store_a_runner_of_this_machine_that_is_gone_has_crashed(pl
         (os.getpid(), socket.gethostname(), "running"),
         (gone.pid, "another-machine", "running"),
     ):
-        write_state(store, remote.system, "bronze.orders", State("running", process=process, host=host))
+        write_state(store, remote.system, "bronze.orders", RunnerStatus("running", process=process, host=host))
         (found,) = status(remote, remote.tables, store)
         assert found.state == expected
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from penstock.cli import history, status, verify
 from penstock.errors import UsageError
 from penstock.operations import status as status_ops
-from penstock.operations.status import State, write_state
+from penstock.operations.status import RunnerStatus, write_state
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
@@ -62,7 +62,7 @@ def call(module: Any, plan: Plan, *words: str) -> Result:
 def test_status_has_a_row_per_table_and_says_why_the_lag_is_unknown(plan: Plan, orders: BronzeTable) -> None:
     from penstock.storage.stores import LocalStore
 
-    write_state(LocalStore(), plan.system, "bronze.orders", State("failed", "the disk is full", "make room"))
+    write_state(LocalStore(), plan.system, "bronze.orders", RunnerStatus("failed", "the disk is full", "make room"))
     done = call(status, plan)
     assert done.exit_code == 0
     for text in ("bronze.orders", "failed", "1.1", "1,202", "unknown", "the disk is full", "-> make room"):

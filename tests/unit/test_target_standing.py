@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import TableChanged
 from penstock.ledger.entry import Counts, Entry
-from penstock.sinks.base import TargetPosition, already_there, dump_position, parse_standing, refuse_other
+from penstock.sinks.base import TargetPosition, already_there, dump_position, parse_position, refuse_unexpected_position
 from tests.unit.hand_ledgers import at as offset
 from tests.unit.hand_ledgers import entry
 
@@ -28,8 +28,8 @@ def standing(of: Entry, **other: object) -> TargetPosition:
 
 def test_a_position_comes_back_as_it_was_written() -> None:
     parts = ["ledger", "1", "3", dump_position(at(20)), dump_position(at(30)), "7"]
-    assert parse_standing(parts) == TargetPosition("ledger", 1, 3, at(20), at(30), 7)
-    assert parse_standing([]) is None and parse_standing(["", "0", "0", "", "", "0"]) is None
+    assert parse_position(parts) == TargetPosition("ledger", 1, 3, at(20), at(30), 7)
+    assert parse_position([]) is None and parse_position(["", "0", "0", "", "", "0"]) is None
 
 
 OPENED = replace(LAST, kind="open", generation=LAST.generation + 1, batch=0, before=at(30), after=at(30))
@@ -50,7 +50,7 @@ GENESIS = replace(LAST, kind="genesis", batch=0, before=at(0), after=at(0), coun
     ],
 )
 def test_a_target_may_be_where_the_ledger_ends_or_one_batch_further(found: TargetPosition | None, last: Entry) -> None:
-    refuse_other(found, last, "table c")
+    refuse_unexpected_position(found, last, "table c")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_target_may_be_where_the_ledger_ends_or_one_batch_further(found: Targe
 )
 def test_anywhere_else_is_refused(found: TargetPosition | None, last: Entry, said: str) -> None:
     with pytest.raises(TableChanged, match=said):
-        refuse_other(found, last, "table c")
+        refuse_unexpected_position(found, last, "table c")
 
 
 def test_a_batch_is_there_if_it_is_the_same_and_is_sent_over_itself_if_it_has_become_longer() -> None:

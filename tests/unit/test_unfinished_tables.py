@@ -17,7 +17,7 @@ from penstock.cli.main import app
 from penstock.errors import Conflict, PenstockError
 from penstock.ledger.create import remove_unfinished
 from penstock.ledger.head import read_head
-from penstock.maintenance.tables import places
+from penstock.maintenance.tables import maintained_tables
 from penstock.operations import status as status_ops
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
@@ -170,4 +170,4 @@ def test_what_lies_beside_a_new_table_and_is_older_is_moved_aside(plan: Plan) ->
 def test_a_merged_table_that_no_longer_deletes_may_still_have_tombstones(plan: Plan) -> None:
     table = plan.table("silver.m")
     assert table is not None and table.write.merge is not None and not table.write.merge.deletes
-    assert [place.kind for place in places(table)] == ["table", "quarantine", "tombstones"]
+    assert [place.kind for place in maintained_tables(table)] == ["table", "quarantine", "tombstones"]

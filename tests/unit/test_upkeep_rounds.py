@@ -8,7 +8,7 @@ import pytest
 
 from penstock.maintenance.vacuum import leftovers, within
 from penstock.plan.model import MaintenancePlan
-from penstock.runtime.maintenance import every, next_due
+from penstock.runtime.maintenance import maintenance_intervals, next_due
 from penstock.storage.stores import LocalStore
 from tests.bronze_table import plan_of, table_plan
 from tests.unit.hand_ledgers import at, entry
@@ -22,9 +22,12 @@ def test_tables_share_the_first_round_and_then_keep_their_distance() -> None:
 
 
 def test_only_what_the_project_asks_for_is_due() -> None:
-    assert every(MaintenancePlan()) == {}
-    assert every(MaintenancePlan(optimize_seconds=60.0)) == {"optimize": 60.0}
-    assert every(MaintenancePlan(optimize_seconds=60.0, vacuum_seconds=90.0)) == {"optimize": 60.0, "vacuum": 90.0}
+    assert maintenance_intervals(MaintenancePlan()) == {}
+    assert maintenance_intervals(MaintenancePlan(optimize_seconds=60.0)) == {"optimize": 60.0}
+    assert maintenance_intervals(MaintenancePlan(optimize_seconds=60.0, vacuum_seconds=90.0)) == {
+        "optimize": 60.0,
+        "vacuum": 90.0,
+    }
 
 
 @pytest.mark.parametrize("local", [True, False])

@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import dump
 from penstock.ledger.head import read_head
-from penstock.ledger.pending import Replay, document
+from penstock.ledger.pending import Replay, replay_document
 from penstock.maintenance.retention import HOUR_MS
 from penstock.storage.stores import LocalStore
 from tests.unit.vacuum_lake import Lake, at_version, make_plan
@@ -23,7 +23,10 @@ def test_a_table_that_is_being_replayed_keeps_files_that_are_in_no_commit_yet(tm
     opened = lake.now
     pins = replace(tail.entry.pins, time_ms=opened)
     lake.commit(
-        [], entry=replace(tail.entry, kind="open", generation=2, batch=0, pins=pins, pending=document(Replay(1, ())))
+        [],
+        entry=replace(
+            tail.entry, kind="open", generation=2, batch=0, pins=pins, pending=replay_document(Replay(1, ()))
+        ),
     )
     lake.pass_(40)
     found = lake.horizon()
@@ -42,7 +45,7 @@ def test_a_reader_that_is_being_replayed_keeps_what_it_reads_and_where_it_was(tm
     tail = read_head(log)
     assert tail is not None
     moved = str(at_version(5))
-    pending = document(Replay(1, (str(before),), 4))
+    pending = replay_document(Replay(1, (str(before),), 4))
     entry = replace(
         tail.entry, kind="open", generation=2, batch=0, before=(str(before),), after=(moved,), pending=pending
     )

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.cli.session import steps_view
-from penstock.maintenance.tables import places
+from penstock.maintenance.tables import maintained_tables
 from penstock.maintenance.vacuum import DropOldCheckpoints, TableVacuum, VacuumPlan
 from penstock.operations.abort import plan_abort
 from penstock.operations.redrive import RedrivePlan
@@ -121,9 +121,9 @@ def test_a_redrive_lists_its_rows_by_reason(plan: Plan) -> None:
 
 def test_a_vacuum_lists_files_before_checkpoints_table_by_table(plan: Plan) -> None:
     bronze, silver = plan.tables[:2]
-    own, aside = places(silver)
+    own, aside = maintained_tables(silver)
     tasks = (
-        TableVacuum(places(bronze)[0], bronze, files=("a",), bytes=7),
+        TableVacuum(maintained_tables(bronze)[0], bronze, files=("a",), bytes=7),
         TableVacuum(own, silver, remember_ms=86_400_000, files=("b", "c")),
         TableVacuum(aside, silver),
     )

@@ -12,7 +12,7 @@ from penstock.verify.context import VerifyContext
 from penstock.verify.coordinates import Spans, landed
 from penstock.verify.counts import _SpanSums, wrong_batches
 from penstock.verify.report import Report
-from penstock.verify.rows import Rows, read_at
+from penstock.verify.rows import CoordinateTable, read_at
 from penstock.verify.upstream import Arrival, arrivals
 from tests.bronze_table import BronzeTable
 from tests.unit.verify_table import begun
@@ -22,7 +22,7 @@ def problems(table: BronzeTable) -> list[str]:
     plan, store = table.plan, LocalStore()
     tail = read_head(DeltaLog(store, plan.uri, plan.name))
     assert tail is not None
-    found = read_at(Rows(plan.name, plan.uri, landed(plan.columns)), None, {})
+    found = read_at(CoordinateTable(plan.name, plan.uri, landed(plan.columns)), None, {})
     return list(wrong_batches(VerifyContext(plan, store, tail, Report(plan.name), lambda *_: None), found))
 
 

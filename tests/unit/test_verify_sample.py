@@ -11,9 +11,9 @@ import yaml
 from penstock.plan.build import build_plan
 from penstock.plan.model import TablePlan
 from penstock.spec.load import load_project
-from penstock.verify.document import groups_query, name
-from penstock.verify.recompute.applicability import due, not_made
-from penstock.verify.recompute.diff import ALL_UP_TO, SIZE, hashable, sample_of, unsteady_metrics
+from penstock.verify.document import groups_query, quote_name
+from penstock.verify.recompute.applicability import applicable_check, pending_check
+from penstock.verify.recompute.diff import ALL_UP_TO, SAMPLE_SIZE, hashable, sample_of, unsteady_metrics
 from penstock.verify.report import Differing, Value
 
 
@@ -22,7 +22,7 @@ def test_few_are_all_looked_at_and_of_many_about_a_hundred() -> None:
     assert sample_of(10**9, 7, deep=True).whole
     for rows in (ALL_UP_TO + 1, 5_213, 10**9):
         sample = sample_of(rows, 7, deep=False)
-        assert SIZE <= rows / sample.every <= 2 * SIZE
+        assert SAMPLE_SIZE <= rows / sample.every <= 2 * SAMPLE_SIZE
 
 
 def test_the_same_version_has_the_same_sample_and_the_next_another() -> None:
@@ -90,7 +90,7 @@ def tables(tmp_path: Path) -> dict[str, TablePlan]:
 
 
 def test_what_can_be_compared_is_known_before_spark_is_started(tables: dict[str, TablePlan]) -> None:
-    assert {name: due(table) for name, table in tables.items()} == {
+    assert {name: applicable_check(table) for name, table in tables.items()} == {
         "silver.c": "merge",
         "silver.copy": "copy",
         "silver.history": "copy",
@@ -105,7 +105,7 @@ def test_what_can_be_compared_is_known_before_spark_is_started(tables: dict[str,
 
 
 def test_what_cannot_be_compared_says_why(tables: dict[str, TablePlan]) -> None:
-    said = {name: check.said for name, table in tables.items() if (check := not_made(table, 3)) is not None}
+    said = {name: check.said for name, table in tables.items() if (check := pending_check(table, 3)) is not None}
     assert said["gold.c"] == "the numbers are not computed again"
     for merged in ("silver.c", "silver.own", "silver.rules", "silver.newest"):
         assert said[merged] == "its changes are not folded again"
@@ -114,7 +114,7 @@ def test_what_cannot_be_compared_says_why(tables: dict[str, TablePlan]) -> None:
 
 
 def test_a_command_repeats_the_numbers_by_other_means(tables: dict[str, TablePlan]) -> None:
-    assert name("plain_1") == "plain_1" and name("a`b") == "`a``b`"
+    assert quote_name("plain_1") == "plain_1" and quote_name("a`b") == "`a``b`"
     (command,) = groups_query(tables["gold.c"], 4)
     assert command.startswith(
         "penstock sql 'SELECT window.start AS window_start, window.end AS window_end, `odd name`, "

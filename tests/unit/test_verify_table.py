@@ -203,13 +203,13 @@ def test_a_stream_that_goes_on_does_not_disturb_the_answer(
     orders: BronzeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders.batch({"orders": {0: 100}})
-    ask = verify_table.ask
+    ask = verify_table.fetch_offsets
 
     def meanwhile(*args: object, **more: object) -> object:
         orders.batch({"orders": {0: 150}})
         return ask(*args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(verify_table, "ask", meanwhile)
+    monkeypatch.setattr(verify_table, "fetch_offsets", meanwhile)
     report = checked(orders)
     assert fine(report)
     assert (report.version, report.rows) == (1, 100)

@@ -11,7 +11,7 @@ from penstock.ledger.checkpoint import heal
 from penstock.ledger.entry import Entry, Pins, dump
 from penstock.ledger.position import Version
 from penstock.maintenance.retention import HOUR_MS, Horizon, horizon, hours, needs
-from penstock.maintenance.tables import DAY_MS, places
+from penstock.maintenance.tables import DAY_MS, maintained_tables
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.storage.stores import LocalStore
@@ -149,7 +149,7 @@ class Lake:
     def horizon(self, retain: float = 0) -> Horizon:
         """`retain` in hours."""
         table = self._table(TABLE)
-        found = needs(self.plan, table, places(table)[0], LocalStore(), self.now)
+        found = needs(self.plan, table, maintained_tables(table)[0], LocalStore(), self.now)
         return horizon(TABLE, self.now - round(retain * HOUR_MS), found, self.now - 7 * DAY_MS)
 
     def deleted(self, found: Horizon, *, late: float = 0.1) -> set[str]:

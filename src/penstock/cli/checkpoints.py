@@ -14,17 +14,17 @@ from rich.text import Text
 
 from penstock.cli.console import visible
 from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, load_plan
-from penstock.cli.session import confirm, running, steps_view
-from penstock.ledger.checkpoint import KEPT
+from penstock.cli.session import confirm, steps_view, verb_session
+from penstock.ledger.checkpoint import BATCH_FILES_KEPT
 from penstock.ledger.position import VERSIONS, describe_position
 from penstock.ledger.row_counts import BATCHES, UNMET
-from penstock.operations.checkpoint_state import at
+from penstock.operations.checkpoint_state import describe_positions
 from penstock.storage.stores import Size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.operations.checkpoint_state import CheckpointBatch, CheckpointLook, Leftover
+    from penstock.operations.checkpoint_state import CheckpointBatch, CheckpointInspection, Leftover
     from penstock.operations.checkpoints import CheckpointDetails, CheckpointSummary
     from penstock.operations.heal import Healing, StartForecast
     from penstock.operations.reset import ResetPlan
@@ -67,17 +67,17 @@ def _rows(summaries: Sequence[CheckpointSummary]) -> Table:
                     checkpoint.committed,
                 )
             ),
-            in_step(checkpoint),
+            format_in_step(checkpoint),
             Text(bytes_text(weight.state.bytes) if stateful and entry is not None else ""),
             Text(bytes_text(weight.size.bytes) if entry is not None else ""),
             Text(f"{weight.size.files:,}" if entry is not None else ""),
             Text("" if weight.per_batch is None else bytes_text(weight.per_batch)),
-            Text(f"{weight.batches} of {KEPT}" if weight.batches else ""),
+            Text(f"{weight.batches} of {BATCH_FILES_KEPT}" if weight.batches else ""),
         )
     return grid
 
 
-def in_step(checkpoint: CheckpointLook) -> Text:
+def format_in_step(checkpoint: CheckpointInspection) -> Text:
     if checkpoint.refusal is not None:
         return Text("refused", style="bold red")
     if checkpoint.tail is None:
@@ -133,7 +133,7 @@ def healing_view(table: str, healing: Healing | None) -> Iterator[Text]:
         return
     yield Text.assemble(name, f": its checkpoint has to be rebuilt: {visible(healing.why)}")
     yield Text(f"  replaced: {healing.folder}")
-    yield Text(f"  made from the ledger at {batch}: {at(healing.entry.after)}")
+    yield Text(f"  made from the ledger at {batch}: {describe_positions(healing.entry.after)}")
 
 
 def size_text(size: Size) -> str:
@@ -191,7 +191,7 @@ def _fact_rows(details: CheckpointDetails) -> Iterator[tuple[str, str | Text]]:
     yield "folder", checkpoint.folder or f"{checkpoint.table.checkpoints}/<generation>"
     yield "reads", details.reads
     if entry is not None:
-        yield "ledger", f"ends with {entry.kind} {entry.generation}.{entry.batch} at {at(entry.after)}"
+        yield "ledger", f"ends with {entry.kind} {entry.generation}.{entry.batch} at {describe_positions(entry.after)}"
     if checkpoint.found is not None:
         yield "query id", visible(details.query or "missing")
         marker = checkpoint.found.marker
@@ -203,7 +203,7 @@ def _fact_rows(details: CheckpointDetails) -> Iterator[tuple[str, str | Text]]:
         )
         yield "size", size_text(weight.size) + _growth(details)
     if entry is not None:
-        in_step_text = in_step(checkpoint)
+        in_step_text = format_in_step(checkpoint)
         if checkpoint.why is not None:
             in_step_text = Text.assemble(in_step_text, f": {visible(checkpoint.why)}")
         yield "in step", in_step_text
@@ -220,9 +220,12 @@ def _growth(details: CheckpointDetails) -> str:
     if weight.per_batch is None or weight.grows_to is None:
         return ""
     state = f"; {bytes_text(weight.state.bytes)} of it state" if weight.state.files else ""
-    growth = "" if weight.batches >= KEPT else f", so it grows to {bytes_text(weight.grows_to)}"
+    growth = "" if weight.batches >= BATCH_FILES_KEPT else f", so it grows to {bytes_text(weight.grows_to)}"
     exception = " without the state" if weight.state.files else ""
-    return f"{state}; {bytes_text(weight.per_batch)} a batch, of which the last {KEPT} are kept{growth}{exception}"
+    return (
+        f"{state}; {bytes_text(weight.per_batch)} a batch, "
+        f"of which the last {BATCH_FILES_KEPT} are kept{growth}{exception}"
+    )
 
 
 def _forecast_text(forecast: StartForecast) -> Text:
@@ -265,8 +268,8 @@ def _numbers(batches: Sequence[int]) -> str:
 
 def _describe_read(batch: CheckpointBatch) -> str:
     if batch.number == 0 and not batch.read:
-        return f"begins at {at(batch.after)}"
-    return "; ".join(batch.read) or (f"up to {at(batch.after)}" if batch.after else "")
+        return f"begins at {describe_positions(batch.after)}"
+    return "; ".join(batch.read) or (f"up to {describe_positions(batch.after)}" if batch.after else "")
 
 
 def _pins(batch: CheckpointBatch, definition: str) -> str:
@@ -354,21 +357,21 @@ def list_(tables: Tables = None, directory: Directory = None, as_json: AsJson = 
 
     No Spark is started and nothing is changed. Folders that are left over of earlier generations are listed too.
     """
-    from penstock.operations.checkpoint_state import strangers
-    from penstock.operations.checkpoints import list_document, standings
-    from penstock.plan.build import choose
+    from penstock.operations.checkpoint_state import unknown_table_leftovers
+    from penstock.operations.checkpoints import checkpoint_summaries, summary_document
+    from penstock.plan.build import select_tables
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
     store = open_store(plan)
-    summaries = standings(plan, choose(plan, tables or []), store)
-    orphans = [] if tables else list(strangers(plan, store))
+    summaries = checkpoint_summaries(plan, select_tables(plan, tables or []), store)
+    orphans = [] if tables else list(unknown_table_leftovers(plan, store))
     if as_json:
         from penstock.cli.console import print_json
         from penstock.operations.checkpoints import leftover_document
 
         documents = {
-            "tables": [list_document(summary) for summary in summaries],
+            "tables": [summary_document(summary) for summary in summaries],
             "others": [leftover_document(leftover) for leftover in orphans],
         }
         print_json({"project": plan.name, **documents})
@@ -390,13 +393,13 @@ def show_(
     No Spark is started and nothing is changed. The table's source is asked whether it still has what comes next; a
     broker that is away is waited for a few seconds.
     """
-    from penstock.operations.checkpoints import show, show_document
-    from penstock.plan.build import choose
+    from penstock.operations.checkpoints import checkpoint_details, show_document
+    from penstock.plan.build import select_tables
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    (table_plan,) = choose(plan, [table])
-    details = show(plan, table_plan, open_store(plan), last)
+    (table_plan,) = select_tables(plan, [table])
+    details = checkpoint_details(plan, table_plan, open_store(plan), last)
     if as_json:
         from penstock.cli.console import print_json
 
@@ -420,17 +423,17 @@ def heal(
     No Spark is started, and no row is read again or skipped: the last batch is planned over its recorded range, and
     recognised as written. Refused while a runner works on the table.
     """
-    from penstock.cli.console import people, print_json
+    from penstock.cli.console import print_json, text_console
     from penstock.operations.checkpoints import healing_document
     from penstock.operations.heal import plan_heal, run_heal
-    from penstock.plan.build import choose
+    from penstock.plan.build import select_tables
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    (table_plan,) = choose(plan, [table])
+    (table_plan,) = select_tables(plan, [table])
     store = open_store(plan)
     healing = plan_heal(plan, table_plan, store)
-    console, done = people(as_json), False
+    console, done = text_console(as_json), False
     for line in healing_view(table, healing):
         console.print(line, soft_wrap=True)
     if healing is not None and healing.why is not None and not dry_run:
@@ -468,20 +471,20 @@ def reset(
 
     The way on after a refusal: records gone from Kafka, a topic made again, a table restored by hand.
     """
-    from penstock.cli.console import people, print_json
+    from penstock.cli.console import print_json, text_console
     from penstock.operations.reset import document, plan_reset, run_reset
-    from penstock.plan.build import choose
+    from penstock.plan.build import select_tables
     from penstock.storage.stores import open_store
 
-    plan, console = load_plan(directory), people(as_json)
-    (table_plan,) = choose(plan, [table])
+    plan, console = load_plan(directory), text_console(as_json)
+    (table_plan,) = select_tables(plan, [table])
     reset_plan = plan_reset(table_plan, open_store(plan), to, tuple(topic or ()))
     readers = [reader.name for reader in plan.tables if table in reader.upstream]
     console.print(render_reset(reset_plan, readers), soft_wrap=True)
     if not dry_run:
         if not yes:
             confirm()
-        with running(plan, console, table) as session:
+        with verb_session(plan, console, table) as session:
             entry = run_reset(session.spark, plan, reset_plan).entry
         if further_note := (entry.note or "").removeprefix(reset_plan.note).lstrip("; "):
             console.print(f"  {further_note}", style="yellow", soft_wrap=True, markup=False)

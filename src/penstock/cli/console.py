@@ -46,7 +46,7 @@ def visible_json(text: str) -> str:
     return "".join(char if char == "\n" or _plain(char) else _unicode(char) for char in text)
 
 
-def shortened(text: str, max_length: int) -> str:
+def shorten(text: str, max_length: int) -> str:
     return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
@@ -80,7 +80,7 @@ def print_json(document: Any) -> None:
     sys.stdout.write(visible_json(json.dumps(document, indent=2, default=str, ensure_ascii=False)) + "\n")
 
 
-def shown_error(error: PenstockError, word: str = "error:", table: str | None = None) -> Text:
+def error_text(error: PenstockError, word: str = "error:", table: str | None = None) -> Text:
     """What happened stands out, and what to do about it follows. `table` is named unless the error says where it is."""
     message = str(error)
     if table is not None and error.where is None:
@@ -89,7 +89,7 @@ def shown_error(error: PenstockError, word: str = "error:", table: str | None = 
     return Text.assemble((f"{word} {first}", "bold red"), f"\n{rest}" if rest else "")
 
 
-def people(as_json: bool) -> Console:
+def text_console(as_json: bool) -> Console:
     """The console for text that people read: standard error while standard output carries JSON."""
     return err if as_json else out
 
@@ -108,7 +108,7 @@ def print_view(view: RenderableType, *, piped: int) -> None:
 # Progress on standard error.
 
 
-AFTER = 2.0
+BAR_DELAY_SECONDS = 2.0
 """Seconds of work before a progress bar appears."""
 
 
@@ -119,7 +119,7 @@ class Bar:
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TimeElapsedColumn())
         self._progress = Progress(*columns, console=err, transient=True)
         self._task = self._progress.add_task("", total=1.0)
-        self._timer = threading.Timer(AFTER, self._progress.start)
+        self._timer = threading.Timer(BAR_DELAY_SECONDS, self._progress.start)
         self._timer.daemon = True
 
     def step(self, table: str, activity: str, fraction: float) -> None:

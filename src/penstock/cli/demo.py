@@ -36,9 +36,9 @@ from penstock.plan.quarantine import quarantine_of
 from penstock.runtime.runner import run_in
 from penstock.runtime.signals import stop_on_signals
 from penstock.spark.session import logs_folder, spark_session
-from penstock.spec.table_kinds import OWN
+from penstock.spec.table_kinds import MERGE_COLUMNS
 from penstock.storage.stores import LocalStore
-from penstock.verify.recompute.run import check_in, to_check
+from penstock.verify.recompute.run import run_checks_in, tables_to_check
 from penstock.verify.table import verify
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
 
 ROWS = 4
-MOST_COLUMNS = 8
+MAX_COLUMNS = 8
 WIDEST = 48
 NARROWEST = 10
 _RECORD = ("topic", "partition", "offset", "key", "value")
-_HIDDEN = ("_source", "window_end", *OWN)
+_HIDDEN = ("_source", "window_end", *MERGE_COLUMNS)
 _EACH_REASON = (
     "SELECT error_reason, records, error_detail, value FROM (SELECT error_reason, error_detail, value, "
     "count(*) OVER (PARTITION BY error_reason) AS records, "
@@ -100,8 +100,8 @@ def _select_columns(table: TablePlan, names: Sequence[str]) -> list[str]:
     if table.columns and table.stages is None:
         return [table.columns[name] for name in _RECORD]
     columns = [name for name in names if name not in _HIDDEN]
-    half = MOST_COLUMNS // 2
-    return columns if len(columns) <= MOST_COLUMNS else [*columns[:half], *columns[-half:]]
+    half = MAX_COLUMNS // 2
+    return columns if len(columns) <= MAX_COLUMNS else [*columns[:half], *columns[-half:]]
 
 
 def _order(table: TablePlan) -> str:
@@ -154,10 +154,10 @@ def _short(value: object) -> str:
 PARTITIONS = 4
 SECONDS = 15.0
 """How long events are sent, in seconds."""
-EVENTS_BEFORE = 15_000
+LOOKUP_EVENTS = 15_000
 """Events in a topic that is used for lookups: enough to create every customer."""
 FAULTS = Faults(malformed=0.01, late=0.02, duplicates=0.01)
-BEFORE_FAULTS = Faults(malformed=0.01, duplicates=0.01)
+LOOKUP_FAULTS = Faults(malformed=0.01, duplicates=0.01)
 WATCH_EVERY = 0.5
 CATCH_UP_PATIENCE = 120.0
 """Seconds that the tables may take to catch up after the last event is sent."""
@@ -170,16 +170,16 @@ def prepare(example: Example, plan: Plan, bootstrap: str) -> list[ProducedEvents
     for topic in (*example.before, *example.topics, *sink_topics):
         ensure_topic(bootstrap, topic, PARTITIONS)
     now = datetime.now(UTC)
-    pace = EVENTS_BEFORE / example.over.total_seconds()
+    pace = LOOKUP_EVENTS / example.over.total_seconds()
     return [
         produce(
-            bootstrap, topic, events(kind, EVENTS_BEFORE, start=now - 2 * example.over, pace=pace, faults=BEFORE_FAULTS)
+            bootstrap, topic, events(kind, LOOKUP_EVENTS, start=now - 2 * example.over, pace=pace, faults=LOOKUP_FAULTS)
         )
         for topic, kind in example.before.items()
     ]
 
 
-class Fed(Protocol):
+class TopicFeed(Protocol):
     """Whatever fills the topics while the tables run; it has ended when its thread has."""
 
     thread: threading.Thread
@@ -187,7 +187,7 @@ class Fed(Protocol):
     error: Exception | None
 
 
-class Live:
+class DemoSession:
     """A session that creates the tables of an example and then runs them; used as a context manager."""
 
     def __init__(self, plan: Plan, view: RunView) -> None:
@@ -199,7 +199,7 @@ class Live:
         self.reports: list[Report] = []
         """The reports of `verify`, filled by `prove`."""
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> DemoSession:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its reports reach the user as errors of a table
         say = partial(self._view.said, "")
         self._spark = self._stack.enter_context(spark_session(self._plan, keep_classes=True, say=say))
@@ -220,7 +220,7 @@ class Live:
         self.whole = set(result.outcomes.values()) == {"finished"}
         return result
 
-    def run(self, feed: Fed, stop: threading.Event) -> Result:
+    def run(self, feed: TopicFeed, stop: threading.Event) -> Result:
         """Runs all tables while the feed sends, and until the last of them has read everything."""
         self.whole = False
         self._view.again()
@@ -244,9 +244,9 @@ class Live:
         store, tables = LocalStore(), self._plan.tables
         self._view.said("", "verifying every table")
         self.reports = verify(tables, store)
-        check_in(self._spark, self._plan, to_check(tables, self.reports), store)
+        run_checks_in(self._spark, self._plan, tables_to_check(tables, self.reports), store)
 
-    def _watch(self, feed: Fed, stop: threading.Event) -> None:
+    def _watch(self, feed: TopicFeed, stop: threading.Event) -> None:
         """Shows which tables are behind. Ends the run once none is, if one has failed, or when patience runs out."""
         deadline: float | None = None
         try:
@@ -298,7 +298,7 @@ class Feed:
 
 
 TABLE, COPY = "customers", "customers_copy"
-CUSTOMERS_BEFORE = 2_000
+INITIAL_CUSTOMERS = 2_000
 """Customers that exist before the connector starts."""
 CONNECTOR = {"decimal.handling.mode": "string"}
 """Records come without their schema part, which holds the scale of a decimal: as bytes it could not be read."""
@@ -307,7 +307,7 @@ _COLUMNS = "id, name, city, credit, updated_by, updated_at"
 
 
 @dataclass(frozen=True)
-class Parts:
+class DemoServices:
     """The services that run beside Penstock."""
 
     broker: Broker
@@ -321,7 +321,7 @@ class Parts:
 
 
 @contextmanager
-def parts(project: Path) -> Iterator[Parts]:
+def start_services(project: Path) -> Iterator[DemoServices]:
     """A broker, a PostgreSQL with customers in it, and Debezium between them; all removed on exit."""
     script = _script(project / "changes.py")
     with ExitStack() as stack:
@@ -331,8 +331,8 @@ def parts(project: Path) -> Iterator[Parts]:
         with err.status("starting PostgreSQL …"):
             postgres = stack.enter_context(Postgres())
             with postgres.connect() as connection:
-                script.fill(connection, CUSTOMERS_BEFORE)
-        out.print(f"    a real PostgreSQL on 127.0.0.1:{postgres.port}, {CUSTOMERS_BEFORE:,} customers in it")
+                script.fill(connection, INITIAL_CUSTOMERS)
+        out.print(f"    a real PostgreSQL on 127.0.0.1:{postgres.port}, {INITIAL_CUSTOMERS:,} customers in it")
         with err.status("starting Kafka Connect with Debezium (the first time it is fetched: a minute) …"):
             connector = Connect(broker, postgres, tables=[f"public.{TABLE}"], topic_prefix="shop", overrides=CONNECTOR)
             connect = stack.enter_context(connector)
@@ -342,13 +342,13 @@ def parts(project: Path) -> Iterator[Parts]:
             "POSTGRES": f"127.0.0.1:{postgres.port}/{postgres.database}",
             "POSTGRES_USER": postgres.user,
         }
-        yield Parts(broker, postgres, connect, script)
+        yield DemoServices(broker, postgres, connect, script)
 
 
 class Changes:
     """Changes the database in a thread of its own, which ends when Debezium has sent all changes."""
 
-    def __init__(self, services: Parts, count: int, stop: threading.Event) -> None:
+    def __init__(self, services: DemoServices, count: int, stop: threading.Event) -> None:
         self._parts, self._count, self._stop = services, count, stop
         self.sent: list[ProducedEvents] = []
         self.error: Exception | None = None
@@ -360,7 +360,7 @@ class Changes:
                 change_count = self._parts.script.change(
                     connection, self._count, seconds=SECONDS, stop=self._stop.is_set
                 )
-            self._wait(CUSTOMERS_BEFORE + change_count)
+            self._wait(INITIAL_CUSTOMERS + change_count)
         except Exception as error:
             self.error = error
             self._stop.set()
@@ -377,9 +377,9 @@ class Changes:
             time.sleep(0.2)
 
 
-def run(services: Parts, plan: Plan, count: int) -> tuple[int, list[Report]]:
+def run(services: DemoServices, plan: Plan, count: int) -> tuple[int, list[Report]]:
     """The exit code, and what `verify` says of the tables."""
-    with RunView(out, [table.name for table in plan.tables], lines_every=5.0) as view, Live(plan, view) as live:
+    with RunView(out, [table.name for table in plan.tables], lines_every=5.0) as view, DemoSession(plan, view) as live:
         result = live.make()
         if live.whole:
             out.print(
@@ -392,7 +392,7 @@ def run(services: Parts, plan: Plan, count: int) -> tuple[int, list[Report]]:
     return result.exit_code if live.whole else 3, live.reports
 
 
-def compare(services: Parts) -> int:
+def compare(services: DemoServices) -> int:
     """Compares the copy with its source row by row, in PostgreSQL itself. Returns the exit code."""
     rows, missing, surplus = services.postgres.execute(
         f"""
@@ -502,7 +502,7 @@ def _run_database_demo(example: Example, project: Path, count: int) -> int:
     from penstock.spec.load import load_project
 
     _step("1/4", "start Kafka, PostgreSQL and Debezium")
-    with parts(project) as services:
+    with start_services(project) as services:
         plan = _with_quick_compiler(build_plan(load_project(project)))
         _step("2/4", f"make the tables: penstock -C {example.name} run --once")
         exit_code, reports = run(services, plan, count)
@@ -525,7 +525,7 @@ def _run_tables(example: Example, plan: Plan, bootstrap: str, count: int) -> tup
 
     _step("2/4", f"make the tables: penstock -C {example.name} run --once")
     _print_sent(prepare(example, plan, bootstrap))
-    with RunView(out, [table.name for table in plan.tables], lines_every=5.0) as view, Live(plan, view) as live:
+    with RunView(out, [table.name for table in plan.tables], lines_every=5.0) as view, DemoSession(plan, view) as live:
         result = live.make()
         if live.whole:
             _step("3/4", f"send {count:,} events while all tables run: penstock -C {example.name} run")

@@ -12,19 +12,19 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.console import people, print_json, shortened, visible
+from penstock.cli.console import print_json, shorten, text_console, visible
 from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, load_plan
-from penstock.cli.session import running, steps_view
+from penstock.cli.session import steps_view, verb_session
 from penstock.cli.status import ago
-from penstock.operations.quarantine_rows import Payload, tables_with_one
+from penstock.operations.quarantine_rows import Payload, tables_with_quarantine
 from penstock.storage.delta_rows import FarTime, micros_of
 from penstock.storage.stores import open_store
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.operations.quarantine_rows import Counted, Row
-    from penstock.operations.redrive import Redriven, RedrivePlan
+    from penstock.operations.quarantine_rows import QuarantineCounts, RejectedRow
+    from penstock.operations.redrive import RedrivePlan, RedriveResult
     from penstock.storage.delta_rows import Time
 
 # What `dlq` prints. Everything that came from a record passes `visible` first.
@@ -35,7 +35,7 @@ KINDS_SHOWN = 5
 _SAMPLE, _KEY, _VALUE, _BYTES = 100, 80, 240, 32
 
 
-def counted_view(quarantines: Sequence[Counted]) -> RenderableType:
+def quarantines_view(quarantines: Sequence[QuarantineCounts]) -> RenderableType:
     if not quarantines:
         return Text("no table of the project has a quarantine: nothing in their definitions rejects a row")
     parts: list[RenderableType] = []
@@ -44,7 +44,7 @@ def counted_view(quarantines: Sequence[Counted]) -> RenderableType:
     return Group(*parts)
 
 
-def _quarantine_parts(counts: Counted) -> Iterator[RenderableType]:
+def _quarantine_parts(counts: QuarantineCounts) -> Iterator[RenderableType]:
     title = Text.assemble((counts.quarantine, "bold"), "  ")
     if counts.problem is not None:
         yield title + Text(counts.problem, style="bold red")
@@ -64,7 +64,7 @@ def _quarantine_parts(counts: Counted) -> Iterator[RenderableType]:
         yield Text(f"{warning}table was put back", style="yellow")
 
 
-def _kinds(counts: Counted) -> Table:
+def _kinds(counts: QuarantineCounts) -> Table:
     grid = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), expand=True)
     grid.add_column(Text("  reason"), no_wrap=True)
     grid.add_column(Text("rows"), justify="right", no_wrap=True)
@@ -91,13 +91,13 @@ def _age(timestamp: Time | None, now: datetime) -> str:
     return "" if timestamp is None else ago((micros_of(now) - micros_of(timestamp)) / 1_000_000)
 
 
-def _sample(row: Row | None) -> str:
+def _sample(row: RejectedRow | None) -> str:
     if row is None:
         return ""
-    return place(row) if row.value is None else _payload(row.value, _SAMPLE)
+    return row_location(row) if row.value is None else _payload(row.value, _SAMPLE)
 
 
-def rows_view(table: str, rows: Sequence[Row], total: int, *, full: bool) -> Iterator[Text]:
+def rows_view(table: str, rows: Sequence[RejectedRow], total: int, *, full: bool) -> Iterator[Text]:
     if not rows:
         yield Text.assemble((table, "bold"), ": no such row in its quarantine")
         return
@@ -108,8 +108,8 @@ def rows_view(table: str, rows: Sequence[Row], total: int, *, full: bool) -> Ite
         yield from _row(row, full=full)
 
 
-def _row(row: Row, *, full: bool) -> Iterator[Text]:
-    yield Text.assemble((place(row), "bold"), "  ", (visible(row.reason or "no reason"), "red"))
+def _row(row: RejectedRow, *, full: bool) -> Iterator[Text]:
+    yield Text.assemble((row_location(row), "bold"), "  ", (visible(row.reason or "no reason"), "red"))
     if row.detail:
         yield _fact("detail", visible(row.detail))
     yield _fact("rejected", f"{_time(row.rejected_at)} UTC, in batch {row.generation}.{row.batch}")
@@ -127,7 +127,7 @@ def _fact(name: str, text: str) -> Text:
     return Text.assemble((f"  {name:<9} ", "dim"), text)
 
 
-def place(row: Row) -> str:
+def row_location(row: RejectedRow) -> str:
     """`orders-2 offset 1042`, `in/a.json row 7`, `version 12 (deleted)`."""
     source = row.source or {}
     if source.get("topic") is not None:
@@ -146,7 +146,7 @@ def _payload(payload: Payload, limit: int | None) -> str:
     if payload.text is not None:
         complete = limit is None or (len(payload.text) <= limit and len(payload.text.encode()) == payload.size)
         text = visible(payload.text if limit is None else payload.text[:limit])
-        return text if complete else f"{shortened(text, limit or 0).rstrip('…')}… ({payload.size:,} bytes)"
+        return text if complete else f"{shorten(text, limit or 0).rstrip('…')}… ({payload.size:,} bytes)"
     data = payload.data or b""
     if limit is None or len(data) <= _BYTES:
         return f"0x{data.hex()}" + ("" if payload.size == len(data) else f"… ({payload.size:,} bytes)")
@@ -183,7 +183,7 @@ def render_redrive_plan(redrive_plan: RedrivePlan) -> RenderableType:
     return Group(Text.assemble((redrive_plan.table.name, "bold"), rows), steps_view(redrive_plan.steps))
 
 
-def render_redriven(result: Redriven) -> Text:
+def render_redrive_result(result: RedriveResult) -> Text:
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(result.reasons.items()))
     return Text(
         f"  {result.rows:,} rows: {result.landed:,} landed, {result.left:,} left the quarantine, "
@@ -195,7 +195,7 @@ def render_redriven(result: Redriven) -> Text:
 
 
 group = typer.Typer(help="List, show and rerun rejected rows.", no_args_is_help=True)
-MOST = 10_000
+MAX_ROWS_SHOWN = 10_000
 """The most rows shown at once; for more, read the quarantine: it is a Delta table like any other."""
 
 
@@ -217,12 +217,12 @@ def redrive_command(
     Those that pass land in the table, once, and leave the quarantine; what reads the table sees them as new rows. The
     others stay, with their new reason. Works beside a running table; killed anywhere, the next redrive finishes it.
     """
-    from penstock.operations.redrive import plan_redrive, redrivable, run_redrive
+    from penstock.operations.redrive import plan_redrive, redrivable_table, run_redrive
 
     plan = load_plan(directory)
-    table_plan, console = redrivable(plan, open_store(plan), table), people(as_json)
+    table_plan, console = redrivable_table(plan, open_store(plan), table), text_console(as_json)
     answer: dict[str, Any] = {"table": table, "done": False}
-    with running(plan, console, table) as session:
+    with verb_session(plan, console, table) as session:
         session.tell(table, "reading its quarantine")
         redrive_plan = plan_redrive(session.spark, table_plan, reason, where)
         console.print(render_redrive_plan(redrive_plan), soft_wrap=True)
@@ -233,7 +233,7 @@ def redrive_command(
             session.tell(table, "running rejected rows again")
             results = run_redrive(session.spark, plan, redrive_plan)
             for result in results:
-                console.print(render_redriven(result), soft_wrap=True)
+                console.print(render_redrive_result(result), soft_wrap=True)
             answer |= {"done": True, "redrives": [asdict(result) for result in results]}
     if as_json:
         print_json(answer)
@@ -254,13 +254,13 @@ def list_(tables: Tables = None, directory: Directory = None, as_json: AsJson = 
 
     plan = load_plan(directory)
     store = open_store(plan)
-    quarantines = count_all(tables_with_one(plan, store, tables or []), store)
+    quarantines = count_all(tables_with_quarantine(plan, store, tables or []), store)
     if as_json:
         print_json({"project": plan.name, "tables": [count_document(counts) for counts in quarantines]})
     else:
         from penstock.cli.console import print_view
 
-        print_view(counted_view(quarantines), piped=200)
+        print_view(quarantines_view(quarantines), piped=200)
     if any(counts.problem for counts in quarantines):
         raise typer.Exit(3)
 
@@ -286,7 +286,7 @@ def show(
         str | None, typer.Option("--offset", metavar="N[-M]", help="At this offset, or from N to M.")
     ] = None,
     file: Annotated[str | None, typer.Option("--file", metavar="NAME", help="From this file, as it is listed.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="At most so many rows.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MAX_ROWS_SHOWN, help="At most so many rows.")] = 20,
     full: Annotated[bool, typer.Option("--full", help="Keys and values in their whole length.")] = False,
     directory: Directory = None,
     as_json: AsJson = False,
@@ -297,8 +297,8 @@ def show(
     are no text as hex, in JSON as base64.
     """
     from penstock.operations.quarantine_rows import (
-        Filter,
-        count,
+        RejectFilter,
+        count_rows,
         open_quarantine,
         read_batch,
         read_offsets,
@@ -308,7 +308,7 @@ def show(
     )
 
     generation, number = read_batch(batch)
-    row_filter = Filter(
+    row_filter = RejectFilter(
         reason,
         detail,
         read_time("--since", since),
@@ -322,9 +322,9 @@ def show(
     )
     plan = load_plan(directory)
     store = open_store(plan)
-    (table_plan,) = tables_with_one(plan, store, [table])
+    (table_plan,) = tables_with_quarantine(plan, store, [table])
     quarantine = open_quarantine(table_plan, store)
-    total = count(quarantine, row_filter) if quarantine is not None else 0
+    total = count_rows(quarantine, row_filter) if quarantine is not None else 0
     rows = list(read_rows(quarantine, row_filter, limit, whole=full or as_json)) if quarantine is not None else []
     if as_json:
         name = quarantine.name if quarantine is not None else None

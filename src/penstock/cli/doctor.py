@@ -121,23 +121,23 @@ def command(
     as unknown. Exit code 1 if anything is red.
     """
     from penstock.cli.console import err, out, print_json
-    from penstock.doctor.check import LEVELS, document, healthy
+    from penstock.doctor.check import LEVELS, check_json, is_healthy
     from penstock.doctor.examine import examine
-    from penstock.plan.build import build_plan, choose
+    from penstock.plan.build import build_plan, select_tables
     from penstock.spec.load import load_project
 
     project = load_project(project_folder(directory))
     plan = build_plan(project)
-    table_plans = choose(plan, tables or [])
+    table_plans = select_tables(plan, tables or [])
     with err.status("looking") as status:
         checks = examine(project, plan, table_plans, lambda activity: status.update(f"looking: {activity}"))
-    is_healthy = healthy(checks)
+    healthy = is_healthy(checks)
     if as_json:
         counts = {level: sum(check.level == level for check in checks) for level in LEVELS}
-        documents = [document(check) for check in checks]
-        print_json({"project": plan.name, "healthy": is_healthy, "counts": counts, "checks": documents})
+        documents = [check_json(check) for check in checks]
+        print_json({"project": plan.name, "healthy": healthy, "counts": counts, "checks": documents})
     else:
         if not out.is_terminal:  # in a pipe each finding stays on one line, for grep
             out.width = 10_000
         out.print(doctor_view(plan.name, checks, show_all=show_all))
-    raise typer.Exit(0 if is_healthy else 1)
+    raise typer.Exit(0 if healthy else 1)

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from penstock.cli.console import size_text
 from penstock.cli.options import AsJson, Directory, DryRun, Yes, duration, load_plan
-from penstock.cli.session import running, steps_view
-from penstock.erasure.forget import PlaceDone
+from penstock.cli.session import steps_view, verb_session
+from penstock.erasure.forget import ErasedPlace
 from penstock.maintenance.retention import time_text
 from penstock.spec.quantity import counted
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.erasure.forget_plan import ForgetPreview
     from penstock.plan.model import Plan
     from penstock.storage.stores import Store
-    from penstock.tables.suppression_list import Order
+    from penstock.tables.suppression_list import ForgetOrder
 
 
 # What `forget` prints: the preview, the result, and the list of orders.
@@ -98,12 +98,12 @@ def render_result(result: ErasureResult) -> RenderableType:
 
 def _commits(places: Any) -> Iterator[str]:
     for place in places:
-        assert isinstance(place, PlaceDone)
+        assert isinstance(place, ErasedPlace)
         if place.commits:
             yield f"{place.name} {', '.join(f'v{commit.version}' for commit in place.commits)}"
 
 
-def render_orders(orders: Sequence[Order], proven: dict[str, bool]) -> RenderableType:
+def render_orders(orders: Sequence[ForgetOrder], proven: dict[str, bool]) -> RenderableType:
     if not orders:
         return Text("nobody was forgotten yet")
     grid = Table("order", "subject", "ordered (UTC)", "state", box=None)
@@ -156,12 +156,12 @@ def command(
     or by a replay, is left out. Streams keep running. Killed anywhere, give the command again. The name itself is kept
     nowhere. --dry-run lists the steps, and counts rows and files.
     """
-    from penstock.cli.console import people, print_json
+    from penstock.cli.console import print_json, text_console
     from penstock.erasure.forget import run_forget
     from penstock.erasure.forget_plan import document, plan_forget, preview_forget
     from penstock.erasure.request import known_places, names
     from penstock.errors import UsageError
-    from penstock.maintenance.tables import beside_a_runner
+    from penstock.maintenance.tables import with_commit_waiting
     from penstock.runtime.runner import catch_up
     from penstock.storage.stores import open_store
 
@@ -177,14 +177,14 @@ def command(
     not_names = known_places(plan, not_a_name or [])
     if subjects == "-" and not yes and not dry_run:
         raise UsageError("standard input is read, so no question can be asked", hint="add --yes, after a --dry-run")
-    console = people(as_json)
+    console = text_console(as_json)
     if not console.is_terminal:
         console.width = 160
     forget_plan = plan_forget(plan, store, requested_names, not_names)
     console.print(steps_view(forget_plan.steps))
     answer: dict[str, Any] = {"steps": [step.describe() for step in forget_plan.steps]}
     result: ErasureResult | None = None
-    with running(beside_a_runner(plan), console, plan.name, log="forget") as session:
+    with verb_session(with_commit_waiting(plan), console, plan.name, log="forget") as session:
         if dry_run or not yes:
             session.tell("", "reading every table that can hold them")
             preview = preview_forget(session.spark, plan, store, forget_plan)
@@ -231,14 +231,14 @@ def certify(plan: Plan, result: ErasureResult, path: Path | None, console: Conso
 
 
 def _list(plan: Plan, store: Store, as_json: bool) -> None:
-    from penstock.cli.console import people, print_json
+    from penstock.cli.console import print_json, text_console
     from penstock.erasure.certificate import states
     from penstock.erasure.forget import order_document
     from penstock.tables.suppression_list import SuppressionList
 
     orders = SuppressionList(plan.forget, store).orders() if plan.forget is not None else ()
     proven = states(plan, store)
-    people(as_json).print(render_orders(orders, proven))
+    text_console(as_json).print(render_orders(orders, proven))
     if as_json:
         print_json({"orders": [{**order_document(order), "proven": proven.get(order.id)} for order in orders]})
 

@@ -40,7 +40,7 @@ def progress(title: str, number: int | None, *, shown: bool) -> Iterator[Callabl
         yield lambda done: bar.update(task, completed=done)
 
 
-def say_topic(topic: EventTopic, requested: int | None) -> None:
+def report_topic(topic: EventTopic, requested: int | None) -> None:
     """Says that the topic was created, or that it has another number of partitions than requested."""
     if topic.created:
         err.print(f"made the topic {topic.name} with {_count_text(topic.partitions, 'partition')}")
@@ -51,7 +51,7 @@ def say_topic(topic: EventTopic, requested: int | None) -> None:
         )
 
 
-def report(kind: str, sent: ProducedEvents) -> list[str]:
+def result_lines(kind: str, sent: ProducedEvents) -> list[str]:
     """The answer for people, line by line."""
     speed = f"{sent.rate:,.0f}/s, {sent.bytes / 1e6:,.1f} MB"
     lines = [f"{sent.count:,} {kind} in {sent.seconds:.1f} s ({speed}), all acknowledged"]
@@ -172,14 +172,14 @@ def command(
             events(kind, event_count, seed=seed, start=start_time, pace=pace, faults=faults),
             partitions=DEFAULT_PARTITIONS if partitions is None else partitions,
             rate=speed,
-            on_topic=lambda event_topic: say_topic(event_topic, partitions),
+            on_topic=lambda event_topic: report_topic(event_topic, partitions),
             on_progress=on_progress,
             stop=stop.is_set,
         )
     if as_json:
         print_json(document(kind, seed, start_time, event_count, sent))
     else:
-        for line in report(kind, sent):
+        for line in result_lines(kind, sent):
             out.print(line, markup=False)
     if sent.stopped and event_count is not None and sent.count < event_count:
         err.print(f"stopped after {sent.count:,} of {event_count:,} events")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from penstock.ledger.position import Range
-    from penstock.operations.history import Line
+    from penstock.operations.history import HistoryLine
 
 # What `history` prints.
 
@@ -26,7 +26,7 @@ RANGES_SHOWN = 4
 _STYLES = {"foreign append": "yellow", "foreign change": "bold red", "maintenance": "dim"}
 
 
-def history_view(table: str, lines: Sequence[Line]) -> RenderableType:
+def history_view(table: str, lines: Sequence[HistoryLine]) -> RenderableType:
     if not lines:
         return Text.assemble((table, "bold"), " is not created yet: `penstock run` makes it")
     grid = Table(box=None, pad_edge=False, header_style="dim")
@@ -51,17 +51,17 @@ def history_view(table: str, lines: Sequence[Line]) -> RenderableType:
     return grid
 
 
-def _origin_text(line: Line) -> str:
+def _origin_text(line: HistoryLine) -> str:
     if line.kind is not None:
         return line.kind if line.origin in ("ledger", "maintenance") else f"{line.origin} ({line.operation})"
     return line.operation if line.origin == "maintenance" else f"{line.origin} ({line.operation})"
 
 
-def _files_text(line: Line) -> str:
+def _files_text(line: HistoryLine) -> str:
     return f"+{line.files_added}" * bool(line.files_added) + f" -{line.files_removed}" * bool(line.files_removed)
 
 
-def _read_text(line: Line) -> Text:
+def _read_text(line: HistoryLine) -> Text:
     if line.kind == "genesis":
         return Text(f"starts at {', '.join(line.position)}", style="dim")
     text = Text(_ranges_text(line.read))
@@ -110,11 +110,11 @@ def command(
     Penstock did not make. Goes back as far as Delta keeps its log, 30 days by default.
     """
     from penstock.operations.history import document, history
-    from penstock.plan.build import choose
+    from penstock.plan.build import select_tables
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    (table_plan,) = choose(plan, [table])
+    (table_plan,) = select_tables(plan, [table])
     lines = history(table_plan, open_store(plan), limit or None)
     if as_json:
         from penstock.cli.console import print_json

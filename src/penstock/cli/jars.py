@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.console import err, people, print_json
+from penstock.cli.console import err, print_json, text_console
 from penstock.cli.options import AsJson
 
 group = typer.Typer(
@@ -42,7 +42,7 @@ def show(as_json: AsJson = False) -> None:
     if as_json:
         print_json([{"set": n, "path": str(p), "sha256": d, "fetched": p.exists()} for n, p, d in jars])
         return
-    out = people(as_json)
+    out = text_console(as_json)
     for name, path, digest in jars:
         note = "" if path.exists() else "  (not fetched)"
         out.print(f"{name:7}  {digest}  {path}{note}", soft_wrap=True)

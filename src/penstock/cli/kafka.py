@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.console import err, people, print_json
+from penstock.cli.console import err, print_json, text_console
 from penstock.cli.options import AsJson
 
 group = typer.Typer(help="A Kafka broker for development, on this machine only.", no_args_is_help=True)
@@ -39,7 +39,7 @@ def start(
     if as_json:
         print_json({**asdict(broker), "bootstrap": broker.bootstrap, "already": started.already, "made": started.made})
         return
-    out = people(as_json)
+    out = text_console(as_json)
     out.print(
         f"Kafka {'already runs' if started.already else 'runs'} at {broker.bootstrap} (pid {broker.pid})",
         soft_wrap=True,
@@ -67,7 +67,7 @@ def stop(as_json: AsJson = False) -> None:
     elif broker is None:
         err.print("no broker of ours runs")
     else:
-        people(as_json).print(f"Kafka at {broker.bootstrap} (pid {broker.pid}) has ended", soft_wrap=True)
+        text_console(as_json).print(f"Kafka at {broker.bootstrap} (pid {broker.pid}) has ended", soft_wrap=True)
 
 
 @group.command()
@@ -93,7 +93,7 @@ def status(as_json: AsJson = False) -> None:
 
     from rich.table import Table
 
-    out = people(as_json)
+    out = text_console(as_json)
     out.print(f"Kafka runs at {broker.bootstrap} (pid {broker.pid}), data in {broker.data}", soft_wrap=True)
     table = Table("topic", "partitions", "records", box=None, pad_edge=False)
     table.columns[1].justify = table.columns[2].justify = "right"

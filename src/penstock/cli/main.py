@@ -56,11 +56,11 @@ def main() -> None:
     try:
         app()
     except PenstockError as error:
-        from penstock.cli.console import err, print_json, shown_error
+        from penstock.cli.console import err, error_text, print_json
 
         if "--json" in sys.argv:
             print_json({"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}})
-        err.print(shown_error(error), soft_wrap=True)
+        err.print(error_text(error), soft_wrap=True)
         sys.exit(error.exit_code)
     except Exception as error:
         if os.environ.get("PENSTOCK_TRACEBACK"):

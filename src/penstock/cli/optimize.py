@@ -11,7 +11,7 @@ from rich.text import Text
 
 from penstock.cli.console import size_text
 from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, load_plan
-from penstock.cli.session import confirm, running
+from penstock.cli.session import confirm, verb_session
 from penstock.spec.quantity import counted
 
 if TYPE_CHECKING:
@@ -96,15 +96,15 @@ def command(
     cluster_by or zorder_by are put in order; rows that are only marked as deleted are removed for good. Quarantines are
     maintained with their tables. No row changes: streams and readers do not notice, and a runner may be at work.
     """
-    from penstock.cli.console import Bar, people, print_json
+    from penstock.cli.console import Bar, print_json, text_console
     from penstock.maintenance.optimize import OptimizeResult, document, plan_optimize, run_optimize
-    from penstock.maintenance.tables import beside_a_runner
-    from penstock.plan.build import choose
+    from penstock.maintenance.tables import with_commit_waiting
+    from penstock.plan.build import select_tables
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    table_plans, store = choose(plan, tables or []), open_store(plan)
-    console = people(as_json)
+    table_plans, store = select_tables(plan, tables or []), open_store(plan)
+    console = text_console(as_json)
     if not console.is_terminal:  # in a pipe there is no width to fit
         console.width = 160
     with Bar() as bar:
@@ -114,7 +114,7 @@ def command(
     if done:
         if not yes:
             confirm()
-        with running(beside_a_runner(plan), console, plan.name) as session:
+        with verb_session(with_commit_waiting(plan), console, plan.name) as session:
             result = run_optimize(session.spark, plan, optimize_plan, store, session.tell)
         console.print(render_result(result))
     if as_json:

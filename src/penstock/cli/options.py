@@ -43,10 +43,10 @@ def load_plan(directory: Path | None) -> Plan:
 def duration(option: str, text: str) -> float:
     """Seconds of `10 minutes` or `12h`; a UsageError names the option."""
     from penstock.errors import UsageError
-    from penstock.spec.base_model import Wrong
+    from penstock.spec.base_model import FindingsError
     from penstock.spec.quantity import seconds
 
     try:
         return float(seconds(text))
-    except Wrong as error:
+    except FindingsError as error:
         raise UsageError(f"{option}: {error.findings[0].message}", hint=error.findings[0].hint) from None

@@ -255,18 +255,18 @@ def command(tables: Tables = None, directory: Directory = None, as_json: AsJson 
     from penstock.cli.console import out, print_json
     from penstock.operations.history import inferred_schemas
     from penstock.operations.staleness import definition_drifts
-    from penstock.plan.build import choose
+    from penstock.plan.build import select_tables
 
     plan = load_plan(directory)
-    table_plans = choose(plan, tables or [])
+    table_plans = select_tables(plan, tables or [])
     drifts, inferred = definition_drifts(plan, table_plans), inferred_schemas(plan, table_plans)
     if as_json:
-        from penstock.operations.checkpoints import fit_document
+        from penstock.operations.checkpoints import drift_document
         from penstock.plan.build import plan_document
 
         document = plan_document(plan, tables or ())
         for table in document["tables"]:
-            table["fit"] = fit_document(drifts[table["name"]])
+            table["fit"] = drift_document(drifts[table["name"]])
             if table["name"] in inferred:
                 table["inferred"] = inferred[table["name"]].document
         print_json(document)

@@ -13,13 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.options import AsJson, Directory, DryRun, Yes, load_plan
-from penstock.cli.session import abort_verb, confirm, running, steps_view
+from penstock.cli.session import abort_verb, confirm, steps_view, verb_session
 from penstock.ledger.position import describe_position
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.operations.replay import Filled
+    from penstock.operations.replay import FillResult
     from penstock.operations.replay_plan import ReplayPlan
     from penstock.operations.replay_preview import ReplayPreview, RowDifference, RowSample
     from penstock.plan.model import TablePlan
@@ -64,7 +64,7 @@ def _notes(replay_plan: ReplayPlan) -> Iterator[str]:
         yield f"{replay_plan.passed_over}. A replay reads the table as it is after them: it has what they did"
 
 
-def render_filled(table: TablePlan, result: Filled) -> Text:
+def render_result(table: TablePlan, result: FillResult) -> Text:
     rejected = result.row_counts.get("rejected", 0)
     parts = [f"{result.rows:,} rows", *([f"{rejected:,} in quarantine"] if rejected else [])]
     parts += [f"{result.kept:,} kept as they were"] if result.kept else []
@@ -72,7 +72,7 @@ def render_filled(table: TablePlan, result: Filled) -> Text:
     return Text.assemble((table.name, "bold"), f": {', '.join(parts)}; version {version}, generation {generation}")
 
 
-def _result_document(table: TablePlan, result: Filled) -> dict[str, Any]:
+def _result_document(table: TablePlan, result: FillResult) -> dict[str, Any]:
     return {
         "table": table.name,
         "rows": result.rows,
@@ -172,26 +172,26 @@ def command(
     over all of that, and one commit replaces the rows and the quarantine. The table's stream waits meanwhile and
     continues exactly where it was; tables upstream keep running. --dry-run lists the steps and shows what would differ.
     """
-    from penstock.cli.console import people, print_json
+    from penstock.cli.console import print_json, text_console
     from penstock.operations.quarantine_rows import read_time
     from penstock.operations.replay_plan import document, plan_replay, run_replay
     from penstock.operations.replay_preview import preview_document, preview_replay
-    from penstock.plan.build import choose
+    from penstock.plan.build import select_tables
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    (table_plan,) = choose(plan, [table])
+    (table_plan,) = select_tables(plan, [table])
     if abort:
         abort_verb("replay", plan, table_plan, dry_run=dry_run, yes=yes, as_json=as_json)
         return
-    console = people(as_json)
+    console = text_console(as_json)
     as_of_time = datetime.now(UTC) if as_of == "now" else read_time("--as-of", as_of)
     replay_plan = plan_replay(plan, table_plan, open_store(plan), version=version, as_of=as_of_time, cascade=cascade)
     console.print(render_plan(replay_plan), soft_wrap=True)
     if not dry_run and not yes:
         confirm()
     answer: dict[str, Any] = {**document(replay_plan), "done": not dry_run}
-    with running(plan, console, table) as session:
+    with verb_session(plan, console, table) as session:
         if dry_run:
             session.tell(table, "comparing what is there with what would be")
             preview = preview_replay(session.spark, plan, replay_plan)
@@ -200,7 +200,7 @@ def command(
         else:
             answer["tables"] = []
             for rebuilt_table, result in run_replay(session.spark, plan, replay_plan, session.tell):
-                console.print(render_filled(rebuilt_table, result))
+                console.print(render_result(rebuilt_table, result))
                 answer["tables"].append(_result_document(rebuilt_table, result))
     if as_json:
         print_json(answer)

@@ -11,12 +11,12 @@ from rich.console import Group
 from rich.text import Text
 
 from penstock.cli.options import AsJson, Directory, DryRun, Yes, load_plan
-from penstock.cli.session import abort_verb, confirm, running, steps_view
+from penstock.cli.session import abort_verb, confirm, steps_view, verb_session
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.operations.rewind_plan import Behind, RewindPlan, RewindResult
+    from penstock.operations.rewind_plan import RewindPlan, RewindReader, RewindResult
 
 _PAST = {
     "rebuilt": "it is rebuilt",
@@ -48,7 +48,7 @@ def _lines(rewind_plan: RewindPlan) -> Iterator[Text]:
         yield Text(f"  {reader.name} {_describe_reader(reader)}")
 
 
-def _describe_reader(reader: Behind) -> str:
+def _describe_reader(reader: RewindReader) -> str:
     if reader.fate == "follows":
         return "follows its changes: it gets the removed rows, and those that come again"
     consequence = _PAST[reader.reader.how] if reader.fate == "past" else "it skips what is undone"
@@ -103,27 +103,27 @@ def command(
     Refused while a table that reads it is past that version, unless --cascade rebuilds that one too. `penstock history
     TABLE` shows the versions; --dry-run lists the steps.
     """
-    from penstock.cli.console import people, print_json
+    from penstock.cli.console import print_json, text_console
     from penstock.errors import UsageError
     from penstock.operations.quarantine_rows import read_time
     from penstock.operations.rewind_plan import check_rewind, document, plan_rewind, run_rewind
-    from penstock.plan.build import choose
+    from penstock.plan.build import select_tables
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    (table_plan,) = choose(plan, [table])
+    (table_plan,) = select_tables(plan, [table])
     if abort:
         abort_verb("rewind", plan, table_plan, dry_run=dry_run, yes=yes, as_json=as_json)
         return
     if (version is None) == (before is None):
         raise UsageError("which version shall it go back to?", hint="write --version N, or --before TIME")
-    console, before_time = people(as_json), read_time("--before", before)
+    console, before_time = text_console(as_json), read_time("--before", before)
     rewind_plan = plan_rewind(plan, table_plan, open_store(plan), version=version, before=before_time, cascade=cascade)
     console.print(render_plan(rewind_plan), soft_wrap=True)
     if not dry_run and not yes:
         confirm()
     answer: dict[str, Any] = {**document(rewind_plan), "done": not dry_run, "tables": []}
-    with running(plan, console, table) as session:
+    with verb_session(plan, console, table) as session:
         if dry_run:
             session.tell(table, "checking that everything it needs is there")
             check_rewind(session.spark, plan, rewind_plan)

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.console import shown_error
+from penstock.cli.console import error_text
 from penstock.cli.options import AsJson, Directory, Tables, duration, load_plan
 from penstock.cli.status import per_second
 from penstock.ledger.row_counts import (
@@ -180,11 +180,11 @@ class RunView:
 
     def failed(self, table: str, error: PenstockError) -> None:
         if not table:
-            self._print(shown_error(error))
+            self._print(error_text(error))
             return
         with self._lock:
             self._rows[table].state = "failed"
-        self._print(shown_error(error, "failed", table))
+        self._print(error_text(error, "failed", table))
 
     def ended(self, table: str, outcome: Outcome) -> None:
         with self._lock:
@@ -274,13 +274,13 @@ def command(
 def _run(
     tables: list[str], once: bool, directory: Path | None, as_json: bool, spark_logs: bool, signals: StopSignals
 ) -> None:
-    from penstock.cli.console import people, print_json
-    from penstock.plan.build import choose
+    from penstock.cli.console import print_json, text_console
+    from penstock.plan.build import select_tables
     from penstock.runtime.runner import run
 
     plan = load_plan(directory)
-    table_plans = choose(plan, tables)
-    with RunView(people(as_json), [table.name for table in table_plans]) as view:
+    table_plans = select_tables(plan, tables)
+    with RunView(text_console(as_json), [table.name for table in table_plans]) as view:
         result = run(plan, tables, view, once=once, show_logs=spark_logs, signals=signals)
     if as_json:
         print_json(view.document(result))
@@ -293,15 +293,15 @@ def _run(
 
 def _stopped_at_start(tables: list[str], directory: Path | None, as_json: bool) -> None:
     """This is a normal stop and not a failure; the document is that of a run that did nothing."""
-    from penstock.cli.console import people, print_json
+    from penstock.cli.console import print_json, text_console
 
-    people(as_json).print("stopped while Spark was starting: no table had begun, nothing was written")
+    text_console(as_json).print("stopped while Spark was starting: no table had begun, nothing was written")
     if as_json:
-        from penstock.plan.build import choose
+        from penstock.plan.build import select_tables
         from penstock.runtime.context import Result
 
-        names = [table.name for table in choose(load_plan(directory), tables)]
-        print_json(RunView(people(True), names).document(Result(dict.fromkeys(names, "stopped"), {})))
+        names = [table.name for table in select_tables(load_plan(directory), tables)]
+        print_json(RunView(text_console(True), names).document(Result(dict.fromkeys(names, "stopped"), {})))
     _exit(0)
 
 

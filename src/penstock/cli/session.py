@@ -39,7 +39,7 @@ class VerbSession:
 
 
 @contextmanager
-def running(plan: Plan, console: Console, where: str, *, log: str = "spark") -> Iterator[VerbSession]:
+def verb_session(plan: Plan, console: Console, where: str, *, log: str = "spark") -> Iterator[VerbSession]:
     """A session for the work of a verb. Errors raised inside are explained; `where` is the table that they name."""
     from penstock.operations.causes import explain
     from penstock.spark.session import logs_folder, spark_session
@@ -65,17 +65,17 @@ def steps_view(steps: Iterable[Step]) -> Text:
 
 def abort_verb(verb: AbortedVerb, plan: Plan, table: TablePlan, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Carries out `--abort` of replay and rewind."""
-    from penstock.cli.console import people, print_json
+    from penstock.cli.console import print_json, text_console
     from penstock.operations.abort import abort_document, plan_abort, run_abort
     from penstock.storage.stores import open_store
 
-    abort_plan, console = plan_abort(verb, table, open_store(plan)), people(as_json)
+    abort_plan, console = plan_abort(verb, table, open_store(plan)), text_console(as_json)
     console.print(f"[bold]{table.name}[/bold] keeps its rows: the {verb} is given up")
     console.print(steps_view(abort_plan.steps), soft_wrap=True)
     if not dry_run:
         if not yes:
             confirm()
-        with running(plan, console, table.name) as session:
+        with verb_session(plan, console, table.name) as session:
             generation = run_abort(session.spark, plan, abort_plan)
         console.print(f"  done: generation {generation}. `penstock run` continues from there")
     if as_json:

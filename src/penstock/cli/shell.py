@@ -76,7 +76,7 @@ def statements(read: Callable[[bool], str | None], splitter: Split) -> Iterator[
         yield pending.strip()
 
 
-def lines(project: str, names: Sequence[str], history: Path, splitter: Split) -> Iterator[str]:
+def prompt_statements(project: str, names: Sequence[str], history: Path, splitter: Split) -> Iterator[str]:
     """Statements from the terminal. Ctrl-C discards what was typed, Ctrl-D ends the prompt."""
     memory = _Memory(names, history)
 
@@ -172,7 +172,7 @@ def command(
         names = [table.name for table in reader.names.all]
         err.print(f"{len(names)} tables; \\d lists them, \\? helps, \\q leaves. A query ends with ;")
         history = Path(plan.root) / ".penstock" / "shell_history"
-        shell.run(lines(plan.name, names, history, splitter), stop_at_error=False)
+        shell.run(prompt_statements(plan.name, names, history, splitter), stop_at_error=False)
 
 
 class Shell:

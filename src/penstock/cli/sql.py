@@ -52,7 +52,14 @@ def command(
     plan = load_plan(directory)
 
     from penstock.cli.console import err
-    from penstock.cli.sql_output import CUT, ask_people, first, kept_aside, write_csv, write_json
+    from penstock.cli.sql_output import (
+        TRUNCATED_HINT,
+        ask_people,
+        buffered_stdout,
+        first_rows_text,
+        write_csv,
+        write_json,
+    )
     from penstock.sql.reader import open_reader
 
     max_rows = (None if as_json or as_csv else SHOWN) if limit is None else limit or None
@@ -64,12 +71,12 @@ def command(
         if not as_json and not as_csv:
             ask_people(reader, text, max_rows, status.stop)
             return
-        with kept_aside() as aside:
+        with buffered_stdout() as aside:
             with reader.ask(text) as answer:
                 truncated = (write_json if as_json else write_csv)(answer, max_rows, aside)
             status.stop()
         if truncated and max_rows is not None:
-            err.print(f"{first(max_rows)}; {CUT}")
+            err.print(f"{first_rows_text(max_rows)}; {TRUNCATED_HINT}")
 
 
 def _text(query: str | None, file: Path | None) -> str:

@@ -87,7 +87,7 @@ _IN_MEMORY = 8 << 20
 
 
 @contextmanager
-def kept_aside() -> Iterator[IO[str]]:
+def buffered_stdout() -> Iterator[IO[str]]:
     """A file whose content goes to standard output at the end, unless there is an error."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8", newline="") as aside:
         yield aside
@@ -141,7 +141,7 @@ _NARROWEST = 12
 PIPED = 1_000_000
 """Width of a pipe: each row stays on one line, for grep."""
 _TABLES_NAMED = 4
-CUT = "there are more: --limit 0 shows all"
+TRUNCATED_HINT = "there are more: --limit 0 shows all"
 
 
 def ask_people(reader: SqlReader, query: str, limit: int | None, ready: Callable[[], None]) -> None:
@@ -154,7 +154,9 @@ def ask_people(reader: SqlReader, query: str, limit: int | None, ready: Callable
     truncated = limit is not None and len(rows) > limit
     rows = rows[:limit]
     print_view(rows_view(columns, rows, out.width if out.is_terminal else None), piped=PIPED)
-    err.print(Text(note(answer, len(rows), truncated, time.monotonic() - started), style="dim"), soft_wrap=True)
+    err.print(
+        Text(row_count_text(answer, len(rows), truncated, time.monotonic() - started), style="dim"), soft_wrap=True
+    )
 
 
 def rows_view(columns: Sequence[tuple[str, str]], rows: Sequence[Values], width: int | None) -> RenderableType:
@@ -203,16 +205,16 @@ def _cell(value: str | None) -> Text:
     return Text("NULL", style="dim") if value is None else Text(value)
 
 
-def note(answer: QueryResult, shown: int, truncated: bool, seconds: float) -> str:
+def row_count_text(answer: QueryResult, shown: int, truncated: bool, seconds: float) -> str:
     """Says how many rows of which tables are shown."""
     rows = f"{shown:,} row{'' if shown == 1 else 's'}"
     tables = f" of {', '.join(map(str, answer.read[:_TABLES_NAMED]))}" if answer.read else ""
     more = f" and {len(answer.read) - _TABLES_NAMED} more" if len(answer.read) > _TABLES_NAMED else ""
-    shown_rows = f"{first(shown)}{tables}{more}; {CUT}" if truncated else f"{rows}{tables}{more}"
+    shown_rows = f"{first_rows_text(shown)}{tables}{more}; {TRUNCATED_HINT}" if truncated else f"{rows}{tables}{more}"
     return f"{shown_rows} ({seconds:.1f} s)"
 
 
-def first(rows: int) -> str:
+def first_rows_text(rows: int) -> str:
     return "the first row" if rows == 1 else f"the first {rows:,} rows"
 
 

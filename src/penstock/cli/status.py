@@ -155,11 +155,11 @@ def command(tables: Tables = None, directory: Directory = None, as_json: AsJson 
     few seconds; then its lag is unknown and the rest is shown.
     """
     from penstock.operations.status import document, status
-    from penstock.plan.build import choose
+    from penstock.plan.build import select_tables
     from penstock.storage.stores import open_store
 
     plan = load_plan(directory)
-    statuses = status(plan, choose(plan, tables or []), open_store(plan))
+    statuses = status(plan, select_tables(plan, tables or []), open_store(plan))
     if as_json:
         from penstock.cli.console import print_json
 

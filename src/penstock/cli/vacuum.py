@@ -12,7 +12,7 @@ from rich.text import Text
 
 from penstock.cli.console import size_text
 from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, duration, load_plan
-from penstock.cli.session import running, steps_view
+from penstock.cli.session import steps_view, verb_session
 from penstock.maintenance.retention import Need, span_text, time_text
 from penstock.spec.quantity import counted
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 # What `vacuum` prints: the limits of each table with their reasons, then the steps, then the result.
 
 
-READERS_OF = 5
+TABLES_WITH_ALL_READERS = 5
 """With up to this many tables, every reader with a need is named; with more, only those that keep files."""
 
 
 def render_plan(vacuum_plan: VacuumPlan) -> RenderableType:
     if not vacuum_plan.tables:
         return Text("the project has no tables")
-    few = len({task.table.name for task in vacuum_plan.tables}) <= READERS_OF
+    few = len({task.table.name for task in vacuum_plan.tables}) <= TABLES_WITH_ALL_READERS
     parts: list[RenderableType] = []
     for task in vacuum_plan.tables:
         parts.append(_head(task))
@@ -115,21 +115,21 @@ def command(
     lookups, the replay window, readers that the project names. Quarantines are maintained with their tables, and old
     checkpoints are deleted. A runner may be at work. --dry-run lists the steps.
     """
-    from penstock.cli.console import people, print_json
-    from penstock.maintenance.tables import beside_a_runner
+    from penstock.cli.console import print_json, text_console
+    from penstock.maintenance.tables import with_commit_waiting
     from penstock.maintenance.vacuum import VacuumResult, document, list_files, plan_vacuum, run_vacuum
-    from penstock.plan.build import choose
+    from penstock.plan.build import select_tables
     from penstock.storage.stores import open_store
 
     retain_ms = None if retain is None else _span_ms(retain)
     plan = load_plan(directory)
-    store, console = open_store(plan), people(as_json)
+    store, console = open_store(plan), text_console(as_json)
     if not console.is_terminal:  # in a pipe there is no width to fit
         console.width = 160
-    vacuum_plan = plan_vacuum(plan, choose(plan, tables or []), store, retain_ms)
+    vacuum_plan = plan_vacuum(plan, select_tables(plan, tables or []), store, retain_ms)
     result = VacuumResult(errors=vacuum_plan.problems)
     if vacuum_plan.needs_listing or (vacuum_plan.steps and not dry_run):
-        with running(beside_a_runner(plan), console, plan.name) as session:
+        with verb_session(with_commit_waiting(plan), console, plan.name) as session:
             vacuum_plan = list_files(session.spark, plan, vacuum_plan, store, session.tell)
             result = VacuumResult(errors=vacuum_plan.problems)
             console.print(render_plan(vacuum_plan))

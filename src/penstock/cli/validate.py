@@ -12,7 +12,7 @@ from penstock.cli.options import AsJson, Directory, project_folder
 
 if TYPE_CHECKING:
     from penstock.errors import Problem
-    from penstock.spec.load import Checked
+    from penstock.spec.load import ProjectCheck
     from penstock.spec.project import Project
 
 
@@ -41,7 +41,7 @@ def command(directory: Directory = None, as_json: AsJson = False) -> None:
         raise typer.Exit(2)
 
 
-def _print_findings(file: str, checked: Checked) -> None:
+def _print_findings(file: str, checked: ProjectCheck) -> None:
     for problem in checked.problems:
         _print_problem("error", typer.colors.RED, problem)
     for warning in checked.warnings:

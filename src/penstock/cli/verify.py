@@ -246,16 +246,16 @@ def command(
     from penstock.cli.console import Bar, out, print_json
     from penstock.cli.pages import report_file
     from penstock.errors import UsageError
-    from penstock.plan.build import choose
+    from penstock.plan.build import select_tables
     from penstock.storage.stores import open_store
     from penstock.verify.document import VerifyRequest, audit_document
-    from penstock.verify.recompute.run import check_again, left_out
+    from penstock.verify.recompute.run import mark_not_made, run_spark_checks
     from penstock.verify.table import verify
 
     if deep and no_recompute:
         raise UsageError("--deep and --no-recompute at once", hint="choose one of them")
     plan = load_plan(directory)
-    table_plans = choose(plan, tables or [])
+    table_plans = select_tables(plan, tables or [])
     request = VerifyRequest(
         tuple(tables or ()), deep, no_recompute, allow_behind, allow_partial, str(report) if report else None
     )
@@ -264,9 +264,9 @@ def command(
             store = open_store(plan)
             reports = verify(table_plans, store, bar.step, plan.tables)
             if no_recompute:
-                left_out(table_plans, reports, "--no-recompute")
+                mark_not_made(table_plans, reports, "--no-recompute")
             else:
-                check_again(plan, table_plans, reports, store, bar.step, deep=deep)
+                run_spark_checks(plan, table_plans, reports, store, bar.step, deep=deep)
         document = audit_document(plan, table_plans, reports, request)
         write(document)
     if as_json:

@@ -18,7 +18,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from penstock.dev.process import LOOPBACK, Child, Server, free_port, holder, is_taken
+from penstock.dev.process import LOOPBACK, Child, Server, free_port, is_taken, pid_on_port
 from penstock.errors import BrokerAway, SetupError, UsageError
 from penstock.kafka.client import Admin
 from penstock.plan.sources import Cluster
@@ -387,7 +387,7 @@ class Broker(Server):
         )
 
     def _port_error(self) -> SetupError:
-        pid = holder(self.port)
+        pid = pid_on_port(self.port)
         return SetupError(
             f"port {self.port} on {LOOPBACK} is taken" + (f" by process {pid}" if pid else ""),
             hint="end that process, or choose another port with --port (0 takes a free one)",

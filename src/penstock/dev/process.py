@@ -42,7 +42,7 @@ def is_taken(port: int) -> bool:
     return False
 
 
-def holder(port: int) -> int | None:
+def pid_on_port(port: int) -> int | None:
     """The pid of the process that listens on this port, if the system and our permissions tell."""
     inodes = _listening_inodes(port)
     for descriptor in Path("/proc").glob("[0-9]*/fd/*") if inodes else ():

@@ -36,7 +36,7 @@ class RunningBroker:
 
 
 @dataclass(frozen=True)
-class Started:
+class StartedBroker:
     broker: RunningBroker
     already: bool
     """It ran already before this call."""
@@ -64,13 +64,13 @@ def running() -> RunningBroker | None:
 
 def start(
     port: int | None = None, data: Path | None = None, topics: Sequence[NewTopicRequest] = (), heap: str = "512m"
-) -> Started:
+) -> StartedBroker:
     """Starts the broker, or returns the running one. If that has another port or other data, it is an error."""
     with _command_lock():
         running_broker = running()
         if running_broker is not None:
             _refuse_other_settings(running_broker, port, data)
-            return Started(running_broker, True, _create_topics(running_broker, topics))
+            return StartedBroker(running_broker, True, _create_topics(running_broker, topics))
         broker = Broker(port=DEFAULT_PORT if port is None else port, data_dir=data or default_data(), heap=heap).start()
         pid = broker.pid
         process_identity = identity(pid) if pid else None
@@ -79,7 +79,7 @@ def start(
         started_broker = RunningBroker(pid, process_identity, broker.port, str(broker.data_dir), time.time())
         _write_record(started_broker)
         broker.let_go()
-        return Started(started_broker, False, _create_topics(started_broker, topics))
+        return StartedBroker(started_broker, False, _create_topics(started_broker, topics))
 
 
 def stop() -> RunningBroker | None:

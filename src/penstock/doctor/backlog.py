@@ -15,7 +15,7 @@ from penstock.sources.registry import open_client
 
 if TYPE_CHECKING:
     from penstock.doctor.check import Check
-    from penstock.doctor.table_log import Lately, RecentBatch
+    from penstock.doctor.table_log import RecentBatch, RecentCommits
     from penstock.ledger.position import Offsets
     from penstock.operations.broker import PartitionLag, TopicOffsets
     from penstock.plan.model import TriggerPlan
@@ -77,7 +77,7 @@ class Trend:
         return last_lag - self.points[0].lag > tolerance and last_lag > self.points[-2].lag
 
 
-def chosen(batches: Sequence[RecentBatch]) -> list[RecentBatch]:
+def sample_batches(batches: Sequence[RecentBatch]) -> list[RecentBatch]:
     """The first, middle and last batch since the last stop, oldest first, without repeats."""
     newest_first = _since_stop(sorted(batches, key=lambda batch: -batch.version))
     if len(newest_first) < 2:
@@ -104,7 +104,7 @@ def trend_of(points: Sequence[Point], batch_seconds: float, least: int) -> Trend
 # What a table has not read yet of its topics: how much, since when, and whether it grows.
 
 
-MOST_PEEKED = 256
+MAX_FIRST_READS = 256
 """The oldest unread record is looked up in at most so many partitions of a table, those with the largest lag."""
 
 
@@ -159,7 +159,7 @@ def kafka_backlog(
     source: TopicsSource,
     partition_lags: Sequence[PartitionLag],
     offsets: TopicOffsets,
-    recent_commits: Lately,
+    recent_commits: RecentCommits,
     *,
     timeout: float,
 ) -> Backlog:
@@ -172,7 +172,7 @@ def kafka_backlog(
         unknown = f"the broker does not know {', '.join(missing_topics)}" if missing_topics else None
         return Backlog(None if missing_topics else 0, unknown=unknown, partitions=partitions)
     most_behind = sorted((backlog for backlog in partitions if backlog.lag), key=lambda backlog: -backlog.lag)[
-        :MOST_PEEKED
+        :MAX_FIRST_READS
     ]
     first_unread = {
         (backlog.topic, backlog.partition): max(backlog.position, backlog.earliest) for backlog in most_behind
@@ -207,9 +207,9 @@ def unread_of(partition_lags: Sequence[PartitionLag], offsets: TopicOffsets) -> 
 
 
 def _trend_and_rates(
-    client: LogClient, offsets: TopicOffsets, partitions: Sequence[PartitionBacklog], recent_commits: Lately
+    client: LogClient, offsets: TopicOffsets, partitions: Sequence[PartitionBacklog], recent_commits: RecentCommits
 ) -> tuple[Trend | None, dict[tuple[str, int], float]]:
-    batches = chosen(recent_commits.recent)
+    batches = sample_batches(recent_commits.recent)
     topics = {backlog.topic: offsets.topics[backlog.topic] for backlog in partitions}
     try:
         ends = [client.at_time(topics, batch.committed_ms) for batch in batches]
@@ -256,7 +256,7 @@ class Runner:
     """The limit of its batches as the project file writes it; empty if there is none."""
 
 
-def batches(runner: Runner, recent_commits: Lately) -> Check:
+def batches(runner: Runner, recent_commits: RecentCommits) -> Check:
     """How long batches take, compared with the trigger."""
     check = CheckSubject("pace.batches", runner.table)
     usual_seconds = recent_commits.usual_seconds
@@ -305,7 +305,7 @@ def sla(runner: Runner, backlog: Backlog, now_ms: float) -> list[Check]:
     return [check.ok(text)]
 
 
-def behind(runner: Runner, backlog: Backlog) -> Check:
+def check_trend(runner: Runner, backlog: Backlog) -> Check:
     """Rate in against rate out, over the last batches; for a table that is not running there is nothing to compare."""
     check = CheckSubject("pace.behind", runner.table)
     if backlog.lag is None:

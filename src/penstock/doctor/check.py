@@ -101,11 +101,11 @@ class CheckSubject:
         return Check(self.id, self.subject, level, finding, REASONS[self.id], fix)
 
 
-def healthy(checks: Iterable[Check]) -> bool:
+def is_healthy(checks: Iterable[Check]) -> bool:
     return all(check.level != "red" for check in checks)
 
 
-def document(check: Check) -> dict[str, Any]:
+def check_json(check: Check) -> dict[str, Any]:
     return asdict(check)
 
 

@@ -19,13 +19,13 @@ from penstock.doctor.check import Check, CheckSubject, span
 from penstock.doctor.files import leftovers
 from penstock.doctor.machine import DiskPlace, Newest, disk_room, driver_memory, durable, locks, skew
 from penstock.doctor.retention import TopicReader, compaction, delta_backlog, delta_retention, retention
-from penstock.doctor.table_snapshot import see
-from penstock.doctor.topics import answers, ask_cluster, consumers, touched
+from penstock.doctor.table_snapshot import read_snapshot
+from penstock.doctor.topics import ask_cluster, check_broker, consumers, topics_of
 from penstock.errors import PenstockError
 from penstock.ledger.delta_log import RecentLog
 from penstock.ledger.head import read_head
-from penstock.operations.broker import places, question
-from penstock.operations.status import ALIVE, position_of
+from penstock.operations.broker import partition_lags, request_key
+from penstock.operations.status import ALIVE, offsets_of
 from penstock.plan.build_sources import cluster_plan
 from penstock.plan.sources import TopicsSource
 from penstock.spec.document import parse
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.doctor.table_snapshot import TableSnapshot
     from penstock.doctor.topics import ClusterAnswer
     from penstock.operations.broker import PartitionLag as TopicPlace
-    from penstock.operations.broker import Question
+    from penstock.operations.broker import RequestKey
     from penstock.plan.model import Plan, TablePlan
     from penstock.plan.sources import Cluster
     from penstock.spec.document import Document
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def project_checks(project: Project, plan: Plan) -> Iterator[Check]:
-    yield versions.packages(versions.wanted_packages(), versions.installed_packages())
+    yield versions.packages(versions.required_packages(), versions.installed_packages())
     yield versions.java()
     yield from versions.jars(_jar_sets(plan))
     document = _parse_document(project.root / FILE)
@@ -125,8 +125,8 @@ def backlog_of(snapshot: TableSnapshot, answer: ClusterAnswer | None, context: C
     if (source := snapshot.table.topics) is not None:
         if answer is None or answer.held.problem:
             return Backlog(None, unknown=answer.held.problem if answer else "no broker was asked")
-        partition_lags = places(position_of(status), answer.held)
-        return kafka_backlog(source, partition_lags, answer.held, snapshot.lately, timeout=context.timeout)
+        lags = partition_lags(offsets_of(status), answer.held)
+        return kafka_backlog(source, lags, answer.held, snapshot.lately, timeout=context.timeout)
     if snapshot.table.files is not None:
         return Backlog(status.lag, "file", status.lag_unknown)
     if "upstream" in snapshot.unknown:
@@ -184,7 +184,7 @@ def _silence_checks(evidence: TableEvidence) -> Iterator[Check]:
 def _kafka_checks(evidence: TableEvidence) -> Iterator[Check]:
     """A broker that is away is a finding of the project; here its checks are unknown."""
     snapshot, answer, backlog, context = evidence.seen, evidence.asked, evidence.backlog, evidence.context
-    table, source, sends = snapshot.table, touched(snapshot.table), snapshot.table.topics is None
+    table, source, sends = snapshot.table, topics_of(snapshot.table), snapshot.table.topics is None
     if source is None:
         return
     if answer is None or answer.held.problem:
@@ -193,10 +193,10 @@ def _kafka_checks(evidence: TableEvidence) -> Iterator[Check]:
             yield CheckSubject(name, table.name).unknown(problem or "no broker was asked")
         return
     if sends:
-        yield topics.topics(topics.Subscribed(table.name, source, {}, {}, sends=True), answer.held, answer.names)
+        yield topics.topics(topics.Subscription(table.name, source, {}, {}, sends=True), answer.held, answer.names)
         return
     ids = snapshot.entry.topics if snapshot.entry is not None else {}
-    subscribed = topics.Subscribed(table.name, source, position_of(snapshot.status), ids)
+    subscribed = topics.Subscription(table.name, source, offsets_of(snapshot.status), ids)
     yield topics.topics(subscribed, answer.held, answer.names)
     yield topics.partitions(
         subscribed,
@@ -275,7 +275,7 @@ def _pace_checks(evidence: TableEvidence) -> Iterator[Check]:
     if snapshot.lately.batches:
         yield pace_checks.batches(runner, snapshot.lately)
     yield from pace_checks.sla(runner, backlog, context.now_ms)
-    yield pace_checks.behind(runner, backlog)
+    yield pace_checks.check_trend(runner, backlog)
 
 
 def _file_checks(evidence: TableEvidence) -> Iterator[Check]:
@@ -311,10 +311,10 @@ LEDGER_CHECKS: tuple[TableCheck, ...] = (
 """For tables that have a ledger. A new check is one function here, and its id in REASONS of check.py."""
 
 
-def _checkpoint_reader(snapshot: TableSnapshot, context: Context) -> Callable[[], files.CheckpointStep | None]:
+def _checkpoint_reader(snapshot: TableSnapshot, context: Context) -> Callable[[], files.CheckpointState | None]:
     """A function that reads ledger and checkpoint again on each call."""
 
-    def read() -> files.CheckpointStep | None:
+    def read() -> files.CheckpointState | None:
         try:
             head = read_head(RecentLog(context.store, snapshot.table.uri, snapshot.table.name))
         except PenstockError:
@@ -343,7 +343,7 @@ def examine(project: Project, plan: Plan, tables: Sequence[TablePlan], say: Say 
     context = Context(plan, store, now_ms, clusters.TIMEOUT)
     say(f"the logs of {len(tables)} tables")
     with ThreadPoolExecutor(1 if plan.local else 2 * _THREADS) as threads:
-        snapshots = list(threads.map(lambda table: see(plan, table, store, now_ms), tables))
+        snapshots = list(threads.map(lambda table: read_snapshot(plan, table, store, now_ms), tables))
     answers_by_question = _ask_clusters(snapshots, say)
     checks += [
         *_machine_checks(plan, snapshots),
@@ -375,22 +375,22 @@ def _open_lake(plan: Plan) -> Store | Check:
 
 
 def _check_table(
-    snapshot: TableSnapshot, answers_by_question: dict[Question, ClusterAnswer], context: Context
+    snapshot: TableSnapshot, answers_by_question: dict[RequestKey, ClusterAnswer], context: Context
 ) -> list[Check]:
-    source = touched(snapshot.table)
-    answer = answers_by_question.get(question(source)) if source is not None else None
+    source = topics_of(snapshot.table)
+    answer = answers_by_question.get(request_key(source)) if source is not None else None
     return list(table_checks(TableEvidence(snapshot, answer, backlog_of(snapshot, answer, context), context)))
 
 
-def _ask_clusters(snapshots: Sequence[TableSnapshot], say: Say) -> dict[Question, ClusterAnswer]:
+def _ask_clusters(snapshots: Sequence[TableSnapshot], say: Say) -> dict[RequestKey, ClusterAnswer]:
     """Asks each cluster once, all at the same time: several that are away take no longer than one."""
-    sources: dict[Question, TopicsSource] = {}
-    topics: dict[Question, set[str]] = {}
-    patterns: dict[Question, set[str]] = {}
+    sources: dict[RequestKey, TopicsSource] = {}
+    topics: dict[RequestKey, set[str]] = {}
+    patterns: dict[RequestKey, set[str]] = {}
     for snapshot in snapshots:
-        source = touched(snapshot.table)
+        source = topics_of(snapshot.table)
         if source is not None:
-            key = question(source)
+            key = request_key(source)
             sources[key] = source
             topics.setdefault(key, set()).update(
                 source.topics, (partition.topic for partition in _partitions_read(snapshot))
@@ -431,21 +431,21 @@ def _lake_checks(plan: Plan, store: Store) -> Iterator[Check]:
 
 
 def _cluster_checks(
-    plan: Plan, snapshots: Sequence[TableSnapshot], answers_by_question: dict[Question, ClusterAnswer]
+    plan: Plan, snapshots: Sequence[TableSnapshot], answers_by_question: dict[RequestKey, ClusterAnswer]
 ) -> Iterator[Check]:
     tables_by_cluster: dict[str, list[str]] = {}
     answers_by_cluster: dict[str, list[ClusterAnswer]] = {}
     addresses: dict[str, str] = {}
     for snapshot in snapshots:
-        source = touched(snapshot.table)
+        source = topics_of(snapshot.table)
         if source is not None:
             name = source.cluster_name
             addresses[name] = source.address
             tables_by_cluster.setdefault(name, []).append(snapshot.table.name)
-            answers_by_cluster.setdefault(name, []).append(answers_by_question[question(source)])
+            answers_by_cluster.setdefault(name, []).append(answers_by_question[request_key(source)])
     for name, address in addresses.items():
         problem = next((answer.held.problem for answer in answers_by_cluster[name] if answer.held.problem), None)
-        yield answers(name, address, problem, tables_by_cluster[name])
+        yield check_broker(name, address, problem, tables_by_cluster[name])
     all_answers = [answer for cluster_answers in answers_by_cluster.values() for answer in cluster_answers]
     yield from consumers(
         plan.conf.get("spark.kafka.consumer.cache.capacity"),

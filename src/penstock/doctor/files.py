@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from penstock.doctor.check import CheckSubject, count, listed, size
 from penstock.errors import TableChanged
-from penstock.ledger.checkpoint import folder_of, read_checkpoint, why_rebuild
+from penstock.ledger.checkpoint import checkpoint_folder, read_checkpoint, why_rebuild
 
 if TYPE_CHECKING:
     from penstock.doctor.check import Check
-    from penstock.doctor.table_log import Lately, StoredLayout
+    from penstock.doctor.table_log import RecentCommits, StoredLayout
     from penstock.ledger.checkpoint import Checkpoint
     from penstock.ledger.entry import Entry
     from penstock.plan.model import Plan, TablePlan
@@ -80,19 +80,24 @@ _MANY_OLDER = 20
 
 
 @dataclass(frozen=True)
-class CheckpointStep:
+class CheckpointState:
     """A checkpoint and the ledger entry, read at the same moment."""
 
     found: Checkpoint | None
     entry: Entry
 
 
-def read_step(store: Store, table: TablePlan, entry: Entry) -> CheckpointStep:
-    return CheckpointStep(read_checkpoint(store, folder_of(table.checkpoints, entry)), entry)
+def read_step(store: Store, table: TablePlan, entry: Entry) -> CheckpointState:
+    return CheckpointState(read_checkpoint(store, checkpoint_folder(table.checkpoints, entry)), entry)
 
 
 def checkpoint(
-    table: TablePlan, read: Callable[[], CheckpointStep | None], recent_commits: Lately, *, alive: bool, local: bool
+    table: TablePlan,
+    read: Callable[[], CheckpointState | None],
+    recent_commits: RecentCommits,
+    *,
+    alive: bool,
+    local: bool,
 ) -> Check:
     """`read` reads checkpoint and ledger; twice while the table runs, because a batch may end between the two reads."""
     check = CheckSubject("table.checkpoint", table.name)
@@ -123,7 +128,7 @@ def checkpoint(
         return check.warn(
             f"it is another's: {reason}",
             f"nothing is lost: `penstock run {table.name}` makes it again from the ledger. Find out who put it there: "
-            f"{folder_of(table.checkpoints, step.entry)}",
+            f"{checkpoint_folder(table.checkpoints, step.entry)}",
         )
     return check.note(f"{reason}: the next start makes it again from the ledger, with no row lost or doubled")
 

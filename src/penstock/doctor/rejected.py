@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.doctor.check import CheckSubject, count, listed, span
 from penstock.doctor.table_log import version_at
-from penstock.ledger.checkpoint import folder_of
+from penstock.ledger.checkpoint import checkpoint_folder
 from penstock.ledger.delta_log import RecentLog
 from penstock.ledger.row_counts import READ, read_row_counts
 from penstock.operations.status import ALIVE, CRASHED, NOT_CREATED, UNREADABLE
@@ -19,7 +19,7 @@ from penstock.plan.quarantine import quarantine_of
 if TYPE_CHECKING:
     from penstock.doctor.backlog import Backlog
     from penstock.doctor.check import Check
-    from penstock.doctor.table_log import Lately, Pause
+    from penstock.doctor.table_log import Pause, RecentCommits
     from penstock.ledger.entry import Entry
     from penstock.operations.status import Status
     from penstock.plan.model import TablePlan, TriggerPlan
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # The checks of what a table rejected: rows in quarantine by reason, and fields that its schema does not name.
 
 
-MANY, MOST = 0.01, 0.5
+MANY, MANY_ROWS_SHARE = 0.01, 0.5
 """Shares of the rows that were read, from which on a finding is more than a note."""
 _COLUMN = "_rescued"
 _MAX_LENGTH = 40
@@ -72,7 +72,7 @@ def quarantine(table: str, rejected: Rejected) -> Check:
     text = f"{count(rejected.rows, 'row')} to quarantine {period}{share_text}{reasons_text}{before_text}"
     fix = f"`penstock dlq show {table}` shows them; correct the schema or the expectation, then `penstock dlq redrive "
     fix += f"{table}` lands what passes; or correct whoever writes the records"
-    if share is not None and share >= MOST:
+    if share is not None and share >= MANY_ROWS_SHARE:
         return check.red(text, fix)
     if share is None or share >= MANY:
         return check.warn(text, fix)
@@ -85,12 +85,12 @@ def rescued(table: str, result: Rescued) -> Check:
     if not result.rows:
         return check.ok(f"{text} have fields that the schema does not name")
     fix = f"the fields are in the column {_COLUMN} of {table}: name those that matter in its schema"
-    if result.rows >= MOST * result.of:
+    if result.rows >= MANY_ROWS_SHARE * result.of:
         return check.warn(f"{text} have fields that the schema does not name", fix)
     return check.note(f"{text} have fields that the schema does not name", fix)
 
 
-def reason_said(reason: str | None, detail: str | None) -> str:
+def reason_text(reason: str | None, detail: str | None) -> str:
     """The reason and the field it is about. The content of the record stays out: it may be personal data."""
     name = (detail or "").partition(":")[0].strip() if reason in _FIELD_REASONS else ""
     if reason == "expectation":
@@ -172,7 +172,7 @@ def _rows_read(log: RecentLog, table: TablePlan, store: Store, since_ms: float) 
     if entry_now is None:
         return None
     last_counts = (
-        read_row_counts(store, folder_of(table.checkpoints, entry_now), entry_now.batch)
+        read_row_counts(store, checkpoint_folder(table.checkpoints, entry_now), entry_now.batch)
         if entry_now.kind == "batch"
         else {}
     )
@@ -205,7 +205,7 @@ def _count_reasons(uri: str, since_ms: float) -> dict[str, int]:
     counts: dict[str, int] = {}
     for batch in batches:
         for reason, detail, rows in zip(*(batch.column(index).to_pylist() for index in range(3)), strict=True):
-            label = reason_said(reason, detail)
+            label = reason_text(reason, detail)
             counts[label] = counts.get(label, 0) + int(rows)
     return counts
 
@@ -253,7 +253,7 @@ def silent(
     status: Status,
     evidence: SilenceEvidence,
     backlog: Backlog,
-    recent_commits: Lately,
+    recent_commits: RecentCommits,
     pause: Pause | None,
     now_ms: float,
 ) -> Check:
@@ -327,7 +327,7 @@ def _check_without_lag(check: CheckSubject, status: Status, evidence: SilenceEvi
     return check.note(f"the table is empty, and nothing waits (starting: {evidence.starting})")
 
 
-def foreign(status: Status, recent_commits: Lately) -> Check:
+def foreign(status: Status, recent_commits: RecentCommits) -> Check:
     """Commits of others: rows that no ledger entry covers."""
     check = CheckSubject("table.foreign", status.table)
     if status.state == NOT_CREATED:

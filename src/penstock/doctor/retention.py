@@ -6,20 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.doctor.backlog import Backlog, Point, chosen, trend_of
+from penstock.doctor.backlog import Backlog, Point, sample_batches, trend_of
 from penstock.doctor.check import LEVELS, CheckSubject, count, listed, rate, size, span
-from penstock.doctor.table_log import kept_for, layout, oldest, version_at
+from penstock.doctor.table_log import interval_seconds, oldest_version, read_layout, version_at
 from penstock.ledger.delta_log import Origin, RecentLog
-from penstock.ledger.entry import named_streams
+from penstock.ledger.entry import stream_tables
 from penstock.ledger.position import parse_version
 from penstock.plan.sources import DeltaSource
-from penstock.storage.stores import store_of
+from penstock.storage.stores import source_store
 
 if TYPE_CHECKING:
     from penstock.doctor.backlog import PartitionBacklog
     from penstock.doctor.check import Check
-    from penstock.doctor.table_log import Lately, Pause
-    from penstock.doctor.topics import Kept
+    from penstock.doctor.table_log import Pause, RecentCommits
+    from penstock.doctor.topics import TopicRetention
     from penstock.ledger.delta_log import Commit
     from penstock.ledger.entry import Entry
     from penstock.ledger.position import Version
@@ -50,7 +50,7 @@ class TopicReader:
 
 
 def retention(
-    reader: TopicReader, unread: Sequence[PartitionBacklog], settings: Mapping[str, Kept], now_ms: float
+    reader: TopicReader, unread: Sequence[PartitionBacklog], settings: Mapping[str, TopicRetention], now_ms: float
 ) -> Check:
     """`settings` has every topic of `unread`."""
     check = CheckSubject("kafka.retention", reader.table)
@@ -80,7 +80,7 @@ def _check_waiting(
     check: CheckSubject,
     reader: TopicReader,
     behind: list[PartitionBacklog],
-    settings: Mapping[str, Kept],
+    settings: Mapping[str, TopicRetention],
     now_ms: float,
 ) -> Check:
     """Records wait to be read: the oldest of them is deleted first."""
@@ -123,7 +123,7 @@ def _check_waiting(
 
 
 def _check_arriving(
-    check: CheckSubject, reader: TopicReader, limited: list[PartitionBacklog], settings: Mapping[str, Kept]
+    check: CheckSubject, reader: TopicReader, limited: list[PartitionBacklog], settings: Mapping[str, TopicRetention]
 ) -> Check:
     """Records that arrive from now on are kept for the full retention time."""
     shortest = min(limited, key=lambda partition: settings[partition.topic].retention_ms or 0)
@@ -146,7 +146,7 @@ def _check_arriving(
 
 
 def _check_size_limit(
-    check: CheckSubject, reader: TopicReader, sized: list[PartitionBacklog], settings: Mapping[str, Kept]
+    check: CheckSubject, reader: TopicReader, sized: list[PartitionBacklog], settings: Mapping[str, TopicRetention]
 ) -> Check:
     """The broker does not tell when a partition is full; the records it holds now did fit."""
     limit = min(settings[partition.topic].retention_bytes or 0 for partition in sized)
@@ -176,7 +176,7 @@ def _check_size_limit(
 
 
 def compaction(
-    reader: TopicReader, unread: Sequence[PartitionBacklog], settings: Mapping[str, Kept], now_ms: float
+    reader: TopicReader, unread: Sequence[PartitionBacklog], settings: Mapping[str, TopicRetention], now_ms: float
 ) -> list[Check]:
     """Empty if no topic is compacted."""
     check = CheckSubject("kafka.compaction", reader.table)
@@ -210,13 +210,13 @@ def compaction(
     ]
 
 
-def _seconds_left(partition: PartitionBacklog, settings: Kept, now_ms: float) -> float:
+def _seconds_left(partition: PartitionBacklog, settings: TopicRetention, now_ms: float) -> float:
     """A segment is deleted when its newest record is too old, so this is the earliest time."""
     assert partition.oldest_ms is not None and settings.retention_ms is not None
     return (partition.oldest_ms + settings.retention_ms - now_ms) / 1000
 
 
-def _shortest_retention(unread: Sequence[PartitionBacklog], settings: Mapping[str, Kept]) -> str:
+def _shortest_retention(unread: Sequence[PartitionBacklog], settings: Mapping[str, TopicRetention]) -> str:
     return span(min(settings[partition.topic].retention_ms or 0 for partition in unread) / 1000)
 
 
@@ -264,28 +264,28 @@ class UpstreamLog:
     """Index of its position in a ledger entry."""
 
 
-def readings(table: TablePlan, entry: Entry, store: Store) -> list[UpstreamLog]:
+def open_upstream_logs(table: TablePlan, entry: Entry, store: Store) -> list[UpstreamLog]:
     """Raises if the store of a table outside the project cannot be opened."""
     logs = []
     by_name = {source.label: source for source in table.delta_sources}
-    streams = named_streams(entry) or tuple(by_name)
+    streams = stream_tables(entry) or tuple(by_name)
     for index, name in enumerate(streams):
         source = by_name.get(name)
         if source is not None and index < len(entry.after):
-            source_store = store_of(source, store)
-            logs.append(UpstreamLog(source, RecentLog(source_store, source.uri, name), source_store, index))
+            upstream_store = source_store(source, store)
+            logs.append(UpstreamLog(source, RecentLog(upstream_store, source.uri, name), upstream_store, index))
     return logs
 
 
-def upstream_of(upstream_log: UpstreamLog, entry: Entry) -> UpstreamFacts:
+def read_upstream_facts(upstream_log: UpstreamLog, entry: Entry) -> UpstreamFacts:
     position, log, name = parse_version(entry.after[upstream_log.index]), upstream_log.log, upstream_log.log.table
-    newest, first = log.newest(), oldest(upstream_log.log)
+    newest, first = log.newest(), oldest_version(upstream_log.log)
     if newest < 0:
         return UpstreamFacts(name, unknown=f"{name} does not exist")
-    properties = layout(upstream_log.store, upstream_log.source.uri, newest).properties
+    properties = read_layout(upstream_log.store, upstream_log.source.uri, newest).properties
     cleans_log = properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true"
-    log_kept = kept_for(properties, "delta.logRetentionDuration", "interval 30 days")
-    files_kept = kept_for(properties, "delta.deletedFileRetentionDuration", "interval 1 week")
+    log_kept = interval_seconds(properties, "delta.logRetentionDuration", "interval 30 days")
+    files_kept = interval_seconds(properties, "delta.deletedFileRetentionDuration", "interval 1 week")
     unread = _first_unread(position, upstream_log.source)
     lost = (unread, first - 1) if unread < first and not position.snapshot else None
     return UpstreamFacts(
@@ -300,7 +300,7 @@ def upstream_of(upstream_log: UpstreamLog, entry: Entry) -> UpstreamFacts:
 
 
 def delta_backlog(
-    upstream_facts: Iterable[UpstreamFacts], upstream_logs: Iterable[UpstreamLog], recent_commits: Lately
+    upstream_facts: Iterable[UpstreamFacts], upstream_logs: Iterable[UpstreamLog], recent_commits: RecentCommits
 ) -> Backlog:
     upstreams = list(upstream_facts)
     unknown = next(
@@ -323,8 +323,8 @@ def delta_backlog(
     )
 
 
-def _trend_points(upstream_logs: list[UpstreamLog], recent_commits: Lately) -> Iterator[Point]:
-    for batch in chosen(recent_commits.recent):
+def _trend_points(upstream_logs: list[UpstreamLog], recent_commits: RecentCommits) -> Iterator[Point]:
+    for batch in sample_batches(recent_commits.recent):
         end = position = 0
         for upstream_log in upstream_logs:
             newest = version_at(upstream_log.log, batch.committed_ms)

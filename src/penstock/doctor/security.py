@@ -43,20 +43,20 @@ _NAMES_OF_COLUMNS = ("columns", "metrics", "lookups", "headers", "streams")
 
 
 @dataclass(frozen=True)
-class InClear:
+class PlainSecret:
     place: str
     """file:line"""
     key: str
     what: str
 
 
-def in_clear(document: Document) -> Iterator[InClear]:
+def in_clear(document: Document) -> Iterator[PlainSecret]:
     """The secrets in a project file as it was read, with its references not yet replaced."""
     for path, value in _leaves(document.tree, ()):
         kind = _kind_of_secret(path, value)
         if kind is not None:
             line, _ = document.place(path)
-            yield InClear(f"{document.file}:{line}", ".".join(map(str, path)), kind)
+            yield PlainSecret(f"{document.file}:{line}", ".".join(map(str, path)), kind)
 
 
 def named_files(document: Document, root: Path) -> list[Path]:
@@ -65,7 +65,7 @@ def named_files(document: Document, root: Path) -> list[Path]:
     return list(dict.fromkeys(root / Path(path_text.strip()).expanduser() for path_text in matches))
 
 
-def plain(secrets: list[InClear], *, readable: bool) -> Check:
+def plain(secrets: list[PlainSecret], *, readable: bool) -> Check:
     """`readable`: whether every user of this machine can read the file."""
     check = CheckSubject("secrets.plain")
     if not secrets:

@@ -47,7 +47,7 @@ class RecentBatch:
 
 
 @dataclass(frozen=True)
-class Lately:
+class RecentCommits:
     """The recent commits of a table, newest first."""
 
     batches: tuple[RecentBatch, ...] = ()
@@ -70,14 +70,14 @@ class Lately:
         return median(batch.seconds for batch in self.recent) if self.recent else None
 
 
-def lately(log: RecentLog, commits: int = COMMITS) -> Lately:
+def read_recent_commits(log: RecentLog, commits: int = COMMITS) -> RecentCommits:
     read_commits = list(islice(log.backwards(), commits))
     ledger_commits = [commit for commit in read_commits if commit.origin is Origin.LEDGER and commit.entry is not None]
     batches = [_batch(commit) for commit in ledger_commits if commit.entry is not None and commit.entry.kind == "batch"]
     genesis_version = next(
         (commit.version for commit in ledger_commits if commit.entry is not None and commit.entry.kind == "genesis"), -1
     )
-    return Lately(
+    return RecentCommits(
         batches=tuple(_without_repeats(batches)),
         appended=tuple(
             commit
@@ -129,7 +129,7 @@ def _doubled_batches(ledger_commits: list[Commit]) -> list[tuple[int, int]]:
 # When the commits of a log were made, found with few reads: a log of 30 days may have 86,000 commits.
 
 
-MOST_LOOKS = 120
+MAX_READS = 120
 """Commits that are read to find the longest pause. With n of them it is known to 1/n of the log's time span."""
 
 
@@ -145,7 +145,7 @@ class Pause:
     at_most: float = 0.0
 
 
-def oldest(log: RecentLog) -> int:
+def oldest_version(log: RecentLog) -> int:
     """The oldest version whose commit the log still has; -1 if there is no table."""
     low, high = 0, log.newest()
     if high < 0 or log.commit(0) is not None:
@@ -162,7 +162,7 @@ def oldest(log: RecentLog) -> int:
 def version_at(log: RecentLog, time_ms: float) -> int | None:
     """The newest version that existed at a time; None if the log does not reach back that far, or there was no table
     yet."""
-    low, high = oldest(log), log.newest()
+    low, high = oldest_version(log), log.newest()
     if high < 0 or _commit_time(log, low) > time_ms:
         return None
     while low < high:
@@ -174,10 +174,10 @@ def version_at(log: RecentLog, time_ms: float) -> int | None:
     return low
 
 
-def longest_pause(log: RecentLog, looks: int = MOST_LOOKS) -> Pause | None:
+def longest_pause(log: RecentLog, looks: int = MAX_READS) -> Pause | None:
     """None if there are fewer than two commits. The longest stretch is halved until it lies between two neighbours:
     every stretch that was not examined is then shorter."""
-    first, last = oldest(log), log.newest()
+    first, last = oldest_version(log), log.newest()
     if last - first < 1:
         return None
     stretches = [_measure_stretch(log, first, last)]
@@ -236,7 +236,7 @@ class StoredLayout:
     """Size of those commits; None if there are too many to look at, or the store does not tell."""
 
 
-def layout(store: Store, uri: str, version: int) -> StoredLayout:
+def read_layout(store: Store, uri: str, version: int) -> StoredLayout:
     """The layout of a table's newest version. Where no `.crc` file tells, it raises what `deltalake` raises."""
     stored = _read_crc(store, uri, version) or _rebuild_layout(uri)
     since_checkpoint = version - _last_checkpoint(store, uri)
@@ -251,7 +251,7 @@ def bytes_at(store: Store, uri: str, version: int) -> int | None:
     return stored.bytes if stored is not None else None
 
 
-def kept_for(properties: Mapping[str, str], name: str, default: str) -> float | None:
+def interval_seconds(properties: Mapping[str, str], name: str, default: str) -> float | None:
     """Seconds of a property that is an interval; None if it cannot be parsed."""
     text = properties.get(name, default)
     amounts = _INTERVAL.findall(text)

@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.doctor.rejected import DAY_MS, read_rejected, read_rescued
-from penstock.doctor.retention import readings, upstream_of
+from penstock.doctor.retention import open_upstream_logs, read_upstream_facts
 from penstock.doctor.table_log import (
     COMMITS,
     COMMITS_REMOTE,
-    Lately,
+    RecentCommits,
     bytes_at,
-    lately,
-    layout,
     longest_pause,
+    read_layout,
+    read_recent_commits,
     version_at,
 )
 from penstock.errors import PenstockError
 from penstock.ledger.delta_log import RecentLog
 from penstock.ledger.head import read_head
-from penstock.operations.status import Status, standing
+from penstock.operations.status import Status, status_without_broker
 from penstock.plan.quarantine import quarantine_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class TableSnapshot:
     table: TablePlan
     status: Status
     entry: Entry | None = None
-    lately: Lately = field(default_factory=Lately)
+    lately: RecentCommits = field(default_factory=RecentCommits)
     pause: Pause | None = None
     layout: StoredLayout | None = None
     daily: int | None = None
@@ -58,7 +58,7 @@ class TableSnapshot:
     unknown: dict[str, str] = field(default_factory=dict)
 
 
-def see(plan: Plan, table: TablePlan, store: Store, now_ms: float) -> TableSnapshot:
+def read_snapshot(plan: Plan, table: TablePlan, store: Store, now_ms: float) -> TableSnapshot:
     """Never raises because of the table: not for a damaged log, a missing file or a store that refuses access."""
     unknown: dict[str, str] = {}
 
@@ -72,18 +72,23 @@ def see(plan: Plan, table: TablePlan, store: Store, now_ms: float) -> TableSnaps
             return None
 
     log = RecentLog(store, table.uri, table.name)
-    status = try_to("status", lambda: standing(plan, [table], store)[0]) or Status(
+    status = try_to("status", lambda: status_without_broker(plan, [table], store)[0]) or Status(
         table.name, "unreadable", reason=unknown.get("status")
     )
     head = try_to("ledger", lambda: read_head(log))
     if head is None:
         return TableSnapshot(table, status, unknown=unknown)
-    recent_commits = try_to("commits", lambda: lately(log, COMMITS if plan.local else COMMITS_REMOTE)) or Lately()
+    recent_commits = (
+        try_to("commits", lambda: read_recent_commits(log, COMMITS if plan.local else COMMITS_REMOTE))
+        or RecentCommits()
+    )
     entry = head.entry
     open_upstreams: list[UpstreamLog] = []
     if table.delta is not None:
-        open_upstreams = try_to("upstream", lambda: readings(table, entry, store)) or []
-    upstreams = try_to("upstream", lambda: [upstream_of(upstream_log, entry) for upstream_log in open_upstreams]) or []
+        open_upstreams = try_to("upstream", lambda: open_upstream_logs(table, entry, store)) or []
+    upstreams = (
+        try_to("upstream", lambda: [read_upstream_facts(upstream_log, entry) for upstream_log in open_upstreams]) or []
+    )
     rescues_fields = table.stages is not None and table.stages.decode is not None and table.stages.decode.rescue
     return TableSnapshot(
         table=table,
@@ -91,7 +96,7 @@ def see(plan: Plan, table: TablePlan, store: Store, now_ms: float) -> TableSnaps
         entry=entry,
         lately=recent_commits,
         pause=try_to("pause", lambda: longest_pause(log)),
-        layout=try_to("layout", lambda: layout(store, table.uri, log.newest())),
+        layout=try_to("layout", lambda: read_layout(store, table.uri, log.newest())),
         daily=try_to("daily", lambda: _daily_growth(table, store, now_ms)),
         readings=tuple(open_upstreams),
         upstreams=tuple(upstreams),
@@ -120,7 +125,7 @@ def _growth(log: RecentLog, store: Store, uri: str, now_ms: float) -> int | None
     return None if bytes_now is None or bytes_a_day_ago is None else max(0, bytes_now - bytes_a_day_ago)
 
 
-def _rescued(store: Store, table: TablePlan, recent_commits: Lately) -> Rescued | None:
+def _rescued(store: Store, table: TablePlan, recent_commits: RecentCommits) -> Rescued | None:
     return read_rescued(store, table.uri, [batch.version for batch in recent_commits.recent if batch.rows])
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.doctor.check import CheckSubject, count, listed, span
 from penstock.errors import PenstockError
-from penstock.operations.broker import TopicOffsets, ask, problems
+from penstock.operations.broker import TopicOffsets, fetch_offsets, position_problems
 from penstock.plan.sources import KafkaSource, StartingPlan, TopicsSource
 from penstock.sources.registry import open_client
 from penstock.spec.base_model import nearest
@@ -31,7 +31,7 @@ TIMEOUT = 2.5
 
 
 @dataclass(frozen=True)
-class Kept:
+class TopicRetention:
     """How long a topic keeps its records."""
 
     retention_ms: int | None = None
@@ -49,7 +49,7 @@ class Kept:
 class ClusterAnswer:
     held: TopicOffsets = field(default_factory=TopicOffsets)
     """`held.problem` is set, and all else empty, if no broker answered."""
-    kept: Mapping[str, Kept] = field(default_factory=dict)
+    kept: Mapping[str, TopicRetention] = field(default_factory=dict)
     kept_unknown: str | None = None
     newest_ms: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """Topic -> partition -> time of its newest record, in ms."""
@@ -58,7 +58,7 @@ class ClusterAnswer:
     """All topics of the cluster; filled only if a topic is missing or a pattern has to be matched."""
 
 
-def touched(table: TablePlan) -> TopicsSource | None:
+def topics_of(table: TablePlan) -> TopicsSource | None:
     """The topics that a table reads, or that a sink sends to, as a source to ask about; None without topics."""
     if table.topics is not None:
         return table.topics
@@ -69,11 +69,11 @@ def touched(table: TablePlan) -> TopicsSource | None:
     return KafkaSource(cluster, (topic,), None, StartingPlan("earliest"), None, None)
 
 
-def kept(settings: Mapping[str, str]) -> Kept:
+def parse_topic_retention(settings: Mapping[str, str]) -> TopicRetention:
     """Parses the settings of a topic as the broker gives them."""
     policies = {policy.strip() for policy in settings.get("cleanup.policy", "delete").split(",")}
     deletes = "delete" in policies
-    return Kept(
+    return TopicRetention(
         retention_ms=_limit_setting(settings, "retention.ms") if deletes else None,
         retention_bytes=_limit_setting(settings, "retention.bytes") if deletes else None,
         compacts="compact" in policies,
@@ -92,7 +92,7 @@ def ask_cluster(
         if patterns := list(patterns):
             names = tuple(admin.names())
             topic_names |= {name for name in names if any(re.fullmatch(pattern, name) for pattern in patterns)}
-        offsets = ask(source, topic_names, timeout=timeout)
+        offsets = fetch_offsets(source, topic_names, timeout=timeout)
         if not names and not offsets.problem and set(offsets.topics) != topic_names:
             names = tuple(admin.names())
     except PenstockError as error:
@@ -104,9 +104,11 @@ def ask_cluster(
     return ClusterAnswer(offsets, kept_by_topic, kept_unknown, newest_ms, newest_unknown, names)
 
 
-def _read_kept(admin: LogClient, offsets: TopicOffsets) -> tuple[dict[str, Kept], str | None]:
+def _read_kept(admin: LogClient, offsets: TopicOffsets) -> tuple[dict[str, TopicRetention], str | None]:
     try:
-        return {topic: kept(settings) for topic, settings in admin.settings(offsets.topics).items()}, None
+        return {
+            topic: parse_topic_retention(settings) for topic, settings in admin.settings(offsets.topics).items()
+        }, None
     except PenstockError as error:
         return {}, error.message
 
@@ -137,7 +139,7 @@ _MANY_PER_CORE = 20
 
 
 @dataclass(frozen=True)
-class Subscribed:
+class Subscription:
     """A table and what it reads."""
 
     table: str
@@ -149,7 +151,7 @@ class Subscribed:
     """It is a sink that writes to the topic."""
 
 
-def answers(cluster: str, address: str, problem: str | None, tables: Sequence[str]) -> Check:
+def check_broker(cluster: str, address: str, problem: str | None, tables: Sequence[str]) -> Check:
     """One finding per cluster, however many tables read it."""
     check = CheckSubject("kafka.answers")
     if problem is None:
@@ -161,7 +163,7 @@ def answers(cluster: str, address: str, problem: str | None, tables: Sequence[st
     return check.red(f"{problem}; {listed(tables)} {'depends' if len(tables) == 1 else 'depend'} on it", fix)
 
 
-def topics(subscribed: Subscribed, offsets: TopicOffsets, names: Sequence[str]) -> Check:
+def topics(subscribed: Subscription, offsets: TopicOffsets, names: Sequence[str]) -> Check:
     """`names` are all topics of the cluster; needed only if one that the table names is missing."""
     check = CheckSubject("kafka.topics", subscribed.table)
     source = subscribed.source
@@ -184,7 +186,7 @@ def topics(subscribed: Subscribed, offsets: TopicOffsets, names: Sequence[str]) 
     removed = sorted(set(subscribed.position) - set(offsets.topics))
     differences = [
         *(f"topic {name} no longer exists" for name in removed),
-        *problems(subscribed.position, subscribed.ids, offsets),
+        *position_problems(subscribed.position, subscribed.ids, offsets),
     ]
     # Lost records are a finding of kafka.retention.
     differences = [text for text in differences if "was removed from Kafka before it was landed" not in text]
@@ -205,7 +207,7 @@ def topics(subscribed: Subscribed, offsets: TopicOffsets, names: Sequence[str]) 
     return check.ok(f"{listed(sorted(matched))}: there, and the same as when it was read last")
 
 
-def read_topics(subscribed: Subscribed, offsets: TopicOffsets) -> list[str]:
+def read_topics(subscribed: Subscription, offsets: TopicOffsets) -> list[str]:
     """The existing topics that the table names, that its pattern matches, or that it has read before."""
     pattern = subscribed.source.pattern
     return [
@@ -218,7 +220,7 @@ def read_topics(subscribed: Subscribed, offsets: TopicOffsets) -> list[str]:
 
 
 def partitions(
-    subscribed: Subscribed,
+    subscribed: Subscription,
     offsets: TopicOffsets,
     parallelism: int,
     *,

@@ -26,7 +26,7 @@ _OLDEST_PYTHON = (3, 11)
 _RELEASE = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
 
 
-def wanted_packages() -> dict[str, str]:
+def required_packages() -> dict[str, str]:
     """Package -> the versions that Penstock requires, from the metadata of its installation."""
     try:
         required = metadata.requires("penstock") or []
@@ -106,7 +106,7 @@ def java() -> Check:
     from penstock.spark.java import find_java
 
     check = CheckSubject("versions.java")
-    from_file = noted_java()
+    from_file = java_from_release_file()
     if from_file is not None:
         home, version = from_file
     else:
@@ -123,7 +123,7 @@ def java() -> Check:
     return check.ok(text)
 
 
-def noted_java() -> tuple[Path, int] | None:
+def java_from_release_file() -> tuple[Path, int] | None:
     """The home and version of the Java that a run would use, if its `release` file tells."""
     import os
     import shutil

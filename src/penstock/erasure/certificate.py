@@ -12,7 +12,7 @@ from penstock.erasure.search import FORMS
 from penstock.maintenance.retention import time_text
 
 if TYPE_CHECKING:
-    from penstock.erasure.forget import ErasureResult, PlaceDone
+    from penstock.erasure.forget import ErasedPlace, ErasureResult
     from penstock.plan.model import Plan
     from penstock.storage.stores import Store
 
@@ -79,7 +79,7 @@ def document(plan: Plan, result: ErasureResult) -> dict[str, Any]:
     }
 
 
-def _place_document(place: PlaceDone) -> dict[str, Any]:
+def _place_document(place: ErasedPlace) -> dict[str, Any]:
     return {
         "table": place.name,
         "holds_names_in": list(place.where),

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.erasure.rewrite import Rewrite, finding, sought
-from penstock.erasure.search import GONE
+from penstock.erasure.rewrite import Rewrite, places_to_search, subject_condition
+from penstock.erasure.search import DELETED
 from penstock.erasure.text_search import MASK
 from penstock.ledger.delta_log import DeltaLog
-from penstock.maintenance.retention import needs, still_needed
-from penstock.maintenance.tables import all_places
+from penstock.maintenance.retention import files_needed, needs
+from penstock.maintenance.tables import all_maintained_tables
 from penstock.maintenance.vacuum import now_ms, within
 from penstock.storage.locks import acquire_commit
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan
     from penstock.storage.stores import Store
     from penstock.tables.session import TableSession
-    from penstock.tables.subject_columns import SubjectMatch
+    from penstock.tables.subject_columns import SubjectOrders
 
 # Files in a table's folder that are in no version of it and hold a subject are deleted once no reader needs them.
 
@@ -38,7 +38,7 @@ PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
-class Beside:
+class UnlistedFiles:
     """What was found in files that are in no version of a table or of a place beside it."""
 
     place: str
@@ -52,12 +52,12 @@ class Beside:
     """By reader: the number of files with the subject that it still needs."""
 
 
-def remove_files(plan: Plan, work: TableSession, matcher: SubjectMatch, *, delete: bool) -> list[Beside]:
+def remove_files(plan: Plan, work: TableSession, matcher: SubjectOrders, *, delete: bool) -> list[UnlistedFiles]:
     """Reads the files before the table's batches have to wait; then, under its commit lock, only files that are new
     since: a file that is in no version while no batch runs belongs to nobody."""
     searches = [
-        (place, finding(work.table, subjects, matcher))
-        for place, subjects in sought(work.table, work.store, matcher).items()
+        (place, subject_condition(work.table, subjects, matcher))
+        for place, subjects in places_to_search(work.table, work.store, matcher).items()
         if DeltaLog(work.store, place.uri, place.name).versions()
     ]
     earlier = {place.name: _read_unlisted(work, place, find, _UnlistedFiles()) for place, find in searches}
@@ -71,22 +71,24 @@ def remove_files(plan: Plan, work: TableSession, matcher: SubjectMatch, *, delet
         work.lock.release()
 
 
-def remove_named(plan: Plan, work: TableSession, table: KnownTable, search: LakeSearch) -> Beside:
+def remove_files_with_names(plan: Plan, work: TableSession, table: KnownTable, search: LakeSearch) -> UnlistedFiles:
     """The same with a search of all columns, for files of any table, declared or not. Findings in files of the newest
     version are only used to learn which values belong to others; those files stay."""
 
     def files_with_names(searched: Mapping[str, FileSeen]) -> list[str]:
-        broken = {name for name, file_seen in searched.items() if file_seen.trouble not in (None, GONE)}
+        broken = {name for name, file_seen in searched.items() if file_seen.trouble not in (None, DELETED)}
         return [
             name
             for name, file_seen in searched.items()
             if name in broken or any(search.holds(table, hit) for hit in file_seen.seen)
         ]
 
-    place = next(candidate for candidate in all_places(work.table, work.store) if candidate.name == table.name)
+    place = next(
+        candidate for candidate in all_maintained_tables(work.table, work.store) if candidate.name == table.name
+    )
     _search_unlisted(work, table, search)
     if place.kind == "files":  # written without a lock: a file in no version may be about to enter one
-        return Beside(table.name)
+        return UnlistedFiles(table.name)
     acquire_commit(work.lock, work.table.name, patience=PATIENCE)
     try:
         searched, sizes = _search_unlisted(work, table, search)
@@ -99,7 +101,7 @@ def remove_named(plan: Plan, work: TableSession, table: KnownTable, search: Lake
     finally:
         work.lock.release()
     waiting = {reader: len(files) for reader, files in needed.items() if files}
-    return Beside(table.name, len(searched), 0, tuple(removed), sum(sizes[name] for name in removed), waiting)
+    return UnlistedFiles(table.name, len(searched), 0, tuple(removed), sum(sizes[name] for name in removed), waiting)
 
 
 def _search_unlisted(
@@ -140,7 +142,7 @@ def _read_unlisted(work: TableSession, place: MaintainedTable, find: Find, earli
     listing = work.store.listing(place.uri)
     active = {within(name, place.uri) for name in rewrite.files}
     unlisted = [name for name in listing if name.endswith(".parquet") and name not in active and not _is_log_file(name)]
-    readable = frozenset(name for name in unlisted if "://" in place.uri or whole(place.uri, name))
+    readable = frozenset(name for name in unlisted if "://" in place.uri or is_complete_parquet(place.uri, name))
     counts = dict(earlier.held) | rewrite.held_beside(find, [name for name in readable if name not in earlier.whole])
     with_subject = {name: count for name, count in counts.items() if name in readable}
     return _UnlistedFiles(tuple(unlisted), readable, with_subject, {name: listing[name].size for name in unlisted})
@@ -148,7 +150,7 @@ def _read_unlisted(work: TableSession, place: MaintainedTable, find: Find, earli
 
 def _remove_unneeded(
     plan: Plan, work: TableSession, place: MaintainedTable, unlisted: _UnlistedFiles, delete: bool
-) -> Beside:
+) -> UnlistedFiles:
     # The writers of broken files are dead: we hold the lock.
     broken = [name for name in unlisted.others if name not in unlisted.whole]
     to_delete = [*unlisted.held, *broken]
@@ -157,7 +159,7 @@ def _remove_unneeded(
     removed = [name for name in to_delete if not any(name in files for files in needed.values())]
     for name in removed if delete else ():
         delete_file(store, place.uri, name)
-    return Beside(
+    return UnlistedFiles(
         place.name,
         len(unlisted.others),
         sum(unlisted.held.values()),
@@ -173,7 +175,7 @@ def _files_needed(
     """By reader: those of the files that it still needs."""
     needed: dict[str, set[str]] = {}
     for need in needs(plan, work.table, place, work.store, now_ms()) if candidates else ():
-        files = set(candidates) & still_needed(work.store, place.uri, [need]).keys()
+        files = set(candidates) & files_needed(work.store, place.uri, [need]).keys()
         needed[need.who] = needed.get(need.who, set()) | files
     return needed
 
@@ -185,7 +187,7 @@ def delete_file(store: Store, uri: str, name: str) -> None:
     store.delete(f"{uri}/{f'{folder}/' if folder else ''}.{last}.crc")
 
 
-def whole(uri: str, name: str) -> bool:
+def is_complete_parquet(uri: str, name: str) -> bool:
     """Whether its writer finished; a writer that died has left a file that cannot be read."""
     try:
         with (Path(uri) / name).open("rb") as file:
@@ -198,13 +200,15 @@ def whole(uri: str, name: str) -> bool:
         return True  # deleted since it was listed
 
 
-def current(spark: SparkSession, work: TableSession, matcher: SubjectMatch) -> dict[str, tuple[int, SubjectRows]]:
+def search_current(
+    spark: SparkSession, work: TableSession, matcher: SubjectOrders
+) -> dict[str, tuple[int, SubjectRows]]:
     """By place: the number of files in its newest version and the subject's rows in them. Changes nothing."""
     places = {}
-    for place, subjects in sought(work.table, work.store, matcher).items():
+    for place, subjects in places_to_search(work.table, work.store, matcher).items():
         if DeltaLog(work.store, place.uri, place.name).versions():
             rewrite = Rewrite(spark.newSession(), place.uri)
-            searched = rewrite.look(finding(work.table, subjects, matcher))
+            searched = rewrite.look(subject_condition(work.table, subjects, matcher))
             places[place.name] = (len(searched.seen), searched.held)
     return places
 
@@ -222,7 +226,7 @@ _PENSTOCK_FOLDER = ".penstock"
 
 
 @dataclass(frozen=True)
-class Searched:
+class OutputSearch:
     files: int = 0
     masked: tuple[str, ...] = ()
     """Logs in which a name was overwritten."""
@@ -232,7 +236,9 @@ class Searched:
     """Folders of the lake that belong to no table of the project."""
 
 
-def search(plan: Plan, store: Store, needles: Sequence[NameSearch], folders: Sequence[str], *, mask: bool) -> Searched:
+def clean_output(
+    plan: Plan, store: Store, needles: Sequence[NameSearch], folders: Sequence[str], *, mask: bool
+) -> OutputSearch:
     """`folders` are those of the tables. Names that stay in files are found later by `LakeSearch.everything`."""
     unambiguous = [needle for needle in needles if needle.telling]
     masked: list[str] = []
@@ -251,7 +257,7 @@ def search(plan: Plan, store: Store, needles: Sequence[NameSearch], folders: Seq
                 text = needle.masked(text)
             store.write(f"{states}/{name}", text)
             masked.append(f"{states}/{name}")
-    return Searched(files, tuple(masked), (), tuple(_foreign_tables(plan, store, folders)))
+    return OutputSearch(files, tuple(masked), (), tuple(_foreign_tables(plan, store, folders)))
 
 
 def _local_files(plan: Plan, folders: Sequence[str]) -> Iterator[Path]:

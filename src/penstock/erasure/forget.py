@@ -9,31 +9,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.erasure.files import PATIENCE, Searched, current, remove_files, remove_named, search
+from penstock.erasure.files import (
+    PATIENCE,
+    OutputSearch,
+    clean_output,
+    remove_files,
+    remove_files_with_names,
+    search_current,
+)
 from penstock.erasure.forget_plan import CatchUpReaders, CleanLogs, EraseRows, ProveErasure, RemoveOldFiles
-from penstock.erasure.log_files import look_into_log, remove_attempts, scrub_log, sought_in
-from penstock.erasure.readers import bring_on, exclusive_table, step_over
-from penstock.erasure.request import in_definition, outdated, outside, undeclared
-from penstock.erasure.rewrite import DELETED, REDACTED, erase, sought
-from penstock.erasure.search import OWN, LakeSearch, Left
+from penstock.erasure.log_files import clean_log, log_search, remove_attempts, search_log
+from penstock.erasure.readers import catch_up_readers, exclusive_table, skip_last_batch
+from penstock.erasure.request import in_definition, list_unreachable, outdated, undeclared
+from penstock.erasure.rewrite import DELETED, REDACTED, erase, places_to_search
+from penstock.erasure.search import OWN, LakeSearch, SearchFindings
 from penstock.erasure.text_search import NameSearch
 from penstock.errors import Transient
 from penstock.ledger.delta_log import DeltaLog, RecentLog
 from penstock.maintenance.retention import time_text
-from penstock.maintenance.tables import all_places
+from penstock.maintenance.tables import all_maintained_tables
 from penstock.operations.causes import explain
 from penstock.plan.quarantine import MOVED_ASIDE
 from penstock.spark.session import logs_folder
 from penstock.spec.quantity import counted
 from penstock.storage.locks import acquire_commit
-from penstock.tables.subject_columns import SubjectMatch
+from penstock.tables.subject_columns import SubjectOrders
 from penstock.tables.suppression_list import SuppressionList
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.erasure.forget_plan import ErasurePlan, ErasureStep
-    from penstock.erasure.readers import Run, Waited
+    from penstock.erasure.readers import ReaderProgress, Run
     from penstock.erasure.search import KnownTable
     from penstock.errors import PenstockError
     from penstock.operations.steps import Tell
@@ -41,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.plan.subjects import SubjectColumnPlan
     from penstock.storage.stores import Store
     from penstock.tables.session import TableSession
-    from penstock.tables.suppression_list import Order
+    from penstock.tables.suppression_list import ForgetOrder
 
 # The result of an erasure, which goes into its certificate: numbers, hashes and places; no names.
 
@@ -55,7 +62,7 @@ class ErasureCommit:
 
 
 @dataclass
-class PlaceDone:
+class ErasedPlace:
     """A table, or a quarantine."""
 
     name: str
@@ -90,11 +97,11 @@ class PlaceDone:
 @dataclass
 class ErasureResult:
     id: str
-    orders: tuple[Order, ...]
+    orders: tuple[ForgetOrder, ...]
     began_ms: int
-    places: dict[str, PlaceDone] = field(default_factory=dict)
-    readers: list[Waited] = field(default_factory=list)
-    elsewhere: Searched = field(default_factory=Searched)
+    places: dict[str, ErasedPlace] = field(default_factory=dict)
+    readers: list[ReaderProgress] = field(default_factory=list)
+    elsewhere: OutputSearch = field(default_factory=OutputSearch)
     outside: list[str] = field(default_factory=list)
     undeclared: tuple[str, ...] = ()
     """Tables that read a table with declared subjects and declare none themselves: no row was erased from them."""
@@ -102,7 +109,7 @@ class ErasureResult:
     """Tables whose runner may not know of the subject."""
     not_names: tuple[str, ...] = ()
     """Places that the user declared to hold no names."""
-    search: Left = field(default_factory=Left)
+    search: SearchFindings = field(default_factory=SearchFindings)
     """What the final search of every file found."""
     ended_ms: int = 0
 
@@ -158,7 +165,7 @@ def _files(files: list[str]) -> str:
     return files[0] if len(files) == 1 else f"{counted(len(files), 'file')}, {files[0]} among them"
 
 
-def order_document(order: Order) -> dict[str, Any]:
+def order_document(order: ForgetOrder) -> dict[str, Any]:
     return {
         "id": order.id,
         "subject": order.subject,
@@ -190,7 +197,7 @@ def run_forget(
     suppression_list = SuppressionList(plan.forget, store)
     orders = tuple(suppression_list.add(name.subject, name.value) for name in planned.names)
     return Erasure(
-        spark, plan, store, planned, SubjectMatch(suppression_list.key, orders), run, tell, patience
+        spark, plan, store, planned, SubjectOrders(suppression_list.key, orders), run, tell, patience
     ).run_steps()
 
 
@@ -201,7 +208,7 @@ class Erasure:
         plan: Plan,
         store: Store,
         planned: ErasurePlan,
-        matcher: SubjectMatch,
+        matcher: SubjectOrders,
         run: Run,
         tell: Tell,
         patience: float,
@@ -212,11 +219,11 @@ class Erasure:
         self._search = LakeSearch(spark, plan, store, needles, planned.not_names)
         self.done = ErasureResult(uuid.uuid4().hex[:12], matcher.orders, _now_ms(), not_names=planned.not_names)
         for table in planned.tables:
-            for place, subjects in sought(table, store, matcher).items():
+            for place, subjects in places_to_search(table, store, matcher).items():
                 where = tuple(_describe_column(column) for subject in subjects for column in subjects[subject])
-                self.done.places[place.name] = PlaceDone(place.name, tuple(dict.fromkeys(where)))
+                self.done.places[place.name] = ErasedPlace(place.name, tuple(dict.fromkeys(where)))
         for known_table in self._search.known:
-            self.done.places.setdefault(known_table.name, PlaceDone(known_table.name))
+            self.done.places.setdefault(known_table.name, ErasedPlace(known_table.name))
 
     def run_steps(self) -> ErasureResult:
         """Runs all steps but the first, which `run_forget` has done before."""
@@ -227,7 +234,7 @@ class Erasure:
                 self._run_step(step)
             if self.done.proven or round_number == ROUNDS - 1 or not self._can_retry():
                 break
-        self.done.outside = outside(self._plan, self._matcher.orders)
+        self.done.outside = list_unreachable(self._plan, self._matcher.orders)
         self.done.outside += in_definition(self._plan, self._search.needles)
         self.done.outdated = outdated(self._plan, self._planned.tables)
         self.done.undeclared = undeclared(self._plan, self._matcher.orders)
@@ -287,7 +294,9 @@ class Erasure:
                 place_done.redacted = erased.redacted
 
     def _catch_up_readers(self) -> None:
-        self.done.readers = bring_on(self._spark, self._plan, self._store, self._run, self._tell, self._patience)
+        self.done.readers = catch_up_readers(
+            self._spark, self._plan, self._store, self._run, self._tell, self._patience
+        )
 
     def _files(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
@@ -298,7 +307,7 @@ class Erasure:
                 place_done.needed = dict(unlisted.needed)
 
     def _remove_needed_files(self, table: TablePlan) -> None:
-        if any(self.done.places[place.name].needed for place in sought(table, self._store, self._matcher)):
+        if any(self.done.places[place.name].needed for place in places_to_search(table, self._store, self._matcher)):
             self._files(table)
 
     def _skip_last_batches(self) -> None:
@@ -309,7 +318,7 @@ class Erasure:
             if table.name in names:
                 self._tell(table.name, "continues without its last batch")
                 try:
-                    step_over(self._spark, self._plan, table, self._store)
+                    skip_last_batch(self._spark, self._plan, table, self._store)
                 except Exception as error:
                     problem = self._explain(error, table).message
                     self._tell(table.name, problem)
@@ -317,7 +326,7 @@ class Erasure:
     def _remove_named_files(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
             for known_table in self._created_places(table):
-                unlisted = remove_named(self._plan, work, known_table, self._search)
+                unlisted = remove_files_with_names(self._plan, work, known_table, self._search)
                 place_done = self.done.places[known_table.name]
                 place_done.removed_files += len(unlisted.removed)
                 place_done.removed_bytes += unlisted.bytes
@@ -328,7 +337,7 @@ class Erasure:
 
     def _created_places(self, table: TablePlan) -> Iterator[KnownTable]:
         """The table and the places that belong to it, as far as they exist."""
-        names = {place.name for place in all_places(table, self._store)}
+        names = {place.name for place in all_maintained_tables(table, self._store)}
         for known_table in self._search.known:
             if known_table.name in names and DeltaLog(self._store, known_table.uri, known_table.name).versions():
                 yield known_table
@@ -338,8 +347,8 @@ class Erasure:
             if self._plan.local:
                 self._remove_log_attempts(work)
             for known_table in self._created_places(table):
-                log_names = sought_in(self._spark, self._search, work.store, known_table)
-                result = scrub_log(self._spark, self._search, work.store, known_table, log_names)
+                log_names = log_search(self._spark, self._search, work.store, known_table)
+                result = clean_log(self._spark, self._search, work.store, known_table, log_names)
                 self.done.places[known_table.name].log_rewritten += result.rewritten
                 self.done.places[known_table.name].log_removed += result.removed
 
@@ -354,13 +363,13 @@ class Erasure:
 
     def _clean_other_files(self) -> None:
         self._tell("", "logs and states are searched")
-        folders = [place.uri for table in self._plan.tables for place in all_places(table, self._store)]
-        self.done.elsewhere = search(self._plan, self._store, self._search.needles, folders, mask=True)
+        folders = [place.uri for table in self._plan.tables for place in all_maintained_tables(table, self._store)]
+        self.done.elsewhere = clean_output(self._plan, self._store, self._search.needles, folders, mask=True)
 
     def _prove(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
             unlisted = {result.place: result for result in remove_files(self._plan, work, self._matcher, delete=False)}
-            for name, (files, subject_rows) in current(self._spark, work, self._matcher).items():
+            for name, (files, subject_rows) in search_current(self._spark, work, self._matcher).items():
                 place_done = self.done.places[name]
                 place_done.decoded = files + unlisted[name].files
                 place_done.left = subject_rows.rows + subject_rows.marked + unlisted[name].held
@@ -368,8 +377,8 @@ class Erasure:
     def _prove_log(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
             for known_table in self._created_places(table):
-                log_names = sought_in(self._spark, self._search, work.store, known_table)
-                result = look_into_log(self._search, work.store, known_table, log_names)
+                log_names = log_search(self._spark, self._search, work.store, known_table)
+                result = search_log(self._search, work.store, known_table, log_names)
                 self.done.places[known_table.name].log_files = result.files
                 self.done.places[known_table.name].log_left = result.held
 
@@ -388,7 +397,7 @@ class Erasure:
 
     def _collect_commits(self, table: TablePlan) -> None:
         ids = {order.id for order in self._matcher.orders}
-        for place in all_places(table, self._store):
+        for place in all_maintained_tables(table, self._store):
             place_done = self.done.places.get(place.name)
             if place_done is None:
                 continue

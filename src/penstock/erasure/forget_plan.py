@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.erasure.files import current, remove_files
+from penstock.erasure.files import remove_files, search_current
 from penstock.erasure.readers import exclusive_table, running, sources_of
-from penstock.erasure.rewrite import sought
+from penstock.erasure.rewrite import places_to_search
 from penstock.errors import Terminal
 from penstock.ledger.delta_log import DeltaLog
 from penstock.spec.quantity import counted
-from penstock.tables.subject_columns import SubjectMatch
+from penstock.tables.subject_columns import SubjectOrders
 from penstock.tables.suppression_list import SuppressionList, order_of
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class ErasurePlan:
 
 def plan_forget(plan: Plan, store: Store, names: Sequence[Name], not_names: Sequence[str] = ()) -> ErasurePlan:
     matcher = _provisional_match(plan, store, names)
-    tables = tuple(table for table in plan.tables if sought(table, store, matcher))
+    tables = tuple(table for table in plan.tables if places_to_search(table, store, matcher))
     created = tuple(table for table in plan.tables if DeltaLog(store, table.uri, table.name).versions())
     readers = tuple(table for table in _downstream(plan, {table.name for table in tables}) if table in created)
     return ErasurePlan(tuple(names), tuple(not_names), tables, created, readers)
@@ -124,7 +124,7 @@ def _table_names(tables: Sequence[TablePlan]) -> str:
 
 
 @dataclass(frozen=True)
-class PlaceLooked:
+class PlacePreview:
     name: str
     files: int
     """Files of the newest version."""
@@ -139,7 +139,7 @@ class PlaceLooked:
 
 @dataclass(frozen=True)
 class ForgetPreview:
-    places: tuple[PlaceLooked, ...]
+    places: tuple[PlacePreview, ...]
     readers: tuple[str, ...]
     """Tables that this command would run itself, up to the current end of their sources."""
     waits: tuple[str, ...]
@@ -148,14 +148,14 @@ class ForgetPreview:
     """Tables that would be rebuilt from their start."""
 
 
-def _provisional_match(plan: Plan, store: Store, names: Sequence[Name]) -> SubjectMatch:
+def _provisional_match(plan: Plan, store: Store, names: Sequence[Name]) -> SubjectOrders:
     """Orders for searching only, which are not stored. Before the first order there is no key, so any key will do."""
     assert plan.forget is not None
     try:
         key = SuppressionList(plan.forget, store).key
     except Terminal:
         key = b"nobody was forgotten yet"
-    return SubjectMatch(key, tuple(order_of(key, name.subject, name.value, 0) for name in names))
+    return SubjectOrders(key, tuple(order_of(key, name.subject, name.value, 0) for name in names))
 
 
 def preview_forget(spark: SparkSession, plan: Plan, store: Store, planned: ErasurePlan) -> ForgetPreview:
@@ -164,10 +164,10 @@ def preview_forget(spark: SparkSession, plan: Plan, store: Store, planned: Erasu
     for table in planned.tables:
         with exclusive_table(spark, plan, table) as work:
             unlisted = {place.place: place for place in remove_files(plan, work, matcher, delete=False)}
-            for name, (files, subject_rows) in current(spark, work, matcher).items():
+            for name, (files, subject_rows) in search_current(spark, work, matcher).items():
                 place_unlisted = unlisted[name]
                 places.append(
-                    PlaceLooked(
+                    PlacePreview(
                         name,
                         files,
                         subject_rows.rows,

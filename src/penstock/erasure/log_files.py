@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from penstock.erasure.files import delete_file
-from penstock.erasure.log_redaction import Sought, names_left, scrubbed
+from penstock.erasure.log_redaction import LogNames, contains_name, redact_commit
 from penstock.erasure.rewrite import Rewrite, checkpoint
 from penstock.maintenance.vacuum import within
 from penstock.spark.jvm import hadoop_conf, jvm_of
@@ -36,7 +36,7 @@ _TEMPORARY = ".forget-"
 
 
 @dataclass(frozen=True)
-class LogLooked:
+class LogSearchResult:
     place: str
     files: int = 0
     """Files that were read."""
@@ -46,11 +46,11 @@ class LogLooked:
     removed: int = 0
 
 
-def sought_in(spark: SparkSession, search: LakeSearch, store: Store, table: KnownTable) -> Sought:
+def log_search(spark: SparkSession, search: LakeSearch, store: Store, table: KnownTable) -> LogNames:
     """What to search for in the log of a table in its current state."""
     listing = store.listing(table.uri)
     files = Rewrite(spark.newSession(), table.uri).files
-    return Sought(
+    return LogNames(
         search.needles,
         frozenset(column.partition(".")[0] for columns in table.numbers.values() for column in columns),
         frozenset(within(name, table.uri) for name in files),
@@ -60,9 +60,9 @@ def sought_in(spark: SparkSession, search: LakeSearch, store: Store, table: Know
     )
 
 
-def look_into_log(
-    search: LakeSearch, store: Store, table: KnownTable, sought: Sought, *, outdated: bool = False
-) -> LogLooked:
+def search_log(
+    search: LakeSearch, store: Store, table: KnownTable, sought: LogNames, *, outdated: bool = False
+) -> LogSearchResult:
     """Finds the log files with names. With `outdated`, an old checkpoint counts if the name, or a number with the same
     digits, is in its statistics at all: it has the statistics of files that are in no version any more."""
     log_files = dict(_log_files(store, table))
@@ -81,15 +81,17 @@ def look_into_log(
             has_name = _text_has_name(store.read(f"{table.uri}/_delta_log/{name}"), sought)
         if has_name:
             with_names.append(name)
-    return LogLooked(table.name, len(log_files), tuple(with_names))
+    return LogSearchResult(table.name, len(log_files), tuple(with_names))
 
 
-def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, table: KnownTable, sought: Sought) -> LogLooked:
+def clean_log(
+    spark: SparkSession, search: LakeSearch, store: Store, table: KnownTable, sought: LogNames
+) -> LogSearchResult:
     """Removes names while batches of the table run: they add to the log and read only its end. After a kill it is
     simply run again: each file is complete at every moment."""
     folder = f"{table.uri}/_delta_log"
     remove_attempts(store, table)
-    result = look_into_log(search, store, table, sought, outdated=True)
+    result = search_log(search, store, table, sought, outdated=True)
     rewritten = removed = 0
     checkpoint_files: Collection[str] = ()
     if any(_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in result.held):
@@ -103,11 +105,11 @@ def scrub_log(spark: SparkSession, search: LakeSearch, store: Store, table: Know
     for name in result.held:
         if _COMMIT.fullmatch(name):
             # A commit that was deleted meanwhile stays deleted.
-            cleaned = scrubbed(store.read(f"{folder}/{name}") or "", sought)
+            cleaned = redact_commit(store.read(f"{folder}/{name}") or "", sought)
             if cleaned is not None:
                 _replace(store, f"{folder}/{name}", cleaned)
                 rewritten += 1
-    return LogLooked(table.name, result.files, result.held, rewritten, removed)
+    return LogSearchResult(table.name, result.files, result.held, rewritten, removed)
 
 
 def remove_attempts(store: Store, table: KnownTable, *, alone: bool = False) -> None:
@@ -123,7 +125,7 @@ def remove_attempts(store: Store, table: KnownTable, *, alone: bool = False) -> 
 
 
 def _write_clean_checkpoint(
-    spark: SparkSession, search: LakeSearch, store: Store, table: KnownTable, sought: Sought
+    spark: SparkSession, search: LakeSearch, store: Store, table: KnownTable, sought: LogNames
 ) -> Collection[str]:
     """Writes a new checkpoint and returns its files. For a week a checkpoint lists removed files with their partition
     folders; if those have a name, the entries of files that no longer exist are dropped: nothing needs them."""
@@ -192,11 +194,11 @@ def _log_files(store: Store, table: KnownTable) -> Iterator[tuple[str, StoredFil
             yield name, file
 
 
-def _text_has_name(text: str | None, sought: Sought) -> bool:
+def _text_has_name(text: str | None, sought: LogNames) -> bool:
     if not text:
         return False
     try:
-        return names_left(text, sought)
+        return contains_name(text, sought)
     except ValueError:  # not JSON: a name in it counts all the same
         return any(needle.in_text(text) for needle in sought.needles if needle.telling)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from penstock.erasure.text_search import CUT, KEPT, MASK, NUMBER, variants
+from penstock.erasure.text_search import MASK, NUMBER, PREFIX, STATISTICS_PREFIX, variants
 
 if TYPE_CHECKING:
     from penstock.erasure.text_search import NameSearch
@@ -26,7 +26,7 @@ OF_ROWS = re.compile(r"\.(?:minValues|maxValues|partitionValues\w*)\b|\.path$|re
 
 
 @dataclass(frozen=True)
-class Sought:
+class LogNames:
     """What to search for in the log of one table."""
 
     needles: tuple[NameSearch, ...]
@@ -56,44 +56,44 @@ class Sought:
             return applies and any(needle.equals(value) for needle in self.needles)
         stale_bound = statistics is not None and not of_others  # bounds of a file that is in no version are of no use
         for needle in self.needles:
-            text = folders_of(value) if needle.plain and place.endswith(".path") else value
+            text = partition_values(value) if needle.plain and place.endswith(".path") else value
             for sighting in needle.sightings(text) if rows or needle.telling else ():
-                if sighting.kind == CUT:
-                    if stale_bound and value.startswith(needle.value[:KEPT]):
+                if sighting.kind == PREFIX:
+                    if stale_bound and value.startswith(needle.value[:STATISTICS_PREFIX]):
                         return True
                 elif (stale_bound or sighting.kind != NUMBER) and not sighting.within(self.others):
                     return True
         return False
 
 
-def folders_of(path: str) -> str:
+def partition_values(path: str) -> str:
     """The partition values in a path; the rest of a path is numbers from Spark."""
     parts = unquote(path).split("/")[:-1]
     return "\n".join(part.partition("=")[2] for part in parts if "=" in part)
 
 
-def leaves(document: Any, place: str = "$", *, keys: bool = False) -> Iterator[tuple[str, Any]]:
+def json_values(document: Any, place: str = "$", *, keys: bool = False) -> Iterator[tuple[str, Any]]:
     """Every text and number of a document with its place, including those in JSON inside a text. With `keys` also the
     keys of objects: in a log they are names of columns, which its schema has too."""
     if isinstance(document, dict):
         for name, value in document.items():
             if keys:
                 yield place, name
-            yield from leaves(value, f"{place}.{name}", keys=keys)
+            yield from json_values(value, f"{place}.{name}", keys=keys)
     elif isinstance(document, list):
         for item in document:
-            yield from leaves(item, f"{place}[*]", keys=keys)
+            yield from json_values(item, f"{place}[*]", keys=keys)
     elif isinstance(document, str):
-        nested = parsed(document)
+        nested = parse_json(document)
         if isinstance(nested, dict | list):
-            yield from leaves(nested, place, keys=keys)
+            yield from json_values(nested, place, keys=keys)
         else:
             yield place, document
     elif document is not None and not isinstance(document, bool):
         yield place, document
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The text as JSON, or None if it is not a JSON object or array."""
     if not text.lstrip().startswith(("{", "[")):
         return None
@@ -103,7 +103,7 @@ def parsed(text: str) -> Any:
         return None
 
 
-def of_others(action: Any, sought: Sought) -> bool:
+def is_about_active_file(action: Any, sought: LogNames) -> bool:
     """Whether an action of the log is about a file of the newest version."""
     file_action = (
         next((action[kind] for kind in _ACTIONS if kind in action), action) if isinstance(action, dict) else None
@@ -111,24 +111,24 @@ def of_others(action: Any, sought: Sought) -> bool:
     return isinstance(file_action, dict) and unquote(str(file_action.get("path"))) in sought.active
 
 
-def names_left(text: str, sought: Sought) -> bool:
+def contains_name(text: str, sought: LogNames) -> bool:
     """Whether a commit, a version's checksum or any JSON of the log holds a name."""
     if not any(needle.possible(variants(text)) for needle in sought.needles):
         return False
     return any(_contains_name(json.loads(line), sought) for line in text.split("\n") if line)
 
 
-def _contains_name(document: Any, sought: Sought) -> bool:
+def _contains_name(document: Any, sought: LogNames) -> bool:
     if isinstance(document, dict) and isinstance(document.get("allFiles"), list):  # a checksum that lists files
         rest = {name: value for name, value in document.items() if name != "allFiles"}
         return _contains_name(rest, sought) or any(
             _contains_name({"add": file}, sought) for file in document["allFiles"]
         )
-    is_active = of_others(document, sought)
-    return any(sought.in_value(value, place, of_others=is_active) for place, value in leaves(document))
+    is_active = is_about_active_file(document, sought)
+    return any(sought.in_value(value, place, of_others=is_active) for place, value in json_values(document))
 
 
-def scrubbed(text: str, sought: Sought) -> str | None:
+def redact_commit(text: str, sought: LogNames) -> str | None:
     """The text of a commit, or of a compacted log, without the names; None if it has none that can be taken out."""
     changed = False
     lines = text.split("\n")  # not splitlines: JSON keeps U+2028 in values unescaped
@@ -139,11 +139,11 @@ def scrubbed(text: str, sought: Sought) -> str | None:
     return "\n".join(lines) if changed else None
 
 
-def _clean_line(line: str, sought: Sought) -> str | None:
+def _clean_line(line: str, sought: LogNames) -> str | None:
     action = json.loads(line)
     if not _contains_name(action, sought):
         return None
-    is_active = of_others(action, sought)
+    is_active = is_about_active_file(action, sought)
     for kind in _ACTIONS:
         file_action = action.get(kind)
         if file_action is None:
@@ -168,9 +168,9 @@ def _clean_line(line: str, sought: Sought) -> str | None:
     return json.dumps(action, separators=(",", ":"), ensure_ascii=False)
 
 
-def _clean_note(text: str, sought: Sought) -> str:
+def _clean_note(text: str, sought: LogNames) -> str:
     """A ledger entry stays as it is except for the note, which a person wrote."""
-    entry = parsed(text)
+    entry = parse_json(text)
     if not isinstance(entry, dict) or "penstock" not in entry:
         return str(_mask(text, sought))
     if not isinstance(entry.get("note"), str):
@@ -178,37 +178,37 @@ def _clean_note(text: str, sought: Sought) -> str:
     return json.dumps({**entry, "note": _mask(entry["note"], sought)}, separators=(",", ":"), ensure_ascii=False)
 
 
-def _mask_folder(folder: str, sought: Sought) -> str:
+def _mask_folder(folder: str, sought: LogNames) -> str:
     """Masks the value in a partition's folder, in the same way for each action about a file in it."""
     column, equals, value = folder.partition("=")
     return folder if _mask(value, sought) == value else f"{column}{equals}x"
 
 
-def _mask(value: Any, sought: Sought) -> Any:
+def _mask(value: Any, sought: LogNames) -> Any:
     if not isinstance(value, str):
         return value
     for needle in sought.needles:
         if any(
-            sighting.kind not in (NUMBER, CUT) and not sighting.within(sought.others)
+            sighting.kind not in (NUMBER, PREFIX) and not sighting.within(sought.others)
             for sighting in needle.sightings(value)
         ):
             value = needle.masked(value)
             if any(
-                sighting.kind not in (NUMBER, CUT) and not sighting.within(sought.others)
+                sighting.kind not in (NUMBER, PREFIX) and not sighting.within(sought.others)
                 for sighting in needle.sightings(value)
             ):
                 value = MASK.decode()  # in a notation in which its start cannot be determined
     return value
 
 
-def _name_in_bounds(stats: str, sought: Sought, *, of_others: bool) -> bool:
-    entries = leaves(parsed(stats), "$.stats")
+def _name_in_bounds(stats: str, sought: LogNames, *, of_others: bool) -> bool:
+    entries = json_values(parse_json(stats), "$.stats")
     return any(sought.in_value(value, place, of_others=of_others) for place, value in entries)
 
 
 def without_bounds(stats: str) -> str:
     """Statistics without minimum and maximum values: readers then read the file. Removing only some of them would mean
     writing the numbers again, and they might come out different."""
-    document = parsed(stats)
+    document = parse_json(stats)
     remaining = {name: value for name, value in document.items() if name not in _BOUNDS} if document else {}
     return json.dumps(remaining, separators=(",", ":"), ensure_ascii=False)

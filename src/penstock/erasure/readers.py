@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import LockHeld, PenstockError, UsageError
-from penstock.ledger.checkpoint import folder_of, read_checkpoint
+from penstock.ledger.checkpoint import checkpoint_folder, read_checkpoint
 from penstock.ledger.delta_log import RecentLog
-from penstock.ledger.entry import named_streams
+from penstock.ledger.entry import stream_tables
 from penstock.ledger.generations import open_generation
 from penstock.ledger.head import read_head
 from penstock.ledger.pending import forgotten_since, owes_jump, pending_replay, pending_rewind
@@ -19,7 +19,7 @@ from penstock.ledger.position import parse_version
 from penstock.ledger.row_counts import read_row_counts
 from penstock.maintenance.tables import exclusive_maintenance
 from penstock.operations.replay import replay
-from penstock.operations.replay_plan import working_on
+from penstock.operations.replay_plan import open_table_session
 from penstock.operations.reset import plan_stream_reset, run_reset
 from penstock.plan.model import TablePlan
 from penstock.plan.sources import DeltaSource
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # Tables that depend on Spark's state: it cannot be known whose rows that holds, so they are rebuilt.
 
 
-def begun_before(table: TablePlan, source: DeltaSource, store: Store) -> bool:
+def state_predates_erasure(table: TablePlan, source: DeltaSource, store: Store) -> bool:
     """Whether the table's state may hold a subject that has been erased since it started."""
     erased_version = forgotten_since(RecentLog(store, source.uri, source.table or source.uri))
     head = read_head(RecentLog(store, table.uri, table.name))
@@ -49,7 +49,7 @@ def begun_before(table: TablePlan, source: DeltaSource, store: Store) -> bool:
     return not start_versions or min(start_versions) <= erased_version
 
 
-def begin_anew(
+def rebuild_from_start(
     spark: SparkSession,
     plan: Plan,
     table: TablePlan,
@@ -59,7 +59,7 @@ def begin_anew(
 ) -> None:
     """Empties the table, lets it read its sources from their start, and deletes its old state. Refused while a runner
     works on it, and if it was configured to begin later than at the start: rows would be missing."""
-    if not begun_before(table, source, store):
+    if not state_predates_erasure(table, source, store):
         return
     assert table.stream is not None
     late = [
@@ -95,7 +95,7 @@ def exclusive_table(spark: SparkSession, plan: Plan, table: TablePlan) -> Iterat
         with ExitStack() as locks:
             try:
                 locks.enter_context(exclusive_maintenance(spark, plan, table.name))
-                work = locks.enter_context(working_on(spark, plan, table))
+                work = locks.enter_context(open_table_session(spark, plan, table))
             except LockHeld:
                 if time.monotonic() > deadline:
                     raise
@@ -111,7 +111,7 @@ def exclusive_table(spark: SparkSession, plan: Plan, table: TablePlan) -> Iterat
 # Groups are computed again by their own next batch. Closed windows and tables on Spark's state are rebuilt.
 
 
-Told = Callable[[str, str], None]
+Tell = Callable[[str, str], None]
 """Reports a table and what is being done with it."""
 Run = Callable[[TablePlan], PenstockError | None]
 """Runs a table up to the current end of its sources; returns the error if that failed."""
@@ -119,7 +119,7 @@ NOTE = "forget: nothing from before it is read again"
 
 
 @dataclass(frozen=True)
-class Waited:
+class ReaderProgress:
     table: str
     reads: str
     version: int
@@ -133,10 +133,12 @@ def sources_of(table: TablePlan) -> list[DeltaSource]:
     return [source for source in table.delta_sources if source.table is not None]
 
 
-def bring_on(spark: SparkSession, plan: Plan, store: Store, run: Run, tell: Told, patience: float) -> list[Waited]:
+def catch_up_readers(
+    spark: SparkSession, plan: Plan, store: Store, run: Run, tell: Tell, patience: float
+) -> list[ReaderProgress]:
     """Upstream before downstream, so that each reader also gets past the changes that this makes to its upstream."""
     deadline = time.monotonic() + patience
-    progress: list[Waited] = []
+    progress: list[ReaderProgress] = []
     changed: set[str] = {
         table.name for table in plan.tables if forgotten_since(RecentLog(store, table.uri, table.name)) is not None
     }
@@ -149,7 +151,7 @@ def bring_on(spark: SparkSession, plan: Plan, store: Store, run: Run, tell: Told
             version = _newest_change(store, source)
             if version is not None:
                 problem = _catch_up(spark, plan, table, source, version, store, run, tell, deadline)
-                progress.append(Waited(table.name, source.table or source.uri, version, problem))
+                progress.append(ReaderProgress(table.name, source.table or source.uri, version, problem))
     return progress
 
 
@@ -161,13 +163,13 @@ def _catch_up(
     version: int,
     store: Store,
     run: Run,
-    tell: Told,
+    tell: Tell,
     deadline: float,
 ) -> str | None:
     """Returns None when the reader is past the version, else the reason why it is not."""
     try:
         if table.stream is not None:
-            begin_anew(spark, plan, table, source, store, tell)
+            rebuild_from_start(spark, plan, table, source, store, tell)
         ran_here = False
         while _version_read(table, source, store) < version:
             if running(plan, table) and time.monotonic() < deadline:
@@ -188,7 +190,7 @@ def _catch_up(
 
 
 def _replay_final_windows(
-    spark: SparkSession, plan: Plan, table: TablePlan, source: DeltaSource, store: Store, tell: Told
+    spark: SparkSession, plan: Plan, table: TablePlan, source: DeltaSource, store: Store, tell: Tell
 ) -> None:
     """No batch touches closed windows, so the table is replayed."""
     erased_version = forgotten_since(RecentLog(store, source.uri, source.table or ""))
@@ -200,7 +202,7 @@ def _replay_final_windows(
         replay(work, None, "replay, after a forget")
 
 
-def step_over(spark: SparkSession, plan: Plan, table: TablePlan, store: Store) -> bool:
+def skip_last_batch(spark: SparkSession, plan: Plan, table: TablePlan, store: Store) -> bool:
     """Opens a generation at the table's position: its last batch, which is complete, is never run again and so needs no
     files. Its stream restarts there by itself. False if the last batch is not complete."""
     if table.stream is not None:
@@ -213,7 +215,7 @@ def step_over(spark: SparkSession, plan: Plan, table: TablePlan, store: Store) -
             has_pending = pending_replay(entry) is not None or pending_rewind(entry) is not None or owes_jump(entry)
             if has_pending or not _is_batch_done(table, entry, work.store):
                 return False
-            row_counts = read_row_counts(work.store, folder_of(table.checkpoints, entry), entry.batch)
+            row_counts = read_row_counts(work.store, checkpoint_folder(table.checkpoints, entry), entry.batch)
             without_lookups = replace(entry, pins=replace(entry.pins, lookups={}))
             open_generation(
                 work.spark,
@@ -239,7 +241,7 @@ def running(plan: Plan, table: TablePlan) -> bool:
 def _is_batch_done(table: TablePlan, entry: Entry, store: Store) -> bool:
     if entry.batch == 0:
         return True
-    checkpoint = read_checkpoint(store, folder_of(table.checkpoints, entry))
+    checkpoint = read_checkpoint(store, checkpoint_folder(table.checkpoints, entry))
     return checkpoint is not None and bool(checkpoint.commits.get(entry.batch))
 
 
@@ -252,7 +254,7 @@ def _version_read(table: TablePlan, source: DeltaSource, store: Store) -> int:
     entry = _ledger_head(table, store).entry
     if pending_replay(entry) is not None:
         return -1
-    names = named_streams(entry)
+    names = stream_tables(entry)
     positions = [position for name, position in zip(names, entry.after, strict=False) if name == source.table] or [
         *entry.after[:1]
     ]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from penstock.errors import UsageError
-from penstock.maintenance.tables import places
-from penstock.plan.quarantine import read_by
+from penstock.maintenance.tables import maintained_tables
+from penstock.plan.quarantine import subjects_in_input
 from penstock.spec.base_model import did_you_mean
 from penstock.spec.load import FILE
 from penstock.storage.locks import holder, lock_path, owner
@@ -19,7 +19,7 @@ from penstock.storage.locks import holder, lock_path, owner
 if TYPE_CHECKING:
     from penstock.erasure.text_search import NameSearch
     from penstock.plan.model import Plan, TablePlan
-    from penstock.tables.suppression_list import Order
+    from penstock.tables.suppression_list import ForgetOrder
 
 # Names come as KEY=VALUE arguments or as a file of such lines. No message repeats a value: it is a name.
 
@@ -63,7 +63,7 @@ def _normal_forms(name: Name) -> list[Name]:
 
 def known_places(plan: Plan, exceptions: Sequence[str]) -> list[str]:
     """Checks the values of --not-a-name: TABLE.COLUMN, of tables of the project and their quarantines."""
-    place_names = [place.name for table in plan.tables for place in places(table)]
+    place_names = [place.name for table in plan.tables for place in maintained_tables(table)]
     for exception in exceptions:
         if not any(exception.casefold().startswith(f"{place_name}.".casefold()) for place_name in place_names):
             raise UsageError(
@@ -103,13 +103,13 @@ def _parse_name(origin: str, text: str, subjects: Iterable[str]) -> Name:
 _DEFINITION_SUFFIXES = (".yml", ".yaml", ".py", ".sql", ".ddl", ".avsc", ".proto")
 
 
-def outside(plan: Plan, orders: Sequence[Order]) -> list[str]:
+def list_unreachable(plan: Plan, orders: Sequence[ForgetOrder]) -> list[str]:
     return list(dict.fromkeys(_unreachable(plan, {order.subject for order in orders})))
 
 
 def _unreachable(plan: Plan, subjects: set[str]) -> Iterator[str]:
     for table in plan.tables:
-        if not subjects & {*table.subjects, *read_by(table).subjects}:
+        if not subjects & {*table.subjects, *subjects_in_input(table).subjects}:
             continue
         if (topics := table.topics) is not None:
             topic_names = topics.pattern or ", ".join(topics.topics)
@@ -144,14 +144,14 @@ def in_definition(plan: Plan, name_searches: Sequence[NameSearch]) -> list[str]:
     return mentions
 
 
-def undeclared(plan: Plan, orders: Sequence[Order]) -> tuple[str, ...]:
+def undeclared(plan: Plan, orders: Sequence[ForgetOrder]) -> tuple[str, ...]:
     """Tables that read rows with such names and do not declare where they hold them themselves."""
     subjects = {order.subject for order in orders}
     return tuple(table.name for table in plan.tables if _lacks_declaration(table, subjects))
 
 
 def _lacks_declaration(table: TablePlan, subjects: set[str]) -> bool:
-    undeclared_subjects = subjects & set(read_by(table).subjects) - set(table.subjects)
+    undeclared_subjects = subjects & set(subjects_in_input(table).subjects) - set(table.subjects)
     return bool(undeclared_subjects) and table.sink is None
 
 

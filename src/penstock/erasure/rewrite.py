@@ -10,19 +10,19 @@ from urllib.parse import unquote
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from penstock.ledger.checkpoint import folder_of
-from penstock.ledger.commit import append_nothing, carrying, must_confirm
+from penstock.ledger.checkpoint import checkpoint_folder
+from penstock.ledger.commit import append_entry, commit_metadata, must_confirm
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import Counts
 from penstock.ledger.head import read_head, refuse_foreign_changes
 from penstock.ledger.row_counts import FORGOTTEN, REJECTED, add_counts, read_row_counts
-from penstock.maintenance.tables import all_places
+from penstock.maintenance.tables import all_maintained_tables
 from penstock.maintenance.vacuum import within
-from penstock.plan.quarantine import in_quarantine, lands, quarantine_of
+from penstock.plan.quarantine import is_landing_table, quarantine_of, subjects_in_quarantine
 from penstock.spark.jvm import java_frame, java_session, jvm_of
 from penstock.storage.locks import acquire_commit
 from penstock.tables.merge.row_exchange import FILE
-from penstock.tables.subject_columns import redacted, rows_of
+from penstock.tables.subject_columns import redact, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.plan.subjects import Subjects
     from penstock.storage.stores import Store
     from penstock.tables.session import TableSession
-    from penstock.tables.subject_columns import SubjectMatch
+    from penstock.tables.subject_columns import SubjectOrders
 
 # The files of a table that hold a subject are rewritten without it in one commit: the Python side of Erase.java.
 
@@ -138,7 +138,7 @@ class Rewrite:
         metrics = self._jvm.java.util.HashMap()
         for name, number in {"numDeletedRows": subject_rows.rows, "numRemovedFiles": len(subject_rows.files)}.items():
             metrics.put(name, number)
-        with carrying(self._session, entry, idempotent=False):
+        with commit_metadata(self._session, entry, idempotent=False):
             return int(self._erase.commit(java_frame(remaining.drop(_MATCHES)), metrics))
 
 
@@ -179,7 +179,7 @@ class Erased:
     redacted: bool = False
 
 
-def finding(table: TablePlan, subjects: Subjects, matcher: SubjectMatch) -> Find:
+def subject_condition(table: TablePlan, subjects: Subjects, matcher: SubjectOrders) -> Find:
     def find(rows: DataFrame) -> Column | None:
         return rows_of(rows, subjects, matcher, table.name, partly=True)
 
@@ -189,24 +189,24 @@ def finding(table: TablePlan, subjects: Subjects, matcher: SubjectMatch) -> Find
 def redaction(table: TablePlan) -> Redact | None:
     """How a landing table redacts; None for other tables, which delete. A landed record keeps its row and its place in
     the topic, so that it stays provable that all records are there."""
-    if not lands(table):
+    if not is_landing_table(table):
         return None
-    return lambda rows, condition: redacted(rows, table.columns, condition)
+    return lambda rows, condition: redact(rows, table.columns, condition)
 
 
-def sought(table: TablePlan, store: Store, matcher: SubjectMatch) -> dict[MaintainedTable, Subjects]:
+def places_to_search(table: TablePlan, store: Store, matcher: SubjectOrders) -> dict[MaintainedTable, Subjects]:
     """The places to search: the table and those beside it, with the columns in which each holds names; only those that
     hold a subject of one of the orders."""
     ordered = {order.subject for order in matcher.orders}
     subjects_by_place = {
-        place: in_quarantine(table) if place.kind == "quarantine" else table.subjects
-        for place in all_places(table, store)
+        place: subjects_in_quarantine(table) if place.kind == "quarantine" else table.subjects
+        for place in all_maintained_tables(table, store)
         if place.kind != "files"
     }
     return {place: subjects for place, subjects in subjects_by_place.items() if ordered & set(subjects)}
 
 
-def erase(work: TableSession, matcher: SubjectMatch, note: str) -> list[Erased]:
+def erase(work: TableSession, matcher: SubjectOrders, note: str) -> list[Erased]:
     """Reads the table before its batches have to wait; under the lock it reads only files that are new since."""
     earlier = {target.place: target.rewrite.look(target.find) for target in _targets(work, matcher)}
     acquire_commit(work.lock, work.table.name, patience=_PATIENCE)
@@ -235,14 +235,17 @@ class _Target:
     log: DeltaLog
 
 
-def _targets(work: TableSession, matcher: SubjectMatch) -> list[_Target]:
+def _targets(work: TableSession, matcher: SubjectOrders) -> list[_Target]:
     targets = []
     table = work.table
-    for place, subjects in sought(table, work.store, matcher).items():
+    for place, subjects in places_to_search(table, work.store, matcher).items():
         log = DeltaLog(work.store, place.uri, place.ledger)
         if log.versions():
             rewrite = Rewrite(work.spark.newSession(), place.uri)
-            find, redact = finding(table, subjects, matcher), redaction(table) if place.kind == "table" else None
+            find, redact = (
+                subject_condition(table, subjects, matcher),
+                redaction(table) if place.kind == "table" else None,
+            )
             targets.append(_Target(place.name, place.uri, rewrite, find, redact, log))
     return targets
 
@@ -273,7 +276,7 @@ def _commit_all(work: TableSession, hits: list[tuple[_Target, SubjectRows]], not
         erased.append(Erased(target.place, target.uri, subject_rows, version, target.redact is not None))
     if quarantine_changes:
         entry = _forget_entry(table, head, note, {DELETED: 0, **quarantine_changes})
-        append_nothing(work.spark, table.uri, entry)
+        append_entry(work.spark, table.uri, entry)
         must_confirm(head, work.log, entry)
     for target, subject_rows in hits:  # places beside the table
         if target.place == table.name:
@@ -297,7 +300,7 @@ def _ledger_head(work: TableSession) -> LedgerHead:
     head = read_head(work.log)
     assert head is not None
     refuse_foreign_changes(head, work.log)
-    folder = folder_of(work.table.checkpoints, head.entry)
+    folder = checkpoint_folder(work.table.checkpoints, head.entry)
     return replace(head, row_counts=read_row_counts(work.store, folder, head.entry.batch))
 
 

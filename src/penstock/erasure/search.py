@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.erasure.log_redaction import OF_ROWS, STATISTICS, leaves, parsed
-from penstock.erasure.text_search import CUT, NUMBER, Sighting, variants
-from penstock.maintenance.tables import all_places
-from penstock.plan.quarantine import in_quarantine
+from penstock.erasure.log_redaction import OF_ROWS, STATISTICS, json_values, parse_json
+from penstock.erasure.text_search import NUMBER, PREFIX, Sighting, variants
+from penstock.maintenance.tables import all_maintained_tables
+from penstock.plan.quarantine import subjects_in_quarantine
 from penstock.spark.jvm import java_session, jvm_of
 from penstock.tables.subject_columns import steps
 
@@ -48,7 +48,7 @@ _COMPRESSED = (b"\x1f\x8b", b"LZ4Block", b"PK\x03\x04", b"\x28\xb5\x2f\xfd")
 _NOT_ROWS = ("topic", "_source.topic")
 _CHUNK_SIZE = 5000
 _TRIES, _PAUSE = 3, 1.0
-GONE = "gone"
+DELETED = "gone"
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class FileSeen:
 
 
 @dataclass
-class Left:
+class SearchFindings:
     """What a search found, by table (or folder) and place in it: how often, and in which files."""
 
     files: int = 0
@@ -104,11 +104,11 @@ class Left:
         return not self.names and not self.unreadable
 
 
-def known_places(plan: Plan, store: Store) -> list[KnownTable]:
+def lake_tables(plan: Plan, store: Store) -> list[KnownTable]:
     known_tables = []
     for table in plan.tables:
-        for place in all_places(table, store):
-            subjects = in_quarantine(table) if place.kind == "quarantine" else table.subjects
+        for place in all_maintained_tables(table, store):
+            subjects = subjects_in_quarantine(table) if place.kind == "quarantine" else table.subjects
             declared = {
                 subject: frozenset((column.column.casefold(), _json_path(column.path)) for column in columns)
                 for subject, columns in (subjects.items() if place.kind != "files" else ())
@@ -157,7 +157,7 @@ class LakeSearch:
         self._spark, self._plan, self._store = spark, plan, store
         self.needles = tuple(needles)
         self._excepted_places = {place.casefold() for place in excepted}
-        self.known = known_places(plan, store)
+        self.known = lake_tables(plan, store)
         self._results: dict[tuple[str, int, int], FileSeen] = {}
         self.others: set[str] = set()
         """Names of other subjects that contain a searched name: values of the declared places."""
@@ -206,7 +206,7 @@ class LakeSearch:
             statistics = STATISTICS.search(place) if log else None
             column = statistics[1] if statistics is not None else hit.column
             return (not log or statistics is not None) and column.casefold() in table.numbers.get(needle.subject, ())
-        if hit.sighting.kind == CUT:
+        if hit.sighting.kind == PREFIX:
             bound = log and STATISTICS.search(place) is not None and hit.sighting.at == 0
             return bound and (table.uri, hit.name) not in self._shared_prefixes
         if hit.sighting.within(self.others):
@@ -233,17 +233,17 @@ class LakeSearch:
         return frozenset(place[len(prefix) :] for place in self._excepted_places if place.startswith(prefix))
 
     def same_digits(self, hit: NameSighting) -> bool:
-        return self.needles[hit.name].plain and hit.sighting.kind != CUT and not hit.sighting.within(self.others)
+        return self.needles[hit.name].plain and hit.sighting.kind != PREFIX and not hit.sighting.within(self.others)
 
     def learn_alike(self, table: KnownTable, active: Mapping[str, FileSeen]) -> None:
         for file_seen in active.values():
-            self._shared_prefixes |= {(table.uri, hit.name) for hit in file_seen.seen if hit.sighting.kind == CUT}
+            self._shared_prefixes |= {(table.uri, hit.name) for hit in file_seen.seen if hit.sighting.kind == PREFIX}
 
     # All files of the lake
 
-    def everything(self, roots: Sequence[str]) -> Left:
+    def everything(self, roots: Sequence[str]) -> SearchFindings:
         """Searches every file and every folder name below `roots`, folders of the lake and on this machine."""
-        findings = Left()
+        findings = SearchFindings()
         files: list[tuple[str, str, StoredFile]] = []
         for root in roots:
             store = self._store if "://" in root or "://" not in self._plan.lake else None
@@ -264,7 +264,7 @@ class LakeSearch:
         for root, name, file in files:
             file_seen = texts.get(f"{root}/{name}") or searched[f"{root}/{name}"]
             findings.files += 1
-            if file_seen.trouble == GONE:
+            if file_seen.trouble == DELETED:
                 continue
             findings.bytes += file_seen.bytes or file.size
             if file_seen.trouble is not None:
@@ -272,13 +272,13 @@ class LakeSearch:
             self._classify_hits(findings, root, name, file_seen)
         return findings
 
-    def _classify_hits(self, findings: Left, root: str, name: str, file_seen: FileSeen) -> None:
+    def _classify_hits(self, findings: SearchFindings, root: str, name: str, file_seen: FileSeen) -> None:
         path = f"{root}/{name}"
         table = self.of(path)
         in_log = table is not None and path.startswith(f"{table.uri}/{_LOG}")
         for hit in file_seen.seen:
             if table is None:
-                is_name = hit.sighting.kind not in (NUMBER, CUT) and not hit.sighting.within(self.others)
+                is_name = hit.sighting.kind not in (NUMBER, PREFIX) and not hit.sighting.within(self.others)
                 is_name = is_name and (not self.needles[hit.name].plain or path.endswith((_PARQUET, *_BINARY)))
             else:
                 is_name = self.holds(table, hit, log=in_log)
@@ -292,7 +292,7 @@ class LakeSearch:
         """Retries after a pause: a file that is still being written cannot be read yet."""
         searched = self.look(files)
         for _ in range(_TRIES):
-            pending = {path for path, file_seen in searched.items() if file_seen.trouble not in (None, GONE)}
+            pending = {path for path, file_seen in searched.items() if file_seen.trouble not in (None, DELETED)}
             if not pending:
                 break
             time.sleep(_PAUSE)
@@ -301,7 +301,7 @@ class LakeSearch:
             searched |= self.look({path: files[path] for path in pending})
         return searched
 
-    def _add_name(self, findings: Left, root: str, name: str, place: str) -> None:
+    def _add_name(self, findings: SearchFindings, root: str, name: str, place: str) -> None:
         table, masked_name = self._masked_location(root, name)
         findings.names.setdefault((table, place), []).append(masked_name)
 
@@ -310,7 +310,7 @@ class LakeSearch:
         table = self.of(f"{root}/{name}")
         masked_name = name if table is None else f"{root}/{name}"[len(table.uri) + 1 :]
         for needle in self.needles:
-            if any(sighting.kind not in (NUMBER, CUT) for sighting in needle.sightings(masked_name)):
+            if any(sighting.kind not in (NUMBER, PREFIX) for sighting in needle.sightings(masked_name)):
                 masked_name = needle.masked(masked_name) if needle.masked(masked_name) != masked_name else "…"
         return table.name if table is not None else root, masked_name
 
@@ -331,7 +331,7 @@ class LakeSearch:
             for needle in self.needles:
                 text = part if needle.telling else value
                 for sighting in needle.sightings(text) if text else ():
-                    if sighting.kind not in (NUMBER, CUT) and not sighting.within(self.others):
+                    if sighting.kind not in (NUMBER, PREFIX) and not sighting.within(self.others):
                         return True
         return False
 
@@ -342,7 +342,7 @@ class LakeSearch:
         except OSError as error:
             return FileSeen(path, file.size, trouble=error.strerror or type(error).__name__)
         if content is None:
-            return FileSeen(path, trouble=GONE)
+            return FileSeen(path, trouble=DELETED)
         if isinstance(content, bytes):
             if content.startswith(_COMPRESSED):
                 return None
@@ -371,13 +371,13 @@ class LakeSearch:
     def in_text(self, text: str) -> Iterator[NameSighting]:
         """Searches JSON lines, one JSON document, or any text."""
         needles = self._candidates(text, enumerate(self.needles))
-        whole_document = parsed(text) if needles and "\n" in text else None
+        whole_document = parse_json(text) if needles and "\n" in text else None
         for line in [text] if whole_document is not None else text.split("\n") if needles else []:
             candidates = self._candidates(line, needles)
-            document = whole_document or (parsed(line) if candidates else None)
+            document = whole_document or (parse_json(line) if candidates else None)
             values: Iterable[tuple[str, Any]] = [("", line)] if candidates else []
             if document is not None:
-                values = leaves(document, keys=True)
+                values = json_values(document, keys=True)
             for place, value in values:
                 for index, needle in candidates:
                     if not isinstance(value, str):
@@ -389,7 +389,7 @@ class LakeSearch:
 
 
 def _is_text(hit: NameSighting) -> bool:
-    return hit.sighting.kind not in (NUMBER, CUT) and bool(hit.sighting.around)
+    return hit.sighting.kind not in (NUMBER, PREFIX) and bool(hit.sighting.around)
 
 
 def _parse_file_seen(document: dict[str, Any]) -> FileSeen:

@@ -22,9 +22,9 @@ from urllib.parse import quote, quote_plus, unquote
 from penstock.tables.suppression_list import canonical
 
 MASK = b"x"
-NUMBER, TEXT, CUT = "number", "text", "cut"
+NUMBER, TEXT, PREFIX = "number", "text", "cut"
 """Kinds of sightings: a number with the same digits, the name, the prefix of it that statistics keep."""
-KEPT = 32
+STATISTICS_PREFIX = 32
 """Characters of a text that Delta's statistics keep."""
 _MIN_LENGTH, _MIN_DIGITS, _MIN_ENCODED, _MAX_DECODINGS = 4, 5, 8, 3
 _NUMERIC_TEXT = re.compile(
@@ -67,7 +67,7 @@ class NameSearch:
         written = _normal_forms(value)
         self._words = written | {form.replace(" ", "+") for form in written}
         self._encoded_forms = _encodings(value)
-        self._prefix = value[:KEPT] if len(value) > KEPT else None
+        self._prefix = value[:STATISTICS_PREFIX] if len(value) > STATISTICS_PREFIX else None
         forms = sorted(_spellings(written), key=len, reverse=True)
         self._text_pattern = re.compile(_word_pattern(forms))
         self._bytes_pattern = re.compile(_word_pattern(forms).encode())
@@ -96,7 +96,7 @@ class NameSearch:
                 for start in _occurrences(joined, form):
                     yield Sighting("base64 or hex", False, joined, start)
             if self._prefix is not None and self._prefix in variant and not alone:
-                yield Sighting(CUT, False, variant, variant.index(self._prefix))
+                yield Sighting(PREFIX, False, variant, variant.index(self._prefix))
 
     def possible(self, texts: Iterable[str]) -> bool:
         """A quick test of whole files and their variants: false if the name is certainly in none of them."""
@@ -112,7 +112,7 @@ class NameSearch:
         return canonical(number) == self.value
 
     def in_text(self, text: str) -> bool:
-        return any(sighting.kind not in (NUMBER, CUT) for sighting in self.sightings(text))
+        return any(sighting.kind not in (NUMBER, PREFIX) for sighting in self.sightings(text))
 
     def spans(self, content: bytes) -> list[tuple[int, int]]:
         return [match.span() for match in self._bytes_pattern.finditer(content)]

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as JvmColumn
 
 from penstock.formats.base import PARSED, Decoded, absent, case, reason
-from penstock.formats.json import own_class
+from penstock.formats.json import penstock_class
 from penstock.spark.jvm import java_column
 from penstock.spark.sql_text import literal, quote
 
@@ -65,13 +65,13 @@ def with_types(frame: DataFrame, schema: Struct) -> DataFrame:
     """Adds TYPED, made from the texts in PARSED."""
     spark = frame.sparkSession
     zone = spark.conf.get("spark.sql.session.timeZone")
-    typed = own_class(spark, "Cells").column(java_column(F.col(PARSED)), schema.columns(), zone)
+    typed = penstock_class(spark, "Cells").column(java_column(F.col(PARSED)), schema.columns(), zone)
     return frame.withColumn(TYPED, JvmColumn(typed))
 
 
 def cells(spark: SparkSession, text: Column, names: Sequence[str], options: Mapping[str, str]) -> Column:
     """The cells of a record as a struct of texts with these names, and CORRUPT."""
-    return JvmColumn(own_class(spark, "Cells", "csv").column(java_column(text), list(names), dict(options)))
+    return JvmColumn(penstock_class(spark, "Cells", "csv").column(java_column(text), list(names), dict(options)))
 
 
 @dataclass(frozen=True)

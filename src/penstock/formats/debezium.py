@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as JvmColumn
 
 from penstock.formats.base import PARSED, Decoded, absent, case
-from penstock.formats.json import RESCUED, own_class
+from penstock.formats.json import RESCUED, penstock_class
 from penstock.spark.jvm import java_column
 from penstock.spark.sql_text import quote
 from penstock.spec.stages import CHANGE_COLUMNS
@@ -63,7 +63,7 @@ class DebeziumDecoder:
         text, key = F.expr(quote(self.plan.column)), F.expr(KEY)
         conventions = [self.plan.options.get(name, "") for name in ("times", "decimals", "before")]
         zone = spark.conf.get("spark.sql.session.timeZone")
-        changes = own_class(spark, "Changes")
+        changes = penstock_class(spark, "Changes")
         return JvmColumn(
             changes.column(
                 java_column(text), java_column(key), self.plan.schema.columns(), zone, self.plan.rescue, *conventions

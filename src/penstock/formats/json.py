@@ -51,7 +51,7 @@ class JsonDecoder:
     def _parsed(self, records: DataFrame) -> Column:
         assert self.plan.schema is not None
         spark = records.sparkSession
-        decoder = own_class(spark, "Decoder")
+        decoder = penstock_class(spark, "Decoder")
         text = F.expr(quote(self.plan.column))
         zone = spark.conf.get("spark.sql.session.timeZone")
         ddl, expected = self.plan.schema.columns(), list(self.expected)
@@ -59,7 +59,7 @@ class JsonDecoder:
         return JvmColumn(decoded)
 
 
-def own_class(spark: SparkSession, name: str, package: str = "json") -> JavaClass:
+def penstock_class(spark: SparkSession, name: str, package: str = "json") -> JavaClass:
     """A class of penstock.json, or of another package of Penstock's own."""
     jvm = jvm_of(spark)
     java_class = getattr(getattr(jvm.penstock, package), name)

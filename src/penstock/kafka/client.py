@@ -135,7 +135,7 @@ class Admin:
         self._cluster = cluster
         self._timeout = timeout
         self._denial: KafkaError | None = None
-        conf: dict[str, Any] = {**librdkafka(_admin_only(cluster)), "logger": Silent(), "log_level": 0}
+        conf: dict[str, Any] = {**librdkafka(_admin_only(cluster)), "logger": SilentLogger(), "log_level": 0}
         conf["error_cb"] = self._on_error
         self._client = AdminClient(conf)
 
@@ -188,7 +188,7 @@ class Admin:
     def first_times(self, source: TopicsSource, offsets: Mapping[Place, int]) -> dict[Place, int]:
         """The time of the first record at or after each offset, in ms; partitions without an answer in time are left
         out."""
-        records = peek(kafka_source(source), offsets, timeout=self._timeout)
+        records = first_records(kafka_source(source), offsets, timeout=self._timeout)
         return {place: record.timestamp_ms for place, record in records.items()}
 
     def names(self) -> list[str]:
@@ -294,7 +294,7 @@ class _UnknownTopic(PenstockError):
     pass
 
 
-class Silent:
+class SilentLogger:
     """A logger that discards everything: librdkafka reports every lost connection; what matters reaches the user as an
     error."""
 
@@ -336,7 +336,7 @@ class Record:
     """The broker's clock set the time, not the producer's."""
 
 
-def peek(source: KafkaSource, offsets: Mapping[Place, int], *, timeout: float) -> dict[Place, Record]:
+def first_records(source: KafkaSource, offsets: Mapping[Place, int], *, timeout: float) -> dict[Place, Record]:
     """The first record at or after each offset that the source can see. Partitions are left out that have none, whose
     records have no time, or that did not answer within `timeout` seconds: never raises because of the broker."""
     if not offsets:
@@ -390,7 +390,7 @@ def _consumer_settings(source: KafkaSource) -> dict[str, Any]:
         "fetch.wait.max.ms": "50",
         "max.partition.fetch.bytes": "65536",
         "fetch.queue.backoff.ms": "5",  # by default it waits for a second before it fetches from the next partition
-        "logger": Silent(),
+        "logger": SilentLogger(),
         "log_level": 0,
     }
 

@@ -51,7 +51,7 @@ class Checkpoint:
     """Sources that are not ours, or state: a checkpoint of another kind of query."""
 
 
-def folder_of(checkpoints: str, entry: Entry) -> str:
+def checkpoint_folder(checkpoints: str, entry: Entry) -> str:
     return f"{checkpoints}/{entry.generation}"
 
 
@@ -278,14 +278,14 @@ def _offset_metadata(spark: SparkSession, time_ms: int) -> str:
 # Small documents of a batch, next to Spark's own files in the checkpoint.
 
 
-KEPT = 100
+BATCH_FILES_KEPT = 100
 """As many batches as Spark keeps of its own files."""
 
 
 def write_batch_file(store: Store, folder: str, kind: str, batch: int, document: Mapping[str, Any]) -> None:
     store.write(f"{folder}/{kind}/{batch}", json.dumps(document, separators=(",", ":")))
-    if batch > KEPT:
-        store.delete(f"{folder}/{kind}/{batch - KEPT}")
+    if batch > BATCH_FILES_KEPT:
+        store.delete(f"{folder}/{kind}/{batch - BATCH_FILES_KEPT}")
 
 
 def read_batch_file(store: Store, folder: str, kind: str, batch: int) -> dict[str, Any] | None:

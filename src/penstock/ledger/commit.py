@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from penstock.errors import ChainBroken, Conflict, Fenced
-from penstock.ledger.entry import BESIDE, dump
+from penstock.ledger.entry import OUTSIDE_BATCHES, dump
 from penstock.ledger.head import advance
 from penstock.spark.jvm import java_session, jvm_of
 
@@ -85,7 +85,7 @@ def overwrite(rows: DataFrame, uri: str, entry: Entry, *, idempotent: bool) -> N
 
 
 @contextmanager
-def carrying(
+def commit_metadata(
     session: SparkSession, entry: Entry, *, idempotent: bool, uri: str = "", more: bool = False
 ) -> Iterator[None]:
     """For a MERGE, which takes no options: the entry goes with the next commit of this session, which belongs to one
@@ -104,11 +104,11 @@ def carrying(
             session.conf.unset(name)
 
 
-def append_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
+def append_entry(spark: SparkSession, uri: str, entry: Entry) -> None:
     """Commits an entry without rows, with Delta's transaction mark: without it an empty append makes no commit. Nothing
     is committed if another process has committed after what `entry` has seen: the caller confirms it."""
     note_class = _note_class(spark)
-    if entry.kind in BESIDE or entry.kind == "fill":  # the number of a fill is taken: its rejected rows use it
+    if entry.kind in OUTSIDE_BATCHES or entry.kind == "fill":  # the number of a fill is taken: its rejected rows use it
         assert entry.seen is not None
         note_class.next(java_session(spark), uri, dump(entry), _kind_app_id(entry), entry.seen)
         return
@@ -116,7 +116,7 @@ def append_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
     note_class.marked(java_session(spark), uri, dump(entry), _batch_app_id(entry), _batch_version(entry), seen)
 
 
-def overwrite_by_nothing(spark: SparkSession, uri: str, entry: Entry) -> None:
+def remove_all_rows(spark: SparkSession, uri: str, entry: Entry) -> None:
     """Commits an entry that removes all rows; thanks to the transaction options also if there are none."""
     no_rows = spark.read.format("delta").load(uri).limit(0)
     _write(no_rows, uri, entry, _transaction_options(spark, uri, entry), mode="overwrite")
@@ -191,7 +191,7 @@ def _transaction_options(spark: SparkSession, uri: str, entry: Entry, *, more: b
     confirms.
 
     An appId per commit would let both commit, and Delta keeps every appId in the table's state for ever."""
-    if entry.kind not in BESIDE and not more:
+    if entry.kind not in OUTSIDE_BATCHES and not more:
         return {"txnAppId": _batch_app_id(entry), "txnVersion": _batch_version(entry)}
     assert uri and entry.seen is not None
     return {"txnAppId": _kind_app_id(entry), "txnVersion": next_number(spark, uri, _kind_app_id(entry), entry.seen)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 
 from penstock.errors import ChainBroken, Conflict, PenstockError, TableChanged
-from penstock.ledger.commit import append_nothing, last_generation
+from penstock.ledger.commit import append_entry, last_generation
 from penstock.ledger.entry import Entry, Pins, dump, new_id
 from penstock.ledger.head import read_head
 from penstock.spark.sql_text import quote
@@ -169,7 +169,7 @@ def genesis(
         id=new_id(),
     )
     if versions:
-        append_nothing(spark, uri, entry)
+        append_entry(spark, uri, entry)
     else:
         _create(spark, log, uri, schema, properties, entry, partition_by, cluster_by)
     head = read_head(log)

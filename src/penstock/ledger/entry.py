@@ -91,9 +91,9 @@ version. redrive: rows from quarantine, outside the batches. forget: a subject's
 last entry."""
 
 
-BESIDE: tuple[Kind, ...] = ("carry", "redrive", "forget")
+OUTSIDE_BATCHES: tuple[Kind, ...] = ("carry", "redrive", "forget")
 """Entries outside the sequence of batches: they repeat the number and the positions of the entry before."""
-WHOLE: tuple[Kind, ...] = ("fill", "rewind")
+REPLACING_KINDS: tuple[Kind, ...] = ("fill", "rewind")
 """Entries that replace all rows of the table. They have the number of the entry that opened their generation."""
 APPLIED = ("inserted", "updated", "deleted")
 """What a merged change can do to a row of the table."""
@@ -236,7 +236,7 @@ def new_id() -> str:
     return uuid.uuid4().hex.translate(_LETTERS)
 
 
-def named_streams(entry: Entry) -> tuple[str, ...]:
+def stream_tables(entry: Entry) -> tuple[str, ...]:
     """For a table with `stream`: the table behind each of its positions; () for any other."""
     tables = entry.subscription.get("streams", {})
     return tuple(tables.get(name, name) for name in entry.subscription.get("order", ()))

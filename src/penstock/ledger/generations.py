@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.ledger.commit import append_nothing, must_confirm, overwrite_by_nothing
+from penstock.ledger.commit import append_entry, must_confirm, remove_all_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,13 +63,13 @@ def open_generation(
         pending=pending or {},
     )
     if emptied:
-        overwrite_by_nothing(spark, uri, entry)
+        remove_all_rows(spark, uri, entry)
     else:
-        append_nothing(spark, uri, entry)
+        append_entry(spark, uri, entry)
     return must_confirm(head, log, entry)
 
 
-def is_old(head: LedgerHead, now_ms: int | None = None) -> bool:
+def needs_carry(head: LedgerHead, now_ms: int | None = None) -> bool:
     now = now_ms if now_ms is not None else time.time_ns() // 1_000_000
     return now - head.commit.timestamp_ms >= CARRY_AFTER_MS
 
@@ -79,8 +79,8 @@ def carry_forward(
 ) -> LedgerHead:
     """Commits the last entry again if it is so old that log retention could remove it; else returns the head
     unchanged."""
-    if not is_old(head, now_ms):
+    if not needs_carry(head, now_ms):
         return head
     entry = head.carried
-    append_nothing(spark, uri, entry)
+    append_entry(spark, uri, entry)
     return must_confirm(head, log, entry)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import ChainBroken, Fenced, TableChanged
 from penstock.ledger import position
 from penstock.ledger.delta_log import Origin
-from penstock.ledger.entry import BESIDE, WHOLE, Counts
+from penstock.ledger.entry import OUTSIDE_BATCHES, REPLACING_KINDS, Counts
 from penstock.ledger.position import describe_position, difference, same
 from penstock.ledger.row_counts import add_counts
 
@@ -50,7 +50,7 @@ class LedgerHead:
     @property
     def filled(self) -> tuple[int, int] | None:
         """Generation and version of the last commit that replaced all rows."""
-        return (self.entry.generation, self.commit.version) if self.entry.kind in WHOLE else self.entry.filled
+        return (self.entry.generation, self.commit.version) if self.entry.kind in REPLACING_KINDS else self.entry.filled
 
     @property
     def carried(self) -> Entry:
@@ -87,9 +87,9 @@ def advance(head: LedgerHead, log: DeltaLog) -> LedgerHead:
         )
     for commit in log.since(head.version):
         entry = commit.entry if commit.origin is Origin.LEDGER else None
-        if entry is not None and entry.kind in BESIDE and entry.key < head.entry.key:
+        if entry is not None and entry.kind in OUTSIDE_BATCHES and entry.key < head.entry.key:
             entry = None  # its writer had not seen the last batch, so its position is outdated
-        if entry is not None and (entry.key != head.entry.key or entry.kind in (*BESIDE, *WHOLE)):
+        if entry is not None and (entry.key != head.entry.key or entry.kind in (*OUTSIDE_BATCHES, *REPLACING_KINDS)):
             head = LedgerHead(entry, commit, (), _unseen_commits(log, commit))
         else:
             head = replace(head, later=(*head.later, commit))
@@ -108,7 +108,7 @@ def _build_head(log: DeltaLog, commit: Commit, later: list[Commit]) -> LedgerHea
     return LedgerHead(batch.entry, batch, (*after, commit, *later), _unseen_commits(log, batch))
 
 
-def standing(log: DeltaLog, commit: Commit) -> Commit:
+def position_commit(log: DeltaLog, commit: Commit) -> Commit:
     """The commit with the table's position at the time of a ledger entry: that entry's own, or a batch that its writer
     had not seen."""
     return _overlooked_batch(commit, _unseen_commits(log, commit)) or commit
@@ -128,7 +128,7 @@ class LastRows:
 def last_rows(head: LedgerHead, log: DeltaLog) -> LastRows:
     """The last entry that wrote or replaced rows; if there is none, the oldest that the log still has."""
     entry, version, opened, abandoned = head.entry, head.commit.version, set(), False
-    while entry.kind == "open" or (entry.kind in BESIDE and entry.batch == 0):
+    while entry.kind == "open" or (entry.kind in OUTSIDE_BATCHES and entry.batch == 0):
         abandoned = abandoned or (entry.key != head.entry.key and entry.unfinished)
         if not entry.unfinished:
             opened.add(entry.key)
@@ -137,7 +137,7 @@ def last_rows(head: LedgerHead, log: DeltaLog) -> LastRows:
             version -= 1
         if commit is None:
             break
-        earlier = standing(log, commit)
+        earlier = position_commit(log, commit)
         assert earlier.entry is not None
         entry, version = earlier.entry, earlier.version
     return LastRows(entry, frozenset(opened), abandoned)
@@ -146,7 +146,7 @@ def last_rows(head: LedgerHead, log: DeltaLog) -> LastRows:
 def _overlooked_batch(commit: Commit, unseen: tuple[Commit, ...]) -> Commit | None:
     """The last unseen commit with a later batch than the one that an entry outside the batches repeats."""
     entry = commit.entry
-    if entry is None or entry.kind not in BESIDE:
+    if entry is None or entry.kind not in OUTSIDE_BATCHES:
         return None
     for other in reversed(unseen):
         if other.origin is Origin.LEDGER and other.entry is not None and other.entry.key > entry.key:
@@ -155,7 +155,7 @@ def _overlooked_batch(commit: Commit, unseen: tuple[Commit, ...]) -> Commit | No
 
 
 def _is_beside_batches(commit: Commit) -> bool:
-    return commit.entry is not None and commit.entry.kind in BESIDE
+    return commit.entry is not None and commit.entry.kind in OUTSIDE_BATCHES
 
 
 def _unseen_commits(log: DeltaLog, commit: Commit) -> tuple[Commit, ...]:
@@ -191,8 +191,8 @@ def refuse_gap(head: LedgerHead, log: DeltaLog) -> None:
     earlier = log.commit(version) if version >= 0 else None
     if entry.kind == "genesis" or (version >= 0 and earlier is None):
         return
-    last = standing(log, earlier).entry if earlier is not None else None
-    if last is not None and (entry.kind in BESIDE or all(map(same, last.after, entry.before))):
+    last = position_commit(log, earlier).entry if earlier is not None else None
+    if last is not None and (entry.kind in OUTSIDE_BATCHES or all(map(same, last.after, entry.before))):
         return
     actual = f"the entry before it ends at {', '.join(last.after)}" if last else "there is no entry before it"
     raise TableChanged(
@@ -211,7 +211,7 @@ def position_at(log: DeltaLog, version: int) -> Entry | None:
         if commit is None:
             return None
         if commit.origin is Origin.LEDGER:
-            return standing(log, commit).entry
+            return position_commit(log, commit).entry
         version -= 1
     return None
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Where a table began to read. Every entry carries it; older ledgers have it only in their first one.
 
 
-def began_of(log: DeltaLog, entry: Entry) -> tuple[str, ...]:
+def start_position(log: DeltaLog, entry: Entry) -> tuple[str, ...]:
     if entry.began:
         return entry.began
     first: Entry | None = None
@@ -52,7 +52,7 @@ class Replay:
     """The version of the upstream table to read; None: what the table had read of it."""
 
 
-def document(replay: Replay) -> dict[str, Any]:
+def replay_document(replay: Replay) -> dict[str, Any]:
     return {_REPLAY: {"since": replay.since, "position": list(replay.position), "at": replay.at}}
 
 
@@ -62,13 +62,13 @@ def pending_replay(entry: Entry) -> Replay | None:
     return None if pending is None else Replay(pending["since"], tuple(pending["position"]), pending.get("at"))
 
 
-def settling(kept_condition: str | None, first_offsets: Offsets | None) -> dict[str, Any]:
+def settle_document(kept_condition: str | None, first_offsets: Offsets | None) -> dict[str, Any]:
     """What a fill itself owes: its quarantine still has rejected rows from before. `kept_condition` selects those that
     stay: records from before `first_offsets`."""
     return {_SETTLE: {"kept": kept_condition, "held": first_offsets}}
 
 
-def held_of(entry: Entry) -> Offsets | None:
+def first_offsets_of(entry: Entry) -> Offsets | None:
     """For a fill: the first offsets that it read; None if those are where the table began."""
     offsets = entry.pending.get(_SETTLE, {}).get("held")
     return (
@@ -80,7 +80,7 @@ def owes_settling(entry: Entry) -> bool:
     return _SETTLE in entry.pending
 
 
-def kept_of(entry: Entry) -> str | None:
+def kept_condition_of(entry: Entry) -> str | None:
     condition = entry.pending[_SETTLE]["kept"]
     return None if condition is None else str(condition)
 
@@ -155,7 +155,7 @@ def owes_jump(entry: Entry) -> bool:
 # Versions of a table from before a subject was forgotten: nothing reads them or goes back to them any more.
 
 
-def forgets(commit: Commit) -> bool:
+def removes_subject(commit: Commit) -> bool:
     """Whether the commit removed rows of a forgotten subject."""
     return commit.entry is not None and commit.entry.kind == "forget" and commit.changes
 
@@ -163,9 +163,9 @@ def forgets(commit: Commit) -> bool:
 def forgotten_since(log: DeltaLog) -> int | None:
     """The newest version in which a subject was forgotten; no version before it can be restored. None: there is none,
     as far as the log reaches back."""
-    return next((commit.version for commit in log.backwards() if forgets(commit)), None)
+    return next((commit.version for commit in log.backwards() if removes_subject(commit)), None)
 
 
 def forgotten_after(log: DeltaLog, version: int) -> int | None:
     """The first version after this one in which a subject was forgotten."""
-    return next((commit.version for commit in log.since(version) if forgets(commit)), None)
+    return next((commit.version for commit in log.since(version) if removes_subject(commit)), None)

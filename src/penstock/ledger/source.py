@@ -113,24 +113,24 @@ class Source(Protocol):
 # What a table reads, in the terms of the ledger: from its plan alone, without Spark and without a broker.
 
 
-def of_streams(inputs: Mapping[str, DeltaSource]) -> dict[str, str]:
+def stream_subscription(inputs: Mapping[str, DeltaSource]) -> dict[str, str]:
     """The tables by the names of the function's arguments. Only the function knows in which order they are read."""
     return {name: source.label for name, source in inputs.items()}
 
 
-def subscribes(table: TablePlan) -> dict[str, Any]:
+def subscription_of(table: TablePlan) -> dict[str, Any]:
     """The subscription of the next entry; for a table with `stream` without the order."""
     if table.stream is not None:
-        return {"streams": of_streams(table.stream.inputs)}
+        return {"streams": stream_subscription(table.stream.inputs)}
     return table.source.subscription(table.name)
 
 
 def reads_the_same(table: TablePlan, subscription: Mapping[str, Any]) -> bool:
     """Whether the ledger's subscription is that of the project."""
-    return {name: value for name, value in subscription.items() if name != "order"} == subscribes(table)
+    return {name: value for name, value in subscription.items() if name != "order"} == subscription_of(table)
 
 
-def said(subscription: Mapping[str, Any]) -> str:
+def describe_subscription(subscription: Mapping[str, Any]) -> str:
     """`topics orders, refunds`, `table bronze.orders`."""
     if "topics" in subscription:
         names = list(map(str, subscription["topics"]))

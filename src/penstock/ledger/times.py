@@ -67,12 +67,12 @@ def not_after(number: int, kind: DataType) -> str:
     return time_at(number + _MINUTE if is_odd else number, kind)
 
 
-def lower(value: str) -> str:
+def lower_bound(value: str) -> str:
     """SQL: the same for a value that is a TIMESTAMP, as a number."""
     return f"(unix_micros({value}) - IF(unix_micros({value}) < {_ODD_ZONES}L, {_MINUTE}L, 0L))"
 
 
-def upper(value: str) -> str:
+def upper_bound(value: str) -> str:
     return f"(unix_micros({value}) + IF(unix_micros({value}) < {_ODD_ZONES}L, {_MINUTE}L, 0L))"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.ledger import commit
-from penstock.ledger.commit import carrying
+from penstock.ledger.commit import commit_metadata
 from penstock.spark.jvm import java_frame, java_session, jvm_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class DeltaTableTarget:
         self.entry = entry
 
 
-def in_files(rows: DataFrame, files: int) -> DataFrame:
+def coalesce_files(rows: DataFrame, files: int) -> DataFrame:
     """The rows in that many files; 0 leaves the number to Spark."""
     return rows.coalesce(files) if files else rows
 
@@ -137,5 +137,5 @@ class StagedOverwrite:
         return self.rows - before
 
     def commit(self, entry: Entry) -> None:
-        with carrying(self._session, entry, idempotent=self.idempotent):
+        with commit_metadata(self._session, entry, idempotent=self.idempotent):
             self._refill.commit()

@@ -16,9 +16,9 @@ from pyspark.sql import Observation
 
 from penstock.errors import Transient
 from penstock.ledger.checkpoint import read_pins, read_planned, store_pins
-from penstock.ledger.commit import append_nothing, confirm, must_confirm
+from penstock.ledger.commit import append_entry, confirm, must_confirm
 from penstock.ledger.entry import Pins
-from penstock.ledger.generations import carry_forward, is_old
+from penstock.ledger.generations import carry_forward, needs_carry
 from penstock.ledger.head import Verdict, advance, check, refuse_foreign_changes
 from penstock.ledger.row_counts import store_row_counts
 from penstock.ledger.write_target import DeltaTableTarget
@@ -192,7 +192,7 @@ class BatchWriter:
         """Called now and then. Repeats the last entry of an idle table before log retention removes it, and removes old
         tombstones."""
         target = self._target
-        if not is_old(self._head) and target.purge is None:
+        if not needs_carry(self._head) and target.purge is None:
             return
         acquire_commit(target.lock, target.table)
         try:
@@ -266,7 +266,7 @@ class BatchWriter:
         if confirmed is not None:
             return confirmed
         # No row in the range (only transaction markers, say): Delta by itself makes no commit of that.
-        append_nothing(batch.sparkSession, target.uri, entry)
+        append_entry(batch.sparkSession, target.uri, entry)
         return must_confirm(self._head, log, entry)
 
     def _complete(self, batch: DataFrame, number: int, processor: BatchProcessor, *, written: bool) -> RowCounts:

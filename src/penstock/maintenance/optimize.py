@@ -16,9 +16,9 @@ from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import MaintenanceNote
 from penstock.maintenance.tables import (
     exclusive_maintenance,
+    maintained_tables,
     paused_batches,
-    places,
-    read_memory,
+    read_history,
     session_with,
     unreadable_log,
     write_memory,
@@ -26,7 +26,7 @@ from penstock.maintenance.tables import (
 from penstock.operations.causes import JvmDied, explain
 from penstock.spark.session import logs_folder
 from penstock.spark.sql_text import literal, quote
-from penstock.spec.base_model import Wrong
+from penstock.spec.base_model import FindingsError
 from penstock.spec.quantity import counted, size
 from penstock.storage.layout import read_layout, snapshot_layout
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.errors import PenstockError
-    from penstock.maintenance.tables import Hold, MaintainedTable, MaintenanceHistory
+    from penstock.maintenance.tables import MaintainedTable, MaintenanceHistory, PauseBatches
     from penstock.operations.steps import Tell
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.layout import DataFile, Layout, Partition
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # table of a terabyte would be rewritten every hour because of one new megabyte.
 
 
-FEWEST = 5
+MIN_FILES = 5
 """The smallest number of files that is worth a rewrite."""
 SHARE = 0.2
 """The smallest share that pays: of new bytes among those to put in order, of deleted rows among those to read."""
@@ -103,11 +103,11 @@ def target_bytes(configuration: Mapping[str, str], default_bytes: int) -> int:
     """`delta.targetFileSize` of the table, else the project's default."""
     try:
         return size(configuration["delta.targetFileSize"].strip()) or default_bytes
-    except (KeyError, Wrong):
+    except (KeyError, FindingsError):
         return default_bytes
 
 
-def steps(layout: Layout, goal: LayoutGoal) -> list[OptimizeStep]:
+def plan_steps(layout: Layout, goal: LayoutGoal) -> list[OptimizeStep]:
     """The steps in the order in which they run; [] if nothing pays."""
     ordering = (
         _cluster_step(layout, goal) if layout.clustered else _zorder_step(layout, goal) if goal.zorder_by else None
@@ -142,7 +142,7 @@ def _compact_step(files: Sequence[DataFile], goal: LayoutGoal) -> OptimizeStep |
         for group in _groups_to_compact(partition_files, goal)
     ]
     count = sum(map(len, groups))
-    if count - len(groups) < (1 if goal.full else FEWEST - 1):
+    if count - len(groups) < (1 if goal.full else MIN_FILES - 1):
         return None
     return OptimizeStep("compact", count, sum(file.size for group in groups for file in group), len(groups))
 
@@ -202,7 +202,7 @@ def _ordering_step(
 
 def _pays(files: Sequence[DataFile], total: int, goal: LayoutGoal) -> bool:
     count, new_bytes = _unordered_files(files, goal)
-    return count >= FEWEST and (new_bytes >= total * SHARE or count >= MANY)
+    return count >= MIN_FILES and (new_bytes >= total * SHARE or count >= MANY)
 
 
 def _unordered_files(files: Sequence[DataFile], goal: LayoutGoal) -> tuple[int, int]:
@@ -336,7 +336,7 @@ def plan_optimize(
     plan: Plan, tables: Sequence[TablePlan], store: Store, *, full: bool, progress: Progress = lambda *_: None
 ) -> OptimizePlan:
     """Plans the tables in this order. Errors of a table are not raised: they are in the plan."""
-    candidates = ((table, place) for table in tables for place in places(table) if place.kind != "files")
+    candidates = ((table, place) for table in tables for place in maintained_tables(table) if place.kind != "files")
     chosen = [
         (table, place)
         for table, place in candidates
@@ -356,11 +356,11 @@ def _plan_table(plan: Plan, table: TablePlan, place: MaintainedTable, store: Sto
         layout = read_layout(place.uri)
     except Exception as error:  # deltalake raises plain Exception
         return TableOptimize(place, table, problem=unreadable_log(error, place.name))
-    goal = wanted_of(plan, table, place, layout, read_memory(store, plan.system, place.name), full=full)
-    return TableOptimize(place, table, len(layout.files), layout.bytes, tuple(steps(layout, goal)))
+    goal = layout_goal(plan, table, place, layout, read_history(store, plan.system, place.name), full=full)
+    return TableOptimize(place, table, len(layout.files), layout.bytes, tuple(plan_steps(layout, goal)))
 
 
-def wanted_of(
+def layout_goal(
     plan: Plan, table: TablePlan, place: MaintainedTable, layout: Layout, history: MaintenanceHistory, *, full: bool
 ) -> LayoutGoal:
     """The goal for a table. Files that were put in order by other columns count as unordered."""
@@ -451,7 +451,7 @@ def optimize(
     store: Store,
     *,
     by: str,
-    hold: Hold,
+    hold: PauseBatches,
     full: bool = False,
     beside: bool = False,
     step_done: Callable[[OptimizeStep], None] = lambda _: None,
@@ -462,11 +462,11 @@ def optimize(
     done: list[OptimizeStep] = []
     with _record_history(store, plan.system, place.name) as history:
         while len(done) < 2:
-            goal = wanted_of(plan, table, place, layout, history.now, full=full)
+            goal = layout_goal(plan, table, place, layout, history.now, full=full)
             step = next(
                 (
                     candidate
-                    for candidate in steps(layout, goal)
+                    for candidate in plan_steps(layout, goal)
                     if candidate.kind not in {finished.kind for finished in done}
                 ),
                 None,
@@ -490,7 +490,7 @@ def _rewrite_with_retries(
     step: OptimizeStep,
     goal: LayoutGoal,
     by: str,
-    hold: Hold,
+    hold: PauseBatches,
     *,
     beside: bool,
 ) -> None:
@@ -515,7 +515,7 @@ class _HistoryFile:
 
     def __init__(self, store: Store, system: str, name: str) -> None:
         self._location = (store, system, name)
-        self.now = read_memory(*self._location)
+        self.now = read_history(*self._location)
 
     def begin(self) -> None:
         self.now = replace(self.now, began_ms=now_ms())

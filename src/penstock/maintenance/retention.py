@@ -10,14 +10,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.ledger.checkpoint import folder_of, read_checkpoint, read_pins
+from penstock.ledger.checkpoint import checkpoint_folder, read_checkpoint, read_pins
 from penstock.ledger.commit import removed_files
 from penstock.ledger.delta_log import RecentLog
-from penstock.ledger.entry import named_streams
+from penstock.ledger.entry import stream_tables
 from penstock.ledger.head import LedgerHead, read_head
 from penstock.ledger.pending import pending_replay, pending_rewind
 from penstock.ledger.position import parse_version
-from penstock.maintenance.tables import under_way
+from penstock.maintenance.tables import optimize_started_ms
 from penstock.plan.sources import VersionsSource
 from penstock.sources.delta_changes import resolve_version, table_id
 from penstock.spec.quantity import duration_text
@@ -197,7 +197,7 @@ def _owner_needs(plan: Plan, owner: TablePlan, place: MaintainedTable, store: St
     if rewind is not None:
         what = f"is going back to version {rewind.version}"
         yield Need(owner.name, what, _removed_since(log, rewind.version + 1, False, now_ms))
-    began = None if plan.local else under_way(store, plan.system, place.name)
+    began = None if plan.local else optimize_started_ms(store, plan.system, place.name)
     if began is not None:  # a local lake has a lock instead
         what = (
             f"that began at {time_text(began)} has not ended; was it killed, `penstock optimize {owner.name}` clears it"
@@ -212,7 +212,7 @@ def _batch_ms(commit: Commit) -> int:
 
 def _unfinished_batch_ms(store: Store, table: TablePlan, entry: Entry) -> int | None:
     """When the batch that is not complete yet was planned; None if there is none."""
-    checkpoint = read_checkpoint(store, folder_of(table.checkpoints, entry))
+    checkpoint = read_checkpoint(store, checkpoint_folder(table.checkpoints, entry))
     if checkpoint is None or not checkpoint.offsets:
         return None
     newest = max(checkpoint.offsets)
@@ -244,7 +244,7 @@ def _reader_needs(reader: TablePlan, uri: str, log: RecentLog, store: Store, now
         yield from _stream_needs(reader, source, head, log, now_ms)
     for lookup in lookups if head is not None else ():
         assert head is not None
-        folder = folder_of(reader.checkpoints, head.entry)
+        folder = checkpoint_folder(reader.checkpoints, head.entry)
         next_pins = read_pins(store, folder, head.entry.batch + 1)
         pinned = {
             pins.lookups[lookup.name] for pins in (head.entry.pins, next_pins) if pins and lookup.name in pins.lookups
@@ -301,7 +301,7 @@ def _describe_position(position: Version, newest: int, changes: bool, head: Ledg
 def _last_batch_start(reader: TablePlan, source: VersionsSource, entry: Entry) -> Version | None:
     """Where the reader's last batch started; before its first batch, where the reader is to start."""
     positions = entry.after if entry.batch == 0 else entry.before
-    names = named_streams(entry)
+    names = stream_tables(entry)
     if not names:
         replay = pending_replay(entry)  # if the replay is given up, it continues where it was before
         starts = [
@@ -342,7 +342,7 @@ def _removed_since(log: RecentLog, first: int, changes: bool, now_ms: int) -> in
     return since
 
 
-def still_needed(store: Store, uri: str, all_needs: Sequence[Need]) -> dict[str, str]:
+def files_needed(store: Store, uri: str, all_needs: Sequence[Need]) -> dict[str, str]:
     """By file, as a path in the table: which reader needs it. Proves what the horizon promises."""
     readers = [need for need in all_needs if need.first is not None]
     needed_by: dict[str, str] = {}

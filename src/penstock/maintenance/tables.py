@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import LockHeld, PenstockError, Terminal
 from penstock.ledger.entry import dump_maintenance
-from penstock.plan.quarantine import COMPANIONS, MOVED_ASIDE, SUFFIX, TOMBSTONES, quarantine_of, tombstones_of
+from penstock.plan.quarantine import (
+    COMPANIONS,
+    MOVED_ASIDE,
+    QUARANTINE_SUFFIX,
+    TOMBSTONES,
+    quarantine_of,
+    tombstones_of,
+)
 from penstock.storage.locks import JvmLock, acquire_commit, lock_path, owner
 
 if TYPE_CHECKING:
@@ -40,7 +47,7 @@ class MaintainedTable:
         return self.name.partition(MOVED_ASIDE)[0]
 
 
-def places(table: TablePlan) -> list[MaintainedTable]:
+def maintained_tables(table: TablePlan) -> list[MaintainedTable]:
     """The Delta tables that belong to a table, whether they exist yet or not."""
     maintained = [MaintainedTable(table.name, table.uri, "table", table.write.zorder_by)]
     if table.may_reject:
@@ -68,17 +75,17 @@ def error_document(error: PenstockError | None) -> dict[str, Any] | None:
     return {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
 
 
-def all_places(table: TablePlan, store: Store) -> list[MaintainedTable]:
+def all_maintained_tables(table: TablePlan, store: Store) -> list[MaintainedTable]:
     """`places` and also those that nothing reads any more but that still hold rows: a quarantine or tombstones of an
     earlier definition, and those of an earlier table of the same name, which were moved aside."""
-    maintained = places(table)
+    maintained = maintained_tables(table)
     uris = {place.uri for place in maintained}
     return [*maintained, *(place for place in _leftover_places(table, store) if place.uri not in uris)]
 
 
 def _leftover_places(table: TablePlan, store: Store) -> Iterator[MaintainedTable]:
     folder, _, table_folder = table.uri.rpartition("/")
-    kinds: dict[str, Literal["quarantine", "tombstones"]] = {SUFFIX: "quarantine", TOMBSTONES: "tombstones"}
+    kinds: dict[str, Literal["quarantine", "tombstones"]] = {QUARANTINE_SUFFIX: "quarantine", TOMBSTONES: "tombstones"}
     for name in sorted(store.names(folder)):
         suffix, moved, _ = name.removeprefix(table_folder).partition(MOVED_ASIDE)
         uri = f"{folder}/{name}"
@@ -89,7 +96,7 @@ def _leftover_places(table: TablePlan, store: Store) -> Iterator[MaintainedTable
 # Locking on a local lake: against other maintenance commands and against the batches of the table.
 
 
-Hold = Callable[[], AbstractContextManager[None]]
+PauseBatches = Callable[[], AbstractContextManager[None]]
 """While it is held, no batch of the table runs."""
 _PATIENCE = 600.0
 
@@ -114,7 +121,7 @@ def exclusive_maintenance(spark: SparkSession, plan: Plan, table: str) -> Iterat
         yield
 
 
-def paused_batches(spark: SparkSession, plan: Plan, table: str) -> Hold:
+def paused_batches(spark: SparkSession, plan: Plan, table: str) -> PauseBatches:
     """For a command beside a runner: the table's batches wait, each for at most two minutes before it tries again."""
 
     @contextmanager
@@ -140,7 +147,7 @@ def shared_log(lake: str) -> dict[str, str]:
     return {"penstock.lake": lake, "penstock.companions": ",".join(COMPANIONS)}
 
 
-def beside_a_runner(plan: Plan) -> Plan:
+def with_commit_waiting(plan: Plan) -> Plan:
     """The plan for a command's session: on a local lake each of its commits waits for the table's commit lock."""
     if not plan.local:
         return plan
@@ -178,7 +185,7 @@ def _history_path(system: str, table: str) -> str:
     return f"{system}/upkeep/{table}.json"
 
 
-def read_memory(store: Store, system: str, table: str) -> MaintenanceHistory:
+def read_history(store: Store, system: str, table: str) -> MaintenanceHistory:
     try:
         document: Any = json.loads(store.read(_history_path(system, table)) or "{}")
         ordered = document.get("ordered") or {}
@@ -202,9 +209,9 @@ def write_memory(store: Store, system: str, table: str, history: MaintenanceHist
     store.write(_history_path(system, table), json.dumps(document))
 
 
-def under_way(store: Store, system: str, table: str) -> int | None:
+def optimize_started_ms(store: Store, system: str, table: str) -> int | None:
     """Start of an optimize that is still running or was killed: only the next optimize can tell these apart."""
-    return read_memory(store, system, table).began_ms
+    return read_history(store, system, table).began_ms
 
 
 # How long a table remembers which files were removed from it. A vacuum cannot keep files that the table has forgotten.

@@ -13,12 +13,12 @@ from penstock.ledger.delta_log import DeltaLog, RecentLog
 from penstock.ledger.entry import MaintenanceNote
 from penstock.ledger.head import LedgerHead
 from penstock.maintenance.retention import (
+    files_needed,
     horizon,
     hours,
     ledger_end,
     needs,
     span_text,
-    still_needed,
     time_text,
 )
 from penstock.maintenance.tables import (
@@ -27,9 +27,9 @@ from penstock.maintenance.tables import (
     SINCE,
     exclusive_maintenance,
     known_since_ms,
+    maintained_tables,
     paused_batches,
-    places,
-    read_memory,
+    read_history,
     retention_ms,
     session_with,
     unreadable_log,
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
         Need,
     )
     from penstock.maintenance.tables import (
-        Hold,
         MaintainedTable,
+        PauseBatches,
     )
     from penstock.operations.steps import Tell
     from penstock.plan.model import Plan, TablePlan
@@ -70,7 +70,7 @@ _DELTA = "spark.databricks.delta"
 _HOUR_MS = 3_600_000
 
 
-def would_go(spark: SparkSession, uri: str, hours: int) -> list[str]:
+def list_removable(spark: SparkSession, uri: str, hours: int) -> list[str]:
     """Paths in the table that a vacuum would delete now: files, and empty folders as well."""
     rows = _vacuum_session(spark, uri).sql(f"VACUUM delta.{quote(uri)} RETAIN {hours:d} HOURS DRY RUN").collect()
     return [within(str(row[0]), uri) for row in rows]
@@ -227,7 +227,7 @@ def plan_vacuum(plan: Plan, tables: Sequence[TablePlan], store: Store, retain_ms
     """Plans each table and those beside it, without a JVM. Errors of a table are not raised: they are in the plan."""
     planned, old = [], []
     for table in tables:
-        for place in places(table):
+        for place in maintained_tables(table):
             if not DeltaLog(store, place.uri, place.name).versions():
                 planned += [TableVacuum(place, table)] if place.expected else []
                 continue
@@ -297,8 +297,8 @@ def with_files(spark: SparkSession, task: TableVacuum, store: Store) -> TableVac
     if limit is None or limit.at_ms is None or not task.candidates:
         return task
     uri = task.place.uri
-    removable = would_go(spark, uri, hours(now_ms(), limit))
-    needed = still_needed(store, uri, limit.needs)
+    removable = list_removable(spark, uri, hours(now_ms(), limit))
+    needed = files_needed(store, uri, limit.needs)
     wrong = [name for name in removable if name in needed]
     if wrong:
         reason = (
@@ -345,7 +345,7 @@ def now_ms() -> int:
 # Penstock's own leftovers: checkpoints of generations that nothing goes back to, and unfinished ones.
 
 
-KEPT = 2
+GENERATIONS_KEPT = 2
 """Number of generations to keep: the current one, and the one before it, to inspect after an accident."""
 
 
@@ -359,7 +359,7 @@ def leftovers(plan: Plan, table: TablePlan, store: Store, entry: Entry) -> list[
         generation, _, suffix = name.partition(".")
         if not generation.isdigit():
             continue
-        is_old = int(generation) <= entry.generation - KEPT
+        is_old = int(generation) <= entry.generation - GENERATIONS_KEPT
         is_unfinished = suffix.endswith("new") and (plan.local or int(generation) < entry.generation)
         if (is_old and not suffix) or is_unfinished:
             folders.append(f"{table.checkpoints}/{name}")
@@ -411,7 +411,7 @@ def run_vacuum(
                         planned=task,
                     )
                 if any(isinstance(step, DropOldCheckpoints) for step in steps):
-                    tidy(plan, table, store, hold)
+                    remove_leftovers(plan, table, store, hold)
         except Exception as error:
             result.errors[table.name] = explain(error, table.name, str(logs_folder(plan)))
             if isinstance(result.errors[table.name], JvmDied):
@@ -427,14 +427,14 @@ def vacuum(
     store: Store,
     *,
     by: str,
-    hold: Hold,
+    hold: PauseBatches,
     retain_ms: int | None = None,
     planned: TableVacuum | None = None,
 ) -> Vacuumed:
     """Needs the table's maintenance lock. Goes no further than `planned`, which the user has seen; and checks all needs
     again, since readers may have moved."""
     still = at_once(plan, retain_ms)
-    pause: Hold = nullcontext if still else hold
+    pause: PauseBatches = nullcontext if still else hold
     with hold() if still else nullcontext():
         plan_again = partial(plan_table_vacuum, plan, table, place, store, retain_ms=retain_ms)
         task = _extend_memory(spark, place, by, pause, plan_again)
@@ -452,13 +452,17 @@ def vacuum(
                 note = f"{counted(len(deleted), 'file')} deleted, removed before {time_text(limit.at_ms)}"
                 with pause():
                     record(spark, place.uri, MaintenanceNote("vacuum", place.name, by, note), len(deleted))
-        history = read_memory(store, plan.system, place.name)
+        history = read_history(store, plan.system, place.name)
         write_memory(store, plan.system, place.name, replace(history, done={**history.done, "vacuum": now_ms()}))
         return result
 
 
 def _extend_memory(
-    spark: SparkSession, place: MaintainedTable, by: str, pause: Hold, plan_again: Callable[[Layout], TableVacuum]
+    spark: SparkSession,
+    place: MaintainedTable,
+    by: str,
+    pause: PauseBatches,
+    plan_again: Callable[[Layout], TableVacuum],
 ) -> TableVacuum:
     """Makes the table remember removed files for as long as they are needed, then plans again."""
     layout = snapshot_layout(spark, place.uri)
@@ -472,7 +476,7 @@ def _extend_memory(
     return replace(plan_again(snapshot_layout(spark, place.uri)), remember_ms=task.remember_ms)
 
 
-def tidy(plan: Plan, table: TablePlan, store: Store, hold: Hold) -> list[str]:
+def remove_leftovers(plan: Plan, table: TablePlan, store: Store, hold: PauseBatches) -> list[str]:
     """Removes Penstock's own leftovers and returns them."""
     with hold():
         folders = leftovers_of(plan, table, store)

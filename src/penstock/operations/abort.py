@@ -10,9 +10,9 @@ from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
 from penstock.ledger.pending import pending_replay, pending_rewind
 from penstock.operations.replay import abort as abort_replay
-from penstock.operations.replay import owed as open_replay_of
-from penstock.operations.replay_plan import working_on
-from penstock.operations.rewind import give_up as abort_rewind
+from penstock.operations.replay import open_replay_head as open_replay_of
+from penstock.operations.replay_plan import open_table_session
+from penstock.operations.rewind import abort as abort_rewind
 from penstock.operations.steps import OpenGeneration
 from penstock.storage.locks import acquire_commit
 
@@ -59,7 +59,7 @@ def plan_abort(verb: AbortedVerb, table: TablePlan, store: Store) -> AbortPlan:
 def run_abort(spark: SparkSession, plan: Plan, abort_plan: AbortPlan) -> int:
     """Returns the generation in which the table continues."""
     table = abort_plan.table
-    with working_on(spark, plan, table) as work:
+    with open_table_session(spark, plan, table) as work:
         if abort_plan.verb == "replay":
             head = open_replay_of(work)
             if head is None:

@@ -47,15 +47,15 @@ class TopicOffsets:
     problem: str | None = None
 
 
-Question = tuple[str, str, bool]
+RequestKey = tuple[str, str, bool]
 """Key of one request to a broker: tables with the same cluster and the same view of open transactions share it."""
 
 
-def question(source: TopicsSource) -> Question:
+def request_key(source: TopicsSource) -> RequestKey:
     return source.kind, source.cluster_name, source.reads_committed
 
 
-def ask(
+def fetch_offsets(
     source: TopicsSource, topics: Iterable[str], *, timeout: float, earliest: bool = True, patterns: Iterable[str] = ()
 ) -> TopicOffsets:
     """First and next offsets of all partitions of these topics, and of topics that match a pattern; the end is what
@@ -78,7 +78,7 @@ def ask(
         time.sleep(0.2)  # it failed at once: a partition between two leaders, for example
 
 
-def together(left: TopicOffsets, right: TopicOffsets) -> TopicOffsets:
+def merge_offsets(left: TopicOffsets, right: TopicOffsets) -> TopicOffsets:
     """Joins two answers of one cluster; a problem with either is a problem of both."""
     return TopicOffsets(
         {**left.topics, **right.topics},
@@ -88,7 +88,7 @@ def together(left: TopicOffsets, right: TopicOffsets) -> TopicOffsets:
     )
 
 
-def places(position: Offsets, offsets: TopicOffsets) -> list[PartitionLag]:
+def partition_lags(position: Offsets, offsets: TopicOffsets) -> list[PartitionLag]:
     """The lag of each partition. A partition that is new to the table will be read from its start."""
     keys = {(topic, partition) for topic, partitions in position.items() for partition in partitions}
     keys |= {
@@ -109,7 +109,7 @@ def places(position: Offsets, offsets: TopicOffsets) -> list[PartitionLag]:
 # Whether the broker still has the records that a table reads next.
 
 
-def problems(position: Offsets, ids: Mapping[str, str], offsets: TopicOffsets) -> list[str]:
+def position_problems(position: Offsets, ids: Mapping[str, str], offsets: TopicOffsets) -> list[str]:
     """Why the table cannot continue from its position. Lag is not a problem."""
     problems_found = []
     for topic in sorted(position):
@@ -118,7 +118,7 @@ def problems(position: Offsets, ids: Mapping[str, str], offsets: TopicOffsets) -
                 f"topic {topic} was deleted and made again (id {ids[topic]}, now {offsets.topics[topic].id}): "
                 "the table's offsets are those of the old one"
             )
-    for lag in places(position, offsets):
+    for lag in partition_lags(position, offsets):
         if lag.end is None or recreated(lag.topic, ids, offsets):
             continue
         earliest = offsets.earliest[lag.topic][lag.partition]
@@ -134,7 +134,7 @@ def problems(position: Offsets, ids: Mapping[str, str], offsets: TopicOffsets) -
     return problems_found
 
 
-def gone(position: Offsets, offsets: TopicOffsets) -> list[str]:
+def missing_topics(position: Offsets, offsets: TopicOffsets) -> list[str]:
     """Topics that no longer exist: what they held beyond the position is unknown."""
     return [] if offsets.problem else sorted(set(position) - set(offsets.topics))
 

@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException
 
 from penstock.errors import BrokerAway, Conflict, DataLoss, PenstockError, RowRaised, SetupError, Terminal, Transient
-from penstock.tables.failing_rows import EXPECTATION, data_failure, described, of_traceback
+from penstock.tables.failing_rows import EXPECTATION, data_failure, failure_of_traceback, spark_failure
 
 _BROKER_AWAY = re.compile(
     r"TimeoutException|DisconnectException|BrokerNotAvailable|NotLeaderOrFollower|LeaderNotAvailable|"
@@ -126,7 +126,7 @@ def _explain_definition(error: BaseException, text: str, line: str, table: str) 
             where=table,
             hint="the batch was not written. Correct the source, or the expectation, or give it another action",
         )
-    failure = described(error)
+    failure = spark_failure(error)
     if isinstance(error, AnalysisException):
         return Terminal(
             f"the definition does not fit its source: {failure.full if failure is not None else line}",
@@ -135,7 +135,7 @@ def _explain_definition(error: BaseException, text: str, line: str, table: str) 
         )
     cause = data_failure(error)
     if cause is None and (traceback := _PYTHON_TRACEBACK.search(text)):  # of an ended query only the text is left
-        cause = of_traceback(text[traceback.start() :])
+        cause = failure_of_traceback(text[traceback.start() :])
     if cause is not None or _BAD_VALUE.search(text):
         return RowRaised(
             f"a row does not fit an expression of the definition: {cause.full if cause is not None else line}",

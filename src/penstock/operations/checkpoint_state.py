@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, Terminal
 from penstock.ledger import position
-from penstock.ledger.checkpoint import KEPT, MARKER, folder_of, read_checkpoint, read_pins, read_planned
+from penstock.ledger.checkpoint import (
+    BATCH_FILES_KEPT,
+    MARKER,
+    checkpoint_folder,
+    read_checkpoint,
+    read_pins,
+    read_planned,
+)
 from penstock.ledger.delta_log import RecentLog
 from penstock.ledger.position import parse_version
 from penstock.ledger.row_counts import read_row_counts
 from penstock.storage.stores import Size, size_of
-from penstock.tables.startup_checks import compare, read_ledger, refuse_gone
+from penstock.tables.startup_checks import check_checkpoint, read_ledger, refuse_missing_table
 
 if TYPE_CHECKING:
     from penstock.ledger.checkpoint import Checkpoint, PlannedBatch
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
 # Positions and the range between two of them, in words: people cannot read what Spark writes of a Delta table.
 
 
-def at(positions: Sequence[str]) -> str:
+def describe_positions(positions: Sequence[str]) -> str:
     """`orders-0 at 120, orders-1 at 98`; `version 7`: the first offset or version that is not read."""
     return "; ".join(map(_describe_or_raw, positions))
 
@@ -55,7 +62,7 @@ def _describe_position(text: str) -> str:
     return f"{'the table as of ' if version_position.snapshot else ''}version {version_position.version}{file_note}"
 
 
-def between(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
+def describe_ranges(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
     """The range between two positions, per source; () if the first is unknown."""
     try:
         return tuple(map(_describe_range, before, after)) if len(before) == len(after) else ()
@@ -94,7 +101,7 @@ _TRIES = 20
 
 
 @dataclass(frozen=True)
-class CheckpointLook:
+class CheckpointInspection:
     """`refusal` is the error that a start would raise; `why` is None then. Without a table, `tail` is None."""
 
     table: TablePlan
@@ -123,7 +130,7 @@ class CheckpointLook:
         return self.tail is not None and self.refusal is None and self.why is None
 
 
-def inspect_checkpoint(table: TablePlan, store: Store) -> CheckpointLook:
+def inspect_checkpoint(table: TablePlan, store: Store) -> CheckpointInspection:
     """Never raises because of the table: its errors are in the answer."""
     inspection = _inspect(table, store)
     for _ in range(_TRIES):
@@ -136,28 +143,30 @@ def inspect_checkpoint(table: TablePlan, store: Store) -> CheckpointLook:
     return inspection
 
 
-def _inspect(table: TablePlan, store: Store) -> CheckpointLook:
+def _inspect(table: TablePlan, store: Store) -> CheckpointInspection:
     log = RecentLog(store, table.uri, table.name)
     try:
         head = read_ledger(log, store, table)
         if head is None:
-            refuse_gone(store, table)
-            return CheckpointLook(table)
+            refuse_missing_table(store, table)
+            return CheckpointInspection(table)
     except PenstockError as error:
-        return CheckpointLook(table, refusal=error)
+        return CheckpointInspection(table, refusal=error)
     except (ValueError, KeyError, OSError) as error:
-        return CheckpointLook(
+        return CheckpointInspection(
             table, refusal=Terminal(f"the log of {table.uri} cannot be read: {error}", where=table.name)
         )
-    folder = folder_of(table.checkpoints, head.entry)
+    folder = checkpoint_folder(table.checkpoints, head.entry)
     checkpoint = read_checkpoint(store, folder)
     try:
-        return CheckpointLook(table, head, folder, checkpoint, compare(store, log, table, head, checkpoint))
+        return CheckpointInspection(
+            table, head, folder, checkpoint, check_checkpoint(store, log, table, head, checkpoint)
+        )
     except PenstockError as error:
-        return CheckpointLook(table, head, folder, checkpoint, refusal=error)
+        return CheckpointInspection(table, head, folder, checkpoint, refusal=error)
 
 
-def _is_unchanged(first: CheckpointLook, second: CheckpointLook) -> bool:
+def _is_unchanged(first: CheckpointInspection, second: CheckpointInspection) -> bool:
     """The problem is still the same, and no process has written meanwhile."""
     return first.entry == second.entry and first.found == second.found
 
@@ -191,7 +200,7 @@ def last_batches(store: Store, folder: str, limit: int) -> list[CheckpointBatch]
             CheckpointBatch(
                 number,
                 current.time_ms if current is not None else None,
-                between(before, current.after) if current is not None else (),
+                describe_ranges(before, current.after) if current is not None else (),
                 number in committed_numbers,
                 _read_valid_pins(store, folder, number),
                 _read_valid_row_counts(store, folder, number),
@@ -321,7 +330,7 @@ class Leftover:
 
 
 @dataclass(frozen=True)
-class Weight:
+class CheckpointSize:
     size: Size
     state: Size
     """The part that is Spark's state."""
@@ -336,17 +345,17 @@ class Weight:
     @property
     def grows_to(self) -> int | None:
         """Bytes once it holds as many batches as are kept, without state."""
-        return None if self.per_batch is None else self.per_batch * max(KEPT, self.batches)
+        return None if self.per_batch is None else self.per_batch * max(BATCH_FILES_KEPT, self.batches)
 
 
-def weigh(inspection: CheckpointLook, store: Store) -> Weight:
+def measure_checkpoint(inspection: CheckpointInspection, store: Store) -> CheckpointSize:
     if inspection.folder is None:
-        return Weight(Size(), Size(), 0)
+        return CheckpointSize(Size(), Size(), 0)
     batches = sum(name.isdigit() for name in store.names(f"{inspection.folder}/offsets"))
-    return Weight(size_of(store, inspection.folder), size_of(store, f"{inspection.folder}/state"), batches)
+    return CheckpointSize(size_of(store, inspection.folder), size_of(store, f"{inspection.folder}/state"), batches)
 
 
-def leftovers(inspection: CheckpointLook, store: Store) -> Iterator[Leftover]:
+def leftovers(inspection: CheckpointInspection, store: Store) -> Iterator[Leftover]:
     """Yields nothing for a table that is missing or refused: a person may need its folders."""
     table, entry = inspection.table, inspection.entry
     if entry is None or inspection.refusal is not None:
@@ -361,7 +370,7 @@ def leftovers(inspection: CheckpointLook, store: Store) -> Iterator[Leftover]:
             yield Leftover(table.name, folder, "another table of that name", size_of(store, folder))
 
 
-def strangers(plan: Plan, store: Store) -> Iterator[Leftover]:
+def unknown_table_leftovers(plan: Plan, store: Store) -> Iterator[Leftover]:
     """Checkpoints of tables that the project does not define (any more)."""
     table_names = {table.name for table in plan.tables}
     for name in sorted(store.names(f"{plan.system}/checkpoints")):

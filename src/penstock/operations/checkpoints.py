@@ -8,23 +8,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.ledger.checkpoint import KEPT
+from penstock.ledger.checkpoint import BATCH_FILES_KEPT
 from penstock.ledger.entry import pins_document
-from penstock.ledger.source import said, subscribes
+from penstock.ledger.source import describe_subscription, subscription_of
 from penstock.operations.checkpoint_state import (
     CheckpointBatch,
-    CheckpointLook,
+    CheckpointInspection,
+    CheckpointSize,
     Leftover,
     Operator,
-    Weight,
     inspect_checkpoint,
     last_batches,
     leftovers,
+    measure_checkpoint,
     open_batches,
     operators,
-    weigh,
 )
-from penstock.operations.heal import Healing, StartForecast, outlook
+from penstock.operations.heal import Healing, StartForecast, forecast_start
 from penstock.operations.staleness import definition_drift
 from penstock.operations.status import runner
 from penstock.storage.stores import Size
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 # Checkpoints as JSON documents.
 
 
-def standing_document(
-    inspection: CheckpointLook, weight: Weight, table_leftovers: Sequence[Leftover]
+def checkpoint_document(
+    inspection: CheckpointInspection, weight: CheckpointSize, table_leftovers: Sequence[Leftover]
 ) -> dict[str, Any]:
     entry = inspection.entry
     return {
@@ -56,7 +56,7 @@ def standing_document(
         **_size_document(weight.size),
         "state_bytes": weight.state.bytes,
         "batches": weight.batches,
-        "batches_kept": KEPT,
+        "batches_kept": BATCH_FILES_KEPT,
         "bytes_per_batch": weight.per_batch,
         "leftovers": [leftover_document(leftover) for leftover in table_leftovers],
     }
@@ -90,11 +90,11 @@ def operator_document(operator: Operator) -> dict[str, Any]:
     }
 
 
-def outlook_document(forecast: StartForecast) -> dict[str, Any]:
+def forecast_document(forecast: StartForecast) -> dict[str, Any]:
     return asdict(forecast)
 
 
-def fit_document(drift: DefinitionDrift) -> dict[str, Any]:
+def drift_document(drift: DefinitionDrift) -> dict[str, Any]:
     return {
         "kind": drift.kind,
         "generation": drift.since[0] if drift.since is not None else None,
@@ -125,12 +125,12 @@ def _size_document(size: Size) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class CheckpointSummary:
-    seen: CheckpointLook
-    weight: Weight
+    seen: CheckpointInspection
+    weight: CheckpointSize
     left: tuple[Leftover, ...]
 
 
-def standings(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[CheckpointSummary]:
+def checkpoint_summaries(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[CheckpointSummary]:
     """One per table, in their order; a problem with one is reported in its place."""
     if plan.local:
         return [_summarize(table, store) for table in tables]
@@ -140,11 +140,11 @@ def standings(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Che
 
 def _summarize(table: TablePlan, store: Store) -> CheckpointSummary:
     inspection = inspect_checkpoint(table, store)
-    return CheckpointSummary(inspection, weigh(inspection, store), tuple(leftovers(inspection, store)))
+    return CheckpointSummary(inspection, measure_checkpoint(inspection, store), tuple(leftovers(inspection, store)))
 
 
-def list_document(summary: CheckpointSummary) -> dict[str, Any]:
-    return standing_document(summary.seen, summary.weight, summary.left)
+def summary_document(summary: CheckpointSummary) -> dict[str, Any]:
+    return checkpoint_document(summary.seen, summary.weight, summary.left)
 
 
 # One checkpoint in detail.
@@ -152,8 +152,8 @@ def list_document(summary: CheckpointSummary) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CheckpointDetails:
-    seen: CheckpointLook
-    weight: Weight
+    seen: CheckpointInspection
+    weight: CheckpointSize
     left: tuple[Leftover, ...]
     query: str | None
     """Spark's id of the query, from `metadata`."""
@@ -169,22 +169,24 @@ class CheckpointDetails:
     """The process of the runner that works on the table now."""
 
 
-def show(plan: Plan, table: TablePlan, store: Store, limit: int) -> CheckpointDetails:
+def checkpoint_details(plan: Plan, table: TablePlan, store: Store, limit: int) -> CheckpointDetails:
     """A table's checkpoint with at most `limit` batches. Asks the table's source, and waits briefly for a broker."""
     inspection = inspect_checkpoint(table, store)
     folder = inspection.folder
     drift = definition_drift(table, inspection.entry)
     return CheckpointDetails(
         seen=inspection,
-        weight=weigh(inspection, store),
+        weight=measure_checkpoint(inspection, store),
         left=tuple(leftovers(inspection, store)),
         query=_query_id(store, folder) if folder is not None else None,
         batches=tuple(last_batches(store, folder, limit)) if folder is not None else (),
         open=tuple(open_batches(store, folder)) if folder is not None else (),
         operators=tuple(operators(store, folder)) if folder is not None else (),
-        reads=said(inspection.entry.subscription if inspection.entry is not None else subscribes(table)),
+        reads=describe_subscription(
+            inspection.entry.subscription if inspection.entry is not None else subscription_of(table)
+        ),
         fits=drift,
-        outlook=outlook(plan, inspection, drift, store),
+        outlook=forecast_start(plan, inspection, drift, store),
         process=runner(plan, table),
     )
 
@@ -200,14 +202,14 @@ def show_document(details: CheckpointDetails) -> dict[str, Any]:
     marker = details.seen.found.marker if details.seen.found is not None else None
     entry = details.seen.entry
     return {
-        **standing_document(details.seen, details.weight, details.left),
+        **checkpoint_document(details.seen, details.weight, details.left),
         "query": details.query,
         "marker": dict(marker) if marker is not None else None,
         "process": details.process,
         "reads": details.reads,
         "position": [json.loads(text) for text in entry.after] if entry is not None else None,
-        "definition": {"now": details.seen.table.definition, **fit_document(details.fits)},
-        "start": outlook_document(details.outlook),
+        "definition": {"now": details.seen.table.definition, **drift_document(details.fits)},
+        "start": forecast_document(details.outlook),
         "planned_not_committed": list(details.open),
         "last": [batch_document(batch) for batch in details.batches],
         "state": [operator_document(operator) for operator in details.operators],

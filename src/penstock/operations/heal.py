@@ -11,11 +11,11 @@ from penstock.ledger import position
 from penstock.ledger.checkpoint import heal
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.position import parse_version
-from penstock.operations.checkpoint_state import CheckpointLook, inspect_checkpoint
-from penstock.operations.status import ALIVE, is_gone, read_state
+from penstock.operations.checkpoint_state import CheckpointInspection, inspect_checkpoint
+from penstock.operations.status import ALIVE, has_ended, read_state
 from penstock.sources.delta_changes import refuse_lost, table_id
 from penstock.storage.locks import ProcessLock, acquire_commit, acquire_run, holder, lock_path, owner
-from penstock.storage.stores import store_of
+from penstock.storage.stores import source_store
 
 if TYPE_CHECKING:
     from penstock.ledger.entry import Entry
@@ -41,7 +41,7 @@ class StartForecast:
     """Why the broker did not answer; a start will ask it again."""
 
 
-def outlook(plan: Plan, inspection: CheckpointLook, drift: DefinitionDrift, store: Store) -> StartForecast:
+def forecast_start(plan: Plan, inspection: CheckpointInspection, drift: DefinitionDrift, store: Store) -> StartForecast:
     """Asks the broker, or the table upstream, whether it still has what the table reads next; as `run` does."""
     if inspection.refusal is not None:
         return StartForecast("refuse", inspection.refusal.message, inspection.refusal.hint)
@@ -72,7 +72,7 @@ def outlook(plan: Plan, inspection: CheckpointLook, drift: DefinitionDrift, stor
     return StartForecast("go on", _describe_next_batch(inspection, entry), unknown=unknown)
 
 
-def _describe_next_batch(inspection: CheckpointLook, entry: Entry) -> str:
+def _describe_next_batch(inspection: CheckpointInspection, entry: Entry) -> str:
     planned, committed = inspection.planned or 0, inspection.committed if inspection.committed is not None else -1
     if planned > entry.batch:
         return f"with batch {planned}, which is planned and was not written"
@@ -107,7 +107,7 @@ def _check_broker(table: TablePlan, source: TopicsSource, entry: Entry, *, same:
 
 def _check_upstream(table: str, source: VersionsSource, position_text: str, store: Store) -> None:
     label = source.label
-    log = DeltaLog(store_of(source, store), source.uri, label)
+    log = DeltaLog(source_store(source, store), source.uri, label)
     versions = log.versions()
     if source.as_files is not None and not versions:
         raise DataLoss(
@@ -164,7 +164,7 @@ def run_heal(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
         return healing
 
 
-def _healing_for(inspection: CheckpointLook) -> Healing | None:
+def _healing_for(inspection: CheckpointInspection) -> Healing | None:
     if inspection.refusal is not None:
         raise inspection.refusal
     if inspection.entry is None or inspection.folder is None:
@@ -186,7 +186,7 @@ def _refuse_runner(plan: Plan, table: TablePlan, store: Store) -> None:
             raise _lock_held_error(table.name, f"process {lock_owner.get('python')}, since {lock_owner.get('since')}")
         return
     state = read_state(store, plan.system, table.name)
-    if state is not None and state.state in ALIVE and not is_gone(state):
+    if state is not None and state.state in ALIVE and not has_ended(state):
         raise _lock_held_error(
             table.name, f"process {state.process} on {state.host}, {state.state} since {state.since}"
         )

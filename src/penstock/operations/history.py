@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.ledger.delta_log import RecentLog
-from penstock.ledger.entry import BESIDE
+from penstock.ledger.entry import OUTSIDE_BATCHES
 from penstock.ledger.position import ranges
 from penstock.storage.stores import open_store
 
@@ -57,7 +57,7 @@ def inferred_schemas(plan: Plan, tables: Sequence[TablePlan]) -> dict[str, Infer
 
 
 @dataclass(frozen=True)
-class Line:
+class HistoryLine:
     version: int
     timestamp_ms: int
     operation: str
@@ -80,21 +80,23 @@ class Line:
     """For a merge: counts of its changes, and of the table's files that it read."""
 
 
-def history(table: TablePlan, store: Store, limit: int | None = None) -> list[Line]:
+def history(table: TablePlan, store: Store, limit: int | None = None) -> list[HistoryLine]:
     """[] if the table was never created. Goes back as far as the log does."""
     log = RecentLog(store, table.uri, table.name)
     return [_line(commit) for commit in islice(log.backwards(), limit)]
 
 
-def _line(commit: Commit) -> Line:
+def _line(commit: Commit) -> HistoryLine:
     entry = commit.entry
-    pairs = zip(entry.before, entry.after, strict=False) if entry is not None and entry.kind not in BESIDE else ()
+    pairs = (
+        zip(entry.before, entry.after, strict=False) if entry is not None and entry.kind not in OUTSIDE_BATCHES else ()
+    )
     note = entry.note if entry is not None else None
     if commit.restored_to is not None:
         note = f"back to version {commit.restored_to}"
     if commit.upkeep is not None:
         note = commit.upkeep.said
-    return Line(
+    return HistoryLine(
         version=commit.version,
         timestamp_ms=commit.timestamp_ms,
         operation=commit.operation,
@@ -113,5 +115,5 @@ def _line(commit: Commit) -> Line:
     )
 
 
-def document(line: Line) -> dict[str, Any]:
+def document(line: HistoryLine) -> dict[str, Any]:
     return asdict(line)

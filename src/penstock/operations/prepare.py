@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import TableChanged, Transient
-from penstock.ledger.checkpoint import folder_of, read_checkpoint, rebuild
+from penstock.ledger.checkpoint import checkpoint_folder, read_checkpoint, rebuild
 from penstock.ledger.create import genesis
-from penstock.ledger.entry import WHOLE
+from penstock.ledger.entry import REPLACING_KINDS
 from penstock.ledger.generations import carry_forward, open_generation
 from penstock.ledger.head import advance, last_rows
 from penstock.ledger.pending import owes_jump, pending_replay, pending_rewind
@@ -19,13 +19,13 @@ from penstock.ledger.position import base_of, describe_position, dump, parse
 from penstock.ledger.row_counts import read_row_counts
 from penstock.ledger.writer import WriterTarget
 from penstock.operations.replay import drop_rejects_since, settle_quarantine
-from penstock.operations.rewind import finish, settle
+from penstock.operations.rewind import finish, finish_reader
 from penstock.storage.locks import acquire_commit
 from penstock.tables.columns import settle_columns, settle_statistics, with_statistics
-from penstock.tables.kinds import look_at_table, open_table
-from penstock.tables.merge.tombstones import TombstoneTable, next_generation, separate, tombstone_table
+from penstock.tables.kinds import open_table, resolve_table
+from penstock.tables.merge.tombstones import TombstoneTable, move_tombstones, next_generation, tombstone_table
 from penstock.tables.session import TableSession, complete_last
-from penstock.tables.startup_checks import compare, move_leftovers, read_ledger, refuse_gone
+from penstock.tables.startup_checks import check_checkpoint, move_leftovers, read_ledger, refuse_missing_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,9 +115,9 @@ class _TableStart:
 
     def _create(self) -> LedgerHead:
         table, source = self.table, self.source
-        refuse_gone(self.store, table)
+        refuse_missing_table(self.store, table)
         start = source.start()
-        self.kind = look_at_table(self.spark, table, self.store, source)
+        self.kind = resolve_table(self.spark, table, self.store, source)
         head = genesis(
             self.spark,
             self.log,
@@ -156,7 +156,7 @@ class _TableStart:
         if not owes_jump(self.head.entry):
             return
         generation = self.head.entry.generation
-        self.head = settle(self.work, self.work.counted(self.head))
+        self.head = finish_reader(self.work, self.work.counted(self.head))
         if self.head.entry.generation != generation:
             self._report_generation()
         self.own = self.own if self.own is None else self.head.entry.generation
@@ -164,7 +164,7 @@ class _TableStart:
     def refuse_outdated_runner(self) -> None:
         """Refuses to mix rows of two definitions in one table, which would go unnoticed."""
         entry = self.head.entry
-        if self.own is None or entry.kind not in WHOLE or entry.generation <= self.own:
+        if self.own is None or entry.kind not in REPLACING_KINDS or entry.generation <= self.own:
             return
         if entry.pins.definition != self.table.definition:
             raise TableChanged(
@@ -177,7 +177,7 @@ class _TableStart:
     def compare_checkpoint(self) -> None:
         """Compares the checkpoint with the ledger."""
         checkpoint = read_checkpoint(self.store, self._folder())
-        self.reason = compare(self.store, self.log, self.table, self.head, checkpoint)
+        self.reason = check_checkpoint(self.store, self.log, self.table, self.head, checkpoint)
 
     def settle_quarantine(self) -> None:
         """Removes rejected rows that a replay has replaced."""
@@ -217,7 +217,7 @@ class _TableStart:
         """Gives an existing table the columns and statistics of its definition."""
         if self.kind is not None:
             return
-        self.kind = look_at_table(self.spark, self.table, self.store, self.source)
+        self.kind = resolve_table(self.spark, self.table, self.store, self.source)
         for apply in (settle_columns, settle_statistics):
             if message := apply(self.spark, self.table, self.kind.schema):
                 self.say(message)
@@ -272,7 +272,7 @@ class _TableStart:
         assert self.kind is not None
         tombstones = TombstoneTable(self.spark, self.store, self.table, idempotent=self.work.idempotent)
         tombstones.settle(self.head)
-        self.head, message = separate(self.spark, tombstones, self.table, self.kind.schema, self.head)
+        self.head, message = move_tombstones(self.spark, tombstones, self.table, self.kind.schema, self.head)
         if message:
             self.say(message)
 
@@ -330,7 +330,7 @@ class _TableStart:
         return Ready(target, self.head, self.processor)
 
     def _folder(self) -> str:
-        return folder_of(self.table.checkpoints, self.head.entry)
+        return checkpoint_folder(self.table.checkpoints, self.head.entry)
 
     def _report_generation(self) -> None:
         self.say(f"generation {self.head.entry.generation} opened: {self.head.entry.note}")

@@ -11,15 +11,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError, Terminal, UsageError
-from penstock.ledger.checkpoint import folder_of
+from penstock.ledger.checkpoint import checkpoint_folder
 from penstock.ledger.delta_log import DeltaLog, RecentLog
 from penstock.ledger.head import read_head
 from penstock.ledger.row_counts import BATCHES, READ, read_row_counts
-from penstock.plan.build import choose
-from penstock.plan.quarantine import SUFFIX, quarantine_of
+from penstock.plan.build import select_tables
+from penstock.plan.quarantine import QUARANTINE_SUFFIX, quarantine_of
 from penstock.sources.columns import SOURCE
 from penstock.spark.sql_text import quoted_name, quoted_text
-from penstock.spec.base_model import Wrong
+from penstock.spec.base_model import FindingsError
 from penstock.spec.quantity import instant, seconds
 from penstock.storage.delta_rows import FarTime, micros_of, values_of
 
@@ -67,10 +67,10 @@ class QuarantineReader:
             raise unreadable(self.name, error) from None
 
 
-def tables_with_one(plan: Plan, store: Store, names: Sequence[str]) -> list[TablePlan]:
+def tables_with_quarantine(plan: Plan, store: Store, names: Sequence[str]) -> list[TablePlan]:
     """The tables of these names, their own or those of their quarantines; without names, all that have a quarantine. A
     table may have one from an earlier definition, though its current one rejects nothing."""
-    tables = choose(plan, [name.removesuffix(SUFFIX) for name in names])
+    tables = select_tables(plan, [name.removesuffix(QUARANTINE_SUFFIX) for name in names])
     return tables if names else [table for table in tables if table.may_reject or _quarantine_exists(table, store)]
 
 
@@ -139,7 +139,7 @@ _LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Filter:
+class RejectFilter:
     """Rows that meet all conditions that are set."""
 
     reason: str | None = None
@@ -220,11 +220,11 @@ def read_time(option: str, text: str | None, now: datetime | None = None) -> dat
         return None
     try:
         return instant(text)
-    except Wrong:
+    except FindingsError:
         pass
     try:
         return (now or datetime.now(UTC)) - timedelta(seconds=seconds(text))
-    except (Wrong, OverflowError):
+    except (FindingsError, OverflowError):
         raise UsageError(
             f"{option} {text} is no time",
             hint="write 2026-05-14T09:00:00Z (without a zone it is UTC), or 2h: so long ago",
@@ -252,7 +252,7 @@ class Payload:
 
 
 @dataclass(frozen=True)
-class Row:
+class RejectedRow:
     reason: str | None
     detail: str | None
     rejected_at: Time | None
@@ -267,14 +267,14 @@ class Row:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def count(quarantine: QuarantineReader, row_filter: Filter) -> int:
+def count_rows(quarantine: QuarantineReader, row_filter: RejectFilter) -> int:
     sql = f"SELECT count(*) AS rows FROM {ROWS} WHERE {row_filter.where(quarantine)}"
     return sum(int(row["rows"]) for row in quarantine.ask(sql))
 
 
 def read_rows(
-    quarantine: QuarantineReader, row_filter: Filter, limit: int, *, whole: bool, condition: str = "TRUE"
-) -> Iterator[Row]:
+    quarantine: QuarantineReader, row_filter: RejectFilter, limit: int, *, whole: bool, condition: str = "TRUE"
+) -> Iterator[RejectedRow]:
     """The newest first. `whole`: payloads are not shortened. `condition` is one more SQL condition."""
     coordinates = [f"{quoted_name(SOURCE)}[{quoted_text(part)}]" for part in quarantine.coordinates]
     order = ", ".join(["generation DESC", "batch DESC", *coordinates])
@@ -300,8 +300,8 @@ def _columns(quarantine: QuarantineReader, *, whole: bool) -> Iterator[str]:
         yield f"octet_length({hex_text}) / 2 AS {name}_bytes"
 
 
-def _row(row: Mapping[str, Any]) -> Row:
-    return Row(
+def _row(row: Mapping[str, Any]) -> RejectedRow:
+    return RejectedRow(
         reason=row[REASON],
         detail=row[DETAIL],
         rejected_at=row[WHEN],
@@ -333,7 +333,7 @@ def iso(at: Time | None) -> str | None:
     return at.replace(tzinfo=at.tzinfo or UTC).astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def row_document(row: Row) -> dict[str, Any]:
+def row_document(row: RejectedRow) -> dict[str, Any]:
     """Bytes that are not text are base64."""
     return {
         "reason": row.reason,
@@ -396,12 +396,12 @@ class RejectKind:
     rows: int
     first: Time | None
     last: Time | None
-    sample: Row | None = None
+    sample: RejectedRow | None = None
     """One of its newest rows, its payload shortened."""
 
 
 @dataclass(frozen=True)
-class Counted:
+class QuarantineCounts:
     table: str
     quarantine: str
     made: bool = True
@@ -428,7 +428,7 @@ class Counted:
         return self.rows - sum(kind.rows for kind in self.kinds)
 
 
-def count_all(tables: Sequence[TablePlan], store: Store) -> list[Counted]:
+def count_all(tables: Sequence[TablePlan], store: Store) -> list[QuarantineCounts]:
     """One per table, in their order. What cannot be read is reported in its place; only UsageError is raised."""
     counts = []
     for table in tables:
@@ -438,20 +438,20 @@ def count_all(tables: Sequence[TablePlan], store: Store) -> list[Counted]:
             raise
         except PenstockError as error:
             name = quarantine_of(table.name, table.uri).table
-            counts.append(Counted(table.name, name, problem=error.message, hint=error.hint))
+            counts.append(QuarantineCounts(table.name, name, problem=error.message, hint=error.hint))
     return counts
 
 
-def count_kinds(table: TablePlan, store: Store) -> Counted:
+def count_kinds(table: TablePlan, store: Store) -> QuarantineCounts:
     """Counts the newest version of the quarantine."""
     quarantine = open_quarantine(table, store)
     name = quarantine_of(table.name, table.uri).table
     last_entry, read = _last_entry_and_read_rows(table, store)
     if quarantine is None:
-        return Counted(table.name, name, made=False, read=read)
+        return QuarantineCounts(table.name, name, made=False, read=read)
     by_reason = list(quarantine.ask(_BY_REASON))
     times = [moment for group in by_reason for moment in (group["first"], group["last"]) if moment is not None]
-    return Counted(
+    return QuarantineCounts(
         table.name,
         name,
         rows=sum(int(group["rows"]) for group in by_reason),
@@ -478,11 +478,11 @@ def _kinds(quarantine: QuarantineReader) -> list[RejectKind]:
     ]
 
 
-def _sample(quarantine: QuarantineReader, kind: Mapping[str, Any]) -> Row | None:
+def _sample(quarantine: QuarantineReader, kind: Mapping[str, Any]) -> RejectedRow | None:
     """A row of the newest batch that has such a row: the files of other batches are not opened."""
     if kind["newest"] is None:
         return None
-    batch = Filter(generation=kind["newest"] >> 32, batch=kind["newest"] & 0xFFFFFFFF)
+    batch = RejectFilter(generation=kind["newest"] >> 32, batch=kind["newest"] & 0xFFFFFFFF)
     reason, about = quoted_text(kind["reason"]), quoted_text(kind["about"])
     same_kind = f"coalesce({REASON}, '') = {reason} AND coalesce({_KIND}, '') = {about}"
     return next(read_rows(quarantine, batch, 1, whole=False, condition=same_kind), None)
@@ -496,7 +496,7 @@ def _last_entry_and_read_rows(table: TablePlan, store: Store) -> tuple[Entry | N
         return None, None
     if head is None:
         return None, None
-    row_counts = read_row_counts(store, folder_of(table.checkpoints, head.entry), head.entry.batch)
+    row_counts = read_row_counts(store, checkpoint_folder(table.checkpoints, head.entry), head.entry.batch)
     counted, entry = replace(head, row_counts=row_counts).counts.row_counts, head.entry
     # If its checkpoint was rebuilt, the last batch is counted when it runs again.
     incomplete = entry.kind == "batch" and not row_counts
@@ -511,7 +511,7 @@ def _count_ahead(quarantine: QuarantineReader, last_entry: Entry) -> int:
     return sum(int(row["rows"]) for row in quarantine.ask(f"SELECT count(*) AS rows FROM {ROWS} WHERE {later}"))
 
 
-def count_document(counted: Counted) -> dict[str, Any]:
+def count_document(counted: QuarantineCounts) -> dict[str, Any]:
     return {
         "table": counted.table,
         "quarantine": counted.quarantine,

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from penstock.errors import Terminal, Transient, UsageError
-from penstock.ledger.checkpoint import folder_of
-from penstock.ledger.commit import append_nothing, carrying, confirm, must_confirm
+from penstock.ledger.checkpoint import checkpoint_folder
+from penstock.ledger.commit import append_entry, commit_metadata, confirm, must_confirm
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.entry import WHOLE, Counts, Pins
+from penstock.ledger.entry import REPLACING_KINDS, Counts, Pins
 from penstock.ledger.head import advance, read_head, refuse_foreign_changes
 from penstock.ledger.pending import pending_replay, pending_rewind
 from penstock.ledger.row_counts import (
@@ -31,8 +31,8 @@ from penstock.ledger.row_counts import (
     unexplained,
 )
 from penstock.ledger.write_target import DeltaTableTarget
-from penstock.operations.quarantine_rows import tables_with_one
-from penstock.operations.replay_plan import working_on
+from penstock.operations.quarantine_rows import tables_with_quarantine
+from penstock.operations.replay_plan import open_table_session
 from penstock.operations.steps import FinishRedrive, RunAgain
 from penstock.plan.quarantine import quarantine_of
 from penstock.sources.columns import FILE, ROW, SOURCE, with_own_source
@@ -44,12 +44,12 @@ from penstock.spark.expressions import selected
 from penstock.spark.sql_text import literal, quote
 from penstock.storage.locks import acquire_commit
 from penstock.tables.columns import settle_columns
-from penstock.tables.files import redriven, staged_table, with_schema
+from penstock.tables.files import extend_by_rejected_lines, staged_table, with_schema
 from penstock.tables.isolation import IsolatingProcessor
-from penstock.tables.kinds import StagedTable, look_at_table
+from penstock.tables.kinds import StagedTable, resolve_table
 from penstock.tables.merge.merge import table_schema
 from penstock.tables.merge.tombstones import tombstone_table
-from penstock.tables.new_fields import Growing, grows, stages_for
+from penstock.tables.new_fields import GrowingTableProcessor, adds_new_fields, stages_for
 from penstock.tables.staged import MOST_IN_FILE, StagedProcessor
 from penstock.tables.suppression import SuppressingRows, Suppression
 from penstock.tables.transform import Lookups
@@ -154,14 +154,14 @@ def _raw_expression(name: str, table: TablePlan) -> str:
 _FILES_A_TASK = 100
 
 
-def of_files(work: TableSession, rejected: DataFrame) -> Runnable:
+def files_runnable(work: TableSession, rejected: DataFrame) -> Runnable:
     reader = work.source
     assert isinstance(reader, FilesReader)
     unchanged_files = _unchanged_files(work, reader, rejected)
     can_run_again = F.coalesce(
         F.col(f"{SOURCE}.row").isNotNull() & F.col(f"{SOURCE}.file").isin(unchanged_files), F.lit(False)
     )
-    choice = redriven(
+    choice = extend_by_rejected_lines(
         reader, unchanged_files, reader.schema.require(), partial(_lines, rejected=rejected.where(can_run_again))
     )
     choice = replace(choice, watchful=False)
@@ -208,7 +208,7 @@ def _unchanged_files(work: TableSession, reader: FilesReader, rejected: DataFram
 MARK = "redrive"
 
 
-class Marked:
+class RedriveMarks:
     def __init__(self, spark: SparkSession, store: Store, table: TablePlan) -> None:
         """UsageError if the table has no quarantine."""
         quarantine_table = quarantine_of(table.name, table.uri)
@@ -257,7 +257,7 @@ class Marked:
         head = read_head(self._log)
         assert head is not None
         entry = head.entry.stamped(kind="redrive", counts=head.counts, seen=head.version, pending={})
-        with carrying(self._session, entry, idempotent=False):
+        with commit_metadata(self._session, entry, idempotent=False):
             yield head, entry
 
 
@@ -272,7 +272,7 @@ _PARTLY_DETAIL = (
 _WHY = "__why"
 
 
-def staying(
+def remaining_rows(
     rejected: DataFrame,
     rejected_again: DataFrame,
     entry: Entry,
@@ -318,7 +318,7 @@ _COUNTED_SUFFIX = ", counted"
 
 
 @dataclass(frozen=True)
-class Redriven:
+class RedriveResult:
     id: str
     rows: int
     """Requested rows of the quarantine."""
@@ -329,13 +329,13 @@ class Redriven:
     """Rows that stay, by reason."""
 
 
-def redrive(work: TableSession, condition: str | None) -> list[Redriven]:
+def redrive(work: TableSession, condition: str | None) -> list[RedriveResult]:
     """Redrives the rows that meet the condition, all if it is None; a redrive that was cut off is finished first."""
     refuse_kind(work.table)
     acquire_commit(work.lock, work.table.name)
     try:
-        marks = Marked(work.spark, work.store, work.table)
-        results: list[Redriven] = []
+        marks = RedriveMarks(work.spark, work.store, work.table)
+        results: list[RedriveResult] = []
         failure: Exception | None = None
         if (cut_off := marks.open()) is not None:
             try:
@@ -352,7 +352,7 @@ def redrive(work: TableSession, condition: str | None) -> list[Redriven]:
         work.lock.release()
 
 
-def _run_or_leave(work: TableSession, marks: Marked, redrive_id: str, rows: int) -> Redriven:
+def _run_or_leave(work: TableSession, marks: RedriveMarks, redrive_id: str, rows: int) -> RedriveResult:
     """On failure, unmarks the rows unless some have landed: left marked, they would come before every later redrive.
     If even that fails, the next redrive does it."""
     try:
@@ -365,7 +365,7 @@ def _run_or_leave(work: TableSession, marks: Marked, redrive_id: str, rows: int)
         raise
 
 
-def _run(work: TableSession, marks: Marked, redrive_id: str, rows: int) -> Redriven:
+def _run(work: TableSession, marks: RedriveMarks, redrive_id: str, rows: int) -> RedriveResult:
     table, head = work.table, _ledger_head(work)
     runnable = _make_runnable(work, marks.of(redrive_id), head.entry)
     head = advance(head, work.log)  # the table may have got columns
@@ -399,7 +399,7 @@ def _run(work: TableSession, marks: Marked, redrive_id: str, rows: int) -> Redri
             landed, row_counts = commits[0].rows, {}
             processor.look(batch, entry)
         landed_now = _landed_coordinates(rejected, table, None) if commits and landed_before is not None else None
-        remaining = staying(rejected, processor.rejected(batch, entry), entry, ambiguous, landed_now)
+        remaining = remaining_rows(rejected, processor.rejected(batch, entry), entry, ambiguous, landed_now)
         if runnable.untouched is not None:
             remaining = remaining.unionByName(_remaining_untouched(work, runnable.untouched, landed=bool(commits)))
         reasons = {str(row[0]): int(row[1]) for row in remaining.groupBy("error_reason").count().collect()}
@@ -409,19 +409,19 @@ def _run(work: TableSession, marks: Marked, redrive_id: str, rows: int) -> Redri
         marks.settle(redrive_id, remaining, files=1 + (rows - left) // MOST_IN_FILE)
     finally:
         processor.done()
-    return Redriven(redrive_id, rows, landed, left, reasons)
+    return RedriveResult(redrive_id, rows, landed, left, reasons)
 
 
 def _make_runnable(work: TableSession, rejected: DataFrame, last: Entry) -> Runnable:
     table = work.table
     if isinstance(work.source, FilesReader):
-        return of_files(work, rejected)
-    kind = look_at_table(work.spark, table, work.store, work.source)
+        return files_runnable(work, rejected)
+    kind = resolve_table(work.spark, table, work.store, work.source)
     assert isinstance(kind, StagedTable)
     stages = kind.stages
     suppression, lookups = Suppression(table, work.store), Lookups(table, work.store)
-    if grows(table):
-        growing = Growing(work.spark, table, work.store, suppression)
+    if adds_new_fields(table):
+        growing = GrowingTableProcessor(work.spark, table, work.store, suppression)
         entry = replace(last, pins=replace(last.pins, lookups=lookups.newest()))
         stages = stages_for(table, growing.redriven(as_batch(rejected, table), entry), "judge")
     tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
@@ -446,7 +446,7 @@ def _ledger_head(work: TableSession) -> LedgerHead:
     if pending_rewind(head.entry) is not None:
         raise Transient("a rewind of it is not done yet", where=work.table.name, hint="`penstock run` finishes it")
     refuse_foreign_changes(head, work.log)
-    folder = folder_of(work.table.checkpoints, head.entry)
+    folder = checkpoint_folder(work.table.checkpoints, head.entry)
     row_counts = read_row_counts(work.store, folder, head.entry.batch)
     if head.entry.kind == "batch" and not row_counts:  # its rejected rows may not be in quarantine yet
         raise Transient(
@@ -462,7 +462,7 @@ def _redrive_commits(work: TableSession, head: LedgerHead, redrive_id: str) -> l
     commits: list[Commit] = []
     for version in range(head.version, -1, -1):
         commit = work.log.commit(version)
-        if commit is None or (commit.entry is not None and commit.entry.kind in WHOLE):
+        if commit is None or (commit.entry is not None and commit.entry.kind in REPLACING_KINDS):
             break  # what the redrive did before all rows were replaced is no longer in the table
         if commit.entry is not None and (commit.entry.note or "").startswith(f"redrive {redrive_id}"):
             commits.append(commit)
@@ -507,7 +507,7 @@ def _confirm_landed(work: TableSession, head: LedgerHead, entry: Entry) -> int:
     """How many rows of the redrive are in the table: settling the quarantine depends on it. So if its commit is not in
     the log, it is made without rows; Delta refuses that if another process came first."""
     if confirm(head, work.log, entry) is None:
-        append_nothing(work.spark, work.table.uri, entry)
+        append_entry(work.spark, work.table.uri, entry)
         must_confirm(head, work.log, entry)
     return next(commit.rows for commit in work.log.since(head.version) if commit.entry and commit.entry.id == entry.id)
 
@@ -525,7 +525,7 @@ def _count(work: TableSession, entry: Entry, left: int, landed: int, row_counts:
     counted_entry = replace(
         head.carried, kind="redrive", pins=head.entry.pins, counts=counts, note=f"{entry.note}{_COUNTED_SUFFIX}"
     )
-    append_nothing(spark, work.table.uri, counted_entry)
+    append_entry(spark, work.table.uri, counted_entry)
     must_confirm(head, work.log, counted_entry)
 
 
@@ -549,9 +549,9 @@ class RedrivePlan:
         return *first, *(RunAgain(self.table, reason, rows) for reason, rows in sorted(self.rows.items()))
 
 
-def redrivable(plan: Plan, store: Store, name: str) -> TablePlan:
+def redrivable_table(plan: Plan, store: Store, name: str) -> TablePlan:
     """The table of that name; UsageError if its rows cannot be redriven. Needs no Spark."""
-    (table,) = tables_with_one(plan, store, [name])
+    (table,) = tables_with_quarantine(plan, store, [name])
     refuse_kind(table)
     quarantine_table = quarantine_of(table.name, table.uri)
     if not DeltaLog(store, quarantine_table.uri, quarantine_table.table).versions():
@@ -576,7 +576,7 @@ def plan_redrive(spark: SparkSession, table: TablePlan, reason: str | None, wher
     return RedrivePlan(table, condition, {str(row[0]): int(row[1]) for row in counts}, cut_off)
 
 
-def run_redrive(spark: SparkSession, plan: Plan, redrive_plan: RedrivePlan) -> list[Redriven]:
+def run_redrive(spark: SparkSession, plan: Plan, redrive_plan: RedrivePlan) -> list[RedriveResult]:
     """A redrive that was cut off is finished first."""
-    with working_on(spark, plan, redrive_plan.table) as work:
+    with open_table_session(spark, plan, redrive_plan.table) as work:
         return redrive(work, redrive_plan.condition)

@@ -9,21 +9,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import Conflict, Terminal
-from penstock.ledger.checkpoint import folder_of, heal
+from penstock.ledger.checkpoint import checkpoint_folder, heal
 from penstock.ledger.commit import must_confirm
 from penstock.ledger.entry import Counts, Pins, Watermark
 from penstock.ledger.generations import open_generation
 from penstock.ledger.head import advance, read_head, refuse_foreign_changes
 from penstock.ledger.pending import (
     Replay,
-    began_of,
-    document,
-    kept_of,
+    kept_condition_of,
     owes_jump,
     owes_settling,
     pending_replay,
     pending_rewind,
-    settling,
+    replay_document,
+    settle_document,
+    start_position,
 )
 from penstock.ledger.position import Version, parse_version
 from penstock.ledger.row_counts import BATCHES, READ, store_row_counts
@@ -35,10 +35,10 @@ from penstock.sources.columns import SOURCE
 from penstock.spark.sql_text import literal, quote
 from penstock.storage.locks import acquire_commit
 from penstock.tables.columns import differences
-from penstock.tables.kinds import look_at_table, open_table
+from penstock.tables.kinds import open_table, resolve_table
 from penstock.tables.merge.tombstones import next_generation, settle_tombstones, tombstone_table
 from penstock.tables.quarantine import Quarantine
-from penstock.tables.session import completed_if_it_can_be
+from penstock.tables.session import try_complete_last
 from penstock.tables.suppression import Suppression
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 _IN_SOURCE = {name: f"{SOURCE}.{name}" for name in ("topic", "partition", "offset")}
 
 
-def kept_rows(table: TablePlan, replay_input: ReplayInput) -> str | None:
+def kept_rows_condition(table: TablePlan, replay_input: ReplayInput) -> str | None:
     """The condition on the rows that stay; None: all are rebuilt. Terminal if those that stay cannot be identified."""
     if replay_input.whole:
         return None
@@ -79,7 +79,7 @@ def kept_rows(table: TablePlan, replay_input: ReplayInput) -> str | None:
     return _before_offsets(replay_input.held, columns)
 
 
-def kept_rejects(replay_input: ReplayInput) -> str | None:
+def kept_rejects_condition(replay_input: ReplayInput) -> str | None:
     """The same condition on the rows of its quarantine."""
     if replay_input.whole:
         return None
@@ -119,7 +119,7 @@ def settle_quarantine(
     if not table.may_reject:
         return
     quarantine = Quarantine(spark, store, quarantine_of(table.name, table.uri), "", idempotent=idempotent)
-    generation, kept_condition = head.entry.generation, kept_of(head.entry)
+    generation, kept_condition = head.entry.generation, kept_condition_of(head.entry)
     if not quarantine.exists or quarantine.filled >= generation:
         return
     older_rows = f"generation < {generation}"
@@ -159,14 +159,14 @@ class SuppressionListChanged(Conflict):
 
 
 @dataclass(frozen=True)
-class Filled:
+class FillResult:
     tail: LedgerHead
     rows: int
     kept: int
     row_counts: RowCounts
 
 
-def fill(work: TableSession, opened: LedgerHead, say: Say = lambda _: None) -> Filled:
+def fill(work: TableSession, opened: LedgerHead, say: Say = lambda _: None) -> FillResult:
     """`opened` ends with the entry that opened the generation. Conflict if another process has filled that generation,
     or opened another."""
     replay = pending_replay(opened.entry)
@@ -174,11 +174,11 @@ def fill(work: TableSession, opened: LedgerHead, say: Say = lambda _: None) -> F
     table, session = work.table, work.spark.newSession()
     # With the settings of a batch, all that was ever read would be sorted and joined in as many parts as cores.
     session.conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", PARTS)
-    kind = look_at_table(work.spark, table, work.store, work.source)
+    kind = resolve_table(work.spark, table, work.store, work.source)
     processor = open_table(work.spark, kind, table, work.store, opened.entry, idempotent=work.idempotent)
-    request = asked_of(table, opened.entry, replay)
+    request = replay_request(table, opened.entry, replay)
     replay_input = work.source.covered(session, request)
-    kept_condition = kept_rows(table, replay_input)
+    kept_condition = kept_rows_condition(table, replay_input)
     entry = fill_entry(table, opened, replay, processor, replay_input.rows)
     suppression = Suppression(table, work.store)
     kept_existing = (
@@ -205,7 +205,7 @@ def fill(work: TableSession, opened: LedgerHead, say: Say = lambda _: None) -> F
         processor.done()
 
 
-def asked_of(table: TablePlan, entry: Entry, replay: Replay) -> ReplayRequest:
+def replay_request(table: TablePlan, entry: Entry, replay: Replay) -> ReplayRequest:
     """The part of the source that the replay reads."""
     as_state = table.write.merge is not None or table.aggregate is not None
     return ReplayRequest(entry.after, entry.began, entry.topics, replay.at, as_state)
@@ -240,7 +240,7 @@ def _commit(
     replay_input: ReplayInput,
     refill: StagedOverwrite,
     entry: Entry,
-) -> Filled:
+) -> FillResult:
     """Under the table's commit lock."""
     table, log = work.table, work.log
     head = advance(opened, log)
@@ -258,15 +258,17 @@ def _commit(
     kept = refill.keep()
     if kept:  # they count as read, so that rows read and rows present balance
         entry = replace(entry, counts=Counts(row_counts={BATCHES: 0, READ: kept} if row_counts else {}))
-    entry = replace(entry, seen=head.version, pending=settling(kept_rejects(replay_input), replay_input.held))
+    entry = replace(
+        entry, seen=head.version, pending=settle_document(kept_rejects_condition(replay_input), replay_input.held)
+    )
     refill.commit(entry)
     head = must_confirm(head, log, entry)
-    folder = folder_of(table.checkpoints, head.entry)
+    folder = checkpoint_folder(table.checkpoints, head.entry)
     heal(work.store, folder, head.entry)
     if row_counts:
         store_row_counts(work.store, folder, head.entry.batch, row_counts)
     settle_quarantine(work.spark, table, work.store, head, idempotent=work.idempotent)
-    return Filled(replace(head, row_counts=row_counts), rows, kept, row_counts)
+    return FillResult(replace(head, row_counts=row_counts), rows, kept, row_counts)
 
 
 # Opening a generation for a replay, and resuming a replay that was cut off.
@@ -282,7 +284,7 @@ def open_replay(work: TableSession, at: int | None, note: str) -> LedgerHead:
             raise Terminal("it was never made", where=work.table.name, hint="`penstock run` makes it")
         refuse_foreign_changes(head, work.log)
         _refuse_rewind(work, head.entry, at)
-        head = completed_if_it_can_be(work, head)  # in case the replay is aborted
+        head = try_complete_last(work, head)  # in case the replay is aborted
         entry, pending = head.entry, pending_replay(head.entry)
         since, position = (pending.since, pending.position) if pending else (entry.generation, entry.after)
         after = position
@@ -305,7 +307,7 @@ def _refuse_rewind(work: TableSession, entry: Entry, at: int | None) -> None:
         )
 
 
-def replay(work: TableSession, at: int | None, note: str, say: Say = lambda _: None) -> Filled:
+def replay(work: TableSession, at: int | None, note: str, say: Say = lambda _: None) -> FillResult:
     while True:
         try:
             return fill(work, open_replay(work, at, note), say)
@@ -313,13 +315,13 @@ def replay(work: TableSession, at: int | None, note: str, say: Say = lambda _: N
             say("somebody was to be forgotten meanwhile: it is made again")
 
 
-def owed(work: TableSession) -> LedgerHead | None:
+def open_replay_head(work: TableSession) -> LedgerHead | None:
     """The end of the ledger if a replay was opened and not filled."""
     head = read_head(work.log)
     return head if head is not None and pending_replay(head.entry) is not None else None
 
 
-def resume(work: TableSession, head: LedgerHead, say: Say) -> Filled:
+def resume(work: TableSession, head: LedgerHead, say: Say) -> FillResult:
     """Repeats the replay in a new generation: the leftovers of the process that was cut off belong to another one."""
     pending = pending_replay(head.entry)
     assert pending is not None
@@ -357,7 +359,7 @@ def _open_generation(
         definition=work.table.definition,
         note=note,
         began=_begin_positions(work, entry, replay),
-        pending=document(replay) if replay is not None else None,
+        pending=replay_document(replay) if replay is not None else None,
         at_least=next_generation(work.store, work.table),
     )
 
@@ -367,5 +369,5 @@ def _begin_positions(work: TableSession, entry: Entry, replay: Replay | None) ->
     if replay is None:
         return None
     if replay.at is None:
-        return began_of(work.log, entry)
+        return start_position(work.log, entry)
     return (str(replace(parse_version(entry.after[0]), version=replay.at, index=-1, snapshot=True)),)

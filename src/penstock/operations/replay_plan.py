@@ -13,16 +13,16 @@ from penstock.ledger import position
 from penstock.ledger.checkpoint import start_over_hint
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
-from penstock.ledger.pending import began_of, forgotten_after, pending_replay
+from penstock.ledger.pending import forgotten_after, pending_replay, start_position
 from penstock.ledger.position import Version, parse_version
 from penstock.operations.replay import replay
 from penstock.operations.steps import RebuildTable, rebuilds_after
-from penstock.plan.build import made_of, readers_of
+from penstock.plan.build import readers_of, tables_to_rebuild
 from penstock.sources.delta_changes import changes_read_past
 from penstock.sources.registry import open_client
-from penstock.sources.topics import held_from
+from penstock.sources.topics import first_readable_offsets
 from penstock.storage.locks import JvmLock, NoLock, holder, lock_path, owner
-from penstock.storage.stores import HadoopStore, LocalStore, store_of
+from penstock.storage.stores import HadoopStore, LocalStore, source_store
 from penstock.tables.session import TableSession
 from penstock.tables.sources import Sources
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.ledger.head import LedgerHead
-    from penstock.operations.replay import Filled
+    from penstock.operations.replay import FillResult
     from penstock.operations.steps import Tell
     from penstock.plan.build import TableReader
     from penstock.plan.model import Plan, TablePlan
@@ -44,7 +44,7 @@ def downstream_of(plan: Plan, name: str, store: Store) -> list[TableReader]:
     """The existing tables downstream; upstream before downstream."""
     return [
         reader
-        for reader in made_of(plan, name)
+        for reader in tables_to_rebuild(plan, name)
         if read_head(DeltaLog(store, reader.table.uri, reader.table.name)) is not None
     ]
 
@@ -172,7 +172,7 @@ def _upstream_version(table: TablePlan, store: Store, version: int | None, as_of
             f"{table.name} reads {source_name}: there are no versions of that", hint="leave the option out"
         )
     name = source.label
-    log = DeltaLog(store_of(source, store), source.uri, name)
+    log = DeltaLog(source_store(source, store), source.uri, name)
     versions = log.versions()
     if not versions:
         raise UsageError(f"{name} does not exist", hint="run it first")
@@ -221,14 +221,14 @@ def _passed_over(table: TablePlan, store: Store, head: LedgerHead, current_posit
     first = parse_version(began_positions[0])
     if at is None and not first.snapshot and first.version > 0:
         return None
-    return changes_read_past(store_of(source, store), source, began_positions[0], current_position)
+    return changes_read_past(source_store(source, store), source, began_positions[0], current_position)
 
 
 def _count_lost(table: TablePlan, log: DeltaLog, head: LedgerHead, current_position: str) -> dict[str, int]:
     """Offsets that the broker no longer has, by topic."""
     if table.topics is None:
         return {}
-    end, began = position.parse(current_position), position.parse(began_of(log, head.entry)[0])
+    end, began = position.parse(current_position), position.parse(start_position(log, head.entry)[0])
     admin = open_client(table.topics)
     topics = admin.describe(end)
     missing = sorted(set(end) - set(topics))
@@ -238,7 +238,7 @@ def _count_lost(table: TablePlan, log: DeltaLog, head: LedgerHead, current_posit
             where=table.name,
             hint="take it out of `from` and run the table once: its rows stay then, and the others can be replayed",
         )
-    first_offsets = held_from(began, end, admin.earliest(topics))
+    first_offsets = first_readable_offsets(began, end, admin.earliest(topics))
     lost = {
         topic: sum(offset - began.get(topic, {}).get(partition, 0) for partition, offset in parts.items())
         for topic, parts in first_offsets.items()
@@ -264,7 +264,7 @@ def _refuse_move(replay_plan: ReplayPlan, *, cascade: bool) -> None:
 
 def run_replay(
     spark: SparkSession, plan: Plan, replay_plan: ReplayPlan, tell: Tell
-) -> Iterator[tuple[TablePlan, Filled]]:
+) -> Iterator[tuple[TablePlan, FillResult]]:
     """Rebuilds the tables one by one. Killed in between, rebuilt tables stay so, and `status` names the others."""
     note = "replay" if replay_plan.at is None else f"replay of version {replay_plan.at}"
     committed: dict[str, int] = {}
@@ -276,17 +276,17 @@ def run_replay(
 
 def run_rebuild(
     spark: SparkSession, plan: Plan, step: RebuildTable, note: str, committed: dict[str, int], tell: Tell
-) -> Filled:
+) -> FillResult:
     """`committed` has the versions that earlier steps have committed; this step adds its own."""
     version = step.at if step.upstream is None else committed[step.upstream]
-    with working_on(spark, plan, step.table) as work:
+    with open_table_session(spark, plan, step.table) as work:
         filled = replay(work, version, note, lambda action: tell(step.table.name, action))
     committed[step.table.name] = filled.tail.commit.version
     return filled
 
 
 @contextmanager
-def working_on(spark: SparkSession, plan: Plan, table: TablePlan) -> Iterator[TableSession]:
+def open_table_session(spark: SparkSession, plan: Plan, table: TablePlan) -> Iterator[TableSession]:
     """Opens the table for work beside its runner. LockHeld if another process replays it."""
     store: Store = LocalStore() if plan.local else HadoopStore(spark)
     replay_lock: Lock = NoLock()

@@ -15,15 +15,15 @@ from pyspark.sql.types import MapType, StructType, VariantType
 
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
-from penstock.ledger.pending import Replay, began_of
-from penstock.operations.replay import asked_of, fill_entry, kept_rows
-from penstock.operations.replay_plan import working_on
+from penstock.ledger.pending import Replay, start_position
+from penstock.operations.replay import fill_entry, kept_rows_condition, replay_request
+from penstock.operations.replay_plan import open_table_session
 from penstock.plan.quarantine import quarantine_of
 from penstock.sources.columns import DELETED_AT, SEQUENCE, SOURCE, alive
 from penstock.spark.sql_text import quote
 from penstock.tables.aggregate import group_names
-from penstock.tables.kinds import look_at_table
-from penstock.tables.merge.truncate import exactly
+from penstock.tables.kinds import resolve_table
+from penstock.tables.merge.truncate import to_exact_json
 from penstock.tables.suppression import Suppression
 
 if TYPE_CHECKING:
@@ -80,13 +80,13 @@ def preview(work: TableSession, head: LedgerHead, at: int | None, after: tuple[s
     """The rows can be read as long as the context is open."""
     table, session = work.table, work.spark.newSession()
     replay = Replay(head.entry.generation, head.entry.after, at)
-    began = began_of(work.log, head.entry)
+    began = start_position(work.log, head.entry)
     opened = replace(head, entry=replace(head.entry, after=after, began=began))
-    kind = look_at_table(session, table, work.store, work.source)
+    kind = resolve_table(session, table, work.store, work.source)
     processor = kind.preview(table, work.store, Suppression(table, work.store))
-    replay_input = work.source.covered(session, asked_of(table, opened.entry, replay))
+    replay_input = work.source.covered(session, replay_request(table, opened.entry, replay))
     existing = session.read.format("delta").load(table.uri)
-    kept_condition = kept_rows(table, replay_input)
+    kept_condition = kept_rows_condition(table, replay_input)
     target = PreviewTarget(table.uri, existing.where(kept_condition) if kept_condition is not None else None)
     entry = fill_entry(table, opened, replay, processor, replay_input.rows)
     try:
@@ -227,7 +227,7 @@ def _row_hash(rows: DataFrame, columns: Sequence[str]) -> str:
 
 
 def _key(by: Sequence[str]) -> str:
-    return exactly(f"struct({', '.join(quote(name) for name in by)})")
+    return to_exact_json(f"struct({', '.join(quote(name) for name in by)})")
 
 
 def _samples(
@@ -308,12 +308,12 @@ def preview_document(outlook: ReplayPreview) -> dict[str, Any]:
 
 def preview_replay(spark: SparkSession, plan: Plan, replay_plan: ReplayPlan) -> ReplayPreview:
     table = replay_plan.table
-    with working_on(spark, plan, table) as work:
+    with open_table_session(spark, plan, table) as work:
         head = read_head(work.log)
         assert head is not None
         with preview(work, head, replay_plan.at, (replay_plan.after,)) as states:
             row_difference = difference(
-                states.now, states.then, told_apart_by(table), table.write.partition_by, _time_columns(table)
+                states.now, states.then, row_key_columns(table), table.write.partition_by, _time_columns(table)
             )
             rejected_then: dict[str, int] = {}
             if states.rejected is not None:
@@ -322,7 +322,7 @@ def preview_replay(spark: SparkSession, plan: Plan, replay_plan: ReplayPlan) -> 
     return ReplayPreview(row_difference, _count_quarantined(spark, work.store, table), rejected_then)
 
 
-def told_apart_by(table: TablePlan) -> Sequence[str]:
+def row_key_columns(table: TablePlan) -> Sequence[str]:
     if table.aggregate is not None:
         return group_names(table.aggregate)
     if table.write.merge is not None:

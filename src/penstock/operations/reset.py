@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Conflict, PenstockError, TableChanged, Terminal, UsageError
 from penstock.ledger import position
-from penstock.ledger.checkpoint import folder_of, rebuild
+from penstock.ledger.checkpoint import checkpoint_folder, rebuild
 from penstock.ledger.create import genesis
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.generations import open_generation
@@ -21,13 +21,13 @@ from penstock.ledger.source import Start
 from penstock.operations.steps import MakeCheckpoint, OpenGeneration
 from penstock.plan.quarantine import quarantine_of
 from penstock.plan.sources import TopicsSource, VersionsSource, VersionStartPlan
-from penstock.sources.delta_changes import resolve_version, table_id, unbroken
+from penstock.sources.delta_changes import oldest_unbroken, resolve_version, table_id
 from penstock.sources.registry import open_client
 from penstock.sources.topics import require_topics, resolve_offsets
 from penstock.storage.locks import JvmLock, NoLock, acquire_commit, acquire_run, lock_path
-from penstock.storage.stores import HadoopStore, LocalStore, store_of
+from penstock.storage.stores import HadoopStore, LocalStore, source_store
 from penstock.tables.columns import with_statistics
-from penstock.tables.kinds import look_at_table
+from penstock.tables.kinds import resolve_table
 from penstock.tables.merge.tombstones import next_generation
 from penstock.tables.session import TableSession, complete_last
 from penstock.tables.sources import Sources
@@ -80,7 +80,7 @@ class ResetPlan:
         return "; ".join(filter(None, parts))
 
 
-def tail_of(log: DeltaLog) -> LedgerHead | None:
+def head_of(log: DeltaLog) -> LedgerHead | None:
     """None also for a table that another program made: a reset is the way to continue in it."""
     try:
         return read_head(log)
@@ -123,12 +123,12 @@ def plan_delta_reset(table: TablePlan, store: Store, to: str) -> ResetPlan:
     source = table.versions
     assert source is not None
     name = source.label
-    upstream = DeltaLog(store_of(source, store), source.uri, name)
+    upstream = DeltaLog(source_store(source, store), source.uri, name)
     versions = upstream.versions()
     identity = table_id(upstream, versions)
     if identity is None:
         raise Terminal(f"the table {name} is not there", where=table.name, hint="put it back, or run it first")
-    head = tail_of(DeltaLog(store, table.uri, table.name))
+    head = head_of(DeltaLog(store, table.uri, table.name))
     after = _choose_version(table, source, upstream, versions, identity, head, store, to)
     current = parse_version(head.entry.after[0]) if head else None
     skipped, again = _consequences(current, after)
@@ -180,7 +180,7 @@ def _nearest(version: Version, identity: str, versions: list[int]) -> Version:
     are skipped."""
     if version.table_id != identity or version.version > versions[-1] + 1:
         return Version(identity, versions[-1], snapshot=True)
-    oldest = unbroken(versions)
+    oldest = oldest_unbroken(versions)
     return version if version.snapshot or version.version >= oldest else Version(identity, oldest)
 
 
@@ -208,7 +208,7 @@ def plan_topics_reset(
     source = table.topics
     assert source is not None
     log = DeltaLog(store, table.uri, table.name)
-    head = tail_of(log)
+    head = head_of(log)
     topics = admin.topics(source)
     require_topics(source, topics, table.name)
     unknown = sorted(set(only) - set(topics))
@@ -325,7 +325,7 @@ def plan_stream_reset(table: TablePlan, store: Store, to: str) -> ResetPlan:
             hint=f"`penstock checkpoints reset {table.name} --to starting` empties the table and starts over",
         )
     starts = [_start_position(table, source, store) for source in table.stream.inputs.values()]
-    head = tail_of(DeltaLog(store, table.uri, table.name))
+    head = head_of(DeltaLog(store, table.uri, table.name))
     return ResetPlan(
         table=table,
         to=to,
@@ -337,7 +337,7 @@ def plan_stream_reset(table: TablePlan, store: Store, to: str) -> ResetPlan:
 
 def _start_position(table: TablePlan, source: VersionsSource, store: Store) -> str:
     name = source.table or source.uri
-    upstream = DeltaLog(store_of(source, store), source.uri, name)
+    upstream = DeltaLog(source_store(source, store), source.uri, name)
     versions = upstream.versions()
     identity = table_id(upstream, versions)
     if identity is None:
@@ -381,14 +381,14 @@ def run_reset(spark: SparkSession, plan: Plan, reset_plan: ResetPlan) -> LedgerH
 def _open_generation(work: TableSession, reset_plan: ResetPlan) -> LedgerHead:
     """The caller holds the table's locks."""
     spark, table, store, source, log = work.spark, work.table, work.store, work.source, work.log
-    head = tail_of(log)
+    head = head_of(log)
     if (head.entry.after[0] if head else None) != reset_plan.before:
         raise Conflict(
             "the table moved on since the reset was planned",
             where=table.name,
             hint="run the command again: it shows what it would skip or read again now",
         )
-    refuse_owed(table, head)
+    refuse_open_work(table, head)
     start = source.start() if reset_plan.starts_over else Start((reset_plan.after,), reset_plan.ids)
     if head is not None:
         head, missing = _complete_last_batch(work, head)
@@ -405,7 +405,7 @@ def _open_generation(work: TableSession, reset_plan: ResetPlan) -> LedgerHead:
             emptied=bool(reset_plan.starts_over),
             at_least=_next_free_generation(work),
         )
-    schema = look_at_table(spark, table, store, source).schema
+    schema = resolve_table(spark, table, store, source).schema
     generations = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
     return genesis(
         spark,
@@ -433,7 +433,7 @@ def _next_free_generation(work: TableSession) -> int:
     quarantine_table = quarantine_of(table.name, table.uri)
     if (
         table.may_reject
-        and (quarantine_head := tail_of(DeltaLog(store, quarantine_table.uri, quarantine_table.table))) is not None
+        and (quarantine_head := head_of(DeltaLog(store, quarantine_table.uri, quarantine_table.table))) is not None
     ):
         generations.append(quarantine_head.entry.generation)
     return max(max(generations, default=0) + 1, next_generation(store, table))
@@ -451,7 +451,7 @@ def _complete_last_batch(work: TableSession, head: LedgerHead) -> tuple[LedgerHe
         return work.counted(head), f"{missing}: {why}"
 
 
-def refuse_owed(table: TablePlan, head: LedgerHead | None) -> None:
+def refuse_open_work(table: TablePlan, head: LedgerHead | None) -> None:
     """Terminal while a replay or a rewind is open: the table's position is not that of its rows."""
     for verb, find_pending in (("replay", pending_replay), ("rewind", pending_rewind)):
         if head is not None and find_pending(head.entry) is not None:
@@ -467,4 +467,4 @@ def _make_checkpoint(spark: SparkSession, table: TablePlan, store: Store, head: 
     for name in store.names(table.checkpoints):
         if name.isdigit() and int(name) >= head.entry.generation:
             store.delete(f"{table.checkpoints}/{name}")
-    rebuild(spark, store, table, folder_of(table.checkpoints, head.entry), head.entry)
+    rebuild(spark, store, table, checkpoint_folder(table.checkpoints, head.entry), head.entry)

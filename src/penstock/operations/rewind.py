@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from penstock.errors import DataLoss, PenstockError, Terminal, Transient, UsageError
-from penstock.ledger.checkpoint import folder_of, heal
-from penstock.ledger.commit import carrying, must_confirm
+from penstock.ledger.checkpoint import checkpoint_folder, heal
+from penstock.ledger.commit import commit_metadata, must_confirm
 from penstock.ledger.delta_log import DeltaLog, Origin
 from penstock.ledger.generations import open_generation
-from penstock.ledger.head import read_head, standing
+from penstock.ledger.head import position_commit, read_head
 from penstock.ledger.pending import (
     Halt,
     Rewind,
@@ -30,14 +30,14 @@ from penstock.ledger.pending import (
 )
 from penstock.ledger.position import Version, dump, parse, parse_version, same
 from penstock.ledger.source import ReplayRequest
-from penstock.plan.build import how_it_reads
+from penstock.plan.build import rebuild_effect
 from penstock.plan.quarantine import quarantine_of
 from penstock.plan.sources import DeltaSource
 from penstock.spark.jvm import java_session, jvm_of
 from penstock.storage.locks import acquire_commit
 from penstock.tables.merge.tombstones import next_generation, settle_tombstones, tombstone_table
-from penstock.tables.quarantine import Companion, Quarantine, version_of
-from penstock.tables.session import completed_if_it_can_be, is_complete
+from penstock.tables.quarantine import CompanionLog, Quarantine, version_of
+from penstock.tables.session import is_complete, try_complete_last
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +91,7 @@ def entry_at(log: DeltaLog, version: int) -> Commit | None:
             return None
         entry = commit.entry if commit.origin is Origin.LEDGER else None
         if entry is not None and not (entry.kind == "open" and entry.pending):
-            return standing(log, commit)
+            return position_commit(log, commit)
         version -= 1
     return None
 
@@ -180,7 +180,7 @@ def _parked_offsets(parked: Mapping[str, Any]) -> dict[int, int]:
 # Whether a source still has all that a table would read again after a rewind.
 
 
-def refuse_gone(work: TableSession, current: Entry, resume: ResumePosition) -> None:
+def refuse_lost_source(work: TableSession, current: Entry, resume: ResumePosition) -> None:
     """Terminal if rows would be lost because they cannot be read again."""
     replay_hint = f"`penstock replay {work.table.name}` makes it anew with what there is"
     try:
@@ -207,7 +207,7 @@ def refuse_gone(work: TableSession, current: Entry, resume: ResumePosition) -> N
 
 def _refuse_replaced_rows(work: TableSession, source: DeltaSource, position: Version, replay_hint: str) -> None:
     """Terminal if all rows of the table upstream were replaced since: a stream from there would read the old ones."""
-    if source.table is None or how_it_reads(work.table) in ("follows", "recomputed"):
+    if source.table is None or rebuild_effect(work.table) in ("follows", "recomputed"):
         return
     try:
         upstream = read_head(DeltaLog(work.store, source.uri, source.table))
@@ -264,7 +264,7 @@ class RewindTarget:
     owed: Rewind
 
 
-def planned(work: TableSession, head: LedgerHead, version: int) -> RewindTarget:
+def plan_target(work: TableSession, head: LedgerHead, version: int) -> RewindTarget:
     """UsageError or Terminal if the table cannot go back to that version."""
     entry = head.entry
     if pending_replay(entry) is not None:
@@ -289,14 +289,14 @@ def rewind(work: TableSession, version: int, opened: Callable[[], None] = lambda
     acquire_commit(work.lock, work.table.name)
     try:
         head = work.end()
-        target = planned(work, head, version)
+        target = plan_target(work, head, version)
         refuse_files(work, target)
-        head = completed_if_it_can_be(work, head)
+        head = try_complete_last(work, head)
         head = _open_generation(work, head, target)
         try:
             opened()
         except BaseException:
-            give_up(work, head)
+            abort(work, head)
             raise
         return finish(work, head)
     finally:
@@ -308,7 +308,7 @@ def finish(work: TableSession, opened: LedgerHead) -> LedgerHead:
     table, entry = work.table, opened.entry
     pending = pending_rewind(entry)
     assert pending is not None
-    target = planned(work, opened, pending.version)
+    target = plan_target(work, opened, pending.version)
     refuse_files(work, target)
     settle_tombstones(work.spark, table, work.store, opened, idempotent=work.idempotent)
     rewind_entry = entry.followed(
@@ -325,14 +325,14 @@ def finish(work: TableSession, opened: LedgerHead) -> LedgerHead:
     for companion, version in companions(work, target.then):
         companion.commit(rewind_entry, partial(_restore, companion.uri, version))
     session = work.spark.newSession()
-    with carrying(session, rewind_entry, idempotent=work.idempotent):
-        files_of(session, table.uri, pending.version).commit()
+    with commit_metadata(session, rewind_entry, idempotent=work.idempotent):
+        restore_handle(session, table.uri, pending.version).commit()
     head = must_confirm(opened, work.log, rewind_entry)
-    heal(work.store, folder_of(table.checkpoints, head.entry), head.entry)
+    heal(work.store, checkpoint_folder(table.checkpoints, head.entry), head.entry)
     return head
 
 
-def give_up(work: TableSession, head: LedgerHead) -> LedgerHead:
+def abort(work: TableSession, head: LedgerHead) -> LedgerHead:
     """Gives a pending rewind up: the table keeps its rows and its position. Under its commit lock."""
     pending, commit = pending_rewind(head.entry), entry_at(work.log, head.commit.version - 1)
     assert pending is not None and commit is not None and commit.entry is not None
@@ -350,18 +350,18 @@ def give_up(work: TableSession, head: LedgerHead) -> LedgerHead:
         parked=entry.parked,
         began=entry.began,
     )
-    heal(work.store, folder_of(work.table.checkpoints, opened.entry), opened.entry)
+    heal(work.store, checkpoint_folder(work.table.checkpoints, opened.entry), opened.entry)
     return opened
 
 
-def files_of(session: SparkSession, uri: str, version: int) -> Any:
+def restore_handle(session: SparkSession, uri: str, version: int) -> Any:
     """The Java object that restores a table to a version: jar_data/java/penstock/delta/Rewind.java"""
     jvm = jvm_of(session)
     return jvm.penstock.delta.Rewind.to(java_session(session), uri, version)
 
 
 def _restore(uri: str, version: int, session: SparkSession) -> None:
-    files_of(session, uri, version).commit()
+    restore_handle(session, uri, version).commit()
 
 
 def _open_generation(work: TableSession, head: LedgerHead, target: RewindTarget) -> LedgerHead:
@@ -383,9 +383,9 @@ def _open_generation(work: TableSession, head: LedgerHead, target: RewindTarget)
     )
 
 
-def companions(work: TableSession, earlier: EarlierVersion) -> list[tuple[Companion, int]]:
+def companions(work: TableSession, earlier: EarlierVersion) -> list[tuple[CompanionLog, int]]:
     """The tables beside this one (quarantine, tombstones), and the version that each had then."""
-    table, tables = work.table, list[Companion]()
+    table, tables = work.table, list[CompanionLog]()
     if table.may_reject:
         quarantine_table = quarantine_of(table.name, table.uri)
         quarantine = Quarantine(work.spark, work.store, quarantine_table, "", idempotent=work.idempotent)
@@ -398,13 +398,13 @@ def companions(work: TableSession, earlier: EarlierVersion) -> list[tuple[Compan
 def refuse_files(work: TableSession, target: RewindTarget) -> None:
     """Terminal if columns changed or files are missing; checked before anything has changed."""
     table, version = work.table, target.then.version
-    restore = files_of(work.spark.newSession(), table.uri, version)
+    restore = restore_handle(work.spark.newSession(), table.uri, version)
     replay_hint = f"`penstock replay {table.name}` makes it anew from its source"
     if not restore.sameColumns():
         raise Terminal(f"it had other columns at version {version} than it has now", where=table.name, hint=replay_hint)
     missing_files = {f"version {version}": str(restore.missing())}
     for companion, companion_version in companions(work, target.then):
-        companion_restore = files_of(work.spark.newSession(), companion.uri, companion_version)
+        companion_restore = restore_handle(work.spark.newSession(), companion.uri, companion_version)
         missing_files[f"version {companion_version} of {companion.log.table}"] = str(companion_restore.missing())
     for description, missing in missing_files.items():
         if missing:
@@ -428,7 +428,7 @@ def stop_before_undone(work: TableSession, head: LedgerHead, newest: int) -> Led
     )
 
 
-def settle(work: TableSession, head: LedgerHead) -> LedgerHead:
+def finish_reader(work: TableSession, head: LedgerHead) -> LedgerHead:
     """The end of the reader's ledger once it may continue, under its commit lock. Transient while the rewind of the
     table upstream is not done."""
     if (halt := pending_halt(head.entry)) is not None:
@@ -495,5 +495,5 @@ def _open_reader_generation(
         base=base,
         pending=pending,
     )
-    heal(work.store, folder_of(work.table.checkpoints, opened.entry), opened.entry)
+    heal(work.store, checkpoint_folder(work.table.checkpoints, opened.entry), opened.entry)
     return opened

@@ -8,19 +8,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import Conflict, PenstockError, UsageError
-from penstock.ledger.checkpoint import folder_of, start_over_hint
+from penstock.ledger.checkpoint import checkpoint_folder, start_over_hint
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
 from penstock.ledger.pending import owes_jump, pending_halt, pending_replay, pending_rewind
 from penstock.ledger.position import difference, parse_version
 from penstock.ledger.row_counts import read_row_counts
-from penstock.operations.replay_plan import downstream_of, run_rebuild, working_on
+from penstock.operations.replay_plan import downstream_of, open_table_session, run_rebuild
 from penstock.operations.rewind import (
     earlier_version,
     is_past_undone,
-    planned,
+    plan_target,
     refuse_files,
-    refuse_gone,
+    refuse_lost_source,
     resume_position,
     rewind,
     stop_before_undone,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.ledger.head import LedgerHead
-    from penstock.operations.replay import Filled
+    from penstock.operations.replay import FillResult
     from penstock.operations.rewind import (
         EarlierVersion,
     )
@@ -69,7 +69,7 @@ past: it has read such rows."""
 
 
 @dataclass(frozen=True)
-class Behind:
+class RewindReader:
     """A table or sink that reads the table."""
 
     reader: TableReader
@@ -109,7 +109,7 @@ class RewindPlan:
     """The process that runs the table now."""
     owed: bool
     """A rewind of it was cut off: this one takes its place."""
-    readers: tuple[Behind, ...]
+    readers: tuple[RewindReader, ...]
     cascade: tuple[TableReader, ...]
     """Rebuilt as well, in this order."""
     takes_along: bool
@@ -204,7 +204,9 @@ def _refuse_kind(table: TablePlan) -> None:
 
 
 def _with_row_counts(table: TablePlan, store: Store, head: LedgerHead) -> LedgerHead:
-    return replace(head, row_counts=read_row_counts(store, folder_of(table.checkpoints, head.entry), head.entry.batch))
+    return replace(
+        head, row_counts=read_row_counts(store, checkpoint_folder(table.checkpoints, head.entry), head.entry.batch)
+    )
 
 
 def _version_before(log: DeltaLog, before: datetime | None) -> int:
@@ -226,7 +228,7 @@ def _commit_time(log: DeltaLog, version: int) -> int:
     return commit.timestamp_ms if commit is not None else 0
 
 
-def _reader_state(reader: TableReader, store: Store, version: int) -> Behind | None:
+def _reader_state(reader: TableReader, store: Store, version: int) -> RewindReader | None:
     """None if the reader was never created: it will begin with what the table has then."""
     table = reader.table
     head = read_head(DeltaLog(store, table.uri, table.name))
@@ -239,10 +241,10 @@ def _reader_state(reader: TableReader, store: Store, version: int) -> Behind | N
     fate: Fate = "follows" if reader.how == "follows" else "jumps"
     if fate == "jumps" and (read_up_to > version or reader.how == "state" or owes_jump(head.entry)):
         fate = "past"  # also one that has yet to skip what an earlier rewind has undone
-    return Behind(reader, fate, read_up_to)
+    return RewindReader(reader, fate, read_up_to)
 
 
-def _tables_to_rebuild(plan: Plan, readers: tuple[Behind, ...], store: Store) -> tuple[TableReader, ...]:
+def _tables_to_rebuild(plan: Plan, readers: tuple[RewindReader, ...], store: Store) -> tuple[TableReader, ...]:
     """Readers that have read rows that are undone, and all tables downstream of them."""
     rebuilt: dict[str, TableReader] = {}
     for reader in readers:
@@ -272,16 +274,16 @@ def _refuse_past(rewind_plan: RewindPlan, *, cascade: bool) -> None:
 class RewindResult:
     table: TablePlan
     tail: LedgerHead
-    filled: Filled | None = None
+    filled: FillResult | None = None
     """Set for a table that was rebuilt."""
 
 
 def check_rewind(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan) -> None:
     """Raises if the rewind could not be carried out; changes nothing."""
-    with working_on(spark, plan, rewind_plan.table) as work:
+    with open_table_session(spark, plan, rewind_plan.table) as work:
         head = work.end()
-        target = planned(work, head, rewind_plan.version)
-        refuse_gone(work, head.entry, target.goes_on)
+        target = plan_target(work, head, rewind_plan.version)
+        refuse_lost_source(work, head.entry, target.goes_on)
         refuse_files(work, target)
 
 
@@ -301,7 +303,7 @@ def run_rewind(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan, tell: T
                 halted[name] = _halt(spark, plan, readers[name], rewind_plan)
             case RestoreTable():
                 tell(name, f"is restored to version {step.version}")
-                with working_on(spark, plan, step.table) as work:
+                with open_table_session(spark, plan, step.table) as work:
                     head = rewind(work, step.version, lambda: _refuse_resumed_readers(spark, plan, rewind_plan, halted))
                 committed[name] = head.commit.version
                 yield RewindResult(step.table, head)
@@ -320,9 +322,9 @@ def _plan_again(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan) -> Rew
     )
 
 
-def _halt(spark: SparkSession, plan: Plan, reader: Behind, rewind_plan: RewindPlan) -> int:
+def _halt(spark: SparkSession, plan: Plan, reader: RewindReader, rewind_plan: RewindPlan) -> int:
     """Returns the generation in which the reader waits."""
-    with working_on(spark, plan, reader.reader.table) as work:
+    with open_table_session(spark, plan, reader.reader.table) as work:
         acquire_commit(work.lock, reader.name)
         try:
             head = work.end()
@@ -349,13 +351,13 @@ def _refuse_resumed_readers(spark: SparkSession, plan: Plan, rewind_plan: Rewind
     """Conflict if a reader continued: a runner that was just starting may have found nothing to wait for."""
     for reader in rewind_plan.readers:
         if reader.name in halted:
-            with working_on(spark, plan, reader.reader.table) as work:
+            with open_table_session(spark, plan, reader.reader.table) as work:
                 entry = work.end().entry
             if entry.generation != halted[reader.name] or pending_halt(entry) is None:
                 raise _moved_conflict(reader, rewind_plan)
 
 
-def _moved_conflict(reader: Behind, rewind_plan: RewindPlan) -> Conflict:
+def _moved_conflict(reader: RewindReader, rewind_plan: RewindPlan) -> Conflict:
     return Conflict(
         f"it read on while {rewind_plan.table.name} was to go back to version {rewind_plan.version}",
         where=reader.name,

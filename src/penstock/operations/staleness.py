@@ -13,9 +13,9 @@ from penstock.ledger.delta_log import RecentLog
 from penstock.ledger.head import read_head
 from penstock.ledger.pending import owes_jump, pending_replay, pending_rewind
 from penstock.ledger.position import parse_version
-from penstock.ledger.source import reads_the_same, said, subscribes
-from penstock.plan.build import how_it_reads
-from penstock.plan.merge import PROPERTY, merged_by
+from penstock.ledger.source import describe_subscription, reads_the_same, subscription_of
+from penstock.plan.build import rebuild_effect
+from penstock.plan.merge import PROPERTY, merge_description
 from penstock.storage.locks import holder, lock_path
 from penstock.storage.stores import open_store
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 # ledger alone: `plan` and `checkpoints show` report it before a start does.
 
 
-Kind = Literal["new", "unchanged", "changed", "another source", "unknown"]
+DriftKind = Literal["new", "unchanged", "changed", "another source", "unknown"]
 _STRICT_SCHEMA_NOTE = "other columns than the table has are refused at the start (`write: {schema: strict}`)"
 
 
 @dataclass(frozen=True)
 class DefinitionDrift:
-    kind: Kind
+    kind: DriftKind
     follows: str
     """The consequence, in words."""
     since: tuple[int, int] | None = None
@@ -112,7 +112,10 @@ def _describe_consequence(table: TablePlan) -> str:
 
 
 def _source_drift(table: TablePlan, entry: Entry) -> DefinitionDrift:
-    current_source, former_source = said(subscribes(table)), said(entry.subscription)
+    current_source, former_source = (
+        describe_subscription(subscription_of(table)),
+        describe_subscription(entry.subscription),
+    )
     if table.stream is not None:
         consequence = (
             f"the state in its checkpoint is of {former_source}, the function reads {current_source}; "
@@ -140,7 +143,7 @@ def _describe_merge_change(table: TablePlan) -> str | None:
         current_merge = delta_table.metadata().configuration.get(PROPERTY)
     except Exception:  # what deltalake cannot open is compared at the start
         return None
-    defined_merge = merged_by(table.write.merge) if table.write.merge is not None else None
+    defined_merge = merge_description(table.write.merge) if table.write.merge is not None else None
     if current_merge == defined_merge:
         return None
     return (
@@ -166,7 +169,7 @@ def stale(table: TablePlan, head: LedgerHead, upstream: LedgerHead) -> Stale | N
     reads, filled = table.source.project_table, upstream.filled
     if reads is None or filled is None:
         return None
-    version, how = filled[1], how_it_reads(table)
+    version, how = filled[1], rebuild_effect(table)
     if how == "follows" or owes_jump(head.entry):
         return None
     if how == "recomputed":
@@ -195,7 +198,7 @@ def stale_against(table: TablePlan, head: LedgerHead, store: Store) -> Stale | N
     return stale(table, head, upstream) if upstream is not None else None
 
 
-def replaying(plan: Plan, table: TablePlan, head: LedgerHead) -> str | None:
+def describe_open_work(plan: Plan, table: TablePlan, head: LedgerHead) -> str | None:
     """For a table with an open replay or rewind: which process runs it, or how to finish it."""
     if pending_rewind(head.entry) is not None:
         give_up = f"`penstock rewind {table.name} --abort` gives it up"

@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import PenstockError
 from penstock.ledger.delta_log import Origin, RecentLog
-from penstock.ledger.entry import named_streams
+from penstock.ledger.entry import stream_tables
 from penstock.ledger.head import read_head
 from penstock.ledger.position import parse, parse_version
 from penstock.ledger.row_counts import READ, read_row_counts
 from penstock.operations.broker import PartitionLag
-from penstock.operations.staleness import replaying, stale_against
+from penstock.operations.staleness import describe_open_work, stale_against
 from penstock.plan.sources import DeltaSource, FilesSource, TopicsSource
 from penstock.sources.delta_changes import changes_read_past
 from penstock.sources.files.backlog import unread
-from penstock.storage.stores import store_of
+from penstock.storage.stores import source_store
 
 if TYPE_CHECKING:
     from penstock.ledger.delta_log import Commit
     from penstock.ledger.entry import Entry
     from penstock.ledger.head import LedgerHead
     from penstock.ledger.position import Offsets
-    from penstock.operations.broker import Question
+    from penstock.operations.broker import RequestKey
     from penstock.operations.staleness import Stale
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
@@ -139,12 +139,12 @@ def _rows_read(commit: Commit, entry: Entry, next_entry: Entry | None, store: St
 # The state that a runner reports for each table: one small file per table, written when the state changes.
 
 
-Kind = Literal["starting", "running", "retrying", "failed", "finished", "stopped"]
+RunnerPhase = Literal["starting", "running", "retrying", "failed", "finished", "stopped"]
 
 
 @dataclass(frozen=True)
-class State:
-    state: Kind
+class RunnerStatus:
+    state: RunnerPhase
     reason: str | None = None
     hint: str | None = None
     since: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
@@ -156,14 +156,14 @@ def _state_path(system: str, table: str) -> str:
     return f"{system}/state/{table}.json"
 
 
-def write_state(store: Store, system: str, table: str, state: State) -> None:
+def write_state(store: Store, system: str, table: str, state: RunnerStatus) -> None:
     store.write(_state_path(system, table), json.dumps(asdict(state)))
 
 
-def read_state(store: Store, system: str, table: str) -> State | None:
+def read_state(store: Store, system: str, table: str) -> RunnerStatus | None:
     """None if the table never ran, or if the file is unreadable."""
     try:
-        return State(**json.loads(store.read(_state_path(system, table)) or "null"))
+        return RunnerStatus(**json.loads(store.read(_state_path(system, table)) or "null"))
     except (ValueError, TypeError):
         return None
 
@@ -221,10 +221,10 @@ class Status:
 
 def status(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Status]:
     """One per table, in their order. A table or a broker that cannot be read is reported in its place, not raised."""
-    return _with_lag(tables, standing(plan, tables, store))
+    return _with_lag(tables, status_without_broker(plan, tables, store))
 
 
-def standing(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Status]:
+def status_without_broker(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Status]:
     """The same without asking a broker: for tables that read topics, `places` have no end and the lag is unknown."""
     if plan.local:
         statuses = [_table_status(plan, table, store) for table in tables]
@@ -253,7 +253,7 @@ def _table_status(plan: Plan, table: TablePlan, store: Store) -> Status:
     table_status = replace(
         replace(_with_ledger(runner_status, head), rates=rates),
         stale=stale_against(table, head, store),
-        replaying=replaying(plan, table, head),
+        replaying=describe_open_work(plan, table, head),
     )
     if table.delta is not None:
         table_status = replace(table_status, passed_over=_passed_over(table.delta, head, store))
@@ -262,7 +262,7 @@ def _table_status(plan: Plan, table: TablePlan, store: Store) -> Status:
     return _with_unread_files(table.files, table_status, head, store) if table.files is not None else table_status
 
 
-def _runner_status(status: Status, plan: Plan, table: TablePlan, last_state: State | None) -> Status:
+def _runner_status(status: Status, plan: Plan, table: TablePlan, last_state: RunnerStatus | None) -> Status:
     """The lock tells whether a process runs the table now; the state file has the last state that it wrote."""
     if last_state is not None:
         status = replace(
@@ -275,7 +275,7 @@ def _runner_status(status: Status, plan: Plan, table: TablePlan, last_state: Sta
             return replace(status, state=state_name, process=process)
         process_ended = True
     else:
-        process_ended = last_state is not None and is_gone(last_state)
+        process_ended = last_state is not None and has_ended(last_state)
     if last_state is not None and last_state.state in ALIVE and process_ended:
         reason = (
             f"it was {last_state.state}, and its process {last_state.process} is gone without a word: "
@@ -294,13 +294,13 @@ def runner(plan: Plan, table: TablePlan) -> int | None:
     return holder(lock_path(plan.system, table.name, "run"))
 
 
-def is_gone(state: State) -> bool:
+def has_ended(state: RunnerStatus) -> bool:
     """Whether its process ran on this machine and has ended. Processes of other machines cannot be checked."""
     return state.host == socket.gethostname() and not _is_alive(state.process)
 
 
 def _with_ledger(status: Status, head: LedgerHead) -> Status:
-    streams = named_streams(head.entry)
+    streams = stream_tables(head.entry)
     lags = [
         PartitionLag(streams[index] if streams else topic, partition, offset)
         for index, source in enumerate(head.entry.after)
@@ -355,35 +355,35 @@ def _passed_over(source: DeltaSource, head: LedgerHead, store: Store) -> str | N
     if len(entry.began) != 1 or len(entry.after) != 1:
         return None
     try:
-        return changes_read_past(store_of(source, store), source, entry.began[0], entry.after[0])
+        return changes_read_past(source_store(source, store), source, entry.began[0], entry.after[0])
     except (PenstockError, OSError, ValueError, KeyError):
         return None
 
 
 def _upstream_lag(source: DeltaSource, lag: PartitionLag, store: Store) -> PartitionLag:
-    log = RecentLog(store_of(source, store), source.uri, source.label)
+    log = RecentLog(source_store(source, store), source.uri, source.label)
     return PartitionLag(source.label, 0, lag.position, log.end(lag.position))
 
 
 def _with_lag(tables: Sequence[TablePlan], statuses: list[Status]) -> list[Status]:
-    from penstock.operations.broker import ask, places, question
+    from penstock.operations.broker import fetch_offsets, partition_lags, request_key
 
-    tables_by_question: dict[Question, list[int]] = {}
-    sources: dict[Question, TopicsSource] = {}
+    tables_by_question: dict[RequestKey, list[int]] = {}
+    sources: dict[RequestKey, TopicsSource] = {}
     for index, table in enumerate(tables):
         if statuses[index].places and table.topics is not None:
-            question_key = question(table.topics)
+            question_key = request_key(table.topics)
             sources[question_key] = table.topics
             tables_by_question.setdefault(question_key, []).append(index)
     for question_key, indexes in tables_by_question.items():
         topics = {lag.topic for index in indexes for lag in statuses[index].places}
-        offsets = ask(sources[question_key], topics, timeout=BROKER_TIMEOUT, earliest=False)
+        offsets = fetch_offsets(sources[question_key], topics, timeout=BROKER_TIMEOUT, earliest=False)
         for index in indexes:
             table_status = statuses[index]
             if offsets.problem:
                 statuses[index] = replace(table_status, lag_unknown=offsets.problem)
                 continue
-            statuses[index] = at_broker(table_status, places(position_of(table_status), offsets))
+            statuses[index] = at_broker(table_status, partition_lags(offsets_of(table_status), offsets))
     return statuses
 
 
@@ -395,7 +395,7 @@ def at_broker(status: Status, lags: Sequence[PartitionLag]) -> Status:
     return replace(status, places=tuple(lags), lag=total, lag_unknown=unknown)
 
 
-def position_of(status: Status) -> Offsets:
+def offsets_of(status: Status) -> Offsets:
     offsets: Offsets = {}
     for lag in status.places:
         offsets.setdefault(lag.topic, {})[lag.partition] = lag.position

@@ -13,13 +13,13 @@ from typing import Any, Literal
 from pydantic import SecretStr
 
 from penstock.errors import UsageError
-from penstock.plan.model import EXTRA_JARS, YOURS, Plan, Setting, TablePlan, maintenance_plan
+from penstock.plan.model import EXTRA_JARS, USER_SETTING, Plan, Setting, TablePlan, maintenance_plan
 from penstock.plan.sinks import sink_plan
 from penstock.plan.spark_settings import session_settings
 from penstock.plan.subjects import forget_plan
 from penstock.plan.table import kafka_columns, table_plan
 from penstock.spec.base_model import did_you_mean
-from penstock.spec.graph import in_order
+from penstock.spec.graph import upstream_first
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
 
@@ -46,7 +46,7 @@ def build_plan(project: Project, *, cores: int | None = None) -> Plan:
         conf=conf,
         settings=settings,
         tables=(
-            *(table_plan(project, name, lake) for name in in_order(project.tables)),
+            *(table_plan(project, name, lake) for name in upstream_first(project.tables)),
             *(sink_plan(project, name, lake) for name in project.sinks),
         ),
         secret_conf=secret_conf,
@@ -76,7 +76,7 @@ def _session_conf(
         conf[EXTRA_JARS] = ",".join(
             str((project.root / Path(jar).expanduser()).absolute()) for jar in project.spark.jars
         )
-    return (*used_defaults, *(Setting(name, value, YOURS) for name, value in user_conf.items())), conf, secrets
+    return (*used_defaults, *(Setting(name, value, USER_SETTING) for name, value in user_conf.items())), conf, secrets
 
 
 def _column_names(project: Project, canonical_names: Sequence[str]) -> list[str]:
@@ -134,7 +134,7 @@ def _mask_secrets(value: Any) -> Any:
 # Tables by the names that a user types.
 
 
-def choose(plan: Plan, names: Sequence[str]) -> list[TablePlan]:
+def select_tables(plan: Plan, names: Sequence[str]) -> list[TablePlan]:
     """The named tables in the plan's order; all if none is named."""
     table_names = [table.name for table in plan.tables]
     for name in names:
@@ -160,10 +160,10 @@ class TableReader:
 
 def readers_of(plan: Plan, name: str) -> list[TableReader]:
     """The tables that read this one incrementally, in the plan's order."""
-    return [TableReader(table, how_it_reads(table)) for table in plan.tables if name in table.upstream]
+    return [TableReader(table, rebuild_effect(table)) for table in plan.tables if name in table.upstream]
 
 
-def how_it_reads(table: TablePlan) -> How:
+def rebuild_effect(table: TablePlan) -> How:
     if table.stream is not None:
         return "state"
     if table.source.follows_changes:
@@ -175,12 +175,12 @@ def how_it_reads(table: TablePlan) -> How:
     return "rebuilt"
 
 
-def made_of(plan: Plan, name: str) -> list[TableReader]:
+def tables_to_rebuild(plan: Plan, name: str) -> list[TableReader]:
     """All tables to rebuild or recompute with this one, however many lie between; upstream before downstream."""
     readers: dict[str, TableReader] = {}
     for table in plan.tables:
         if any(upstream == name or upstream in readers for upstream in table.upstream):
-            how = how_it_reads(table)
+            how = rebuild_effect(table)
             if how in ("rebuilt", "recomputed"):
                 readers[table.name] = TableReader(table, how)
     return list(readers.values())

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.plan.model import YOURS, Input, Setting, StreamPlan, hashed
+from penstock.plan.model import USER_SETTING, Input, Setting, StreamPlan, definition_hash
 from penstock.plan.sources import (
     DELTA_MAX_FILES,
     Cluster,
@@ -19,7 +19,7 @@ from penstock.plan.sources import (
     VersionStartPlan,
 )
 from penstock.plan.stages import DecodePlan, Stages, WritePlan, csv_options, table_uri
-from penstock.plan.subjects import held_by
+from penstock.plan.subjects import subjects_of_table
 from penstock.spec.base_model import SourceFrom
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.delta_source import VersionStart as Written
@@ -30,7 +30,7 @@ from penstock.spec.lake import lake_place
 from penstock.spec.plugins import SOURCES, plugin
 from penstock.spec.project import DEFAULT_CLUSTER, Project
 from penstock.spec.schema import load_schema
-from penstock.spec.stages import find_routine
+from penstock.spec.stages import find_function
 from penstock.spec.table import Table
 
 # A table's Kafka source: cluster, topics, start, and the client settings that Penstock chooses.
@@ -38,7 +38,7 @@ from penstock.spec.table import Table
 
 DEFAULT_MAX_PER_TRIGGER = 200_000
 
-CLIENT = (
+CONSUMER_SETTINGS = (
     Setting("isolation.level", "read_committed", "records of transactions that were aborted never land in a table"),
     Setting("receive.buffer.bytes", str(1024**2), "Spark sets 64 KiB, which keeps a fast broker waiting"),
     Setting("max.poll.records", "25000", "fewer calls, each of which asks the broker twice; the default is 500"),
@@ -74,14 +74,14 @@ def cluster_plan(name: str | None, cluster: KafkaCluster, root: Path) -> Cluster
 def kafka_plan(project: Project, source: KafkaFrom) -> tuple[KafkaSource, tuple[Setting, ...]]:
     """The source, and every choice about it with its reason."""
     cluster = cluster_plan(source.cluster, project.cluster(source.cluster), project.root)
-    defaults = {setting.name: setting.value for setting in CLIENT}
+    defaults = {setting.name: setting.value for setting in CONSUMER_SETTINGS}
     user_options = {**cluster.options, **source.options}
     max_per_trigger, max_setting = _max_per_trigger(project, source)
     settings = [max_setting]
-    settings += [setting for setting in CLIENT if setting.name not in user_options]
-    settings += [Setting(name, value, YOURS) for name, value in user_options.items()]
+    settings += [setting for setting in CONSUMER_SETTINGS if setting.name not in user_options]
+    settings += [Setting(name, value, USER_SETTING) for name, value in user_options.items()]
     if source.min_partitions is not None:
-        why = f"{YOURS}; above the number of partitions, consumers are not kept between batches"
+        why = f"{USER_SETTING}; above the number of partitions, consumers are not kept between batches"
         settings.append(Setting("min_partitions", str(source.min_partitions), why))
     kafka_source = KafkaSource(
         cluster=cluster,
@@ -100,7 +100,7 @@ def _max_per_trigger(project: Project, source: KafkaFrom) -> tuple[int | None, S
     if limit is None:
         why = "a bounded batch bounds memory, and what is done again after a crash"
         return DEFAULT_MAX_PER_TRIGGER, Setting("max_per_trigger", str(DEFAULT_MAX_PER_TRIGGER), why)
-    return (None if limit == "unlimited" else limit), Setting("max_per_trigger", str(limit), YOURS)
+    return (None if limit == "unlimited" else limit), Setting("max_per_trigger", str(limit), USER_SETTING)
 
 
 def starting_plan(starting: Starting) -> StartingPlan:
@@ -190,11 +190,11 @@ def delta_plan(
     else:
         settings.append(_STOP_ON_CHANGES)
     if source.max_files is not None:
-        settings.append(Setting("max_files", str(source.max_files), YOURS))
+        settings.append(Setting("max_files", str(source.max_files), USER_SETTING))
     elif source.max_bytes is None:
         settings.append(Setting("max_files", str(DELTA_MAX_FILES), "Delta's own bound of a batch"))
     if source.max_bytes is not None:
-        settings.append(Setting("max_bytes", str(source.max_bytes), YOURS))
+        settings.append(Setting("max_bytes", str(source.max_bytes), USER_SETTING))
     table = None if isinstance(source, DeltaFrom) else source.table
     upstream = project.tables[table] if table is not None else None
     delta_source = DeltaSource(
@@ -207,7 +207,7 @@ def delta_plan(
         options={setting.name: setting.value for setting in settings if setting.value == "true"},
         changes=isinstance(source, ChangesFrom),
         merged=upstream is not None and upstream.write.merge is not None,
-        holds=held_by(project, table),
+        holds=subjects_of_table(project, table),
     )
     return delta_source, tuple(settings)
 
@@ -259,7 +259,11 @@ def files_plan(project: Project, source: FilesFrom, name: str, lake: str) -> tup
         stored=f"{system_folder}/schemas/{name}.json",
         reads=f"{system_folder}/reads/{name}",
     )
-    why = YOURS if source.max_files != DEFAULT_MAX_FILES else "a bounded batch bounds what is done again after a crash"
+    why = (
+        USER_SETTING
+        if source.max_files != DEFAULT_MAX_FILES
+        else "a bounded batch bounds what is done again after a crash"
+    )
     return files_source, (Setting("max_files", str(files_source.most), why),)
 
 
@@ -297,7 +301,7 @@ def files_input(source: FilesFrom) -> Input:
 
 def stream_plan(project: Project, table: Table, lake: str) -> StreamPlan:
     assert table.stream is not None and isinstance(table.source, TableFrom | DeltaFrom)
-    routine = find_routine(table.stream, project.root)
+    routine = find_function(table.stream, project.root)
     sources = {table.input_name: table.source, **table.streams}
     return StreamPlan(
         file=str(routine.file),
@@ -311,4 +315,6 @@ def stream_plan(project: Project, table: Table, lake: str) -> StreamPlan:
 def stream_definition(stream: StreamPlan) -> str:
     """The hash leaves out the paths of this machine, so that moving the project does not change it."""
     inputs = [{"name": name, **source.decides()} for name, source in stream.inputs.items()]
-    return hashed({"function": stream.function, "digest": stream.digest, "inputs": inputs, "output": stream.output})
+    return definition_hash(
+        {"function": stream.function, "digest": stream.digest, "inputs": inputs, "output": stream.output}
+    )

@@ -27,7 +27,7 @@ class MergeDefaults:
     truncate: str | None = None
 
 
-OF_CHANGES = MergeDefaults(
+CHANGE_FEED_DEFAULTS = MergeDefaults(
     sequence="named_struct('version', _commit_version, 'kind', IF(_change_type = 'delete', 0, 1))",
     deleted="_change_type = 'delete'",
     time="_commit_timestamp",
@@ -67,7 +67,7 @@ def _keep_deleted_ms(merge: Merge) -> int | None:
 
 def _source_defaults(table: Table) -> MergeDefaults:
     if isinstance(table.source, ChangesFrom):
-        return OF_CHANGES
+        return CHANGE_FEED_DEFAULTS
     debezium = table.decode is not None and table.decode.debezium is not None
     return _DEBEZIUM_DEFAULTS if debezium else MergeDefaults()
 
@@ -84,7 +84,7 @@ TOMBSTONES_PROPERTY, SEPARATE = "penstock.tombstones", "separate"
 """Marks a table that holds live rows only. Older tables keep their tombstones among their rows."""
 
 
-def merged_by(plan: MergePlan) -> str:
+def merge_description(plan: MergePlan) -> str:
     """What must never change for a table: rows merged on other keys could not be matched on the new ones."""
     nulls = ", nulls ignored" if plan.ignore_nulls else ""
     return f"{plan.history} by {', '.join(key.casefold() for key in plan.keys)}{nulls}"
@@ -95,7 +95,7 @@ def merge_properties(plan: MergePlan | None) -> tuple[Setting, ...]:
         return ()
     why = "kept with the table: by other keys, or with another history, its rows would be others"
     return (
-        Setting(PROPERTY, merged_by(plan), why),
+        Setting(PROPERTY, merge_description(plan), why),
         Setting(TOMBSTONES_PROPERTY, SEPARATE, "deleted rows are not in the table: a table beside it remembers them"),
     )
 

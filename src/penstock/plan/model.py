@@ -264,11 +264,11 @@ class Plan:
         return next((table for table in self.tables if table.name == name), None)
 
 
-YOURS = "yours, from penstock.yml"
+USER_SETTING = "yours, from penstock.yml"
 
 
 # The hash of what decides the rows of a table: it detects a batch that was started under another definition.
 
 
-def hashed(definition: Mapping[str, Any]) -> str:
+def definition_hash(definition: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(definition, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.plan.model import TablePlan
-from penstock.plan.subjects import Holds, SubjectColumnPlan, Subjects
+from penstock.plan.subjects import SubjectColumnPlan, SubjectHoldings, Subjects
 
 # Companion tables: the quarantine of rejected rows, with every reason for a rejection, and the tombstones.
 
 
-SUFFIX = "__quarantine"
+QUARANTINE_SUFFIX = "__quarantine"
 TOMBSTONES = "__tombstones"
-COMPANIONS = (SUFFIX, TOMBSTONES)
+COMPANIONS = (QUARANTINE_SUFFIX, TOMBSTONES)
 """Suffixes of the names of companion tables, which are written under the locks of their table."""
 MOVED_ASIDE = ".before-"
 """In the name of a companion that an earlier table of the same name left, and that was moved: nothing reads it."""
@@ -63,7 +63,7 @@ class CompanionTable:
 
 
 def quarantine_of(table: str, uri: str) -> CompanionTable:
-    return CompanionTable(f"{table}{SUFFIX}", f"{uri}{SUFFIX}")
+    return CompanionTable(f"{table}{QUARANTINE_SUFFIX}", f"{uri}{QUARANTINE_SUFFIX}")
 
 
 def tombstones_of(table: str, uri: str) -> CompanionTable:
@@ -74,20 +74,20 @@ def tombstones_of(table: str, uri: str) -> CompanionTable:
 # Where subjects are found in the rows that a table reads, and in its quarantine.
 
 
-def lands(table: TablePlan) -> bool:
+def is_landing_table(table: TablePlan) -> bool:
     """Whether it keeps the records of topics unchanged. A record of a forgotten subject stays there with nothing but
     its position in the topic, so that it can still be proved that no record is missing."""
     return table.topics is not None and table.stages is None
 
 
-def read_by(table: TablePlan) -> Holds:
+def subjects_in_input(table: TablePlan) -> SubjectHoldings:
     """What the rows that a table reads hold about subjects. For records of topics and files, the table says it."""
     if table.topics is not None:
-        return Holds({}) if lands(table) else Holds(_in_records(table))
+        return SubjectHoldings({}) if is_landing_table(table) else SubjectHoldings(_in_records(table))
     if table.files is not None:
-        return Holds(table.subjects)
+        return SubjectHoldings(table.subjects)
     if table.stream is not None or table.delta is None:  # its rows are what its function returns
-        return Holds()
+        return SubjectHoldings()
     return table.delta.holds
 
 
@@ -107,7 +107,7 @@ def _in_records(table: TablePlan) -> Subjects:
     return {subject: places for subject, places in record_places.items() if places}
 
 
-def in_quarantine(table: TablePlan) -> Subjects:
+def subjects_in_quarantine(table: TablePlan) -> Subjects:
     """Subject places in the rows of its quarantine, which keeps raw records, or rows as a JSON object."""
     quarantine_places: dict[str, dict[SubjectColumnPlan, None]] = {}
     upstream = table.delta.holds.subjects if table.delta is not None else {}

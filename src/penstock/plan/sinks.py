@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.plan.build_sources import cluster_plan, delta_plan
-from penstock.plan.model import YOURS, Input, Setting, TablePlan, hashed
+from penstock.plan.model import USER_SETTING, Input, Setting, TablePlan, definition_hash
 from penstock.plan.sources import Cluster
 from penstock.plan.subjects import forget_plan
-from penstock.plan.table import brought_by, property_settings, trigger_plan
+from penstock.plan.table import carried_input, property_settings, trigger_plan
 from penstock.plan.targets import (
     ChangeSink,
     JdbcTarget,
@@ -21,8 +21,8 @@ from penstock.plan.targets import (
     TargetPlan,
 )
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
-from penstock.spec.graph import keys_followed, multiplies
-from penstock.spec.kafka_cluster import is_producers
+from penstock.spec.graph import may_multiply_records, upstream_keys
+from penstock.spec.kafka_cluster import is_producer_option
 from penstock.spec.plugins import SINKS, plugin
 from penstock.spec.project import Project
 from penstock.spec.sink import JdbcTo, KafkaTo, RedisTo, SearchTo, Sink, SinkTo
@@ -62,7 +62,7 @@ def sink_plan(project: Project, name: str, lake: str) -> TablePlan:
         uri=f"{lake}/_penstock/sinks/{name}",
         checkpoints=f"{lake}/_penstock/checkpoints/{name}",
         properties={setting.name: setting.value for setting in properties},
-        definition=hashed(definition),
+        definition=definition_hash(definition),
         origin=sink.origin,
         input=Input({}, "file", "file"),
         sink=target,
@@ -92,9 +92,9 @@ def _target(project: Project, name: str, sink: Sink) -> tuple[SinkPlan, tuple[Se
 
 def _producer(project: Project, to: KafkaTo) -> tuple[Cluster, dict[str, str], tuple[Setting, ...]]:
     cluster = cluster_plan(to.cluster, project.cluster(to.cluster), project.root)
-    user_options = {name: value for name, value in cluster.options.items() if is_producers(name)} | to.options
+    user_options = {name: value for name, value in cluster.options.items() if is_producer_option(name)} | to.options
     settings = [setting for setting in PRODUCER if setting.name not in user_options]
-    settings += [Setting(name, value, YOURS) for name, value in user_options.items()]
+    settings += [Setting(name, value, USER_SETTING) for name, value in user_options.items()]
     return cluster, {setting.name: setting.value for setting in settings}, tuple(settings)
 
 
@@ -118,7 +118,7 @@ def _change_sink(
         case _:
             kind: SinkPlugin = plugin(SINKS, to.kind)()
             target, settings = kind.plan(to, sink=name, root=project.root)
-    keys = sink.keys or keys_followed(source, project.tables)
+    keys = sink.keys or upstream_keys(source, project.tables)
     return ChangeSink(target, keys, sink.columns), settings
 
 
@@ -128,8 +128,8 @@ def _coordinates(project: Project, sink: Sink) -> tuple[tuple[str, ...], ...] | 
     if not isinstance(sink.source, TableFrom):
         return None
     upstream = project.tables[sink.source.table]
-    row_input = brought_by(project, upstream)
-    if row_input.origin != "kafka" or multiplies(upstream, project.tables):
+    row_input = carried_input(project, upstream)
+    if row_input.origin != "kafka" or may_multiply_records(upstream, project.tables):
         return None
     parts = ("topic", "partition", "offset")
     if row_input.coordinates == "carried":

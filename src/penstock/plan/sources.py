@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import SecretStr
 
-from penstock.plan.subjects import Holds
+from penstock.plan.subjects import SubjectHoldings
 from penstock.spec.schema import Struct
 
 DELTA_MAX_FILES = 1000
@@ -241,7 +241,7 @@ class VersionsSource(SourcePlan):
     """Whether its change feed is read instead of its added rows."""
     merged: bool = False
     """Whether it holds tombstones, which no reader should see."""
-    holds: Holds = field(default_factory=Holds)
+    holds: SubjectHoldings = field(default_factory=SubjectHoldings)
     """The subjects of its rows, if it is a table of the project that declares them."""
 
     @property

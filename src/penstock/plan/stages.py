@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from penstock.plan.subjects import Holds, held_by
-from penstock.spec.delta_source import is_place
+from penstock.plan.subjects import SubjectHoldings, subjects_of_table
+from penstock.spec.delta_source import is_path
 from penstock.spec.graph import keys_of
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
 from penstock.spec.schema import Struct, load_schema
-from penstock.spec.stages import ACTIONS, Decode, ExpectationAction, find_routine
+from penstock.spec.stages import ACTIONS, Decode, ExpectationAction, find_function
 from penstock.spec.table import Table, Write
 from penstock.spec.table_kinds import Aggregate
 
@@ -53,7 +53,7 @@ class Lookup:
     """Its name if it is a table of the project."""
     merged: bool = False
     """Whether it holds tombstones."""
-    holds: Holds = field(default_factory=Holds)
+    holds: SubjectHoldings = field(default_factory=SubjectHoldings)
     """The subjects of its rows, if it is a table of the project that declares them."""
 
 
@@ -263,13 +263,13 @@ def _transform(table: Table, root: Path) -> TransformPlan | None:
         return TransformPlan(sql=table.sql)
     if table.transform is None:
         return None
-    routine = find_routine(table.transform, root)
+    routine = find_function(table.transform, root)
     digest = hashlib.sha256(routine.file.read_bytes()).hexdigest()[:16]
     return TransformPlan(file=str(routine.file), function=routine.name, digest=digest)
 
 
 def _lookup(project: Project, name: str, target: str, lake: str) -> Lookup:
-    if is_place(target):
+    if is_path(target):
         return Lookup(name, lake_place(target, project.root), None)
     merged = project.tables[target].write.merge is not None
-    return Lookup(name, table_uri(lake, target), target, merged, held_by(project, target))
+    return Lookup(name, table_uri(lake, target), target, merged, subjects_of_table(project, target))

@@ -35,7 +35,7 @@ Subjects = Mapping[str, tuple[SubjectColumnPlan, ...]]
 
 
 @dataclass(frozen=True)
-class Holds:
+class SubjectHoldings:
     """What rows hold about subjects."""
 
     subjects: Subjects = field(default_factory=dict)
@@ -87,12 +87,12 @@ def _binary_places(table: Table, column: str, path: str | None) -> tuple[Subject
     )
 
 
-def held_by(project: Project, name: str | None) -> Holds:
+def subjects_of_table(project: Project, name: str | None) -> SubjectHoldings:
     """What the rows of a table of the project hold about subjects, for the readers of the table."""
     table = project.tables.get(name) if name is not None else None
     if table is None:
-        return Holds()
-    return Holds(subjects_plan(table), _headers_column(project, table))
+        return SubjectHoldings()
+    return SubjectHoldings(subjects_plan(table), _headers_column(project, table))
 
 
 def _headers_column(project: Project, table: Table) -> str | None:

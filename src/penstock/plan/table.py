@@ -16,7 +16,7 @@ from penstock.plan.build_sources import (
     stream_plan,
 )
 from penstock.plan.merge import merge_plan, merge_properties, merge_settings
-from penstock.plan.model import YOURS, Input, Setting, TablePlan, TriggerPlan, hashed
+from penstock.plan.model import USER_SETTING, Input, Setting, TablePlan, TriggerPlan, definition_hash
 from penstock.plan.sources import SourcePlan
 from penstock.plan.stages import (
     AggregatePlan,
@@ -47,7 +47,7 @@ _SHARE_OF_SLA = 3
 
 def trigger_plan(table_trigger: spec.Trigger | None, default: spec.Trigger | None) -> TriggerPlan:
     """The table's own trigger, else the project's default, else 30 seconds."""
-    trigger, origin = (table_trigger, YOURS) if table_trigger else (default, "the project's default")
+    trigger, origin = (table_trigger, USER_SETTING) if table_trigger else (default, "the project's default")
     if trigger is None:
         return TriggerPlan("interval", DEFAULT_SECONDS, "the default: fresh enough for most, and few small files")
     if trigger.kind == "once":
@@ -99,7 +99,9 @@ def property_settings(write: Write, raw: Mapping[str, str], *, one_topic: bool =
             )
         )
     if write.auto_compact:
-        settings.append(Setting("delta.autoOptimize.autoCompact", "true", f"{YOURS}: small files become large ones"))
+        settings.append(
+            Setting("delta.autoOptimize.autoCompact", "true", f"{USER_SETTING}: small files become large ones")
+        )
     if write.merge is not None:
         settings.append(
             Setting(
@@ -109,10 +111,12 @@ def property_settings(write: Write, raw: Mapping[str, str], *, one_topic: bool =
             )
         )
     if write.change_feed:
-        settings.append(Setting("delta.enableChangeDataFeed", "true", f"{YOURS}: changes of rows can be followed"))
+        settings.append(
+            Setting("delta.enableChangeDataFeed", "true", f"{USER_SETTING}: changes of rows can be followed")
+        )
     return (
         *(setting for setting in settings if setting.name not in write.properties),
-        *(Setting(name, value, YOURS) for name, value in write.properties.items()),
+        *(Setting(name, value, USER_SETTING) for name, value in write.properties.items()),
     )
 
 
@@ -185,13 +189,13 @@ def _input(project: Project, table: Table) -> Input:
     if isinstance(table.source, FilesFrom):
         return files_input(table.source)
     if isinstance(table.source, ChangesFrom) and table.source.table is not None:
-        return replace(brought_by(project, project.tables[table.source.table]), stable=False)
+        return replace(carried_input(project, project.tables[table.source.table]), stable=False)
     if not isinstance(table.source, TableFrom):
         return Input({}, "file", "file", stable=False)
-    return brought_by(project, project.tables[table.source.table])
+    return carried_input(project, project.tables[table.source.table])
 
 
-def brought_by(project: Project, upstream: Table) -> Input:
+def carried_input(project: Project, upstream: Table) -> Input:
     """What the rows of a table carry for the tables that read it."""
     row_input = _input(project, upstream)
     if upstream.aggregate is not None or upstream.stream is not None or (upstream.staged and not upstream.write.source):
@@ -215,7 +219,7 @@ def _definition(
         definition |= {"merge": {**asdict(write.merge), "keep_deleted_ms": None}}
     if aggregate is not None:
         definition |= {"aggregate": asdict(aggregate)}
-    return hashed(definition)
+    return definition_hash(definition)
 
 
 def _stages_document(stages: Stages) -> Mapping[str, Any]:

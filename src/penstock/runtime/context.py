@@ -99,7 +99,7 @@ def trigger_of(table: TablePlan, *, once: bool) -> dict[str, Any]:
 # Growing delays between attempts, and slots that keep many tables from starting their batches at the same moment.
 
 
-FIRST, LONGEST = 1.0, 60.0
+FIRST_DELAY, LONGEST = 1.0, 60.0
 SLOT = 0.1
 """Seconds between the batches of two tables with the same trigger: about the cost of a small batch, so none is late."""
 
@@ -115,7 +115,7 @@ class Backoff:
 
     def next(self) -> float:
         self.tries += 1
-        return min(LONGEST, FIRST * 2.0 ** min(self.tries - 1, 10)) * random.uniform(1.0, 1.2)
+        return min(LONGEST, FIRST_DELAY * 2.0 ** min(self.tries - 1, 10)) * random.uniform(1.0, 1.2)
 
 
 def slot_delay(index: int, tables: int, interval: float, *, now: float | None = None) -> float:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Literal
 from penstock.ledger.delta_log import DeltaLog
 from penstock.maintenance.optimize import optimize
 from penstock.maintenance.retention import span_text, time_text
-from penstock.maintenance.tables import exclusive_maintenance, paused_batches, places, read_memory
-from penstock.maintenance.vacuum import tidy, vacuum
+from penstock.maintenance.tables import exclusive_maintenance, maintained_tables, paused_batches, read_history
+from penstock.maintenance.vacuum import remove_leftovers, vacuum
 from penstock.operations.causes import JvmDied
 from penstock.spec.quantity import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.maintenance.tables import Hold, MaintainedTable
+    from penstock.maintenance.tables import MaintainedTable, PauseBatches
     from penstock.plan.model import MaintenancePlan, Plan, TablePlan
     from penstock.runtime.context import RunContext
     from penstock.runtime.table_runner import TableRun
@@ -27,35 +27,35 @@ if TYPE_CHECKING:
 # The maintenance of one table.
 
 
-BY = "the runner"
+MAINTAINED_BY = "the runner"
 Work = Literal["optimize", "vacuum"]
 
 
 def maintain_table(
-    work: Work, spark: SparkSession, plan: Plan, table: TablePlan, store: Store, hold: Hold
+    work: Work, spark: SparkSession, plan: Plan, table: TablePlan, store: Store, hold: PauseBatches
 ) -> list[str]:
     """Maintains the table and its companions; the messages say what was done."""
     messages: list[str] = []
     with exclusive_maintenance(spark, plan, table.name):
-        for target in places(table):
+        for target in maintained_tables(table):
             if not DeltaLog(store, target.uri, target.name).versions():
                 continue
             prefix = "" if target.kind == "table" else f"{target.name}: "
             if work == "vacuum":
                 messages += [f"{prefix}{message}" for message in _vacuum(spark, plan, table, target, store, hold)]
             elif target.kind != "files":
-                result = optimize(spark, plan, table, target, store, by=BY, hold=hold)
+                result = optimize(spark, plan, table, target, store, by=MAINTAINED_BY, hold=hold)
                 messages += [f"{prefix}optimized: {result.said}"] if result.done else []
         if work == "vacuum":
-            old_checkpoints = tidy(plan, table, store, hold)
+            old_checkpoints = remove_leftovers(plan, table, store, hold)
             messages += [f"{counted(len(old_checkpoints), 'old checkpoint')} deleted"] if old_checkpoints else []
     return messages
 
 
 def _vacuum(
-    spark: SparkSession, plan: Plan, table: TablePlan, target: MaintainedTable, store: Store, hold: Hold
+    spark: SparkSession, plan: Plan, table: TablePlan, target: MaintainedTable, store: Store, hold: PauseBatches
 ) -> list[str]:
-    result = vacuum(spark, plan, table, target, store, by=BY, hold=hold)
+    result = vacuum(spark, plan, table, target, store, by=MAINTAINED_BY, hold=hold)
     messages = []
     if result.remembers_ms is not None:
         messages.append(f"removed files are remembered for {span_text(result.remembers_ms)} from now on")
@@ -74,7 +74,7 @@ def _vacuum(
 # They never end a table: a failure is reported, and the work is tried again when it is due the next time.
 
 
-GROUP = "penstock upkeep"
+JOB_GROUP = "penstock upkeep"
 """The group of the Spark jobs, by which a stop cancels them; and the pool in which they run."""
 LOOK_EVERY = 0.5
 REST = 1.0
@@ -86,7 +86,7 @@ def next_due(last: float | None, started: float, every: float, index: int, table
     return last + every if last is not None else started + every * (index + 1) / tables
 
 
-def every(plan: MaintenancePlan) -> dict[Work, float]:
+def maintenance_intervals(plan: MaintenancePlan) -> dict[Work, float]:
     seconds_by_work: dict[Work, float | None] = {"optimize": plan.optimize_seconds, "vacuum": plan.vacuum_seconds}
     return {work: seconds for work, seconds in seconds_by_work.items() if seconds is not None}
 
@@ -97,7 +97,7 @@ class MaintenanceRounds:
     def __init__(self, context: RunContext, runs: Mapping[str, TableRun]) -> None:
         self._context, self._runs = context, runs
         self._tables = [table for table in context.plan.tables if table.name in runs]
-        self._every = every(context.plan.maintenance)
+        self._every = maintenance_intervals(context.plan.maintenance)
         self._started = time.time()
         self._last_done: dict[tuple[str, Work], float] = {}
         target = self._catch_up if context.once else self._run_rounds
@@ -116,7 +116,7 @@ class MaintenanceRounds:
         """Cancels the work in progress: nothing of it was committed, and it is done again another time."""
         while self._thread.is_alive():
             try:
-                self._context.spark.sparkContext.cancelJobGroup(GROUP)
+                self._context.spark.sparkContext.cancelJobGroup(JOB_GROUP)
             except Exception:  # the JVM is dead
                 return
             self._thread.join(LOOK_EVERY)
@@ -137,7 +137,7 @@ class MaintenanceRounds:
     def _run_rounds(self) -> None:
         try:
             self._load_last_done()
-            self._context.spark.sparkContext.setLocalProperty("spark.scheduler.pool", GROUP)
+            self._context.spark.sparkContext.setLocalProperty("spark.scheduler.pool", JOB_GROUP)
             while not self._context.stopping.wait(LOOK_EVERY):
                 for table, work in self._due_work(time.time(), first=True):
                     run = self._runs[table.name]
@@ -151,7 +151,7 @@ class MaintenanceRounds:
 
     def _load_last_done(self) -> None:
         for table in self._tables:
-            done = read_memory(self._context.store, self._context.plan.system, table.name).done
+            done = read_history(self._context.store, self._context.plan.system, table.name).done
             self._last_done |= {(table.name, work): done[work] / 1000 for work in self._every if work in done}
 
     def _due_work(self, now: float, *, first: bool) -> list[tuple[TablePlan, Work]]:
@@ -166,10 +166,10 @@ class MaintenanceRounds:
                     due_work.append((due, table, work))
         return [(table, work) for _, table, work in sorted(due_work, key=lambda item: item[0])]
 
-    def _maintain(self, table: TablePlan, work: Work, hold: Hold) -> None:
+    def _maintain(self, table: TablePlan, work: Work, hold: PauseBatches) -> None:
         context = self._context
         try:
-            context.spark.sparkContext.setJobGroup(GROUP, f"{work} {table.name}")
+            context.spark.sparkContext.setJobGroup(JOB_GROUP, f"{work} {table.name}")
             for message in maintain_table(work, context.spark, context.plan, table, context.store, hold):
                 context.listener.said(table.name, message)
         except Exception as error:

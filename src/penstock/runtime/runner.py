@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import StopRequested
 from penstock.operations.causes import JvmDied, explain, jvm_died
-from penstock.plan.build import choose
+from penstock.plan.build import select_tables
 from penstock.runtime.context import Result, RunContext
 from penstock.runtime.maintenance import MaintenanceRounds
 from penstock.runtime.table_runner import SIGNAL_PATIENCE, TableRun
@@ -130,7 +130,7 @@ def _in_background(work: Callable[[], object]) -> threading.Thread:
 STARTS_AT_ONCE = 4
 
 
-KEEP_EVERY = 3600.0
+KEEP_LEDGER_SECONDS = 3600.0
 LOOK_EVERY = 5.0
 
 
@@ -147,7 +147,7 @@ def run(
     """Runs the named tables (all if none is named) until they end or a signal asks to stop, and maintains them as often
     as the project configures. `signals` are those that the caller listens to: the run ends within their time limit;
     a signal during the start, and a second signal, raise StopRequested."""
-    tables = choose(plan, names)
+    tables = select_tables(plan, names)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors reach the user as errors of a table
 
     def patience() -> float:
@@ -267,7 +267,7 @@ def _watch(context: RunContext, runs: Sequence[TableRun]) -> None:
     while not context.stopping.wait(LOOK_EVERY) and any(table_run.thread.is_alive() for table_run in runs):
         for table_run in runs:
             table_run.look()
-        if time.monotonic() - last_keep > KEEP_EVERY:
+        if time.monotonic() - last_keep > KEEP_LEDGER_SECONDS:
             last_keep = time.monotonic()
             for table_run in runs:
                 table_run.keep()

@@ -16,8 +16,8 @@ from penstock.ledger.head import Verdict
 from penstock.ledger.writer import BatchWriter
 from penstock.operations.causes import CheckpointUnreadable, JvmDied, Unexplained, UpstreamChanged, jvm_died
 from penstock.operations.prepare import prepare
-from penstock.operations.replay import owed, resume
-from penstock.operations.status import State, read_state, write_state
+from penstock.operations.replay import open_replay_head, resume
+from penstock.operations.status import RunnerStatus, read_state, write_state
 from penstock.runtime.context import Backoff, slot_delay, trigger_of
 from penstock.sources.delta_changes import read_change, refusal
 from penstock.sources.files.source import FilesReader
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.ledger.source import Source
     from penstock.ledger.writer import BatchProcessor
     from penstock.operations.prepare import Ready
-    from penstock.operations.status import Kind
+    from penstock.operations.status import RunnerPhase
     from penstock.plan.model import TablePlan
     from penstock.runtime.context import Outcome, RunContext
     from penstock.storage.locks import Lock
@@ -45,7 +45,7 @@ REPLAY_POLL = 0.5
 
 def finish_replay(session: TableSession, system: str, stopping: threading.Event, say: Callable[[str], None]) -> None:
     """Returns when no replay is left to finish. Raises Transient if a stop is asked for meanwhile."""
-    if owed(session) is None:
+    if open_replay_head(session) is None:
         return
     path = lock_path(system, session.table.name, "replay")
     lock: Lock = NoLock() if session.idempotent else JvmLock(session.spark, path)
@@ -57,7 +57,7 @@ def finish_replay(session: TableSession, system: str, stopping: threading.Event,
                 reported = True
             if stopping.wait(REPLAY_POLL):
                 raise Transient("stopping", where=session.table.name)
-        replay_head = owed(session)
+        replay_head = open_replay_head(session)
         if replay_head is None:
             return
         say("a replay was cut off: it is done now")
@@ -76,7 +76,7 @@ Say = Callable[[str], None]
 Explain = Callable[[BaseException, str], PenstockError]
 
 
-def look(source: Source, say: Say) -> None:
+def list_files(source: Source, say: Say) -> None:
     """Lists the folder before a start: all files that are there belong to the start."""
     if isinstance(source, FilesReader):
         for message in source.look():
@@ -84,7 +84,7 @@ def look(source: Source, say: Say) -> None:
 
 
 @contextmanager
-def looking(source: Source, query: Any, interval: float | None, say: Say, explain: Explain) -> Iterator[None]:
+def poll_files(source: Source, query: Any, interval: float | None, say: Say, explain: Explain) -> Iterator[None]:
     """Lists the folder again while the query runs. `interval` is that of the triggers; without it nothing is done."""
     if not isinstance(source, FilesReader) or not interval:
         yield
@@ -113,7 +113,7 @@ def _poll_folder(
         try:
             if query.status["isTriggerActive"]:
                 continue
-            look(source, say)
+            list_files(source, say)
             last_message = ""
         except Exception as error:
             if ended.is_set():
@@ -380,7 +380,7 @@ class TableRun:
             if not has_turn:
                 return
             source = self._open_source()
-            look(source, self._say)
+            list_files(source, self._say)
             session = TableSession(
                 context.spark, table, context.store, source, commit_lock, idempotent=not context.plan.local
             )
@@ -406,7 +406,7 @@ class TableRun:
             self.stop()
         interval = None if context.once or table.trigger.kind != "interval" else table.trigger.seconds
         try:
-            with looking(source, query, interval, self._say, context.explain):
+            with poll_files(source, query, interval, self._say, context.explain):
                 query.awaitTermination()
         except Exception as error:
             raise (self._failure or error) from None
@@ -493,7 +493,7 @@ class TableRun:
             if delay > 0:
                 self._context.stopping.wait(delay)
 
-    def _record_state(self, kind: Kind, error: PenstockError | None = None) -> None:
+    def _record_state(self, kind: RunnerPhase, error: PenstockError | None = None) -> None:
         if self._given_up:
             return
         if isinstance(error, JvmDied) and not self._owns_state():
@@ -507,7 +507,9 @@ class TableRun:
             return state is None or (state.process, state.host) == (os.getpid(), socket.gethostname())
         return False
 
-    def _write_state(self, kind: Kind, reason: str | None = None, hint: str | None = None) -> None:
+    def _write_state(self, kind: RunnerPhase, reason: str | None = None, hint: str | None = None) -> None:
         # Only `status` reads it: a full disk must not leave a query without its supervisor.
         with suppress(Exception):
-            write_state(self._context.store, self._context.plan.system, self._table.name, State(kind, reason, hint))
+            write_state(
+                self._context.store, self._context.plan.system, self._table.name, RunnerStatus(kind, reason, hint)
+            )

@@ -28,7 +28,7 @@ from penstock.sources.columns import CHANGE, FILE, SOURCE, TIME, VERSION
 from penstock.spark.jvm import java_frame
 from penstock.spark.sql_text import literal, quote
 from penstock.spec.base_model import did_you_mean
-from penstock.spec.sink import ID
+from penstock.spec.sink import ID_HEADER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 # after it overrides; only where the update gave the row another key does it count, and removes the old key.
 
 
-DELETED, ASIDE = "__deleted", "__aside"
+DELETED, REJECTION = "__deleted", "__aside"
 """Columns that `net` adds: whether the row was deleted, and why it cannot be sent."""
 NULL_KEY, AMBIGUOUS_KEY = "null_key", "ambiguous_key"
 _LIVE, _NUMBER, _NEXT = "__live", "__number", "__next"
 
 
-def net(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
+def net_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     """The table's columns; VERSION and TIME of the change that decides; DELETED, true or false; ASIDE, NULL, or why the
     row cannot be sent: its key has a NULL, or several rows of the same version have the same key, so that it does not
     identify a row. A row whose key is NULL has never been sent, so its deletion is not sent either."""
@@ -74,14 +74,14 @@ def net(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
         f"CASE WHEN {no_key} THEN '{NULL_KEY}' "
         f"WHEN {_LIVE} AND {_NEXT}.{_LIVE} AND {_NEXT}.{VERSION} = {VERSION} THEN '{AMBIGUOUS_KEY}' END"
     )
-    decided = last.selectExpr("*", f"NOT {_LIVE} AS {DELETED}", f"{aside} AS {ASIDE}")
+    decided = last.selectExpr("*", f"NOT {_LIVE} AS {DELETED}", f"{aside} AS {REJECTION}")
     return decided.drop(CHANGE, _LIVE, _NUMBER, _NEXT)
 
 
 # What a sink that follows changes needs from the system that it sends them to.
 
 
-AWAY = "is it running, and is `to` of the sink right? Nothing is lost: the sink goes on where it is"
+UNAVAILABLE_HINT = "is it running, and is `to` of the sink right? Nothing is lost: the sink goes on where it is"
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class TargetPosition:
         return (self.generation, self.batch)
 
 
-def parse_standing(parts: Sequence[str]) -> TargetPosition | None:
+def parse_position(parts: Sequence[str]) -> TargetPosition | None:
     """From ledger, generation, batch, before, after, changes; None if there are none."""
     if not parts or not parts[0]:
         return None
@@ -157,7 +157,7 @@ def dump_position(position: tuple[str, ...]) -> str:
     return json.dumps(position, separators=(",", ":"))
 
 
-def refuse_other(position: TargetPosition | None, last: Entry, target: str) -> None:
+def refuse_unexpected_position(position: TargetPosition | None, last: Entry, target: str) -> None:
     """Called at a start: raises TableChanged unless the target's position is the end of the ledger, or one batch
     further."""
     sink = last.table
@@ -267,7 +267,7 @@ class Message:
         record_id = (
             f"concat({literal(f'{self.sink}/')}, coalesce({_PLACE}, concat_ws('/', {FILE}, {_HASH}, {_ROW_NUMBER})))"
         )
-        return numbered.selectExpr("key", "value", f"concat(array({header(ID, record_id)}), headers) AS headers")
+        return numbered.selectExpr("key", "value", f"concat(array({header(ID_HEADER, record_id)}), headers) AS headers")
 
 
 def message(rows: DataFrame, table: TablePlan) -> Message:
@@ -348,7 +348,7 @@ class Shape:
     """All columns of the table."""
 
     def rows(self, batch: DataFrame, files: int) -> DataFrame:
-        return net(batch, self.key_names)
+        return net_changes(batch, self.key_names)
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -376,7 +376,7 @@ def as_json(nested: str) -> str:
     return f"to_json({nested}, {_JSON})"
 
 
-def shape(schema: StructType, sink: SinkPlan, where: str) -> Shape:
+def change_shape(schema: StructType, sink: SinkPlan, where: str) -> Shape:
     """`schema` is that of the changes. Terminal if a column that the sink names is missing, or cannot be a key."""
     own = [field for field in schema.fields if field.name not in _INTERNAL_COLUMNS]
     keys = [_find_column(name, schema, "keys", where) for name in sink.key_columns]
@@ -407,4 +407,4 @@ def is_nested(kind: DataType) -> bool:
 def sink_payload(rows: DataFrame, table: TablePlan) -> SinkPayload:
     """What the sink sends of a batch; `rows` has the columns of the source."""
     assert table.sink is not None
-    return shape(rows.schema, table.sink, table.name) if table.sink.follows_changes else message(rows, table)
+    return change_shape(rows.schema, table.sink, table.name) if table.sink.follows_changes else message(rows, table)

@@ -15,17 +15,17 @@ from pyspark.sql import types as T
 from penstock.errors import Terminal, Transient
 from penstock.plan.targets import POSTGRES
 from penstock.sinks.base import (
-    ASIDE,
-    AWAY,
     DELETED,
+    REJECTION,
+    UNAVAILABLE_HINT,
     Refused,
     SendResult,
     already_there,
     as_json,
     dump_position,
     is_nested,
-    parse_standing,
-    refuse_other,
+    parse_position,
+    refuse_unexpected_position,
 )
 from penstock.spark.jars import postgres_jars
 from penstock.spark.jvm import gateway_of, java_frame, jvm_of
@@ -88,7 +88,7 @@ class JdbcTable:
     def ready(self, last: Entry) -> None:
         with self._session() as session:
             self._names = session.settle(self._columns, self._plan.create)
-            refuse_other(parse_standing(list(session.lock())), last, self._plan.name)
+            refuse_unexpected_position(parse_position(list(session.lock())), last, self._plan.name)
             session.commit()
 
     def send(self, changes: DataFrame, entry: Entry) -> SendResult:
@@ -96,10 +96,10 @@ class JdbcTable:
             *(f"{_value_expression(field)} AS {quote(field.name)}" for field in self._fields),
             f"{self._shape.key} AS __key",
             DELETED,
-            ASIDE,
+            REJECTION,
         )
         with self._session() as session:
-            position = parse_standing(list(session.lock()))
+            position = parse_position(list(session.lock()))
             if position is not None and already_there(position, entry, self._plan.name):
                 return SendResult(position.changes, None, _refused_rows(session.refused()))
             refused = _refused_rows(session.apply(java_frame(rows), self._columns, self._names))
@@ -152,7 +152,9 @@ class JdbcTable:
         if state.startswith(_TRANSIENT_STATES) or any(
             is_instance_of(self._gateway, java, name) for name in transient_classes
         ):
-            return Transient(f"the database does not serve: {message} ({state})", where=self._sink, hint=AWAY)
+            return Transient(
+                f"the database does not serve: {message} ({state})", where=self._sink, hint=UNAVAILABLE_HINT
+            )
         if not state:
             return None
         hints = {

@@ -12,10 +12,10 @@ from pyspark.sql.types import StructType
 from penstock.errors import Terminal
 from penstock.kafka.client import producer_options, require_topic
 from penstock.ledger.writer import BatchMetrics
-from penstock.sinks.base import ASIDE, DELETED, Refused, SendResult, header, part, refuse_other_rows
+from penstock.sinks.base import DELETED, REJECTION, Refused, SendResult, header, part, refuse_other_rows
 from penstock.sources.columns import VERSION
 from penstock.spark.sql_text import literal
-from penstock.spec.sink import ID
+from penstock.spec.sink import ID_HEADER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -128,7 +128,7 @@ class TopicTarget:
         refuse_other_rows(rows, (f"{value} AS value", *(f"{text} AS h" for text in values.values())), sink)
         change, version = f"IF({DELETED}, 'delete', 'upsert')", f"CAST({VERSION} AS STRING)"
         record_id = f"concat({literal(f'{sink}/')}, {version}, '/', {shape.key})"
-        headers = {ID: record_id, CHANGE: change, AT: version, **values}
+        headers = {ID_HEADER: record_id, CHANGE: change, AT: version, **values}
         header_list = ", ".join(header(name, text) for name, text in headers.items())
         self._parts = (
             f"CAST({shape.key} AS BINARY) AS key",
@@ -142,10 +142,10 @@ class TopicTarget:
 
     def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         require_topic(self._admin, self._plan, self._sink)
-        parts = changes.selectExpr(*self._parts, ASIDE)
-        large = f"{ASIDE} IS NULL AND {SIZE} + {_RECORD_OVERHEAD} + 20 * size(headers) > {self._limit}"
+        parts = changes.selectExpr(*self._parts, REJECTION)
+        large = f"{REJECTION} IS NULL AND {SIZE} + {_RECORD_OVERHEAD} + 20 * size(headers) > {self._limit}"
         records = parts.selectExpr("*", f"{large} AS {_LARGE}").selectExpr(
-            "*", f"{ASIDE} IS NULL AND NOT {_LARGE} AS {_GOOD}"
+            "*", f"{REJECTION} IS NULL AND NOT {_LARGE} AS {_GOOD}"
         )
         batch_metrics = BatchMetrics()
         metrics = [F.count_if(F.expr(text)).alias(name) for name, text in _METRICS.items()]
@@ -171,4 +171,4 @@ class TopicTarget:
         return [Refused(key, "too_large", f"the record has {size:,} bytes; {limit}") for key, size in rows]
 
 
-_METRICS = {"sent": _GOOD, "aside": f"{ASIDE} IS NOT NULL", "large": _LARGE}
+_METRICS = {"sent": _GOOD, "aside": f"{REJECTION} IS NOT NULL", "large": _LARGE}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import types as T
 
 from penstock.errors import TableChanged, Terminal, Transient, import_extra
-from penstock.sinks.base import ASIDE, AWAY, DELETED, TIMES, SendResult, as_json, is_nested
+from penstock.sinks.base import DELETED, REJECTION, TIMES, UNAVAILABLE_HINT, SendResult, as_json, is_nested
 from penstock.spark.sql_text import literal, quote
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class RedisKeys:
 
     def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         value = self._shape.value if self._plan.form == "json" else _field_pairs(self._shape)
-        rows = changes.selectExpr(f"{self._shape.key} AS key", f"IF({DELETED}, NULL, {value}) AS value", ASIDE)
+        rows = changes.selectExpr(f"{self._shape.key} AS key", f"IF({DELETED}, NULL, {value}) AS value", REJECTION)
         sent = aside = 0
         with self._client() as client:
             script = client.register_script(_SCRIPT)
@@ -139,7 +139,7 @@ class RedisKeys:
         if isinstance(error, transient_errors) or message.startswith(
             ("MASTERDOWN", "LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN")
         ):
-            return Transient(f"Redis does not serve: {message}", where=self._sink, hint=AWAY)
+            return Transient(f"Redis does not serve: {message}", where=self._sink, hint=UNAVAILABLE_HINT)
         return Terminal(
             f"Redis refuses: {message}", where=self._sink, hint="a sink writes to one server, not to a cluster"
         )

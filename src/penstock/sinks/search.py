@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import TableChanged, Terminal, Transient, import_extra
-from penstock.sinks.base import ASIDE, AWAY, DELETED, Refused, SendResult
+from penstock.sinks.base import DELETED, REJECTION, UNAVAILABLE_HINT, Refused, SendResult
 from penstock.sources.columns import VERSION
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class SearchIndex:
 
     def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         document = f"IF({DELETED}, NULL, {self._shape.value})"
-        rows = changes.selectExpr(f"{self._shape.key} AS id", VERSION, f"{document} AS document", ASIDE)
+        rows = changes.selectExpr(f"{self._shape.key} AS id", VERSION, f"{document} AS document", REJECTION)
         sent = aside = 0
         refused: list[Refused] = []
         with self._client() as client:
@@ -129,7 +129,9 @@ class SearchIndex:
     def _raise_error(self, response: httpx.Response) -> None:
         status, text = response.status_code, " ".join(response.text.split())[:400]
         if status in _TRANSIENT_STATUSES:
-            raise Transient(f"the search server does not serve: {status} {text}", where=self._sink, hint=AWAY)
+            raise Transient(
+                f"the search server does not serve: {status} {text}", where=self._sink, hint=UNAVAILABLE_HINT
+            )
         hint = "check `user` and `password`, or `api_key`" if status in (401, 403) else "correct it there, or in `to`"
         raise Terminal(f"the search server refuses: {status} {text}", where=self._sink, hint=hint)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.spark.sql_text import quote
-from penstock.spec.table_kinds import OWN, SINCE
+from penstock.spec.table_kinds import MERGE_COLUMNS, SINCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,12 +19,12 @@ CHANGE, VERSION, TIME = "_change_type", "_commit_version", "_commit_timestamp"
 # A deleted row leaves a tombstone, so that a late change does not bring it back. Only the table's own writer sees it.
 
 
-SEQUENCE, DELETED, DELETED_AT = OWN
+SEQUENCE, DELETED, DELETED_AT = MERGE_COLUMNS
 
 
-def living(rows: DataFrame) -> DataFrame:
+def without_tombstones(rows: DataFrame) -> DataFrame:
     """The rows of a merged table as readers see them."""
-    return alive(rows).drop(*OWN, SINCE)
+    return alive(rows).drop(*MERGE_COLUMNS, SINCE)
 
 
 def alive(rows: DataFrame) -> DataFrame:

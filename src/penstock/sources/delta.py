@@ -14,15 +14,15 @@ from penstock.ledger.delta_log import DeltaLog, Origin
 from penstock.ledger.pending import forgotten_after
 from penstock.ledger.position import parse_version
 from penstock.ledger.source import Move, ReplayInput, Start
-from penstock.sources.columns import CHANGE, FILE, TIME, VERSION, living
+from penstock.sources.columns import CHANGE, FILE, TIME, VERSION, without_tombstones
 from penstock.sources.delta_changes import (
     changes_between,
     chosen_option,
     effect,
+    oldest_unbroken,
     refuse_lost,
     resolve_version,
     table_id,
-    unbroken,
 )
 from penstock.spark.expressions import selected
 from penstock.spark.jvm import java_session, jvm_of
@@ -109,7 +109,7 @@ def _require_versions(log: DeltaLog, version: int, table: str) -> None:
             hint=f"`--version N --cascade`, with N from {forgotten} on, makes it from all rows of the table upstream",
         )
     versions: Sequence[int] = log.versions()
-    oldest = unbroken(versions) if versions else 0
+    oldest = oldest_unbroken(versions) if versions else 0
     if version < oldest:
         raise Terminal(
             f"{table} began with version {version} of {log.table}, whose log goes back to version {oldest} only: which "
@@ -127,7 +127,7 @@ def _jvm_rows(spark: SparkSession, method: str, *arguments: object) -> DataFrame
 # A Delta table as a source of another.
 
 
-MOST_REMARKS = 200
+MAX_REMARKED_VERSIONS = 200
 """At most so many versions of a batch are checked for changes by others: a backlog is read in few large batches."""
 
 
@@ -236,7 +236,7 @@ class DeltaReader:
 
     def _prepare_rows(self, rows: DataFrame) -> DataFrame:
         if self._source.merged:
-            rows = living(rows)
+            rows = without_tombstones(rows)
         if self._source.where is not None:
             where = self._source.where
             rows = selected(rows, where) if self._keep_raising else rows.where(where)
@@ -255,7 +255,7 @@ class DeltaReader:
             return
         first, last = parse_version(before[0]), parse_version(after[0])
         first_version = first.version + 1 if first.snapshot else first.version
-        for version in range(first_version, min(last.read_up_to, first_version + MOST_REMARKS) + 1):
+        for version in range(first_version, min(last.read_up_to, first_version + MAX_REMARKED_VERSIONS) + 1):
             commit = self._log.commit(version)
             if commit is not None and commit.origin is Origin.FOREIGN_CHANGE:
                 yield (
@@ -271,7 +271,7 @@ class DeltaReader:
         first, last = parse_version(before[0]), parse_version(after[0])
         first_version = first.version + 1 if first.snapshot else first.version
         for change in changes_between(
-            self._store, self._source.uri, first_version, min(last.read_up_to, first_version + MOST_REMARKS)
+            self._store, self._source.uri, first_version, min(last.read_up_to, first_version + MAX_REMARKED_VERSIONS)
         ):
             what = effect(option, change, recomputed=self._recomputed)
             yield f"version {change.version} of {self._name} ({change.operation}) {change.did}: {what} ({option})"

@@ -42,7 +42,7 @@ def resolve_version(
         assert starting.timestamp_ms is not None
         return Version(identity, first_since(starting.timestamp_ms, versions, log))
     assert starting.version is not None
-    oldest = unbroken(versions)
+    oldest = oldest_unbroken(versions)
     if not oldest <= starting.version <= newest + 1:
         raise Terminal(
             f"`starting: {{version: {starting.version}}}`: the log of {log.table} holds versions {oldest} to {newest}",
@@ -52,7 +52,7 @@ def resolve_version(
     return Version(identity, starting.version)
 
 
-def unbroken(versions: Sequence[int]) -> int:
+def oldest_unbroken(versions: Sequence[int]) -> int:
     """The oldest version from which on every commit still exists."""
     oldest = versions[-1]
     for version in reversed(versions[:-1]):
@@ -64,7 +64,7 @@ def unbroken(versions: Sequence[int]) -> int:
 
 def first_since(timestamp_ms: int, versions: Sequence[int], log: DeltaLog) -> int:
     """The first version at or after a time; the next future version if there is none."""
-    low, high = versions.index(unbroken(versions)), len(versions)
+    low, high = versions.index(oldest_unbroken(versions)), len(versions)
     while low < high:
         middle = (low + high) // 2
         commit = log.commit(versions[middle])
@@ -95,7 +95,7 @@ def refuse_lost(end: Version, identity: str | None, versions: Sequence[int], tab
             where=table,
             hint=hint,
         )
-    oldest = unbroken(versions)
+    oldest = oldest_unbroken(versions)
     if not end.snapshot and end.version < oldest:
         raise DataLoss(
             f"versions {end.version} to {oldest - 1} of {upstream} were not read, and its log no longer has them",

@@ -191,7 +191,7 @@ def refuse_recreated(
         )
 
 
-def held_from(began: Offsets, after: Offsets, earliest: Offsets) -> Offsets:
+def first_readable_offsets(began: Offsets, after: Offsets, earliest: Offsets) -> Offsets:
     """The first readable offset of each partition: where the table began, or where the broker's records start."""
     return {
         topic: {
@@ -202,7 +202,7 @@ def held_from(began: Offsets, after: Offsets, earliest: Offsets) -> Offsets:
     }
 
 
-def missing(began: Offsets, first_readable: Offsets) -> int:
+def count_lost(began: Offsets, first_readable: Offsets) -> int:
     """Offsets that the table has read and the broker no longer has."""
     return sum(
         max(0, offset - began.get(topic, {}).get(partition, 0))
@@ -296,8 +296,10 @@ class TopicsReader:
         topics = self._admin.describe(end)
         for topic in end:
             refuse_recreated(topic, request.ids, topics, end, self._table)
-        first_readable = held_from(began, end, self._admin.earliest({topic: topics[topic] for topic in end}))
-        left_out = missing(began, first_readable) or not set(began) <= set(end)
+        first_readable = first_readable_offsets(
+            began, end, self._admin.earliest({topic: topics[topic] for topic in end})
+        )
+        left_out = count_lost(began, first_readable) or not set(began) <= set(end)
         rows = self._kind.records(spark, self._source, self._table, first_readable, end)
         return ReplayInput(rows, first_readable if left_out else None)
 

@@ -48,18 +48,18 @@ _MAKES_MAPS = re.compile(r"\b(map|map_from_arrays|map_from_entries|map_concat|st
 
 def attempt(spark: SparkSession, expression: str) -> Column:
     """The value of an expression, NULL on rows on which it raises."""
-    return JvmColumn(own_class(spark, "Attempt").column(_jvm_column(spark, expression)))
+    return JvmColumn(isolation_class(spark, "Attempt").column(_jvm_column(spark, expression)))
 
 
 def error_of(spark: SparkSession, expression: str) -> Column:
     """The error that an expression raises on a row, in one line; NULL if it has a value."""
-    return JvmColumn(own_class(spark, "ErrorOf").column(_jvm_column(spark, expression)))
+    return JvmColumn(isolation_class(spark, "ErrorOf").column(_jvm_column(spark, expression)))
 
 
-def fenced(rows: DataFrame) -> DataFrame:
+def with_fence(rows: DataFrame) -> DataFrame:
     """The same rows; no later expression is moved before the filter that chose them."""
     spark = rows.sparkSession
-    return DataFrame(own_class(spark, "Fence").around(java_frame(rows)), spark)
+    return DataFrame(isolation_class(spark, "Fence").around(java_frame(rows)), spark)
 
 
 def selected(rows: DataFrame, where: str) -> DataFrame:
@@ -73,10 +73,10 @@ def selected(rows: DataFrame, where: str) -> DataFrame:
 
 def cannot_raise(filtered: DataFrame) -> bool:
     """Whether the condition of a filter is made of nothing but comparisons of columns and values."""
-    return bool(own_class(filtered.sparkSession, "Failures").cannotRaise(java_frame(filtered)))
+    return bool(isolation_class(filtered.sparkSession, "Failures").cannotRaise(java_frame(filtered)))
 
 
-def own_class(spark: SparkSession, name: str) -> Any:
+def isolation_class(spark: SparkSession, name: str) -> Any:
     """A class of penstock.isolation."""
     jvm = jvm_of(spark)
     java_class = getattr(jvm.penstock.isolation, name)
@@ -93,4 +93,4 @@ def own_class(spark: SparkSession, name: str) -> Any:
 
 def _jvm_column(spark: SparkSession, expression: str) -> Any:
     column = java_column(F.expr(f"({expression})"))
-    return own_class(spark, "Interpreted").column(column) if _MAKES_MAPS.search(expression) else column
+    return isolation_class(spark, "Interpreted").column(column) if _MAKES_MAPS.search(expression) else column

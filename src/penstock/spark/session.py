@@ -241,7 +241,7 @@ _CANCEL_INTERVAL = 0.3
 
 
 @contextmanager
-def ended_by_ctrl_c(context: SparkContext) -> Iterator[None]:
+def cancel_on_interrupt(context: SparkContext) -> Iterator[None]:
     """Cancels the jobs that run within, and then raises KeyboardInterrupt; the second Ctrl-C does not wait for that.
 
     PySpark's own handler sends the request on the connection that waits for the answer, which breaks it and cancels no

@@ -36,7 +36,7 @@ class Finding:
         return f"{text}\n  -> {self.hint}" if self.hint else text
 
 
-class Wrong(ValueError):
+class FindingsError(ValueError):
     """One or more findings; a ValueError so that pydantic collects it with the others."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
@@ -44,8 +44,8 @@ class Wrong(ValueError):
         super().__init__("\n".join(str(finding) for finding in self.findings))
 
 
-def wrong(message: str, hint: str | None = None, *path: str | int, at_key: bool = False) -> Wrong:
-    return Wrong([Finding(path, message, hint, at_key)])
+def wrong(message: str, hint: str | None = None, *path: str | int, at_key: bool = False) -> FindingsError:
+    return FindingsError([Finding(path, message, hint, at_key)])
 
 
 class Referenced(str):
@@ -59,7 +59,7 @@ class Referenced(str):
         return referenced
 
 
-def shown(value: object) -> str:
+def quote_value(value: object) -> str:
     """A value as an error may show it: quoted, short, and never the value behind a reference."""
     if isinstance(value, Referenced):
         return f"'{value.written}'"
@@ -134,7 +134,7 @@ class SpecModel(BaseModel):
             data = {key: value for key, value in data.items() if key not in cls.python_only}
         data = cls.normalise(data, info)
         if not isinstance(data, Mapping):
-            message = "there is nothing here" if data is None else f"{shown(data)} is not what belongs here"
+            message = "there is nothing here" if data is None else f"{quote_value(data)} is not what belongs here"
             raise wrong(message, f"write {cls.shape}", at_key=data is None)
         accepted = cls._allowed_keys(from_file=from_file)
         findings += [cls._unknown_key(str(key)) for key in data if key not in accepted]
@@ -146,7 +146,7 @@ class SpecModel(BaseModel):
         except ValidationError as error:
             findings += cls.findings(error)
         if findings or model is None:
-            raise Wrong(findings)
+            raise FindingsError(findings)
         return model
 
     @classmethod
@@ -174,7 +174,7 @@ class SpecModel(BaseModel):
         for detail in error.errors(include_url=False):
             path: KeyPath = detail["loc"]
             cause = detail.get("ctx", {}).get("error")
-            if isinstance(cause, Wrong):
+            if isinstance(cause, FindingsError):
                 findings += [finding.below(path) for finding in cause.findings]
             else:
                 findings.append(
@@ -192,17 +192,21 @@ def _translate_error(
         case "missing":
             return Finding(path[:-1], f"'{name}' is missing", _example(name, model), at_key=True)
         case "string_type" if isinstance(value, int | float):
-            return Finding(path, f"'{name}' needs text, not {shown(value)}", f"put it in quotes: '{shown(value)}'")
+            return Finding(
+                path, f"'{name}' needs text, not {quote_value(value)}", f"put it in quotes: '{quote_value(value)}'"
+            )
         case "string_type":
-            return Finding(path, f"'{name}' needs text, not {shown(value)}", _example(name, model))
+            return Finding(path, f"'{name}' needs text, not {quote_value(value)}", _example(name, model))
         case "int_type" | "int_parsing" | "int_from_float":
-            return Finding(path, f"{shown(value)} is not a whole number", f"write a number, for example {name}: 1000")
+            return Finding(
+                path, f"{quote_value(value)} is not a whole number", f"write a number, for example {name}: 1000"
+            )
         case "greater_than_equal":
-            return Finding(path, f"{shown(value)} is too small", f"write {context['ge']} or more")
+            return Finding(path, f"{quote_value(value)} is too small", f"write {context['ge']} or more")
         case "string_too_short":
             return Finding(path, f"'{name}' is empty", _example(name, model))
         case "dict_type":
-            return Finding(path, f"'{name}' needs a mapping, not {shown(value)}", _example(name, model))
+            return Finding(path, f"'{name}' needs a mapping, not {quote_value(value)}", _example(name, model))
     return Finding(path, message, _example(name, model))
 
 
@@ -226,13 +230,13 @@ def one_of(value: Any, name: str, choices: tuple[str, ...], *, upper: bool = Fal
     word = value.upper() if upper and isinstance(value, str) else value
     if isinstance(word, str) and word in choices:
         return str(word)
-    raise wrong(f"{shown(value)} is not a {name}", did_you_mean(str(shown(value)).strip("'"), choices))
+    raise wrong(f"{quote_value(value)} is not a {name}", did_you_mean(str(quote_value(value)).strip("'"), choices))
 
 
 def text_values(value: Any, name: str) -> dict[str, str]:
     """A mapping whose values are text; numbers and true or false are taken as they are written."""
     if not isinstance(value, Mapping):
-        raise wrong(f"'{name}' needs a mapping, not {shown(value)}", f"write {name}: {{key: value}}")
+        raise wrong(f"'{name}' needs a mapping, not {quote_value(value)}", f"write {name}: {{key: value}}")
     findings, texts = [], {}
     for key, item in value.items():
         if isinstance(item, bool):
@@ -241,10 +245,10 @@ def text_values(value: Any, name: str) -> dict[str, str]:
             texts[str(key)] = item if isinstance(item, str) else str(item)
         else:
             findings.append(
-                Finding((str(key),), f"'{key}' needs a value, not {shown(item)}", "write one word or number")
+                Finding((str(key),), f"'{key}' needs a value, not {quote_value(item)}", "write one word or number")
             )
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
     return texts
 
 

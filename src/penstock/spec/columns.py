@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.spec.base_model import Finding, Wrong, did_you_mean, shown, text_values
+from penstock.spec.base_model import Finding, FindingsError, did_you_mean, quote_value, text_values
 from penstock.spec.schema import Struct, column_key
 
 ONLY_WITH_STRING_PAYLOAD = ("key_binary", "value_binary")
@@ -29,7 +29,7 @@ METADATA = ("_metadata", "_tmp_metadata_row_index")
 RESERVED_BY_SPARK = (*CHANGE_FEED, *METADATA)
 
 
-def renamed(value: Any) -> dict[str, str]:
+def column_renames(value: Any) -> dict[str, str]:
     """Canonical name -> the user's, each a name that Delta accepts. Raises Wrong."""
     findings: list[Finding] = []
     names = text_values(value, "columns")
@@ -40,14 +40,14 @@ def renamed(value: Any) -> dict[str, str]:
         elif not name:
             findings.append(Finding((canonical,), "the name of a column is empty", f"write {canonical}: a_name"))
         elif forbidden := [sign for sign in name if sign in _REFUSED_BY_DELTA or sign == "`" or not sign.isprintable()]:
-            message = f"{shown(name)} cannot name a column: Delta refuses {forbidden[0]!r}"
+            message = f"{quote_value(name)} cannot name a column: Delta refuses {forbidden[0]!r}"
             findings.append(Finding((canonical,), message, "write letters, digits and underscores"))
         elif column_key(name) in RESERVED_BY_SPARK:
             findings.append(
-                Finding((canonical,), f"{shown(name)} is a name that Delta keeps for itself", "write another")
+                Finding((canonical,), f"{quote_value(name)} is a name that Delta keeps for itself", "write another")
             )
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
     return {canonical: str(name) for canonical, name in names.items()}
 
 
@@ -67,7 +67,7 @@ def table_columns(renames: Mapping[str, str], payload: str) -> dict[str, str]:
     return {canonical: renames.get(canonical, canonical) for canonical in CANONICAL if canonical not in left_out}
 
 
-def clashes(renames: Mapping[str, str], payload: str) -> list[Finding]:
+def column_clash_findings(renames: Mapping[str, str], payload: str) -> list[Finding]:
     """Columns that would share a name (Delta ignores case), or that this payload does not have."""
     findings: list[Finding] = []
     columns = table_columns(renames, payload)

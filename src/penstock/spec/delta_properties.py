@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.spec.base_model import Finding, Wrong, nearest, shown, text_values
+from penstock.spec.base_model import Finding, FindingsError, nearest, quote_value, text_values
 
 _KNOWN = (
     "delta.appendOnly",
@@ -63,7 +63,7 @@ def table_properties(value: Any) -> dict[str, str]:
         if finding := refusal(name, text):
             findings.append(finding)
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
     return {name: str(text) for name, text in properties.items()}
 
 
@@ -81,10 +81,10 @@ def refusal(name: str, text: str) -> Finding | None:
         hint = f"did you mean '{suggestion}'?" if suggestion else "a property of your own must not begin with delta."
         return Finding((name,), f"Delta has no property '{name}'", hint, at_key=True)
     if name == "delta.enableInCommitTimestamps" and text != "true":
-        message = f"{name} cannot be {shown(text)}: times of versions must survive a copy of the table"
+        message = f"{name} cannot be {quote_value(text)}: times of versions must survive a copy of the table"
         return Finding((name,), message, "remove it")
     if name == "delta.checkpointInterval" and not (text.isdecimal() and int(text) > 0):
-        return Finding((name,), f"{shown(text)} is not a number of commits", f"write {name}: 100")
+        return Finding((name,), f"{quote_value(text)} is not a number of commits", f"write {name}: 100")
     if name == "delta.logRetentionDuration":
         return _log_retention(name, text)
     return None
@@ -93,8 +93,8 @@ def refusal(name: str, text: str) -> Finding | None:
 def _log_retention(name: str, text: str) -> Finding | None:
     match = _INTERVAL.fullmatch(text.strip())
     if match is None:
-        return Finding((name,), f"{shown(text)} is not an interval", f"write {name}: interval 30 days")
+        return Finding((name,), f"{quote_value(text)} is not an interval", f"write {name}: interval 30 days")
     if int(match[1]) * _HOURS[match[2].lower()] < _SHORTEST_LOG_DAYS * 24:
-        message = f"{shown(text)} is too short: the log is the truth about what was landed"
+        message = f"{quote_value(text)} is too short: the log is the truth about what was landed"
         return Finding((name,), message, f"write interval {_SHORTEST_LOG_DAYS} days or more")
     return None

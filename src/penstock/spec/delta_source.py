@@ -7,13 +7,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import SourceFrom, SpecModel, shown, wrong
+from penstock.spec.base_model import SourceFrom, SpecModel, quote_value, wrong
 from penstock.spec.quantity import instant, size
 
 _KEYWORDS = ("earliest", "latest")
 
 
-def is_place(name: str) -> bool:
+def is_path(name: str) -> bool:
     """Whether this is the path of a Delta table, not the name of a table of the project."""
     return "/" in name
 
@@ -32,7 +32,7 @@ class VersionStart(SpecModel):
     def normalise(cls, data: Any, info: ValidationInfo) -> Any:
         if isinstance(data, str):
             if data not in _KEYWORDS:
-                raise wrong(f"{shown(data)} is not where a table can start", f"write {cls.shape}")
+                raise wrong(f"{quote_value(data)} is not where a table can start", f"write {cls.shape}")
             return {"at": str(data)}
         return data
 
@@ -90,7 +90,7 @@ class ChangesFrom(SourceFrom):
     @property
     def table(self) -> str | None:
         """Its name if it is a table of the project."""
-        return None if is_place(self.changes) else self.changes
+        return None if is_path(self.changes) else self.changes
 
     @property
     def input_name(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from penstock.errors import Problem
-from penstock.spec.base_model import KeyPath, Referenced, Wrong, did_you_mean, nearest, wrong
+from penstock.spec.base_model import FindingsError, KeyPath, Referenced, did_you_mean, nearest, wrong
 
 # YAML to a plain tree in which every value knows its line and column.
 #
@@ -292,13 +292,13 @@ def _read_file(path_text: str, folder: Path) -> str:
     except UnicodeDecodeError:
         raise _unreadable(path_text, "is not text", folder) from None
     except (OSError, ValueError) as error:
-        if isinstance(error, Wrong):
+        if isinstance(error, FindingsError):
             raise
         reason = getattr(error, "strerror", None) or "its path is not one"
         raise _unreadable(path_text, f"cannot be read: {reason}", folder) from None
     return content.removesuffix("\n").removesuffix("\r")
 
 
-def _unreadable(path_text: str, reason: str, folder: Path) -> Wrong:
+def _unreadable(path_text: str, reason: str, folder: Path) -> FindingsError:
     note = "" if Path(path_text).is_absolute() else " (a relative path starts at the project folder)"
     return wrong(f"the file {path_text} {reason}", f"create it, or correct the path{note}")

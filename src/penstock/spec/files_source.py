@@ -9,7 +9,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, SourceFrom, Wrong, did_you_mean, one_of, shown, text_values, wrong
+from penstock.spec.base_model import (
+    Finding,
+    FindingsError,
+    SourceFrom,
+    did_you_mean,
+    one_of,
+    quote_value,
+    text_values,
+    wrong,
+)
 from penstock.spec.lake import lake_uri
 from penstock.spec.schema import Scalar, Struct, column_key
 
@@ -38,13 +47,15 @@ RESERVED = ("_source", "_rescued")
 def _folder(value: Any) -> Any:
     try:
         folder = lake_uri(value)
-    except Wrong as error:
+    except FindingsError as error:
         findings = [
             replace(finding, message=finding.message.replace("the lake", "'files'")) for finding in error.findings
         ]
-        raise Wrong(findings) from None
+        raise FindingsError(findings) from None
     if isinstance(folder, str) and any(sign in folder for sign in "*?"):
-        raise wrong(f"{shown(folder)} is not a folder", 'write the folder, and pattern: "*.json" for the names in it')
+        raise wrong(
+            f"{quote_value(folder)} is not a folder", 'write the folder, and pattern: "*.json" for the names in it'
+        )
     return folder
 
 
@@ -108,7 +119,7 @@ class FilesFrom(SourceFrom):
             hint = 'write options: {header: "true"}, or remove it: a line with more fields is rejected'
             findings.append(Finding(("new_fields",), "the fields of these files have no names", hint, at_key=True))
         if findings:
-            raise Wrong(findings)
+            raise FindingsError(findings)
         return self
 
 
@@ -141,6 +152,8 @@ def _option_findings(kind: str, options: dict[str, str]) -> Iterator[Finding]:
             hint = did_you_mean(name, allowed) if allowed else "remove it"
             yield Finding(("options", name), f"'{name}' is no option of {kind} files", hint, at_key=True)
         elif name in ("header", "multiLine") and value.lower() not in ("true", "false"):
-            yield Finding(("options", name), f"{shown(value)} is neither true nor false", f"write {name}: true")
+            yield Finding(("options", name), f"{quote_value(value)} is neither true nor false", f"write {name}: true")
         elif name in ("sep", "quote", "escape") and len(value) != 1 and not (name == "sep" and value):
-            yield Finding(("options", name), f"{shown(value)} is not one character", f"write {name}: one character")
+            yield Finding(
+                ("options", name), f"{quote_value(value)} is not one character", f"write {name}: one character"
+            )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from penstock.spec.base_model import Finding, did_you_mean, shown
-from penstock.spec.delta_source import ChangesFrom, TableFrom, is_place
+from penstock.spec.base_model import Finding, did_you_mean, quote_value
+from penstock.spec.delta_source import ChangesFrom, TableFrom, is_path
 from penstock.spec.sink import Sink
 from penstock.spec.table import Table
 
@@ -25,15 +25,17 @@ def _added_row_sources(table: Table) -> Iterator[tuple[tuple[str, ...], TableFro
             yield ("streams", name), source
 
 
-def reads(table: Table) -> tuple[str, ...]:
+def dependencies_of(table: Table) -> tuple[str, ...]:
     """All tables of the project that it needs: upstream tables and lookups."""
-    return (*upstream_of(table), *(name for name in table.lookups.values() if not is_place(name)))
+    return (*upstream_of(table), *(name for name in table.lookups.values() if not is_path(name)))
 
 
 def waits_for(tables: Mapping[str, Table], name: str) -> tuple[str, ...]:
     """The tables to finish before this one is run once: all that it reads, except a lookup that is derived, directly
     or not, from the table itself."""
-    return tuple(dependency for dependency in reads(tables[name]) if name not in _dependencies(tables, dependency))
+    return tuple(
+        dependency for dependency in dependencies_of(tables[name]) if name not in _dependencies(tables, dependency)
+    )
 
 
 def _dependencies(tables: Mapping[str, Table], name: str) -> set[str]:
@@ -43,7 +45,7 @@ def _dependencies(tables: Mapping[str, Table], name: str) -> set[str]:
         dependency = pending.pop()
         if dependency not in dependencies:
             dependencies.add(dependency)
-            pending += reads(tables[dependency])
+            pending += dependencies_of(tables[dependency])
     return dependencies
 
 
@@ -54,10 +56,10 @@ def graph_findings(tables: Mapping[str, Table]) -> list[Finding]:
         for path, source in _added_row_sources(table):
             if source.table not in tables:
                 other_names = [other_name for other_name in table_names if other_name != name]
-                message = f"there is no table {shown(source.table)} in this project"
+                message = f"there is no table {quote_value(source.table)} in this project"
                 hint = _table_hint(source.table, other_names, "from: {delta: …}")
                 findings.append(Finding((name, *path, "table"), message, hint))
-            elif why := rewrites(tables[source.table]):
+            elif why := rewrite_description(tables[source.table]):
                 message = f"{source.table} {why}, and only new rows are read"
                 hint = (
                     f"follow its changes: from: {{changes: {source.table}}}; as a lookup it can be used as it is; an "
@@ -72,8 +74,8 @@ def graph_findings(tables: Mapping[str, Table]) -> list[Finding]:
         ]
         findings += [finding.below((name,)) for finding in _missing_key_findings(table, tables)]
         for lookup, target in table.lookups.items():
-            if not is_place(target) and target not in tables:
-                message = f"there is no table {shown(target)} in this project"
+            if not is_path(target) and target not in tables:
+                message = f"there is no table {quote_value(target)} in this project"
                 hint = _table_hint(target, table_names, "a path: ./dim/customers")
                 findings.append(Finding((name, "lookups", lookup), message, hint))
     return findings or _cycle_findings(tables)
@@ -86,7 +88,7 @@ def _changes_source_findings(source: object, tables: Mapping[str, Table], other_
     path = ("from", "changes")
     if source.table not in tables:
         hint = _table_hint(source.table, other_names, "from: {changes: /path}")
-        return [Finding(path, f"there is no table {shown(source.table)} in this project", hint)]
+        return [Finding(path, f"there is no table {quote_value(source.table)} in this project", hint)]
     if not tables[source.table].write.change_feed:
         hint = f"give {source.table} one: write: {{change_feed: true}}"
         return [Finding(path, f"{source.table} keeps no change feed", hint)]
@@ -111,10 +113,10 @@ def keys_of(table: Table, tables: Mapping[str, Table]) -> tuple[str, ...]:
     stage = table.write.merge or table.audit
     if stage is not None and stage.keys:
         return stage.keys
-    return keys_followed(table.source, tables) if stage is not None else ()
+    return upstream_keys(table.source, tables) if stage is not None else ()
 
 
-def keys_followed(source: object, tables: Mapping[str, Table]) -> tuple[str, ...]:
+def upstream_keys(source: object, tables: Mapping[str, Table]) -> tuple[str, ...]:
     """The keys of the table whose changes are read; () if it keeps its history, as keys do not identify its rows."""
     upstream = tables.get(source.table or "") if isinstance(source, ChangesFrom) else None
     if upstream is None:
@@ -139,21 +141,21 @@ def sink_findings(sinks: Mapping[str, Sink], tables: Mapping[str, Table]) -> lis
             upstream = sink.source.table
             if upstream not in tables:
                 hint = _table_hint(upstream, list(tables), "from: {delta: …}")
-                findings.append(Finding(path, f"there is no table {shown(upstream)} in this project", hint))
-            elif why := rewrites(tables[upstream]):
+                findings.append(Finding(path, f"there is no table {quote_value(upstream)} in this project", hint))
+            elif why := rewrite_description(tables[upstream]):
                 hint = f"follow its changes: from: {{changes: {upstream}}}"
                 findings.append(Finding(path, f"{upstream} {why}: a sink sends what is added to a table", hint))
     return findings
 
 
 def _sink_keys(sink: Sink, source: ChangesFrom, tables: Mapping[str, Table]) -> list[Finding]:
-    if sink.keys or keys_followed(source, tables):
+    if sink.keys or upstream_keys(source, tables):
         return []
     hint = "write keys: [customer_id], the columns of which no two rows have the same values"
     return [Finding((), f"which row of {source.changes} is it? 'keys' is missing", hint, at_key=True)]
 
 
-def rewrites(table: Table) -> str | None:
+def rewrite_description(table: Table) -> str | None:
     """How a table changes existing rows, if it does; a reader of added rows would miss that."""
     if table.aggregate is not None and table.aggregate.emit != "final":
         return "recomputes its groups in place"
@@ -164,13 +166,13 @@ def rewrites(table: Table) -> str | None:
     return None
 
 
-def multiplies(table: Table, tables: Mapping[str, Table]) -> bool:
+def may_multiply_records(table: Table, tables: Mapping[str, Table]) -> bool:
     """Whether one record of the topic may have become several rows of the table."""
     if any(step is not None for step in (table.transform, table.sql, table.aggregate, table.stream)):
         return True
     if isinstance(table.source, ChangesFrom):
         return True
-    return isinstance(table.source, TableFrom) and multiplies(tables[table.source.table], tables)
+    return isinstance(table.source, TableFrom) and may_multiply_records(tables[table.source.table], tables)
 
 
 def _table_hint(name: str, table_names: list[str], path_form: str) -> str:
@@ -196,7 +198,7 @@ def _cycle_findings(tables: Mapping[str, Table]) -> list[Finding]:
     return []
 
 
-def in_order(tables: Mapping[str, Table]) -> list[str]:
+def upstream_first(tables: Mapping[str, Table]) -> list[str]:
     """The names of the tables, upstream before downstream, else as written."""
     ordered: list[str] = []
 

@@ -8,7 +8,17 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
-from penstock.spec.base_model import Finding, SpecModel, Wrong, did_you_mean, nearest, one_of, shown, text_values, wrong
+from penstock.spec.base_model import (
+    Finding,
+    FindingsError,
+    SpecModel,
+    did_you_mean,
+    nearest,
+    one_of,
+    quote_value,
+    text_values,
+    wrong,
+)
 from penstock.spec.quantity import seconds, size
 
 # The Kafka client properties that a project may set, and why the others are refused.
@@ -125,7 +135,7 @@ def producer_options(value: Any) -> dict[str, str]:
     return _options(value, _PRODUCER)
 
 
-def is_producers(name: str) -> bool:
+def is_producer_option(name: str) -> bool:
     """Whether an option of a cluster also applies to a producer."""
     return name in _PRODUCER
 
@@ -136,27 +146,29 @@ def _options(value: Any, allowed: Mapping[str, str | tuple[str, ...]]) -> dict[s
     for name, text in text_values(value, "options").items():
         try:
             checked_options[name] = _check_option(name, text, allowed)
-        except Wrong as error:
+        except FindingsError as error:
             findings += [finding.below((name,)) for finding in error.findings]
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
     return checked_options
 
 
 def _check_option(name: str, text: str, allowed: Mapping[str, str | tuple[str, ...]]) -> str:
     kind = allowed.get(name)
     if kind is None:
-        raise Wrong([_refusal(name, allowed)])
+        raise FindingsError([_refusal(name, allowed)])
     if isinstance(kind, tuple):
         if text not in kind:
-            raise Wrong([Finding((), f"{shown(text)} is not a value of {name}", did_you_mean(text, kind))])
+            raise FindingsError(
+                [Finding((), f"{quote_value(text)} is not a value of {name}", did_you_mean(text, kind))]
+            )
         return text
     if kind == "bytes":
         return str(size(text))
     if kind == "ms":
         return str(int(text)) if text.strip().isdecimal() else str(round(seconds(text) * 1000))
     if kind == "count" and not (text.isdecimal() and int(text) > 0):
-        raise Wrong([Finding((), f"{shown(text)} is not a number of records", f"write {name}: 10000")])
+        raise FindingsError([Finding((), f"{quote_value(text)} is not a number of records", f"write {name}: 10000")])
     return text
 
 
@@ -193,7 +205,7 @@ def _protocol(value: Any) -> str:
 
 def _mechanism(value: Any) -> str:
     if isinstance(value, str) and value.upper() in ("GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"):
-        raise wrong(f"the mechanism {shown(value)} is not supported", f"write one of: {', '.join(MECHANISMS)}")
+        raise wrong(f"the mechanism {quote_value(value)} is not supported", f"write one of: {', '.join(MECHANISMS)}")
     return one_of(value, "SASL mechanism", MECHANISMS, upper=True)
 
 
@@ -248,7 +260,7 @@ class Security(SpecModel):
         if self.key_password is not None and self.key_file is None:
             findings.append(Finding(("key_password",), "'key_password' needs 'key_file'", "write both", at_key=True))
         if findings:
-            raise Wrong(findings)
+            raise FindingsError(findings)
         return self
 
 
@@ -264,13 +276,13 @@ def _missing(name: str, why: str) -> Finding:
 def _bootstrap(value: Any) -> str:
     addresses = value if isinstance(value, list | tuple) else str(value).split(",") if isinstance(value, str) else None
     if not addresses:
-        raise wrong(f"{shown(value)} is not a list of brokers", _BOOTSTRAP)
+        raise wrong(f"{quote_value(value)} is not a list of brokers", _BOOTSTRAP)
     checked_addresses = []
     for address in addresses:
         match = _ADDRESS.fullmatch(address.strip()) if isinstance(address, str) else None
         if match is None or not 0 < int(match[2]) < 65536:
             invalid = value if isinstance(value, str) else address
-            raise wrong(f"{shown(invalid)} is not the address of a broker", _BOOTSTRAP)
+            raise wrong(f"{quote_value(invalid)} is not the address of a broker", _BOOTSTRAP)
         checked_addresses.append(match[0])
     return ",".join(checked_addresses)
 

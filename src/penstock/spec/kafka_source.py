@@ -9,7 +9,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, Referenced, SourceFrom, SpecModel, Wrong, did_you_mean, shown, wrong
+from penstock.spec.base_model import (
+    Finding,
+    FindingsError,
+    Referenced,
+    SourceFrom,
+    SpecModel,
+    did_you_mean,
+    quote_value,
+    wrong,
+)
 from penstock.spec.kafka_cluster import client_options
 from penstock.spec.quantity import instant
 
@@ -36,16 +45,20 @@ def _pattern(value: Any) -> Any:
             re.compile(value)
     except re.error as error:
         detail = "" if isinstance(value, Referenced) else f": {error.msg} at {error.pos}"
-        raise wrong(f"{shown(value)} is not a regular expression{detail}", hint) from None
+        raise wrong(f"{quote_value(value)} is not a regular expression{detail}", hint) from None
     except FutureWarning:
         raise wrong(
-            f"{shown(value)}: Java reads '[[' and '&&' within a set otherwise", "escape them: \\[ \\&"
+            f"{quote_value(value)}: Java reads '[[' and '&&' within a set otherwise", "escape them: \\[ \\&"
         ) from None
     if unsupported := _PYTHON_ONLY.search(value):
-        raise wrong(f"{shown(value)}: Java does not know '{unsupported[0]}'", "write the group as (...) or (?:...)")
+        raise wrong(
+            f"{quote_value(value)}: Java does not know '{unsupported[0]}'", "write the group as (...) or (?:...)"
+        )
     bare = _NO_QUANTIFIER.sub("", value)
     if "{" in _QUANTIFIER.sub("", bare):
-        raise wrong(f"{shown(value)}: '{{' must begin a count such as {{2}} or {{2,5}}", "escape a plain one: \\{")
+        raise wrong(
+            f"{quote_value(value)}: '{{' must begin a count such as {{2}} or {{2,5}}", "escape a plain one: \\{"
+        )
     return value
 
 
@@ -87,18 +100,18 @@ def topic_names(names: list[Any], *, single: bool) -> tuple[str, ...]:
     for index, name in enumerate(names):
         path = () if single else (index,)
         if not isinstance(name, str):
-            hint = f"put it in quotes: '{shown(name)}'" if isinstance(name, int) else "write its name"
-            findings.append(Finding(path, f"{shown(name)} is not the name of a topic", hint))
+            hint = f"put it in quotes: '{quote_value(name)}'" if isinstance(name, int) else "write its name"
+            findings.append(Finding(path, f"{quote_value(name)} is not the name of a topic", hint))
         elif not _TOPIC.fullmatch(name) or name in (".", ".."):
             is_pattern = any(sign in name for sign in "*+?[]()^$|\\")
             hint = f'for a pattern write {{pattern: "{name}"}}' if is_pattern else _TOPIC_RULE
-            findings.append(Finding(path, f"{shown(name)} is not the name of a topic", hint))
+            findings.append(Finding(path, f"{quote_value(name)} is not the name of a topic", hint))
         elif name in names_so_far:
-            findings.append(Finding(path, f"the topic {shown(name)} is given twice", "keep one of them"))
+            findings.append(Finding(path, f"the topic {quote_value(name)} is given twice", "keep one of them"))
         else:
             names_so_far.add(name)
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
     return tuple(str(name) for name in names)
 
 
@@ -110,11 +123,11 @@ _KEYWORDS = ("earliest", "latest")
 
 def _max_per_trigger(value: Any) -> Any:
     if isinstance(value, str) and value != "unlimited" and not value.strip().isdecimal():
-        raise wrong(f"{shown(value)} is not a number of records", "write max_per_trigger: 200000, or unlimited")
+        raise wrong(f"{quote_value(value)} is not a number of records", "write max_per_trigger: 200000, or unlimited")
     if isinstance(value, str) and value != "unlimited":
         return int(value)
     if isinstance(value, bool | float) or (isinstance(value, int) and value < 1):
-        raise wrong(f"{shown(value)} is not a number of records", "write 1 or more, or unlimited")
+        raise wrong(f"{quote_value(value)} is not a number of records", "write 1 or more, or unlimited")
     return value
 
 
@@ -124,25 +137,25 @@ MaxPerTrigger = Annotated[int | Literal["unlimited"], BeforeValidator(_max_per_t
 def _starting_offsets(value: Any) -> dict[str, dict[int, int]]:
     hint = "write starting: {offsets: {topic: {0: 1200, 1: 900}}} (-2 is the earliest, -1 the latest)"
     if not isinstance(value, dict) or not value:
-        raise wrong(f"{shown(value)} does not give offsets per topic", hint)
+        raise wrong(f"{quote_value(value)} does not give offsets per topic", hint)
     findings: list[Finding] = []
     offsets_by_topic: dict[str, dict[int, int]] = {}
     for topic, partitions in value.items():
         if not isinstance(partitions, dict) or not partitions:
-            findings.append(Finding((topic,), f"{shown(partitions)} does not give offsets per partition", hint))
+            findings.append(Finding((topic,), f"{quote_value(partitions)} does not give offsets per partition", hint))
             continue
         for partition, offset in partitions.items():
             path = (topic, partition)
             if not str(partition).isdecimal():
                 findings.append(
-                    Finding(path, f"{shown(partition)} is not the number of a partition", hint, at_key=True)
+                    Finding(path, f"{quote_value(partition)} is not the number of a partition", hint, at_key=True)
                 )
             elif _integer(offset) is None or int(offset) < -2:
-                findings.append(Finding(path, f"{shown(offset)} is not an offset", "write 0 or more, -2 or -1"))
+                findings.append(Finding(path, f"{quote_value(offset)} is not an offset", "write 0 or more, -2 or -1"))
             else:
                 offsets_by_topic.setdefault(str(topic), {})[int(partition)] = int(offset)
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
     return offsets_by_topic
 
 
@@ -169,7 +182,7 @@ class Starting(SpecModel):
     def normalise(cls, data: Any, info: ValidationInfo) -> Any:
         if isinstance(data, str):
             if data not in _KEYWORDS:
-                raise wrong(f"{shown(data)} is not where a topic can start", f"write {cls.shape}")
+                raise wrong(f"{quote_value(data)} is not where a topic can start", f"write {cls.shape}")
             return {"at": str(data)}
         return data
 
@@ -203,5 +216,5 @@ class KafkaFrom(SourceFrom):
                 message = f"offsets are given for the topic '{topic}', which this table does not read"
                 findings.append(Finding(("starting", "offsets", topic), message, hint, at_key=True))
         if findings:
-            raise Wrong(findings)
+            raise FindingsError(findings)
         return self

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from penstock.spec.base_model import shown, wrong
+from penstock.spec.base_model import quote_value, wrong
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _HADOOP_SCHEMES = {"s3": "s3a", "s3n": "s3a", "wasb": "abfss", "wasbs": "abfss", "gcs": "gs"}
@@ -27,11 +27,11 @@ def lake_uri(value: Any) -> Any:
         return value
     scheme, rest = match[1].lower(), match[2]
     if scheme in _HADOOP_SCHEMES:
-        raise wrong(f"{shown(value)}: Hadoop does not read {scheme}://", f"write {_HADOOP_SCHEMES[scheme]}://...")
+        raise wrong(f"{quote_value(value)}: Hadoop does not read {scheme}://", f"write {_HADOOP_SCHEMES[scheme]}://...")
     if scheme == "file" and not rest.startswith("/"):
-        raise wrong(f"{shown(value)} is not the URI of a folder", "write file:///path, or just the path")
+        raise wrong(f"{quote_value(value)} is not the URI of a folder", "write file:///path, or just the path")
     if not rest.strip("/"):
-        raise wrong(f"{shown(value)} names no place", f"write {scheme}://bucket/folder")
+        raise wrong(f"{quote_value(value)} names no place", f"write {scheme}://bucket/folder")
     if ":" in (urlsplit(value).netloc.rpartition("@")[0]):
         raise wrong("the lake has a password in its URI", "give credentials by reference under spark: {conf: {...}}")
     return value

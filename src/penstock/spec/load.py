@@ -11,17 +11,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock.errors import Problem, SpecError
-from penstock.spec.base_model import Finding, KeyPath, Referenced, Wrong
+from penstock.spec.base_model import Finding, FindingsError, KeyPath, Referenced
 from penstock.spec.base_model import KeyPath as TreePath
 from penstock.spec.document import Document, parse, resolve
 from penstock.spec.project import Project
 from penstock.spec.spark import is_sensitive
-from penstock.spec.subjects import undeclared
+from penstock.spec.subjects import undeclared_subject_findings
 
 # Warnings: what is allowed but probably not meant. `validate` shows it with its position; it is never an error.
 
 
-def cautions(tree: Any) -> Iterator[Finding]:
+def tree_warnings(tree: Any) -> Iterator[Finding]:
     """Warnings about the tree as it was read, with references resolved."""
     for path, cluster in _clusters(tree):
         yield from _literal_secrets(path, cluster)
@@ -92,7 +92,7 @@ FILE = "penstock.yml"
 
 
 @dataclass(frozen=True)
-class Checked:
+class ProjectCheck:
     """`project` is set if there are no problems."""
 
     project: Project | None
@@ -108,18 +108,18 @@ def load_project(folder: Path, *, env: Mapping[str, str] | None = None) -> Proje
     return checked.project
 
 
-def check_project(folder: Path, *, env: Mapping[str, str] | None = None) -> Checked:
+def check_project(folder: Path, *, env: Mapping[str, str] | None = None) -> ProjectCheck:
     """Like load_project, but returns the problems and warnings."""
     file = str(folder / FILE)
     text = _read_text(folder, file)
     if isinstance(text, Problem):
-        return Checked(None, (text,))
+        return ProjectCheck(None, (text,))
     document = parse(text, file)
     if document.tree is None and not document.problems:
         hint = "write name, lake, kafka and tables; `penstock init DIR` writes an example"
-        return Checked(None, (Problem(file, 1, 1, "the project file is empty", hint),))
+        return ProjectCheck(None, (Problem(file, 1, 1, "the project file is empty", hint),))
     if document.tree is None:
-        return Checked(None, tuple(document.problems))
+        return ProjectCheck(None, tuple(document.problems))
     problems = list(document.problems)
     unresolved: set[TreePath] = set()
     tree = _resolve_references(
@@ -134,13 +134,13 @@ def check_project(folder: Path, *, env: Mapping[str, str] | None = None) -> Chec
         for finding in findings
         if document.known(finding.path) not in unresolved
     ]
-    warnings = [document.problem(finding.path, finding.message, finding.hint) for finding in cautions(tree)]
+    warnings = [document.problem(finding.path, finding.message, finding.hint) for finding in tree_warnings(tree)]
     if project is not None:
         warnings += [
             document.problem(finding.path, finding.message, finding.hint, at_key=True)
-            for finding in undeclared(project.tables)
+            for finding in undeclared_subject_findings(project.tables)
         ]
-    return Checked(None if problems else project, _sort_problems(problems), _sort_problems(warnings))
+    return ProjectCheck(None if problems else project, _sort_problems(problems), _sort_problems(warnings))
 
 
 def _read_text(folder: Path, file: str) -> str | Problem:
@@ -189,7 +189,7 @@ def _resolve_references(
         return node
     try:
         return resolve(node, env=env, folder=folder)
-    except Wrong as error:
+    except FindingsError as error:
         problems += [document.problem(path, finding.message, finding.hint) for finding in error.findings]
         unresolved.add(path)
         return Referenced("", node)

@@ -7,10 +7,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, SpecModel, did_you_mean, shown, wrong
+from penstock.spec.base_model import Finding, SpecModel, did_you_mean, quote_value, wrong
 from penstock.spec.quantity import duration_text, seconds, size
 
-LEAST_EVERY = 60.0
+MIN_INTERVAL = 60.0
 LEAST_SIZE, MOST_SIZE = 1024 * 1024, 4 * 1024**3
 LONGEST = 10 * 365 * 86400.0
 """The longest time in seconds for which anything can be kept: more is a typing error."""
@@ -19,27 +19,31 @@ DAY = 86400.0
 
 def _every(value: Any) -> float:
     span = seconds(value)
-    if not LEAST_EVERY <= span <= LONGEST:
-        raise wrong(f"{shown(value)} is not how often files can be looked after", "write 1 minute or more: 1 hour")
+    if not MIN_INTERVAL <= span <= LONGEST:
+        raise wrong(
+            f"{quote_value(value)} is not how often files can be looked after", "write 1 minute or more: 1 hour"
+        )
     return span
 
 
 def _retention(value: Any) -> float:
     span = seconds(value)
     if span > LONGEST:
-        raise wrong(f"{shown(value)} is longer than anything can be kept", f"write {duration_text(LONGEST)} or less")
+        raise wrong(
+            f"{quote_value(value)} is longer than anything can be kept", f"write {duration_text(LONGEST)} or less"
+        )
     return span
 
 
 def _target_size(value: Any) -> int:
     byte_count = size(value)
     if not LEAST_SIZE <= byte_count <= MOST_SIZE:
-        raise wrong(f"{shown(value)} is no size to aim at for a file", "write 1MiB to 4GiB: 256MiB")
+        raise wrong(f"{quote_value(value)} is no size to aim at for a file", "write 1MiB to 4GiB: 256MiB")
     return byte_count
 
 
 Every = Annotated[float, BeforeValidator(_every)]
-Kept = Annotated[float, BeforeValidator(_retention)]
+Retention = Annotated[float, BeforeValidator(_retention)]
 
 
 class Optimize(SpecModel):
@@ -60,7 +64,7 @@ class ExternalReader(SpecModel):
 
     name: str = Field(min_length=1, examples=["bi"])
     table: str = Field(min_length=1, examples=["silver.orders"])
-    lag: Kept = Field(examples=["2 days"])
+    lag: Retention = Field(examples=["2 days"])
 
     shape: ClassVar[str] = "{name: bi, table: silver.orders, lag: 2 days}"
 
@@ -69,8 +73,8 @@ class Vacuum(SpecModel):
     """Files that no version needs any more go, but never one that a stream still needs."""
 
     every: Every = Field(default=DAY, examples=["1 day"])
-    retain: Kept | None = Field(default=None, examples=["7 days"])
-    replay_window: Kept | None = Field(default=None, examples=["14 days"])
+    retain: Retention | None = Field(default=None, examples=["7 days"])
+    replay_window: Retention | None = Field(default=None, examples=["14 days"])
     external_readers: tuple[ExternalReader, ...] = Field(default=(), examples=[f"[{ExternalReader.shape}]"])
 
     shape: ClassVar[str] = "vacuum: {retain: 7 days}"
@@ -79,7 +83,9 @@ class Vacuum(SpecModel):
     def normalise(cls, data: Any, info: ValidationInfo) -> Any:
         if isinstance(data, str | int | float):
             hint = "write vacuum: {retain: 7 days}; `every` says how often"
-            raise wrong(f"{shown(data)}: is that how long files are kept, or how often they are looked after?", hint)
+            raise wrong(
+                f"{quote_value(data)}: is that how long files are kept, or how often they are looked after?", hint
+            )
         return data
 
     @model_validator(mode="after")
@@ -88,7 +94,7 @@ class Vacuum(SpecModel):
         duplicate = next((name for name in names if names.count(name) > 1), None)
         if duplicate is not None:
             index = len(names) - 1 - names[::-1].index(duplicate)
-            message = f"there are two external readers called {shown(duplicate)}"
+            message = f"there are two external readers called {quote_value(duplicate)}"
             raise wrong(message, "give each a name of its own", "external_readers", index, "name")
         return self
 
@@ -111,7 +117,7 @@ def maintenance_findings(maintenance: Maintenance, tables: Collection[str]) -> l
     return [
         Finding(
             ("vacuum", "external_readers", index, "table"),
-            f"there is no table {shown(reader.table)} in this project",
+            f"there is no table {quote_value(reader.table)} in this project",
             did_you_mean(reader.table, list(tables)),
         )
         for index, reader in enumerate(readers)

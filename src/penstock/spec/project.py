@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, SpecModel, Wrong, did_you_mean, shown, wrong
+from penstock.spec.base_model import Finding, FindingsError, SpecModel, did_you_mean, quote_value, wrong
 from penstock.spec.base_model import KeyPath as TreePath
 from penstock.spec.graph import graph_findings, sink_findings
 from penstock.spec.kafka_cluster import KafkaCluster
@@ -31,7 +31,9 @@ _LATER = "remove it for now"
 
 def _name(value: Any) -> Any:
     if isinstance(value, str) and not _NAME.fullmatch(value):
-        raise wrong(f"{shown(value)} cannot name a project", "write letters, digits, dots, dashes and underscores")
+        raise wrong(
+            f"{quote_value(value)} cannot name a project", "write letters, digits, dots, dashes and underscores"
+        )
     return value
 
 
@@ -91,7 +93,7 @@ class Project(SpecModel):
         ]
         findings += _state_findings(self)
         if findings:
-            raise Wrong(findings)
+            raise FindingsError(findings)
         return self
 
     def cluster(self, name: str | None) -> KafkaCluster:
@@ -172,5 +174,5 @@ def _cluster_reference_findings(
             if cluster_names
             else "write clusters: {NAME: {bootstrap: host:9092}} at the top"
         )
-        return [Finding((key, "cluster"), f"there is no cluster {shown(cluster)}", hint)]
+        return [Finding((key, "cluster"), f"there is no cluster {quote_value(cluster)}", hint)]
     return []

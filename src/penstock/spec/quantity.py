@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from penstock.spec.base_model import nearest, shown, wrong
+from penstock.spec.base_model import nearest, quote_value, wrong
 
 _SECONDS = {
     "ms": 0.001,
@@ -59,7 +59,7 @@ def size(value: object) -> int:
         return int(value)
     parts = _parts(value, quantity="size", hint=_SIZES)
     if len(parts) != 1:
-        raise wrong(f"{shown(value)} is not a size", _SIZES)
+        raise wrong(f"{quote_value(value)} is not a size", _SIZES)
     number, unit = parts[0]
     return round(number * _unit(unit, _BYTES, value, "size", _SIZES))
 
@@ -73,11 +73,11 @@ def instant(value: object) -> datetime:
             raise wrong(f"{value} is not a time in milliseconds since 1970", _TIMES)
         return datetime.fromtimestamp(value / 1000, tz=UTC)
     if not isinstance(value, str):
-        raise wrong(f"{shown(value)} is not a time", _TIMES)
+        raise wrong(f"{quote_value(value)} is not a time", _TIMES)
     try:
         parsed = datetime.fromisoformat(value.strip())
     except ValueError:
-        raise wrong(f"{shown(value)} is not a time", _TIMES) from None
+        raise wrong(f"{quote_value(value)} is not a time", _TIMES) from None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
@@ -101,22 +101,22 @@ def _parts(value: object, quantity: str = "duration", hint: str = _DURATIONS) ->
     if not isinstance(value, str):
         if isinstance(value, int | float) and not isinstance(value, bool):
             raise wrong(f"{value} of what? a {quantity} needs a unit", hint)
-        raise wrong(f"{shown(value)} is not a {quantity}", hint)
+        raise wrong(f"{quote_value(value)} is not a {quantity}", hint)
     parts, position = [], 0
     while position < len(value) and (match := _PART.match(value, position)):
         parts.append((float(match[1]), match[2]))
         position = match.end()
     if not parts or position < len(value):
-        raise wrong(f"{shown(value)} is not a {quantity}", hint)
+        raise wrong(f"{quote_value(value)} is not a {quantity}", hint)
     return parts
 
 
 def _unit(unit: str, units: dict[str, float] | dict[str, int], value: object, quantity: str, hint: str) -> float:
     if not unit:
-        raise wrong(f"{shown(value)} of what? a {quantity} needs a unit", hint)
+        raise wrong(f"{quote_value(value)} of what? a {quantity} needs a unit", hint)
     if unit.casefold() not in units:
         suggestion = nearest(unit, units)
         raise wrong(
-            f"{shown(value)} is not a {quantity}", f"did you mean '{suggestion}'? {hint}" if suggestion else hint
+            f"{quote_value(value)} is not a {quantity}", f"did you mean '{suggestion}'? {hint}" if suggestion else hint
         )
     return units[unit.casefold()]

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.spec.base_model import Finding, Wrong, shown
+from penstock.spec.base_model import Finding, FindingsError, quote_value
 from penstock.spec.base_model import KeyPath as TreePath
 from penstock.spec.columns import reserved_findings
 from penstock.spec.files_source import FilesFrom, schema_findings
 from penstock.spec.kafka_cluster import KafkaCluster, security_files
 from penstock.spec.schema import Struct, load_schema
-from penstock.spec.stages import Decode, decode_schema_findings, find_routine
+from penstock.spec.stages import Decode, decode_schema_findings, find_function
 from penstock.spec.table import Table
 
 _RELATIVE = "correct the path; a relative one starts at the project folder"
@@ -22,13 +22,13 @@ def cluster_file_findings(clusters: Mapping[TreePath, KafkaCluster], root: Path)
     for path, cluster in clusters.items():
         for key, file in security_files(cluster.security).items():
             if not (root / Path(file).expanduser()).is_file():
-                yield Finding((*path, "security", key), f"there is no file {shown(file)}", _RELATIVE)
+                yield Finding((*path, "security", key), f"there is no file {quote_value(file)}", _RELATIVE)
 
 
 def jar_findings(jars: tuple[str, ...], root: Path) -> Iterator[Finding]:
     for index, jar in enumerate(jars):
         if not (root / Path(jar).expanduser()).is_file():
-            yield Finding(("spark", "jars", index), f"there is no file {shown(jar)}", _RELATIVE)
+            yield Finding(("spark", "jars", index), f"there is no file {quote_value(jar)}", _RELATIVE)
 
 
 def table_file_findings(name: str, table: Table, root: Path) -> Iterator[Finding]:
@@ -47,14 +47,14 @@ def _check_decode_schema(table: Table, decode: Decode, root: Path) -> None:
     schema = load_schema(decode.schema_ or "", root)
     findings = [*decode_schema_findings(decode, schema), *_reserved_column_findings(table, schema)]
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
 
 
 def _check_files_schema(table: Table, source: FilesFrom, root: Path) -> None:
     schema = load_schema(source.schema_ or "", root)
     findings = [*schema_findings(source, schema), *_reserved_column_findings(table, schema)]
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
 
 
 def _reserved_column_findings(table: Table, schema: Struct) -> Iterator[Finding]:
@@ -66,17 +66,17 @@ def _reserved_column_findings(table: Table, schema: Struct) -> Iterator[Finding]
 def _check_function(reference: str, root: Path, table: Table, argument_kind: str) -> None:
     """`argument_kind` says what it takes besides the rows of `from`: lookups or streams."""
     inputs = table.lookups if argument_kind == "lookup" else table.streams
-    routine = find_routine(reference, root)
+    routine = find_function(reference, root)
     missing = [name for name in inputs if name not in routine.parameters[1:]]
     if routine.accepts(1 + len(inputs)) and not missing:
         return
     actual, expected = ", ".join(routine.parameters), ", ".join([table.input_name, *inputs])
     message = f"{routine.name}({actual}) does not take the rows and then each {argument_kind} by name"
-    raise Wrong([Finding((), message, f"write def {routine.name}({expected})")])
+    raise FindingsError([Finding((), message, f"write def {routine.name}({expected})")])
 
 
 def _findings_of(path: TreePath, check: Callable[..., Any], *arguments: Any) -> Iterator[Finding]:
     try:
         check(*arguments)
-    except Wrong as error:
+    except FindingsError as error:
         yield from (finding.below(path) for finding in error.findings)

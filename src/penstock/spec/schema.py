@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.spec.base_model import nearest, shown, wrong
+from penstock.spec.base_model import nearest, quote_value, wrong
 
 # The schema of decoded records as plain data: no JVM is needed to check a project, and the plan can show it.
 
@@ -454,7 +454,7 @@ def load_schema(schema_text: str, root: Path) -> Struct:
     inline = any(sign.isspace() for sign in schema_text.strip()) and not _is_file(file)
     if not inline and not _is_file(file):
         hint = "correct the path (a relative one starts at the project folder), or write the columns: order_id BIGINT"
-        raise wrong(f"there is no file {shown(schema_text)}", hint)
+        raise wrong(f"there is no file {quote_value(schema_text)}", hint)
     try:
         text = schema_text if inline else file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

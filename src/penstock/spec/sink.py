@@ -18,7 +18,17 @@ from pydantic import (
     model_validator,
 )
 
-from penstock.spec.base_model import Finding, SpecModel, Wrong, caller, did_you_mean, one_of, shown, text_values, wrong
+from penstock.spec.base_model import (
+    Finding,
+    FindingsError,
+    SpecModel,
+    caller,
+    did_you_mean,
+    one_of,
+    quote_value,
+    text_values,
+    wrong,
+)
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.kafka_cluster import Secret, producer_options
 from penstock.spec.kafka_source import topic_names
@@ -38,7 +48,7 @@ _LOGIN_HINT = "write user: and password: beside it, each by reference: ${env:NAM
 
 def _topic(value: Any) -> str:
     if isinstance(value, list | tuple | dict):
-        raise wrong(f"a sink sends to one topic, not to {shown(value)}", "make a sink for each topic")
+        raise wrong(f"a sink sends to one topic, not to {quote_value(value)}", "make a sink for each topic")
     return topic_names([value], single=True)[0]
 
 
@@ -47,7 +57,7 @@ def _address_without_login(value: Any, system: str) -> str:
     if isinstance(value, str) and _LOGIN.search(value):
         raise wrong(f"the address of {system} has a login in it", _LOGIN_HINT)
     if not isinstance(value, str) or not value:
-        raise wrong(f"{shown(value)} is not the address of {system}")
+        raise wrong(f"{quote_value(value)} is not the address of {system}")
     return str(value)
 
 
@@ -55,14 +65,15 @@ def _jdbc(value: Any) -> str:
     address = _address_without_login(value, "a database")
     if not re.match(r"jdbc:[a-z0-9]+:\S", address, re.IGNORECASE):
         hint = "write jdbc: as its driver does: jdbc:mysql://host:3306/shop; PostgreSQL is postgres: host:5432/shop"
-        raise wrong(f"{shown(value)} is not the address of a database", hint)
+        raise wrong(f"{quote_value(value)} is not the address of a database", hint)
     return address
 
 
 def _table(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[^\s.\x00]+(\.[^\s.\x00]+)?", value):
         raise wrong(
-            f"{shown(value)} is not the name of a table", "write table: customers, or with its schema: public.customers"
+            f"{quote_value(value)} is not the name of a table",
+            "write table: customers, or with its schema: public.customers",
         )
     return value
 
@@ -75,7 +86,7 @@ def _properties(value: Any) -> dict[str, str]:
         if name.casefold() in ("user", "username", "password", "pwd")
     ]
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
     return options
 
 
@@ -87,7 +98,7 @@ def _url(value: Any, system: str, schemes: tuple[str, ...], hint: str) -> str:
     except ValueError:
         fits = False
     if not fits or parts.query or parts.fragment:
-        raise wrong(f"{shown(value)} is not the address of {system}", hint)
+        raise wrong(f"{quote_value(value)} is not the address of {system}", hint)
     return address.rstrip("/")
 
 
@@ -97,7 +108,9 @@ def _search(value: Any) -> str:
 
 def _index(value: Any) -> str:
     if not isinstance(value, str) or not _INDEX.fullmatch(value) or value in (".", ".."):
-        raise wrong(f"{shown(value)} is not the name of an index", "write small letters, digits, - and _: customers")
+        raise wrong(
+            f"{quote_value(value)} is not the name of an index", "write small letters, digits, - and _: customers"
+        )
     return value
 
 
@@ -105,7 +118,7 @@ def _redis(value: Any) -> str:
     hint = "write redis: redis://127.0.0.1:6379/0, with TLS rediss://…"
     address = _url(value, "a Redis", ("redis", "rediss"), hint)
     if not re.fullmatch(r"(/\d*)?", urlsplit(address).path):
-        raise wrong(f"{shown(value)} is not the address of a Redis", hint)
+        raise wrong(f"{quote_value(value)} is not the address of a Redis", hint)
     return address
 
 
@@ -155,12 +168,12 @@ class JdbcTo(SinkTo):
         address = data["postgres"]
         try:
             _address_without_login(address, "a database")
-        except Wrong as error:
-            raise Wrong([finding.below(("postgres",)) for finding in error.findings]) from None
+        except FindingsError as error:
+            raise FindingsError([finding.below(("postgres",)) for finding in error.findings]) from None
         match = _POSTGRES.fullmatch(address)
         if match is None:
             raise wrong(
-                f"{shown(address)} is not the address of a database", "write postgres: host:5432/shop", "postgres"
+                f"{quote_value(address)} is not the address of a database", "write postgres: host:5432/shop", "postgres"
             )
         rest = {key: value for key, value in data.items() if key != "postgres"}
         return {"jdbc": f"jdbc:postgresql://{match[1]}", **rest}
@@ -219,7 +232,7 @@ def target_of(value: Any, info: ValidationInfo) -> SinkTo:
     if isinstance(value, SinkTo):
         return value
     if not isinstance(value, dict):
-        message = "there is nothing here" if value is None else f"{shown(value)} is not what belongs here"
+        message = "there is nothing here" if value is None else f"{quote_value(value)} is not what belongs here"
         raise wrong(message, _SHAPES, at_key=value is None)
     kinds = [key for key in _KINDS if key in value] or [key for key in plugin_names(SINKS) if key in value]
     if not kinds:
@@ -230,10 +243,10 @@ def target_of(value: Any, info: ValidationInfo) -> SinkTo:
     try:
         return model.model_validate(value, context=info.context)
     except ValidationError as error:
-        raise Wrong(model.findings(error)) from None
+        raise FindingsError(model.findings(error)) from None
 
 
-def _unknown_target(value: dict[str, Any]) -> Wrong:
+def _unknown_target(value: dict[str, Any]) -> FindingsError:
     findings = [Finding((), "where do the rows go?", _SHAPES, at_key=True)]
     for key in map(str, value):
         hint = (
@@ -242,13 +255,13 @@ def _unknown_target(value: dict[str, Any]) -> Wrong:
             else did_you_mean(key, [*_KINDS, *plugin_names(SINKS)])
         )
         findings.append(Finding((key,), f"unknown key '{key}'", hint, at_key=True))
-    return Wrong(findings)
+    return FindingsError(findings)
 
 
 # A sink: the rows of a table, sent to a topic as they are added; or its changes, sent to another system.
 
 
-ID = "penstock-id"
+ID_HEADER = "penstock-id"
 """The header by which a consumer recognises a record that was sent again."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _RESERVED = ("__quarantine", "__tombstones")
@@ -266,12 +279,14 @@ def _headers(value: Any) -> dict[str, str]:
     headers = text_values(value, "headers")
     findings = []
     for name, expression in headers.items():
-        if name.casefold() == ID:
-            findings.append(Finding((name,), f"{ID} is the header that Penstock sends itself", "write another name"))
+        if name.casefold() == ID_HEADER:
+            findings.append(
+                Finding((name,), f"{ID_HEADER} is the header that Penstock sends itself", "write another name")
+            )
         elif not name or not expression:
             findings.append(Finding((name,), "a header needs a name and an expression", "write kind: \"'alert'\""))
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
     return headers
 
 
@@ -279,11 +294,11 @@ def _column_names(value: Any) -> tuple[str, ...]:
     """One column or several, each once."""
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
-        raise wrong(f"{shown(value)} does not name columns", "write [customer_id]")
+        raise wrong(f"{quote_value(value)} does not name columns", "write [customer_id]")
     folded = [name.casefold() for name in names]
     duplicate = next((name for index, name in enumerate(names) if folded.index(name.casefold()) < index), None)
     if duplicate is not None:
-        raise wrong(f"{shown(duplicate)} is there twice", "name each column once")
+        raise wrong(f"{quote_value(duplicate)} is there twice", "name each column once")
     return tuple(names)
 
 
@@ -317,7 +332,7 @@ class Sink(SpecModel):
     def _check_consistency(self) -> Sink:
         findings = _change_sink_findings(self) if isinstance(self.source, ChangesFrom) else _row_sink_findings(self)
         if findings:
-            raise Wrong(findings)
+            raise FindingsError(findings)
         return self
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError, ValidationInfo
 
-from penstock.spec.base_model import SourceFrom, Wrong, did_you_mean, shown, wrong
+from penstock.spec.base_model import FindingsError, SourceFrom, did_you_mean, quote_value, wrong
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.files_source import FilesFrom
 from penstock.spec.kafka_source import KafkaFrom
@@ -28,7 +28,7 @@ def source_of(value: Any, info: ValidationInfo) -> SourceFrom:
     if isinstance(value, SourceFrom):
         return value
     if not isinstance(value, dict):
-        message = "there is nothing here" if value is None else f"{shown(value)} is not what belongs here"
+        message = "there is nothing here" if value is None else f"{quote_value(value)} is not what belongs here"
         hint = f"write from: {{table: {value}}}" if isinstance(value, str) and _TABLE_NAME.fullmatch(value) else _SHAPES
         raise wrong(message, hint, at_key=value is None)
     kinds = [key for key in _KINDS if key in value] or [key for key in plugin_names(SOURCES) if key in value]
@@ -40,10 +40,10 @@ def source_of(value: Any, info: ValidationInfo) -> SourceFrom:
     try:
         return model.model_validate(value, context=info.context)
     except ValidationError as error:
-        raise Wrong(model.findings(error)) from None
+        raise FindingsError(model.findings(error)) from None
 
 
-def _unknown_source(value: dict[str, Any]) -> Wrong:
+def _unknown_source(value: dict[str, Any]) -> FindingsError:
     hints = [did_you_mean(str(key), [*_KINDS, *plugin_names(SOURCES)]) for key in value]
     suggestion = next((hint for hint in hints if hint.startswith("did you mean")), None)
     return wrong("where do the rows come from?", suggestion or _SHAPES, at_key=True)

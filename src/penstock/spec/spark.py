@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, SecretStr
 
-from penstock.spec.base_model import Finding, Referenced, SpecModel, Wrong, shown, text_values, wrong
+from penstock.spec.base_model import Finding, FindingsError, Referenced, SpecModel, quote_value, text_values, wrong
 from penstock.spec.delta_properties import refusal as property_refusal
 
 _MASTER = re.compile(
@@ -52,7 +52,7 @@ def _master(value: Any) -> str:
     if isinstance(value, str) and _MASTER.fullmatch(value.strip()):
         return value.strip()
     hint = 'write "local[*]", "local[4]", spark://host:7077, yarn or k8s://https://host:443'
-    raise wrong(f"{shown(value)} is not a Spark master", hint)
+    raise wrong(f"{quote_value(value)} is not a Spark master", hint)
 
 
 # These go on the command line of the JVM, where everybody on the machine can read them: nothing there is a secret.
@@ -78,7 +78,7 @@ def _conf(value: Any) -> dict[str, str | SecretStr]:
         conf[name] = SecretStr(str(text)) if is_secret else str(text)
     findings += [finding for name in secrets if (finding := _refusal(name, ""))]
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
     return conf
 
 
@@ -102,9 +102,9 @@ def _refusal(name: str, text: str) -> Finding | None:
 
 def _jars(value: Any) -> Any:
     if not isinstance(value, list | tuple) or not all(isinstance(jar, str) and jar for jar in value):
-        raise wrong(f"{shown(value)} is not a list of jars", "write jars: [jars/hadoop-aws.jar]")
+        raise wrong(f"{quote_value(value)} is not a list of jars", "write jars: [jars/hadoop-aws.jar]")
     if bad_jar := next((jar for jar in value if "," in jar), None):
-        raise wrong(f"{shown(bad_jar)}: the path of a jar cannot have a comma", "write one path per entry")
+        raise wrong(f"{quote_value(bad_jar)}: the path of a jar cannot have a comma", "write one path per entry")
     return tuple(str(jar) for jar in value)
 
 

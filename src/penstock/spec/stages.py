@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, SpecModel, Wrong, did_you_mean, one_of, shown, wrong
+from penstock.spec.base_model import Finding, FindingsError, SpecModel, did_you_mean, one_of, quote_value, wrong
 from penstock.spec.plugins import FORMATS, plugin, plugin_names
 from penstock.spec.quantity import seconds
 from penstock.spec.schema import Struct
@@ -19,7 +19,7 @@ from penstock.spec.schema import Struct
 
 
 @dataclass(frozen=True)
-class Routine:
+class FunctionReference:
     file: Path
     name: str
     parameters: tuple[str, ...]
@@ -30,16 +30,16 @@ class Routine:
         return len(self.parameters) - self.defaults <= argument_count <= len(self.parameters)
 
 
-def find_routine(reference: str, root: Path) -> Routine:
+def find_function(reference: str, root: Path) -> FunctionReference:
     """Raises Wrong."""
     path, colon, name = reference.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
-        raise wrong(f"{shown(reference)} does not name a function", "write file.py:function")
+        raise wrong(f"{quote_value(reference)} does not name a function", "write file.py:function")
     file = (root / Path(path).expanduser()).absolute()
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
     except FileNotFoundError:
-        raise wrong(f"there is no file {shown(path)}", "a relative path starts at the project folder") from None
+        raise wrong(f"there is no file {quote_value(path)}", "a relative path starts at the project folder") from None
     except (OSError, UnicodeDecodeError) as error:
         raise wrong(f"{path} cannot be read: {error}", "make it a UTF-8 file that you may read") from None
     except SyntaxError as error:
@@ -50,7 +50,7 @@ def find_routine(reference: str, root: Path) -> Routine:
         raise wrong(f"{path} has no function '{name}'", hint)
     arguments = functions[name].args
     parameters = tuple(argument.arg for argument in (*arguments.posonlyargs, *arguments.args))
-    return Routine(file, name, parameters, len(arguments.defaults))
+    return FunctionReference(file, name, parameters, len(arguments.defaults))
 
 
 # What happens to the rows of a batch: decode, expect, dedupe.
@@ -202,7 +202,7 @@ class Decode(SpecModel):
             option for option in self.options if rules.options is not None and option not in rules.options
         ]:
             hint = did_you_mean(unknown_options[0], rules.options or ())
-            raise Wrong(
+            raise FindingsError(
                 [
                     Finding(
                         ("options", unknown_options[0]),
@@ -292,22 +292,22 @@ class Expectation(SpecModel):
     @model_validator(mode="after")
     def _check_name(self) -> Expectation:
         if not _NAME.fullmatch(self.name):
-            raise wrong(f"{shown(self.name)} cannot name an expectation", "write letters, digits and _", "name")
+            raise wrong(f"{quote_value(self.name)} cannot name an expectation", "write letters, digits and _", "name")
         return self
 
 
 def expectations(value: Any) -> Any:
     """A list whose names are unique."""
     if not isinstance(value, list | tuple):
-        raise wrong(f"'expect' needs a list, not {shown(value)}", f"write - {Expectation.shape}")
+        raise wrong(f"'expect' needs a list, not {quote_value(value)}", f"write - {Expectation.shape}")
     names = [item.get("name") if isinstance(item, dict) else getattr(item, "name", None) for item in value]
     findings = [
-        Finding((index, "name"), f"the expectation {shown(name)} is there twice", "give each its own name")
+        Finding((index, "name"), f"the expectation {quote_value(name)} is there twice", "give each its own name")
         for index, name in enumerate(names)
         if isinstance(name, str) and name in names[:index]
     ]
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
     return value
 
 

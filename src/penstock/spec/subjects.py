@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, SecretStr, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, SpecModel, Wrong, did_you_mean, shown, wrong
+from penstock.spec.base_model import Finding, FindingsError, SpecModel, did_you_mean, quote_value, wrong
 from penstock.spec.columns import table_columns
 from penstock.spec.kafka_cluster import Secret
 from penstock.spec.schema import load_schema
@@ -23,7 +23,7 @@ STATISTICS = "delta.dataSkippingStatsColumns"
 _SUBJECT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _JSON_PATH = re.compile(r"\$(?:\.[^.\[\]'\"\s*]+|\['[^']+'\]|\[\d+\]|\[\*\])*")
 _SUBJECTS_SHAPE = "{customer: customer_id}, or {customer: [{json: value, path: $.customer_id}, key]}"
-LEAST_KEY = 16
+MIN_KEY_LENGTH = 16
 
 
 class SubjectColumn(SpecModel):
@@ -41,7 +41,7 @@ class SubjectColumn(SpecModel):
         if not isinstance(data, str):
             return data
         if data.startswith("$"):
-            raise wrong(f"{shown(data)} is a path, but of which column?", f"write {{json: value, path: {data}}}")
+            raise wrong(f"{quote_value(data)} is a path, but of which column?", f"write {{json: value, path: {data}}}")
         return {"column": data}
 
     @model_validator(mode="after")
@@ -52,9 +52,9 @@ class SubjectColumn(SpecModel):
             raise wrong("'json' and 'path' belong together", "write {json: value, path: $.customer_id}")
         if self.path is not None and not _JSON_PATH.fullmatch(self.path):
             hint = "write $.customer_id, $.customer.id, $.items[*].id or $['customer id']"
-            raise wrong(f"{shown(self.path)} is not a path into JSON", hint, "path")
+            raise wrong(f"{quote_value(self.path)} is not a path into JSON", hint, "path")
         if not all(self.written.split(".")):
-            raise wrong(f"{shown(self.written)} does not name a column", "write customer_id, or customer.id")
+            raise wrong(f"{quote_value(self.written)} does not name a column", "write customer_id, or customer.id")
         return self
 
     @property
@@ -71,9 +71,9 @@ class SubjectColumn(SpecModel):
 def subject_places(value: Any) -> Any:
     """Subject name -> list of places, whether one or several were written. Raises Wrong."""
     if not isinstance(value, dict):
-        raise wrong(f"'subjects' needs a mapping, not {shown(value)}", f"write {_SUBJECTS_SHAPE}")
+        raise wrong(f"'subjects' needs a mapping, not {quote_value(value)}", f"write {_SUBJECTS_SHAPE}")
     findings = [
-        Finding((str(key),), f"{shown(key)} cannot name a subject", "write letters, digits and _", at_key=True)
+        Finding((str(key),), f"{quote_value(key)} cannot name a subject", "write letters, digits and _", at_key=True)
         for key in value
         if not isinstance(key, str) or not _SUBJECT_NAME.fullmatch(key)
     ]
@@ -83,7 +83,7 @@ def subject_places(value: Any) -> Any:
         if places is None or places in ([], ())
     ]
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
     return {key: list(places) if isinstance(places, list | tuple) else [places] for key, places in value.items()}
 
 
@@ -97,9 +97,9 @@ class Forget(SpecModel):
     @model_validator(mode="after")
     def _check_length(self) -> Forget:
         key: SecretStr | None = self.key
-        if key is not None and len(key.get_secret_value()) < LEAST_KEY:
+        if key is not None and len(key.get_secret_value()) < MIN_KEY_LENGTH:
             hint = "make one: openssl rand -hex 32"
-            raise wrong(f"the key is shorter than {LEAST_KEY} characters: it could be guessed", hint, "key")
+            raise wrong(f"the key is shorter than {MIN_KEY_LENGTH} characters: it could be guessed", hint, "key")
         return self
 
 
@@ -158,13 +158,13 @@ def _known_columns(table: Table, root: Path) -> list[str]:
         return []
     try:
         fields = [column.name for column in load_schema(decode.schema_, root).fields]
-    except Wrong:  # reported where the schema is checked
+    except FindingsError:  # reported where the schema is checked
         return []
     added = [*format_rules(decode.format).adds, *(("_rescued",) if decode.rescues else ())]
     return [*fields, *decode.keep, *added, *raw]
 
 
-def undeclared(tables: Mapping[str, Table]) -> Iterator[Finding]:
+def undeclared_subject_findings(tables: Mapping[str, Table]) -> Iterator[Finding]:
     """Tables that declare no subjects, though the table they read does: `forget` removes none of their rows."""
     for name, table in tables.items():
         if table.subjects or table.aggregate is not None:

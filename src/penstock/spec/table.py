@@ -18,17 +18,17 @@ from pydantic import (
 
 from penstock.spec.base_model import (
     Finding,
+    FindingsError,
     SourceFrom,
     SpecModel,
-    Wrong,
     caller,
     nearest,
     one_of,
-    shown,
+    quote_value,
     text_values,
     wrong,
 )
-from penstock.spec.columns import clashes, renamed
+from penstock.spec.columns import column_clash_findings, column_renames
 from penstock.spec.delta_properties import table_properties
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.files_source import FilesFrom
@@ -78,17 +78,17 @@ class Trigger(SpecModel):
         if isinstance(data, str) and (suggestion := nearest(data, ("available-now", "once", "continuous"))):
             if suggestion == "continuous":
                 raise wrong(*_CONTINUOUS)
-            raise wrong(f"{shown(data)} is not a trigger", f"did you mean {suggestion}?")
+            raise wrong(f"{quote_value(data)} is not a trigger", f"did you mean {suggestion}?")
         return {"kind": "interval", "seconds": seconds(data)}
 
     @classmethod
     def _from_sla(cls, data: dict[str, Any]) -> dict[str, Any]:
         if set(data) != {"sla"}:
             other = next((key for key in data if key != "sla"), None)
-            raise wrong(f"{shown(other or data)} is not a trigger", f"write {cls.shape}")
+            raise wrong(f"{quote_value(other or data)} is not a trigger", f"write {cls.shape}")
         sla = seconds(data["sla"])
         if sla <= 0:
-            raise wrong(f"{shown(data['sla'])} is too short", "write sla: 1h", "sla")
+            raise wrong(f"{quote_value(data['sla'])} is too short", "write sla: 1h", "sla")
         return {"kind": "sla", "seconds": sla}
 
     @model_validator(mode="after")
@@ -172,7 +172,7 @@ def _lookups(value: Any) -> dict[str, str]:
         if not name.isidentifier()
     ]
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
     return lookups
 
 
@@ -181,7 +181,7 @@ class Table(SpecModel):
         alias="from", examples=["{kafka: orders}"]
     )
     payload: Annotated[Literal["string", "binary"], BeforeValidator(_payload)] = "string"
-    columns: Annotated[dict[str, str], BeforeValidator(renamed)] = Field(default={})
+    columns: Annotated[dict[str, str], BeforeValidator(column_renames)] = Field(default={})
     decode: Decode | None = None
     transform: str | None = Field(default=None, min_length=1, examples=["transforms.py:clean_orders"])
     sql: str | None = Field(default=None, min_length=1, examples=["SELECT * FROM orders"])
@@ -225,12 +225,12 @@ class Table(SpecModel):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Table:
-        findings = [finding.below(("columns",)) for finding in clashes(self.columns, self.payload)]
+        findings = [finding.below(("columns",)) for finding in column_clash_findings(self.columns, self.payload)]
         findings += _stage_findings(self)
         findings += stream_findings(self)
         findings += layout_findings(self)
         if findings:
-            raise Wrong(findings)
+            raise FindingsError(findings)
         return self
 
 

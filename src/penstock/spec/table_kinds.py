@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, SpecModel, Wrong, one_of, shown, text_values, wrong
-from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom, is_place
+from penstock.spec.base_model import Finding, FindingsError, SpecModel, one_of, quote_value, text_values, wrong
+from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom, is_path
 from penstock.spec.files_source import FilesFrom
 from penstock.spec.quantity import seconds
 from penstock.spec.source import source_of
@@ -115,7 +115,7 @@ class Audit(SpecModel):
 # A table whose rows are changed by what arrives: the newest change of a key wins, whatever the order of arrival.
 
 
-OWN = ("_sequence", "_deleted", "_deleted_at")
+MERGE_COLUMNS = ("_sequence", "_deleted", "_deleted_at")
 """Columns that a merged table has besides those of its rows."""
 SINCE = "_since"
 """The additional column of a merged table that ignores nulls."""
@@ -287,7 +287,9 @@ def output_mode(value: Any) -> str:
 def stream_inputs(value: Any, info: ValidationInfo) -> dict[str, TableFrom | DeltaFrom]:
     """Name -> a table of the project or a path, as in lookups; or a whole source: {table: …, where: …}."""
     if not isinstance(value, Mapping):
-        raise wrong(f"'streams' needs a mapping, not {shown(value)}", "write streams: {payments: silver.payments}")
+        raise wrong(
+            f"'streams' needs a mapping, not {quote_value(value)}", "write streams: {payments: silver.payments}"
+        )
     findings: list[Finding] = []
     inputs: dict[str, TableFrom | DeltaFrom] = {}
     for name, input_value in value.items():
@@ -297,16 +299,16 @@ def stream_inputs(value: Any, info: ValidationInfo) -> dict[str, TableFrom | Del
             continue
         try:
             inputs[str(name)] = _stream_input(input_value, info)
-        except Wrong as error:
+        except FindingsError as error:
             findings += [finding.below((str(name),)) for finding in error.findings]
     if findings:
-        raise Wrong(findings)
+        raise FindingsError(findings)
     return inputs
 
 
 def _stream_input(value: Any, info: ValidationInfo) -> TableFrom | DeltaFrom:
     if isinstance(value, str) and value:
-        return DeltaFrom(delta=value) if is_place(value) else TableFrom(table=value)
+        return DeltaFrom(delta=value) if is_path(value) else TableFrom(table=value)
     source = source_of(value, info)
     if isinstance(source, TableFrom | DeltaFrom):
         return source

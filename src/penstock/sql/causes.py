@@ -42,7 +42,7 @@ _MAX_LENGTH = 600
 
 
 @contextmanager
-def explained(session: SparkSession, query: str | None, read: Sequence[TableVersion], log: str) -> Iterator[None]:
+def explain_errors(session: SparkSession, query: str | None, read: Sequence[TableVersion], log: str) -> Iterator[None]:
     """Turns what Spark raises in the block into Penstock's errors. Without a query the tables themselves cannot be
     read. `read` are the tables known so far, `log` is the folder of Spark's own log."""
     try:

@@ -16,10 +16,10 @@ from penstock.errors import UsageError
 from penstock.ledger.delta_log import DeltaLog
 from penstock.sources.columns import DELETED, alive
 from penstock.spark.jvm import gateway_of, java_frame, java_session, jvm_of
-from penstock.spark.session import ended_by_ctrl_c, logs_folder, short_session
+from penstock.spark.session import cancel_on_interrupt, logs_folder, short_session
 from penstock.spark.sql_text import quote
-from penstock.sql.causes import WITHHELD, explained, printable
-from penstock.sql.versions import Names, TableVersion, Versions
+from penstock.sql.causes import WITHHELD, explain_errors, printable
+from penstock.sql.versions import TableCatalog, TableVersion, Versions
 from penstock.storage.stores import HadoopStore, LocalStore
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ class SqlReader:
     def __init__(self, spark: SparkSession, plan: Plan, *, tombstones: bool = False) -> None:
         """`tombstones` shows the deleted rows of merged tables too."""
         self.session, self._jvm = spark.newSession(), jvm_of(spark)
-        self.names = Names(plan)
+        self.names = TableCatalog(plan)
         self._store = LocalStore() if plan.local else HadoopStore(spark)
         self._tombstones = tombstones
-        self._explained = partial(explained, self.session, log=str(logs_folder(plan)))
+        self._explained = partial(explain_errors, self.session, log=str(logs_folder(plan)))
         for name, value in _CONF.items():
             self.session.conf.set(name, value)
         # Spark evaluates some functions while it analyses a query: looking for them in its plan would be too late.
@@ -67,7 +67,7 @@ class SqlReader:
         """Answers a query; read its rows inside the block. A table that is named several times without a version is
         read in one version. Raises UsageError for a wrong query, QueryFailed for one that cannot be computed."""
         read: list[TableVersion] = []
-        with ended_by_ctrl_c(self.session.sparkContext), self._explained(query, read):
+        with cancel_on_interrupt(self.session.sparkContext), self._explained(query, read):
             session, sql = java_session(self.session), self._jvm.org.apache.spark.sql
             # Spark takes the settings of the thread's active session, not of the session whose parser is used.
             sql.classic.SparkSession.setActiveSession(session)

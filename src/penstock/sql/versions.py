@@ -11,7 +11,7 @@ from penstock.errors import UsageError
 from penstock.ledger.delta_log import RecentLog
 from penstock.ledger.pending import forgotten_after
 from penstock.plan.quarantine import COMPANIONS, quarantine_of, tombstones_of
-from penstock.sources.delta_changes import first_since, unbroken
+from penstock.sources.delta_changes import first_since, oldest_unbroken
 from penstock.spec.base_model import nearest
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class TableVersion:
         return f"{self.table.name} version {self.version}"
 
 
-class Names:
+class TableCatalog:
     """The tables of the project, their quarantines and tombstones, and the ledgers of its sinks."""
 
     def __init__(self, plan: Plan) -> None:
@@ -85,7 +85,7 @@ class Versions:
 
     def numbered(self, table: Readable, number: int) -> TableVersion:
         versions = self._versions(table)
-        oldest, newest = unbroken(versions), versions[-1]
+        oldest, newest = oldest_unbroken(versions), versions[-1]
         if oldest <= number <= newest:
             return self._require_not_erased(TableVersion(table, number))
         available = f"versions {oldest} to {newest}" if oldest < newest else f"version {newest} only"
@@ -98,7 +98,7 @@ class Versions:
     def as_of(self, table: Readable, timestamp_ms: int) -> TableVersion:
         """The version of the newest commit at or before that time."""
         versions, log = self._versions(table), self._log(table)
-        version, oldest = first_since(timestamp_ms + 1, versions, log) - 1, unbroken(versions)
+        version, oldest = first_since(timestamp_ms + 1, versions, log) - 1, oldest_unbroken(versions)
         if version >= oldest:
             return self._require_not_erased(TableVersion(table, version))
         first = log.commit(oldest)

@@ -354,6 +354,6 @@ def open_store(lake: Plan | str) -> Store:
     return ObjectStore(address)
 
 
-def store_of(source: VersionsSource, lake: Store) -> Store:
+def source_store(source: VersionsSource, lake: Store) -> Store:
     """The store of a Delta table that is read: the lake's, or another."""
     return lake if source.table is not None else open_store(source.uri)

@@ -15,19 +15,19 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from penstock.errors import RowRaised
 from penstock.formats.base import reason
-from penstock.ledger.commit import carrying
+from penstock.ledger.commit import commit_metadata
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import Watermark
 from penstock.ledger.position import parse_version
 from penstock.ledger.row_counts import BATCHES, READ, REJECTED
 from penstock.ledger.times import micros, not_after, not_before, time_at
-from penstock.ledger.write_target import in_files
+from penstock.ledger.write_target import coalesce_files
 from penstock.ledger.writer import BatchProcessor, PinnedInputs
 from penstock.plan.sources import DeltaSource
-from penstock.sources.columns import SOURCE, living
+from penstock.sources.columns import SOURCE, without_tombstones
 from penstock.spark.sql_text import literal, quote
 from penstock.tables.expectations import FAILED, NOTHING_FAILED, RAW
-from penstock.tables.failing_rows import NUMBER, Numbered, data_failure, first_failing
+from penstock.tables.failing_rows import NUMBER, NumberedRows, data_failure, first_failing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -53,18 +53,18 @@ _WINDOW = "__window"
 def source_at(session: SparkSession, source: VersionsSource, version: int) -> DataFrame:
     rows = session.read.format("delta").option("versionAsOf", version).load(source.uri)
     if source.merged:
-        rows = living(rows)
+        rows = without_tombstones(rows)
     return rows.where(source.where) if source.where is not None else rows
 
 
-def computed(rows: DataFrame, plan: AggregatePlan) -> DataFrame:
+def aggregate_groups(rows: DataFrame, plan: AggregatePlan) -> DataFrame:
     """The groups of the rows, as in a batch query."""
     metrics = [F.expr(expression).alias(name) for name, expression in plan.metrics.items()]
     result = _windowed(rows, plan).groupBy(*_group_columns(plan)).agg(*metrics)
     return result.select(*_result_columns(plan), *map(quote, plan.metrics))
 
 
-def touched(batch: DataFrame, plan: AggregatePlan) -> DataFrame:
+def groups_of_batch(batch: DataFrame, plan: AggregatePlan) -> DataFrame:
     """The groups that have a row in the batch."""
     return _windowed(batch, plan).select(*_group_columns(plan)).distinct().select(*_result_columns(plan))
 
@@ -92,12 +92,12 @@ def group_names(plan: AggregatePlan) -> list[str]:
 # Finding the group and the metric that make an aggregate fail: a sum that overflows, an expression that raises.
 
 
-Within = Callable[[DataFrame, DataFrame], DataFrame]
+RowsInGroups = Callable[[DataFrame, DataFrame], DataFrame]
 """Selects the rows that lie in the given groups."""
 
 
 def group_at_fault(
-    error: Exception, rows: DataFrame, groups: DataFrame | None, plan: AggregatePlan, within: Within, table: str
+    error: Exception, rows: DataFrame, groups: DataFrame | None, plan: AggregatePlan, within: RowsInGroups, table: str
 ) -> RowRaised | None:
     """The error that names the failing group; None if the data are not to blame. Without `groups`, all groups of the
     rows are searched."""
@@ -111,15 +111,15 @@ def group_at_fault(
 
 
 def _locate_group(
-    failure: Failure, rows: DataFrame, groups: DataFrame | None, plan: AggregatePlan, within: Within, table: str
+    failure: Failure, rows: DataFrame, groups: DataFrame | None, plan: AggregatePlan, within: RowsInGroups, table: str
 ) -> RowRaised:
-    candidates = groups if groups is not None else touched(rows, plan)
+    candidates = groups if groups is not None else groups_of_batch(rows, plan)
     cached = candidates.withColumn(NUMBER, F.monotonically_increasing_id()).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        numbered = Numbered(cached)
+        numbered = NumberedRows(cached)
 
         def probe(first: int, end: int, metrics: Mapping[str, str] = plan.metrics) -> Failure | None:
-            result = computed(within(rows, numbered.between(first, end)), replace(plan, metrics=metrics))
+            result = aggregate_groups(within(rows, numbered.between(first, end)), replace(plan, metrics=metrics))
             return _run_failure(result)
 
         if (empty_failure := probe(0, 0)) is not None:
@@ -195,19 +195,19 @@ class AggregateProcessor(BatchProcessor):
             raise fault from error
 
     def _rows_in(self, rows: DataFrame, groups: DataFrame) -> DataFrame:
-        return within(rows, groups, self._plan, None)
+        return rows_in_groups(rows, groups, self._plan, None)
 
     def _write(self, batch: DataFrame, rows: DataFrame, entry: Entry, write_target: WriteTarget, files: int) -> None:
         session = batch.sparkSession
         suppression = self._suppression
         if write_target.anew or self._plan.emit == "complete" or self._source_rewritten(entry):
-            write_target.overwrite(in_files(suppression.own(computed(rows, self._plan)), files), entry)
+            write_target.overwrite(coalesce_files(suppression.own(aggregate_groups(rows, self._plan)), files), entry)
             return
-        groups = touched(batch, self._plan).persist(StorageLevel.MEMORY_AND_DISK)
+        groups = groups_of_batch(batch, self._plan).persist(StorageLevel.MEMORY_AND_DISK)
         self._groups = groups
         bounds = _bounds(groups, self._plan)
-        current = suppression.own(computed(within(rows, groups, self._plan, bounds), self._plan))
-        with carrying(session, entry, idempotent=write_target.idempotent):
+        current = suppression.own(aggregate_groups(rows_in_groups(rows, groups, self._plan, bounds), self._plan))
+        with commit_metadata(session, entry, idempotent=write_target.idempotent):
             _merge(session, write_target.uri, groups, current, self._plan, bounds)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
@@ -235,7 +235,9 @@ class AggregateProcessor(BatchProcessor):
         return False
 
 
-def within(rows: DataFrame, groups: DataFrame, plan: AggregatePlan, bounds: tuple[str, str] | None) -> DataFrame:
+def rows_in_groups(
+    rows: DataFrame, groups: DataFrame, plan: AggregatePlan, bounds: tuple[str, str] | None
+) -> DataFrame:
     """The rows of the source that lie in one of the groups; files that cannot hold any are not read."""
     if plan.time is not None and bounds is not None:
         first, last = bounds
@@ -331,10 +333,10 @@ class FinalWindowsProcessor(BatchProcessor):
         if closing is None:
             return
         try:
-            write_target.append(in_files(closing, files), entry)
+            write_target.append(coalesce_files(closing, files), entry)
         except Exception as error:
             rows = source_at(batch.sparkSession, self._source, parse_version(entry.after[0]).read_up_to)
-            rows_of = partial(within, plan=self._plan, bounds=None)
+            rows_of = partial(rows_in_groups, plan=self._plan, bounds=None)
             fault = group_at_fault(error, self._suppression.source(rows), None, self._plan, rows_of, self._table.name)
             if fault is None:
                 raise
@@ -387,7 +389,7 @@ def closing_windows(
     rows = rows.where(f"{time} < {not_after(watermark, time_type)}")
     if closed is not None:
         rows = rows.where(f"{time} >= {not_before(closed - plan.size_ms * 1000, time_type)}")
-    windows = suppression.own(computed(rows, plan)).where(f"{END} <= {time_at(watermark, time_type)}")
+    windows = suppression.own(aggregate_groups(rows, plan)).where(f"{END} <= {time_at(watermark, time_type)}")
     return windows if closed is None else windows.where(f"{END} > {time_at(closed, time_type)}")
 
 

@@ -28,7 +28,7 @@ from penstock.errors import TableChanged
 from penstock.spark.sql_text import quote
 from penstock.spark.sql_types import nullable_within
 from penstock.spec.subjects import STATISTICS
-from penstock.spec.table_kinds import OWN, VALID
+from penstock.spec.table_kinds import MERGE_COLUMNS, VALID
 from penstock.tables.merge.row_exchange import Exchange
 
 if TYPE_CHECKING:
@@ -172,8 +172,8 @@ def _changes_table_kind(table: TablePlan, diff: Differences) -> bool:
     have no sequence, and tombstones would become rows again."""
     merge = table.write.merge
     if merge is None:
-        return {*OWN} <= {*diff.gone}
-    return not {*OWN, *(VALID if merge.history == "scd2" else ())}.isdisjoint(diff.new)
+        return {*MERGE_COLUMNS} <= {*diff.gone}
+    return not {*MERGE_COLUMNS, *(VALID if merge.history == "scd2" else ())}.isdisjoint(diff.new)
 
 
 def differences(actual: StructType, expected: StructType) -> Differences:
@@ -206,10 +206,10 @@ def _compare_types(name: str, old: DataType, new: DataType, diff: Differences) -
         _compare_types(f"{name}.key", old.keyType, new.keyType, diff)
         _compare_types(f"{name}.value", old.valueType, new.valueType, diff)
     elif old != new:
-        (diff.wider if widens(old, new) else diff.other)[name] = (_type_text(old), _type_text(new))
+        (diff.wider if is_wider_type(old, new) else diff.other)[name] = (_type_text(old), _type_text(new))
 
 
-def widens(old: DataType, new: DataType) -> bool:
+def is_wider_type(old: DataType, new: DataType) -> bool:
     """Whether every value of the old type is also a value of the new one."""
     if isinstance(new, DecimalType):
         if isinstance(old, DecimalType):

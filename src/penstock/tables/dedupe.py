@@ -41,12 +41,12 @@ _MOST_BROADCAST = 2_000_000
 which files are skipped later."""
 
 
-def numbered(rows: DataFrame) -> DataFrame:
+def with_row_numbers(rows: DataFrame) -> DataFrame:
     """The rows numbered for `without_duplicates`. Persist them: they are read several times."""
     return rows.withColumn(NUMBER, F.monotonically_increasing_id())
 
 
-def without_duplicates(rows: DataFrame, plan: DedupePlan, table: DataFrame | None, *, many: bool = False) -> DataFrame:
+def drop_duplicates(rows: DataFrame, plan: DedupePlan, table: DataFrame | None, *, many: bool = False) -> DataFrame:
     """The rows without duplicates. `table` has the existing rows, if any. `many`: the rows are not a batch but years of
     data, so none of them are assumed to fit into memory, and an extra pass over the keys, which runs at once, is
     cheaper than sorting them all."""

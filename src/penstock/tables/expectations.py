@@ -95,7 +95,7 @@ class Checks:
     """Pairs of an expectation's name and the condition that the row does not meet it."""
 
 
-def checked(frame: DataFrame, expectations: Sequence[ExpectationPlan], skipped: str) -> DataFrame:
+def with_check_results(frame: DataFrame, expectations: Sequence[ExpectationPlan], skipped: str) -> DataFrame:
     """The rows, with whether they meet each expectation and, for actions that report it, what an unmet one raised.
     `skipped` is an expression for rows that are not checked."""
     if not expectations:
@@ -161,15 +161,15 @@ def _or_raise(number: int, expectation: ExpectationPlan, place: str) -> str:
 # Good, rejected and dropped rows, separated in the one pass that writes the good ones.
 
 
-BAD, GONE, OUT, DROP, FINE = "__bad", "__gone", "__out", "__drop", "__fine"
+BAD, PRE_DROPPED, REJECTED_MARK, DROP, FINE = "__bad", "__gone", "__out", "__drop", "__fine"
 NUMBER, REJECT = "__number", "__reject"
-READ, REJECTED, DROPPED, BROUGHT, UNMET = "read", "rejected", "dropped", "brought", "unmet_"
-MOST_BROUGHT = 5_000
+READ, REJECTED, DROPPED, COLLECTED, UNMET = "read", "rejected", "dropped", "brought", "unmet_"
+MAX_COLLECTED_PER_TASK = 5_000
 """Rejected rows that a task collects; if there are more, the batch is read again."""
-MOST_IN_ALL = 50_000
+MAX_COLLECTED_TOTAL = 50_000
 """Rejected rows of all tasks of a replay, which may be thousands: one process holds them in memory."""
 _SHUFFLED = 200
-LARGEST_BROUGHT = 4_096
+MAX_COLLECTED_BYTES = 4_096
 _IN_TASK = (1 << 33) - 1
 
 
@@ -184,10 +184,10 @@ class ClassifiedRows:
     def good(self, metrics: BatchMetrics, most: int | None = None) -> DataFrame:
         """The rows to write; `metrics` collects counts and rejected rows while they are written. `most`: the maximum of
         rejected rows that a task collects."""
-        limit = min(MOST_BROUGHT, most) if most is not None else MOST_BROUGHT
-        brought = F.collect_list(F.expr(f"IF({NUMBER} < {limit}, {REJECT}, NULL)")).alias(BROUGHT)
+        limit = min(MAX_COLLECTED_PER_TASK, most) if most is not None else MAX_COLLECTED_PER_TASK
+        brought = F.collect_list(F.expr(f"IF({NUMBER} < {limit}, {REJECT}, NULL)")).alias(COLLECTED)
         observed_rows = metrics.on(self.all, *self._counts(), brought)
-        return observed_rows.where(f"NOT {OUT} AND NOT {DROP} AND {FINE}").select(*map(quote, self.columns))
+        return observed_rows.where(f"NOT {REJECTED_MARK} AND NOT {DROP} AND {FINE}").select(*map(quote, self.columns))
 
     def counted(self) -> dict[str, int]:
         """The same counts, by a separate pass."""
@@ -198,24 +198,24 @@ class ClassifiedRows:
     def _counts(self) -> list[Column]:
         return [
             F.count(F.lit(1)).alias(READ),
-            F.count_if(F.expr(OUT)).alias(REJECTED),
+            F.count_if(F.expr(REJECTED_MARK)).alias(REJECTED),
             F.count_if(F.expr(DROP)).alias(DROPPED),
             *(F.count_if(F.expr(f"`{UNMET}{name}`")).alias(f"{UNMET}{name}") for name in self.unmet),
         ]
 
     def rejected(self) -> DataFrame:
         """The rejected rows, with the columns of `reject`."""
-        return self.all.where(OUT).select(f"{REJECT}.*")
+        return self.all.where(REJECTED_MARK).select(f"{REJECT}.*")
 
 
-def share_of(rows: DataFrame) -> int:
+def max_rejected_per_task(rows: DataFrame) -> int:
     """How many rejected rows each task over these rows may collect."""
     execution = java_frame(rows).queryExecution()
     if execution.executedPlan().nodeName() == "AdaptiveSparkPlan":
         tasks = _SHUFFLED  # asking would run everything before the shuffle
     else:
         tasks = int(execution.toRdd().getNumPartitions())
-    return MOST_IN_ALL // max(tasks, 1)
+    return MAX_COLLECTED_TOTAL // max(tasks, 1)
 
 
 def classify(
@@ -236,24 +236,24 @@ def classify(
     of a rejected row, `faults` for what a bad row failed, and `end`: false, or it raises and ends the pass. `reject`
     makes what is kept of a rejected row out of the expression for what it failed."""
     conditions = checks(expectations, place)
-    marked = checked(frame, expectations, f"({bad} OR {gone})").selectExpr(
+    marked = with_check_results(frame, expectations, f"({bad} OR {gone})").selectExpr(
         "*",
-        f"{end} OR {bad} OR (NOT {gone} AND {conditions.rejected}) AS {OUT}",
+        f"{end} OR {bad} OR (NOT {gone} AND {conditions.rejected}) AS {REJECTED_MARK}",
         f"NOT {bad} AND ({gone} OR (NOT ({conditions.rejected}) AND {conditions.dropped})) AS {DROP}",
         f"{bad} OR {gone} OR {conditions.fine} AS {FINE}",
         *(f"NOT {bad} AND NOT {gone} AND {unmet} AS `{UNMET}{name}`" for name, unmet in conditions.counts),
     )
     # The counter advances only where its branch is taken, so it numbers the rejected rows of a task.
     numbered = marked.selectExpr(
-        "*", f"CASE WHEN {OUT} THEN monotonically_increasing_id() & {_IN_TASK}L END AS {NUMBER}"
+        "*", f"CASE WHEN {REJECTED_MARK} THEN monotonically_increasing_id() & {_IN_TASK}L END AS {NUMBER}"
     )
     names = tuple(name for name, _ in conditions.counts)
-    output_columns = [*map(quote, columns), OUT, DROP, FINE, *(f"`{UNMET}{name}`" for name in names)]
+    output_columns = [*map(quote, columns), REJECTED_MARK, DROP, FINE, *(f"`{UNMET}{name}`" for name in names)]
     failed = f"IF({bad}, {faults}, {conditions.failed})"
-    too_large = f"{size} > {LARGEST_BROUGHT}"
+    too_large = f"{size} > {MAX_COLLECTED_BYTES}"
     classified = numbered.selectExpr(
         *output_columns,
-        f"CASE WHEN {OUT} THEN IF({too_large}, {MOST_BROUGHT}, {NUMBER}) END AS {NUMBER}",
-        f"CASE WHEN {OUT} THEN {reject(failed)} END AS {REJECT}",
+        f"CASE WHEN {REJECTED_MARK} THEN IF({too_large}, {MAX_COLLECTED_PER_TASK}, {NUMBER}) END AS {NUMBER}",
+        f"CASE WHEN {REJECTED_MARK} THEN {reject(failed)} END AS {REJECT}",
     )
     return ClassifiedRows(classified, tuple(columns), names)

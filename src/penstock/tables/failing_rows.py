@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from penstock.errors import Terminal
 from penstock.sources.columns import FILE, ROW, SOURCE
-from penstock.spark.expressions import fenced
+from penstock.spark.expressions import with_fence
 from penstock.spark.jvm import running_jvm
 from penstock.spark.sql_text import literal, quote
 
@@ -71,7 +71,7 @@ class Places:
         return batch.where(~self.are(batch, places))
 
 
-def shown(place: Place) -> str:
+def place_text(place: Place) -> str:
     if place[0] == CONTENT:
         return "a row that has no coordinates of its own"
     if len(place) == 3:
@@ -90,7 +90,7 @@ NUMBER, PLACE = "__record", "__place"
 """The result of `monotonically_increasing_id`, and for records the parts of the place as text."""
 
 
-class Numbered:
+class NumberedRows:
     """The records of a batch, numbered from 0."""
 
     def __init__(self, rows: DataFrame) -> None:
@@ -109,7 +109,7 @@ class Numbered:
             selected = self._rows.where("false")
         else:
             selected = self._rows.where(f"{NUMBER} BETWEEN {self._id(first)}L AND {self._id(end - 1)}L")
-        return fenced(selected.drop(NUMBER, PLACE))
+        return with_fence(selected.drop(NUMBER, PLACE))
 
     def place(self, number: int) -> Place:
         return self.places([number]).get(number, (NOWHERE,))
@@ -177,24 +177,24 @@ def data_failure(error: BaseException) -> Failure | None:
     if isinstance(error, TransformRaised):
         return error.failure
     if isinstance(error, PythonException):
-        return of_traceback(_message_of(error))
+        return failure_of_traceback(_message_of(error))
     details = _classify(error)
     if details is None or details[0] != "data" or (details[1] == _RAISED and _PENSTOCK_ERROR.match(details[2])):
         return None
     return Failure(details[1], details[2], tuple(details[3].splitlines()))
 
 
-def described(error: BaseException) -> Failure | None:
+def spark_failure(error: BaseException) -> Failure | None:
     """The failure of any error that Spark raised, whatever the cause."""
     if isinstance(error, TransformRaised):
         return error.failure
     if isinstance(error, PythonException):
-        return of_traceback(_message_of(error))
+        return failure_of_traceback(_message_of(error))
     details = _classify(error)
     return None if details is None else Failure(details[1], details[2], tuple(details[3].splitlines()))
 
 
-def of_traceback(text: str) -> Failure:
+def failure_of_traceback(text: str) -> Failure:
     """The failure in a traceback as Python prints it: its last line, and the frames in the user's code."""
     last_line, in_traceback = "", False
     for line in text.splitlines():
@@ -202,16 +202,16 @@ def of_traceback(text: str) -> Failure:
             in_traceback = True
         elif in_traceback and line.strip() and not line.startswith(" "):  # the first line after the frames
             last_line, in_traceback = line.strip(), False
-    frames = [f"{file}:{line}" for file, line, _ in _FRAME.findall(text) if is_users(file)]
+    frames = [f"{file}:{line}" for file, line, _ in _FRAME.findall(text) if is_user_code(file)]
     name = last_line.split(":", 1)[0] or "PythonException"
     return Failure(name.rsplit(".", 1)[-1], _shortened(last_line or "an error of Python"), _distinct(frames))
 
 
-def of_exception(error: BaseException) -> Failure:
+def failure_of_exception(error: BaseException) -> Failure:
     """The failure of an exception raised in this process."""
     frames, trace = [], error.__traceback__
     while trace is not None:
-        if is_users(trace.tb_frame.f_code.co_filename):
+        if is_user_code(trace.tb_frame.f_code.co_filename):
             frames.append(f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}")
         trace = trace.tb_next
     name = type(error).__name__
@@ -219,7 +219,7 @@ def of_exception(error: BaseException) -> Failure:
     return Failure(name, _shortened(f"{name}: {text}" if text else name), _distinct(frames))
 
 
-def is_users(file: str) -> bool:
+def is_user_code(file: str) -> bool:
     return not file.startswith(("<", _PACKAGE)) and not any(part in file for part in _NOT_THE_USERS)
 
 
@@ -258,20 +258,20 @@ Probe = Callable[[int, int], Failure | None]
 
 
 @dataclass(frozen=True)
-class Found:
+class FailingRecord:
     number: int
     failure: Failure
 
 
-class TooMany(Exception):
+class TooManyFailures(Exception):
     """More records fail than allowed."""
 
-    def __init__(self, found: list[Found]) -> None:
+    def __init__(self, found: list[FailingRecord]) -> None:
         super().__init__(len(found))
         self.found = found
 
 
-class Together(Exception):
+class FailTogether(Exception):
     """No single record fails, but this range does: the smallest one found."""
 
     def __init__(self, first: int, end: int, failure: Failure) -> None:
@@ -279,9 +279,9 @@ class Together(Exception):
         self.first, self.end, self.failure = first, end, failure
 
 
-def find_failing(count: int, probe: Probe, failure: Failure, most: int) -> list[Found]:
+def find_failing(count: int, probe: Probe, failure: Failure, most: int) -> list[FailingRecord]:
     """The failing ones among `count` records, which as a whole fail with `failure`. Raises TooMany or Together."""
-    failing: list[Found] = []
+    failing: list[FailingRecord] = []
     # Ranges to search, the first one last; each with what it raises (None if its failure is only inferred) and the
     # smallest enclosing range that is known to fail.
     pending: list[tuple[int, int, Failure | None, tuple[int, int, Failure]]] = [
@@ -295,9 +295,9 @@ def find_failing(count: int, probe: Probe, failure: Failure, most: int) -> list[
             raised = raised or probe(first, end)
             if raised is None:
                 raise _smallest_range(*enclosing, probe)
-            failing.append(Found(first, raised))
+            failing.append(FailingRecord(first, raised))
             if len(failing) > most:
-                raise TooMany(failing)
+                raise TooManyFailures(failing)
             continue
         middle = (first + end) // 2
         left = probe(first, middle)
@@ -320,7 +320,7 @@ def first_failing(count: int, probe: Probe) -> int | None:
     return first if count and probe(first, end) is not None else None
 
 
-def _smallest_range(first: int, end: int, failure: Failure, probe: Probe) -> Together:
+def _smallest_range(first: int, end: int, failure: Failure, probe: Probe) -> FailTogether:
     """A failing range that passes if it is shortened at either end."""
     low, high = first, end  # the end: the smallest that fails lies in (low, high]
     while high - low > 1:
@@ -339,4 +339,4 @@ def _smallest_range(first: int, end: int, failure: Failure, probe: Probe) -> Tog
             high = middle
         else:
             low, failure = middle, raised
-    return Together(low, end, failure)
+    return FailTogether(low, end, failure)

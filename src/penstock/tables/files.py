@@ -13,13 +13,13 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError, Terminal, Transient
 from penstock.formats.base import reason
-from penstock.ledger.checkpoint import KEPT
+from penstock.ledger.checkpoint import BATCH_FILES_KEPT
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import Pins
 from penstock.ledger.row_counts import READ, REJECTED
 from penstock.ledger.writer import BYTES_PER_FILE, BatchProcessor, PinnedInputs
 from penstock.sources.columns import SOURCE
-from penstock.sources.files.format import FormatChoice, Survey, Unfit
+from penstock.sources.files.format import FormatChoice, Survey, UnfitFiles
 from penstock.sources.files.lines import NEW_FIELD
 from penstock.sources.files.types import (
     MOST_ADDED,
@@ -27,14 +27,14 @@ from penstock.sources.files.types import (
     added,
     bounded,
     decoder_schema,
-    lacking,
     merged,
+    missing_fields,
     no_more_columns,
+    schema_text,
     size_of,
-    told,
     usable,
 )
-from penstock.sources.files.unreadable import find_unreadable, is_about_files, story
+from penstock.sources.files.unreadable import error_text, find_unreadable, is_about_files
 from penstock.spark.expressions import known_rows
 from penstock.tables.columns import settle_columns
 from penstock.tables.expectations import FAILED, NOTHING_FAILED, RAW
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from penstock.ledger.write_target import WriteTarget
     from penstock.plan.model import TablePlan
     from penstock.plan.stages import DecodePlan
-    from penstock.sources.files.format import Chosen
+    from penstock.sources.files.format import RowFilter
     from penstock.sources.files.source import FilesReader
-    from penstock.sources.files.unreadable import Trouble
+    from penstock.sources.files.unreadable import UnreadableFile
     from penstock.storage.stores import Store
     from penstock.tables.merge.tombstones import TombstoneTable
     from penstock.tables.suppression import Suppression
@@ -87,8 +87,8 @@ def store_reading(store: Store, folder: str, entry: Entry, reading: FilesReading
         "tries": dict(reading.tries),
     }
     store.write(_reading_path(folder, entry.generation, entry.batch), json.dumps(document, ensure_ascii=False))
-    if entry.batch > KEPT:
-        store.delete(_reading_path(folder, entry.generation, entry.batch - KEPT))
+    if entry.batch > BATCH_FILES_KEPT:
+        store.delete(_reading_path(folder, entry.generation, entry.batch - BATCH_FILES_KEPT))
 
 
 def read_reading(store: Store, folder: str, entry: Entry) -> FilesReading | None:
@@ -113,7 +113,9 @@ def _reading_path(folder: str, generation: int, batch: int) -> str:
 _SHOWN_FIELDS = 20
 
 
-def surveyed(reader: FilesReader, names: Sequence[str], choice: FormatChoice, fields: StructType) -> FormatChoice:
+def extend_by_survey(
+    reader: FilesReader, names: Sequence[str], choice: FormatChoice, fields: StructType
+) -> FormatChoice:
     """The choice extended by the fields that the files' headers or footers name."""
     if reader.files.new_fields not in ("add", "fail") or not choice.watchful:
         return choice
@@ -125,13 +127,15 @@ def surveyed(reader: FilesReader, names: Sequence[str], choice: FormatChoice, fi
     return _record_choice(reader, choice, _grow_choice(reader, choice, grown, fields))
 
 
-def met(reader: FilesReader, names: Sequence[str], choice: FormatChoice) -> FormatChoice:
+def extend_by_new_fields(reader: FilesReader, names: Sequence[str], choice: FormatChoice) -> FormatChoice:
     """The choice after a read met a field that the schema does not name. Paths that still have no column are left out
     from now on."""
     return _extend_choice(reader, choice, reader.schema.format.new(names, choice))
 
 
-def redriven(reader: FilesReader, names: Sequence[str], choice: FormatChoice, lines: Chosen) -> FormatChoice:
+def extend_by_rejected_lines(
+    reader: FilesReader, names: Sequence[str], choice: FormatChoice, lines: RowFilter
+) -> FormatChoice:
     """The same for lines that were rejected when their batch was read, and so added no column then."""
     if reader.files.new_fields != "add" or not choice.watchful or not names:
         return choice
@@ -164,9 +168,9 @@ def _record_choice(reader: FilesReader, choice: FormatChoice, extended: FormatCh
     without_column = extended.left_out[len(choice.left_out) :]
     if reader.files.new_fields == "fail":
         new = added(choice.schema, extended.schema)
-        nested = [path for path in lacking(extended.schema, choice.schema) if path not in new.names]
+        nested = [path for path in missing_fields(extended.schema, choice.schema) if path not in new.names]
         description = (
-            ", ".join(filter(None, (told(new), *nested, *without_column)))
+            ", ".join(filter(None, (schema_text(new), *nested, *without_column)))
             or "more within an object than can be columns"
         )
         raise Terminal(
@@ -190,7 +194,7 @@ def _fields_without_column(
     """The paths of fields that cannot be columns: Delta refuses their names, or in JSON they differ from another
     field only in letter case, which makes them two fields."""
     exact = reader.files.format == "json"
-    return sorted(path for path in lacking(file_fields, schema, exact=exact) if path not in choice.left_out)
+    return sorted(path for path in missing_fields(file_fields, schema, exact=exact) if path not in choice.left_out)
 
 
 # What to do when a batch of files cannot be read: find the files to blame, and read it without them.
@@ -210,12 +214,12 @@ def decide(
 ) -> FilesReading:
     """The next reading of the batch to try, stored first. Raises the error if no file is to blame, and Transient while
     a file may become available again."""
-    if isinstance(error, Unfit):
+    if isinstance(error, UnfitFiles):
         next_reading = replace(reading, given_up={**reading.given_up, **error.reasons})
     elif isinstance(error, PenstockError):
         raise error
-    elif NEW_FIELD in story(error):
-        next_reading = replace(reading, look=met(reader, names, reading.look))
+    elif NEW_FIELD in error_text(error):
+        next_reading = replace(reading, look=extend_by_new_fields(reader, names, reading.look))
     elif is_about_files(error):
         troubles = find_unreadable(names, read, reader.schema.format.probe, error, reader.files)
         if not troubles:
@@ -228,7 +232,10 @@ def decide(
 
 
 def _give_up_files(
-    reader: FilesReader, reading: FilesReading, troubles: Mapping[str, Trouble], keep: Callable[[FilesReading], None]
+    reader: FilesReader,
+    reading: FilesReading,
+    troubles: Mapping[str, UnreadableFile],
+    keep: Callable[[FilesReading], None],
 ) -> FilesReading:
     tries, given_up = dict(reading.tries), dict(reading.given_up)
     unavailable: list[str] = []
@@ -405,10 +412,10 @@ class FilesProcessor(BatchProcessor):
         """Sets up the rows of the batch and their stages, and adds new columns to the table."""
         names = self._file_names(listed, reading)
         if not self._source.by_line and (empty := [f.name for f in listed if not f.size and f.name in names]):
-            raise Unfit(dict.fromkeys(empty, _EMPTY))
+            raise UnfitFiles(dict.fromkeys(empty, _EMPTY))
         self._survey = None
         survey = self._survey = self._format.survey(names, reading.look.schema) if names else Survey()
-        choice = surveyed(self._reader, names, reading.look, survey.fields)
+        choice = extend_by_survey(self._reader, names, reading.look, survey.fields)
         reading = replace(reading, look=choice)
         self._store_reading(entry, reading)
         stages = staged_table(self._table, self._reader, choice, survey)

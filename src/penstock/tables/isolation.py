@@ -13,22 +13,22 @@ from pyspark.sql.types import StructType
 from penstock.errors import RowRaised, Terminal
 from penstock.ledger.writer import BatchProcessor
 from penstock.sources.columns import SOURCE
-from penstock.sources.files.unreadable import story
-from penstock.spark.expressions import error_of, fenced
+from penstock.sources.files.unreadable import error_text
+from penstock.spark.expressions import error_of, with_fence
 from penstock.tables.failing_rows import (
     NOWHERE,
     NUMBER,
     PLACE,
+    FailTogether,
     Failure,
-    Numbered,
+    NumberedRows,
     Places,
-    Together,
-    TooMany,
+    TooManyFailures,
     data_failure,
     find_failing,
-    shown,
+    place_text,
 )
-from penstock.tables.pipeline import DETAIL, RAISES, TRANSFORM_FAILED
+from penstock.tables.pipeline import DETAIL, STRICT_ERROR, TRANSFORM_FAILED
 from penstock.tables.staged import IsolatedRecords
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class IsolatingProcessor(BatchProcessor):
         if not self._newly_found:
             return ()
         count = len(self._newly_found)
-        examples = "; ".join(f"{shown(place)}: {detail}" for place, detail in self._newly_found[:_SHOWN])
+        examples = "; ".join(f"{place_text(place)}: {detail}" for place, detail in self._newly_found[:_SHOWN])
         more = f"; and {count - _SHOWN} more" if count > _SHOWN else ""
         return (f"{count} {'record' if count == 1 else 'records'} set aside: {TRANSFORM_FAILED} ({examples}{more})",)
 
@@ -108,7 +108,7 @@ class IsolatingProcessor(BatchProcessor):
                 self._inner.write(remaining, entry, write_target, files=files)
                 return
             except Exception as error:
-                if self._staged.strict and RAISES in story(error):
+                if self._staged.strict and STRICT_ERROR in error_text(error):
                     self._inner.done()
                     self._refuse_many_raising(remaining, entry)
                     continue
@@ -189,10 +189,10 @@ class IsolatingProcessor(BatchProcessor):
             self._staged.aside = self._set_aside(batch, entry)
 
     def _remaining_rows(self, batch: DataFrame) -> DataFrame:
-        return fenced(self._places.without(batch, self._isolated)) if self._isolated else batch
+        return with_fence(self._places.without(batch, self._isolated)) if self._isolated else batch
 
     def _set_aside(self, batch: DataFrame, entry: Entry) -> IsolatedRecords:
-        records = fenced(batch.where(self._places.are(batch, self._isolated)))
+        records = with_fence(batch.where(self._places.are(batch, self._isolated)))
         for place in self._isolated:
             if place not in self._detail_by_place:  # found by an earlier run, which did not finish
                 self._detail_by_place[place] = self._explain(records, place, entry)
@@ -218,7 +218,7 @@ class IsolatingProcessor(BatchProcessor):
         return F.element_at(F.create_map(*pairs), key)
 
     def _explain(self, records: DataFrame, place: Place, entry: Entry) -> str:
-        failure = self._probe(fenced(records.where(self._places.are(records, [place]))), entry)
+        failure = self._probe(with_fence(records.where(self._places.are(records, [place]))), entry)
         return failure.full if failure is not None else "it raised an error when its batch was written"
 
     def _probe(self, rows: DataFrame, entry: Entry) -> Failure | None:
@@ -245,11 +245,11 @@ class IsolatingProcessor(BatchProcessor):
             StorageLevel.MEMORY_AND_DISK
         )
         try:
-            return self._search(Numbered(cached), entry, failure)
+            return self._search(NumberedRows(cached), entry, failure)
         finally:
             cached.unpersist()
 
-    def _search(self, records: Numbered, entry: Entry, failure: Failure) -> tuple[Place, ...]:
+    def _search(self, records: NumberedRows, entry: Entry, failure: Failure) -> tuple[Place, ...]:
         def probe(first: int, end: int) -> Failure | None:
             return self._probe(records.between(first, end), entry)
 
@@ -261,10 +261,10 @@ class IsolatingProcessor(BatchProcessor):
         most = self._max_failed - len(self._isolated)
         try:
             failing = find_failing(records.count, probe, overall_failure, most)
-        except TooMany as too_many:
+        except TooManyFailures as too_many:
             first = records.place(too_many.found[0].number)
             raise self._too_many_error(records.count, first, too_many.found[0].failure) from None
-        except Together as together:
+        except FailTogether as together:
             first, last = records.place(together.first), records.place(together.end - 1)
             raise self._together_error(first, last, together.end - together.first, together.failure) from None
         places = records.places([record.number for record in failing])
@@ -288,7 +288,7 @@ class IsolatingProcessor(BatchProcessor):
     def _too_many_error(self, records: int, first: Place, failure: Failure) -> Terminal:
         return Terminal(
             f"more than {self._max_failed} of {records:,} records fail, so the definition is taken to be wrong. "
-            f"The first is {shown(first)}: {failure.full}",
+            f"The first is {place_text(first)}: {failure.full}",
             where=self._table.name,
             hint="nothing of the batch was written. Correct the definition: try_cast, try_divide and their like give "
             "NULL, which an expectation can reject; or allow more: max_failed_records: 500",
@@ -296,8 +296,8 @@ class IsolatingProcessor(BatchProcessor):
 
     def _together_error(self, first: Place, last: Place, count: int, failure: Failure) -> Terminal:
         return Terminal(
-            f"no single record fails, but {count:,} records together do, from {shown(first)} to {shown(last)}: "
-            f"{failure.full}",
+            f"no single record fails, but {count:,} records together do, from {place_text(first)} to "
+            f"{place_text(last)}: {failure.full}",
             where=self._table.name,
             hint="nothing of the batch was written. An expression over several records raises (a sum that overflows, a "
             "window, a join), or not each time: correct the definition",
@@ -340,7 +340,7 @@ def row_at_fault(spark: SparkSession, table: TablePlan) -> RowRaised | None:
             row = errors.where(f"{_ERROR} IS NOT NULL").agg(F.expr(f"min(struct({_PLACE}, {_ERROR}))")).first()
             if row is not None and row[0] is not None:
                 place, raised = row[0]
-                location = place[:_LONGEST] if isinstance(place, str) else shown(tuple(place))
+                location = place[:_LONGEST] if isinstance(place, str) else place_text(tuple(place))
                 return RowRaised(
                     f"from.where raises on a row of {source.label}, {location}: {raised}",
                     where=table.name,

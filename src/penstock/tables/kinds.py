@@ -18,13 +18,13 @@ from penstock.sinks.registry import open_target
 from penstock.sources.columns import SOURCE
 from penstock.sources.files.source import FilesReader
 from penstock.tables import landing
-from penstock.tables.aggregate import AggregateProcessor, FinalWindowsProcessor, computed
+from penstock.tables.aggregate import AggregateProcessor, FinalWindowsProcessor, aggregate_groups
 from penstock.tables.files import FileQuarantine, FilesProcessor, files_schema
 from penstock.tables.isolation import IsolatingProcessor
 from penstock.tables.landing import LandingProcessor
 from penstock.tables.merge.merge import table_schema
 from penstock.tables.merge.tombstones import TombstoneTable, tombstone_table
-from penstock.tables.new_fields import Growing, GrownSchema, grows, stages_for
+from penstock.tables.new_fields import GrowingTableProcessor, GrownSchema, adds_new_fields, stages_for
 from penstock.tables.pipeline import StagedPipeline
 from penstock.tables.quarantine import Quarantine
 from penstock.tables.sink import COORDINATES, RejectedChanges, SinkProcessor, sent_schema
@@ -112,7 +112,7 @@ class StagedTable(TableKind):
 
     def __init__(self, spark: SparkSession, table: TablePlan, store: Store, source: Source) -> None:
         session = spark.newSession()  # for the views of its SQL
-        if grows(table):
+        if adds_new_fields(table):
             self.stages = stages_for(table, GrownSchema(table, store).require(), "judge")
         else:
             self.stages = StagedPipeline(table)
@@ -132,8 +132,8 @@ class StagedTable(TableKind):
         def with_stages(stages: StagedPipeline) -> BatchProcessor:
             return _staged_processor(table, store, stages, quarantine, suppression, tombstones)
 
-        if grows(table):
-            return Growing(opened.spark, table, store, suppression, with_stages)
+        if adds_new_fields(table):
+            return GrowingTableProcessor(opened.spark, table, store, suppression, with_stages)
         return with_stages(self.stages)
 
     def preview(self, table: TablePlan, store: Store, suppression: Suppression) -> BatchProcessor:
@@ -164,7 +164,7 @@ class AggregateTable(TableKind):
         rows = _empty_rows(spark, source)
         assert table.aggregate is not None
         self._source_type = rows.schema[SOURCE].dataType.simpleString() if SOURCE in rows.columns else _FILE_COORDINATES
-        self.schema = computed(rows, table.aggregate).schema
+        self.schema = aggregate_groups(rows, table.aggregate).schema
 
     def open(self, opened: OpenTable) -> BatchProcessor:
         return self.preview(opened.table, opened.store, opened.suppression)
@@ -228,7 +228,7 @@ TABLE_KINDS: dict[str, type[TableKind]] = {
 """By `TablePlan.kind`."""
 
 
-def look_at_table(
+def resolve_table(
     spark: SparkSession, table: TablePlan, store: Store, source: Source, *, kind: str | None = None
 ) -> TableKind:
     """The table with its columns; Terminal if its definition does not fit its source. `kind` overrides that of the

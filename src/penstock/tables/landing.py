@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.types import StructType
 
-from penstock.ledger.write_target import in_files
+from penstock.ledger.write_target import coalesce_files
 from penstock.ledger.writer import BatchProcessor
 from penstock.spark.sql_text import quote
 
@@ -76,4 +76,4 @@ class LandingProcessor(BatchProcessor):
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
         rows = landed_rows(batch, self._table, entry.pins) if self._table.columns else batch
-        write_target.append(in_files(self._suppression.own(rows), files), entry)
+        write_target.append(coalesce_files(self._suppression.own(rows), files), entry)

@@ -32,19 +32,19 @@ from penstock.sources.files.types import (
     added,
     bounded,
     decoder_schema,
-    lacking,
     merged,
+    missing_fields,
     mixed,
     no_more_columns,
+    schema_text,
     size_of,
     spark_schema,
-    told,
     usable,
 )
-from penstock.sources.files.unreadable import story
+from penstock.sources.files.unreadable import error_text
 from penstock.spark.sql_text import literal
 from penstock.spec.schema import column_key
-from penstock.spec.table_kinds import OWN, VALID
+from penstock.spec.table_kinds import MERGE_COLUMNS, VALID
 from penstock.tables.columns import settle_columns
 from penstock.tables.merge.merge import table_schema
 from penstock.tables.pipeline import StagedPipeline
@@ -69,7 +69,7 @@ _MAX_TRIED = 50
 """How many new columns are tried one by one if they do not fit together."""
 
 
-def grows(table: TablePlan) -> bool:
+def adds_new_fields(table: TablePlan) -> bool:
     """Whether new fields of the table's records become columns, or stop it."""
     decode = table.stages.decode if table.stages else None
     return decode is not None and decode.new_fields in ("add", "fail")
@@ -95,7 +95,7 @@ class GrownSchema:
     def keep(self, choice: FormatChoice) -> None:
         """Stores the schema; called before anything is written with it."""
         document = {
-            "columns": told(choice.schema),
+            "columns": schema_text(choice.schema),
             "left_out": list(choice.left_out),
             "full": not choice.watchful,
             "schema": choice.schema.jsonValue(),
@@ -153,7 +153,7 @@ class _RejectingDecoder:
         return replace(decoded, bad=bad, why=case([(known, decoded.why)], unknown))
 
 
-class Growing(BatchProcessor):
+class GrowingTableProcessor(BatchProcessor):
     """The processor of a table whose records may have new fields."""
 
     def __init__(
@@ -196,7 +196,7 @@ class Growing(BatchProcessor):
                 return
             except Exception as error:
                 self._release()
-                if NEW_FIELD not in story(error) or self._is_committed(entry):
+                if NEW_FIELD not in error_text(error) or self._is_committed(entry):
                     raise
             choice = self._grow(batch, entry, choice)
         raise AssertionError(f"{_MAX_DECISIONS} decisions about the fields of one batch")
@@ -287,14 +287,14 @@ class Growing(BatchProcessor):
         room = MOST_ADDED - (size_of(choice.schema) - size_of(self._schema.declared))
         for _ in range(3):
             fields = [field for field in usable(inferred).fields if column_key(field.name) not in reserved]
-            candidates = StructType([as_it_is(field, existing.get(column_key(field.name))) for field in fields])
+            candidates = StructType([with_column_type(field, existing.get(column_key(field.name))) for field in fields])
             schema = bounded(choice.schema, candidates, room)
             if (clash := self._clashing_columns(batch, entry, choice, schema)) is None:
                 break
             reserved |= clash
         else:
             schema, candidates = choice.schema, StructType()
-        without_column = [path for path in lacking(inferred, schema) if path not in choice.left_out]
+        without_column = [path for path in missing_fields(inferred, schema) if path not in choice.left_out]
         left_out = (*choice.left_out, *without_column)
         full = (
             size_of(bounded(choice.schema, candidates, sys.maxsize)) > size_of(schema) or len(left_out) > MOST_LEFT_OUT
@@ -311,7 +311,7 @@ class Growing(BatchProcessor):
 
     def _reserved_names(self) -> set[str]:
         """Names of columns that the table has from elsewhere."""
-        names = {*self._decode.keep, *((*OWN, *VALID) if self._table.write.merge else ())}
+        names = {*self._decode.keep, *((*MERGE_COLUMNS, *VALID) if self._table.write.merge else ())}
         return {column_key(name) for name in names}
 
     def _clashing_columns(
@@ -368,7 +368,7 @@ class Growing(BatchProcessor):
             inner.done()
 
 
-def as_it_is(field: StructField, column_type: DataType | None) -> StructField:
+def with_column_type(field: StructField, column_type: DataType | None) -> StructField:
     """The field with the type of its existing column; a text column takes other values as JSON text."""
     if column_type is None or column_type == field.dataType:
         return field

@@ -28,12 +28,12 @@ from penstock.tables import landing
 from penstock.tables.expectations import (
     BAD,
     FAILED,
-    GONE,
     NOTHING_FAILED,
-    OUT,
+    PRE_DROPPED,
     RAISED,
     RAW,
     REJECT,
+    REJECTED_MARK,
     classify,
     raises,
     raw_columns,
@@ -177,7 +177,7 @@ _WHERE = "__where"
 """What `from.where` raised on a row; present only if it can raise."""
 FROM_WHERE = "from.where"
 TRANSFORM_FAILED = "transform_failed"
-RAISES = "penstock: an expression of the definition raises"
+STRICT_ERROR = "penstock: an expression of the definition raises"
 """Ends a strict pass at a row on which an expression raises: nothing was written then."""
 _DEFINITION_EXPRESSIONS = (FROM_WHERE, MERGE_KEY, SEQUENCE)
 """Expressions that are tried on every row but are not the user's expectations: their errors count as a transform's."""
@@ -237,7 +237,7 @@ class StagedPipeline:
         the coordinates of the first of these and what it raises."""
         read, count, first, error = 0, 0, None, ""
         for classified in result.judged:
-            raised = f"({OUT} AND {_definition_raised(f'{REJECT}.{FAILED}')})"
+            raised = f"({REJECTED_MARK} AND {_definition_raised(f'{REJECT}.{FAILED}')})"
             place = f"struct({REJECT}.{SOURCE} AS place, get({REJECT}.{FAILED}, 0) AS told)"
             row = classified.all.selectExpr(
                 "count(1) AS read",
@@ -399,12 +399,12 @@ class StagedPipeline:
             SOURCE,
             f"({decoded.bad} OR {raised}) AS {BAD}",
             *([_WHERE] if where is not None else []),
-            f"{decoded.gone} AS {GONE}",
+            f"{decoded.gone} AS {PRE_DROPPED}",
             *(f"{value} AS `__raw_{name}`" for name, value in raw.items() if value != "NULL"),
         )
         raw_values = {name: f"`__raw_{name}`" for name, value in raw.items() if value != "NULL"}
         make_reject, size = partial(reject, raw_values, SOURCE), size_of(raw_values)
-        conditions = {"bad": BAD, "gone": GONE, "place": place, "faults": faults, "end": end}
+        conditions = {"bad": BAD, "gone": PRE_DROPPED, "place": place, "faults": faults, "end": end}
         return classify(frame, columns, expectations, **conditions, reject=make_reject, size=size)
 
     def with_unknown(self, batch: DataFrame, pins: Pins) -> DataFrame:
@@ -498,7 +498,7 @@ def _definition_raised(failed: str) -> str:
 
 
 def _raise_if(raised: str) -> str:
-    return f"IF({raised}, raise_error({literal(RAISES)}), false)"
+    return f"IF({raised}, raise_error({literal(STRICT_ERROR)}), false)"
 
 
 def _utf8_text(column: str) -> str:

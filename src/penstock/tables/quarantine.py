@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, cast
 from delta.tables import DeltaTable
 from pyspark.sql.types import StructType
 
-from penstock.ledger.commit import append, append_nothing, carrying, confirm, must_confirm
+from penstock.ledger.commit import append, append_entry, commit_metadata, confirm, must_confirm
 from penstock.ledger.create import genesis
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.entry import WHOLE, Counts
+from penstock.ledger.entry import REPLACING_KINDS, Counts
 from penstock.ledger.head import advance, read_head
 from penstock.ledger.position import same
 from penstock.sources.columns import SOURCE
@@ -45,7 +45,7 @@ _PROPERTIES = {
 }
 
 
-class Companion:
+class CompanionLog:
     """A Delta table beside a table of the project that follows its batches: its commits carry their ledger entries.
     Used under the table's commit lock."""
 
@@ -99,7 +99,7 @@ class Companion:
         )
         assert self._head is not None
         if companion_entry.kind == "fill" and confirm(self._head, self.log, companion_entry) is None:
-            append_nothing(self._spark, self._location.uri, companion_entry)
+            append_entry(self._spark, self._location.uri, companion_entry)
             must_confirm(self._head, self.log, companion_entry)
         self._head = advance(self._head, self.log)
 
@@ -114,7 +114,7 @@ class Companion:
             seen=self._head.version,
         )
         session = self._spark.newSession()
-        with carrying(session, companion_entry, idempotent=False):
+        with commit_metadata(session, companion_entry, idempotent=False):
             write(session)
         return companion_entry
 
@@ -124,7 +124,7 @@ class Companion:
         assert self._head is not None
         self._head = advance(self._head, self.log)
         entry = self._head.entry
-        return entry.generation if entry.kind in WHOLE else (entry.filled or (0, 0))[0]
+        return entry.generation if entry.kind in REPLACING_KINDS else (entry.filled or (0, 0))[0]
 
     def _companion_entry(self, entry: Entry, kind: Kind = "batch") -> Entry:
         """The entry of a batch of the main table in the form that this table's commit carries."""
@@ -139,7 +139,7 @@ class Companion:
         )
 
 
-class Quarantine(Companion):
+class Quarantine(CompanionLog):
     """The rejected rows of a table; created together with it."""
 
     def __init__(

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import DataLoss, Terminal
-from penstock.ledger.checkpoint import folder_of, heal
+from penstock.ledger.checkpoint import checkpoint_folder, heal
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
 from penstock.ledger.row_counts import read_row_counts, store_row_counts
-from penstock.ledger.source import said
-from penstock.tables.kinds import look_at_table, open_table
+from penstock.ledger.source import describe_subscription
+from penstock.tables.kinds import open_table, resolve_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +49,7 @@ class TableSession:
         return self.counted(head)
 
     def counted(self, head: LedgerHead) -> LedgerHead:
-        folder = folder_of(self.table.checkpoints, head.entry)
+        folder = checkpoint_folder(self.table.checkpoints, head.entry)
         return replace(head, row_counts=read_row_counts(self.store, folder, head.entry.batch))
 
 
@@ -62,7 +62,7 @@ class TableSession:
 
 def is_complete(session: TableSession, head: LedgerHead) -> bool:
     """Whether the last batch is known to be fully written, including its rejected rows."""
-    entry, folder = head.entry, folder_of(session.table.checkpoints, head.entry)
+    entry, folder = head.entry, checkpoint_folder(session.table.checkpoints, head.entry)
     return (
         entry.batch == 0 or bool(head.row_counts) or session.store.read(f"{folder}/commits/{entry.batch}") is not None
     )
@@ -76,9 +76,9 @@ def complete_last(session: TableSession, head: LedgerHead) -> LedgerHead:
     if not table.may_reject or table.sink is not None or table.stream is not None or is_complete(session, head):
         return head
     _refuse_another_source(session, entry)
-    table_kind = look_at_table(session.spark, table, session.store, session.source)
+    table_kind = resolve_table(session.spark, table, session.store, session.source)
     processor = open_table(session.spark, table_kind, table, session.store, entry, idempotent=session.idempotent)
-    folder = folder_of(table.checkpoints, entry)
+    folder = checkpoint_folder(table.checkpoints, entry)
     own_checkpoint = f"{folder}.{uuid.uuid4().hex}.new"
     outcome: list[BaseException | LedgerHead] = []
 
@@ -112,7 +112,7 @@ def complete_last(session: TableSession, head: LedgerHead) -> LedgerHead:
     return result
 
 
-def completed_if_it_can_be(session: TableSession, head: LedgerHead) -> LedgerHead:
+def try_complete_last(session: TableSession, head: LedgerHead) -> LedgerHead:
     """Completes the last batch if it can, before all rows are rebuilt or most of them undone: a failure to complete it
     matters only if that is given up in the end."""
     with suppress(Terminal):
@@ -125,7 +125,7 @@ def _refuse_another_source(session: TableSession, entry: Entry) -> None:
     try:
         current_ids = dict(session.source.ids(entry.after))
         problem = (
-            f"it read {said(entry.subscription)}"
+            f"it read {describe_subscription(entry.subscription)}"
             if current_ids != {name: entry.topics.get(name) for name in current_ids}
             else None
         )

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from penstock.ledger.position import same
 from penstock.ledger.row_counts import BATCHES, READ, REJECTED
 from penstock.ledger.writer import BatchProcessor
-from penstock.sinks.base import AMBIGUOUS_KEY, ASIDE, DELETED, NULL_KEY
+from penstock.sinks.base import AMBIGUOUS_KEY, DELETED, NULL_KEY, REJECTION
 from penstock.sources.columns import SOURCE, VERSION
 from penstock.spark.sql_text import literal
 from penstock.tables.expectations import FAILED, NOTHING_FAILED, RAW
@@ -58,14 +58,14 @@ class RejectedChanges:
 
     def _explained(self, changes: DataFrame, refused: Sequence[Refused]) -> DataFrame:
         key_details = " ".join(f"WHEN '{name}' THEN {literal(text)}" for name, text in _KEY_DETAILS.items())
-        by_key = f"named_struct('reason', {ASIDE}, 'detail', CASE {ASIDE} {key_details} END)"
+        by_key = f"named_struct('reason', {REJECTION}, 'detail', CASE {REJECTION} {key_details} END)"
         if not refused:
-            return self._as_rejected(changes.where(f"{ASIDE} IS NOT NULL"), by_key)
+            return self._as_rejected(changes.where(f"{REJECTION} IS NOT NULL"), by_key)
         refusals = _refused_frame(changes.sparkSession, refused)
         joined = changes.join(F.broadcast(refusals), F.expr(f"{self._shape.key} = {_MATCHED}.row_key"), "left")
-        rejected = joined.where(f"{ASIDE} IS NOT NULL OR {_MATCHED}.row_key IS NOT NULL")
+        rejected = joined.where(f"{REJECTION} IS NOT NULL OR {_MATCHED}.row_key IS NOT NULL")
         by_target = f"named_struct('reason', {_MATCHED}.reason, 'detail', {_MATCHED}.detail)"
-        return self._as_rejected(rejected, f"IF({ASIDE} IS NOT NULL, {by_key}, {by_target})")
+        return self._as_rejected(rejected, f"IF({REJECTION} IS NOT NULL, {by_key}, {by_target})")
 
     def _as_rejected(self, rows: DataFrame, why: str) -> DataFrame:
         values = {"key": self._shape.key, "value": self._shape.value}

@@ -26,15 +26,15 @@ from penstock.ledger.row_counts import (
     add_counts,
     unexplained,
 )
-from penstock.ledger.write_target import in_files
+from penstock.ledger.write_target import coalesce_files
 from penstock.ledger.writer import PinnedInputs
 from penstock.sources.columns import SOURCE, with_own_source
 from penstock.spark.jvm import java_session, jvm_of
 from penstock.spark.sql_text import literal
 from penstock.tables import expectations
-from penstock.tables.dedupe import numbered, without_duplicates
+from penstock.tables.dedupe import drop_duplicates, with_row_numbers
 from penstock.tables.expectations import NOTHING_FAILED
-from penstock.tables.merge.merge import Merging
+from penstock.tables.merge.merge import TableMerge
 from penstock.tables.suppression import RowProcessor
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _NOW_ACCEPTED = "it was rejected when its batch was written, and is a good row by the definition, or the time, of now"
 MOST_IN_FILE = 500_000
 """Maximum of rejected rows in a file of the quarantine."""
-Told = Mapping[str, Any]
+StageCounts = Mapping[str, Any]
 """What one stage counted, by the names in `expectations`."""
 
 
@@ -79,7 +79,7 @@ class StagedProcessor(RowProcessor):
         self._table, self._stages, self._lookups, self._quarantine = table, stages, lookups, quarantine
         self._suppression = suppression
         self._dedupe = table.stages.dedupe if table.stages is not None else None
-        self._merging = Merging(table, tombstones) if table.write.merge is not None else None
+        self._merging = TableMerge(table, tombstones) if table.write.merge is not None else None
         self._result: PipelineResult | None = None
         self._cached: DataFrame | None = None
         self._probe_lookups: tuple[Pins, dict[str, DataFrame]] | None = None
@@ -95,7 +95,7 @@ class StagedProcessor(RowProcessor):
         return PinnedInputs(self._lookups.newest())
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
-        max_brought = expectations.share_of(batch) if write_target.anew else None
+        max_brought = expectations.max_rejected_per_task(batch) if write_target.anew else None
         self._result = self._run_stages(batch, entry, max_brought, strict=self.strict)
         rows = self._suppression.own(self._result.rows, count=True)
         if self._merging is not None:
@@ -105,11 +105,11 @@ class StagedProcessor(RowProcessor):
             )
             return
         if self._dedupe is not None:
-            self._cached = numbered(rows).persist(StorageLevel.MEMORY_AND_DISK)
-            rows = without_duplicates(
+            self._cached = with_row_numbers(rows).persist(StorageLevel.MEMORY_AND_DISK)
+            rows = drop_duplicates(
                 self._cached, self._dedupe, write_target.there(rows.sparkSession), many=write_target.anew
             )
-        write_target.append(in_files(rows, files), entry)
+        write_target.append(coalesce_files(rows, files), entry)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         if self._merging is not None and written:
@@ -172,7 +172,7 @@ class StagedProcessor(RowProcessor):
             stage_counts = [classified.counted() for classified in self._result.judged]
         return self._row_counts(stage_counts, entry, rows)
 
-    def told(self) -> Sequence[Told] | None:
+    def told(self) -> Sequence[StageCounts] | None:
         """What the write counted; None if unknown."""
         results = [metrics.result() for metrics in self._result.observed] if self._result is not None else [None]
         return None if None in results else [counts for counts in results if counts is not None]
@@ -195,15 +195,15 @@ class StagedProcessor(RowProcessor):
         return self._stages.make(batch, entry.pins, lookups, most_brought, strict=strict)
 
     def _rejected_rows(
-        self, batch: DataFrame, entry: Entry, result: PipelineResult, stage_counts: Sequence[Told]
+        self, batch: DataFrame, entry: Entry, result: PipelineResult, stage_counts: Sequence[StageCounts]
     ) -> tuple[DataFrame, bool]:
         """The rejected rows, and whether the write collected all of them; if not, the batch is read again."""
         parts, all_brought = [], True
         for stage, (classified, counts) in enumerate(zip(result.judged, stage_counts, strict=True)):
             if counts[expectations.REJECTED]:
                 rows = classified.rejected()
-                if counts[expectations.BROUGHT].size() == counts[expectations.REJECTED]:
-                    rows = local_rows(batch.sparkSession, counts[expectations.BROUGHT], rows.schema)
+                if counts[expectations.COLLECTED].size() == counts[expectations.REJECTED]:
+                    rows = local_rows(batch.sparkSession, counts[expectations.COLLECTED], rows.schema)
                 else:
                     all_brought = False
                 few = counts[expectations.REJECTED] <= MOST_IN_FILE
@@ -228,7 +228,7 @@ class StagedProcessor(RowProcessor):
             else self._row_counts([classified.counted() for classified in result.judged], entry, rows)
         )
 
-    def _row_counts(self, stage_counts: Sequence[Told], entry: Entry, rows: int) -> dict[str, int]:
+    def _row_counts(self, stage_counts: Sequence[StageCounts], entry: Entry, rows: int) -> dict[str, int]:
         row_counts = _row_counts(stage_counts, rows)
         if self.aside is not None:
             row_counts = add_counts(row_counts, {READ: self.aside.count, REJECTED: self.aside.count})
@@ -253,7 +253,7 @@ class StagedProcessor(RowProcessor):
         existing = with_own_source(batch.sparkSession.read.format("delta").load(self._table.uri), self._table)
         rows = with_own_source(result.rows, self._table)
         if self._dedupe is not None:  # what was left out as a duplicate has its keys in the table
-            rows = without_duplicates(numbered(rows), self._dedupe, existing)
+            rows = drop_duplicates(with_row_numbers(rows), self._dedupe, existing)
         good = rows.selectExpr(SOURCE, f"{NOTHING_FAILED} AS failed")
         now_accepted = reason("judged_anew", literal(_NOW_ACCEPTED))
         records = self._stages.records_of(batch, entry.pins, good).selectExpr("*", f"{now_accepted} AS why")
@@ -278,7 +278,7 @@ def _definition_changed_error(entry: Entry) -> Terminal:
     )
 
 
-def _row_counts(stage_counts: Sequence[Told], rows: int) -> dict[str, int]:
+def _row_counts(stage_counts: Sequence[StageCounts], rows: int) -> dict[str, int]:
     """The row counts of a batch with `rows` written; other rows that met every expectation count as duplicates."""
     first, last = stage_counts[0], stage_counts[-1]
     rejected, dropped = (

@@ -36,14 +36,14 @@ def read_ledger(log: DeltaLog, store: Store, table: TablePlan) -> LedgerHead | N
         raise TableChanged(message, where=error.where, hint=error.hint) from None
 
 
-def compare(
+def check_checkpoint(
     store: Store, log: DeltaLog, table: TablePlan, head: LedgerHead, checkpoint: Checkpoint | None
 ) -> str | None:
     """None if the table can continue from its checkpoint; else why the checkpoint must be rebuilt. Raises if a person
     has to decide."""
     refuse_foreign_changes(head, log)
     refuse_gap(head, log)
-    refuse_ahead(store, table, head.entry)
+    refuse_later_generation(store, table, head.entry)
     stateful = table.stream is not None
     reason = why_rebuild(checkpoint, head.entry, stateful=stateful)
     if stateful and reason is not None and head.entry.batch > 0:
@@ -51,7 +51,7 @@ def compare(
     return reason
 
 
-def refuse_gone(store: Store, table: TablePlan) -> None:
+def refuse_missing_table(store: Store, table: TablePlan) -> None:
     """Raises if a missing table has checkpoints, which means that it existed before."""
     if any(name.isdigit() for name in store.names(table.checkpoints)):
         raise TableChanged(
@@ -83,7 +83,7 @@ def move_leftovers(store: Store, table: TablePlan, head: LedgerHead) -> list[str
     return notes
 
 
-def refuse_ahead(store: Store, table: TablePlan, entry: Entry) -> None:
+def refuse_later_generation(store: Store, table: TablePlan, entry: Entry) -> None:
     """Raises if this ledger has a checkpoint of a later generation: then the table was restored to an older state."""
     for name in store.names(table.checkpoints):
         if (

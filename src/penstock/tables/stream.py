@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import Terminal
 from penstock.ledger.checkpoint import start_over_hint
 from penstock.ledger.position import parse_version
-from penstock.ledger.source import Start, of_streams
+from penstock.ledger.source import Start, stream_subscription
 from penstock.ledger.writer import BatchProcessor
 from penstock.plan.stages import TransformPlan
 from penstock.sources.delta import DeltaReader
@@ -45,7 +45,7 @@ class StreamReader:
         self._readers = {
             name: DeltaReader(source, open_store(source.uri), table.name) for name, source in plan.inputs.items()
         }
-        self._tables = of_streams(plan.inputs)
+        self._tables = stream_subscription(plan.inputs)
         self._where = f"{table.name} ({plan.file})"
         first = next(iter(plan.inputs))
         self._suppression = Suppression(table, open_store(table.uri))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.plan.model import TablePlan
     from penstock.plan.subjects import SubjectColumnPlan, Subjects
-    from penstock.tables.suppression_list import Order
+    from penstock.tables.suppression_list import ForgetOrder
 
 # The rows of a data subject: a condition over a table's rows, built from the columns that hold names and the orders.
 #
@@ -41,18 +41,18 @@ _HINT = "let Penstock make the session, or put {jar} onto the driver's class pat
 
 
 @dataclass(frozen=True)
-class SubjectMatch:
+class SubjectOrders:
     """The orders to search for, and the key of their hashes."""
 
     key: bytes = field(repr=False)
-    orders: tuple[Order, ...]
+    orders: tuple[ForgetOrder, ...]
 
-    def of(self, subject: str) -> tuple[Order, ...]:
+    def of(self, subject: str) -> tuple[ForgetOrder, ...]:
         return tuple(order for order in self.orders if order.subject == subject)
 
 
 def rows_of(
-    rows: DataFrame, subjects: Subjects, subject_match: SubjectMatch, table: str, *, partly: bool = False
+    rows: DataFrame, subjects: Subjects, subject_match: SubjectOrders, table: str, *, partly: bool = False
 ) -> Column | None:
     """True for rows that hold a name in an order, false for all others; None if no order is about these subjects.
     Terminal if a place is missing in the rows, unless they have only some of the places: `partly`."""
@@ -72,7 +72,7 @@ def is_redacted(headers: str) -> Column:
     return F.coalesce(F.exists(F.col(quote(headers)), lambda header: header["key"] == FORGOTTEN), F.lit(False))
 
 
-def redacted(rows: DataFrame, columns: Mapping[str, str], condition: Column) -> DataFrame:
+def redact(rows: DataFrame, columns: Mapping[str, str], condition: Column) -> DataFrame:
     """The rows, where records that meet the condition keep only their place in the topic. `columns` is canonical name
     -> column of the rows."""
     cleared = {columns[name]: F.lit(None) for name in PAYLOAD if name in columns}
@@ -96,7 +96,7 @@ def _subject_condition(
     rows: DataFrame,
     place: SubjectColumnPlan,
     subject: str,
-    orders: Iterable[Order],
+    orders: Iterable[ForgetOrder],
     key: bytes,
     table: str,
     *,
@@ -129,7 +129,7 @@ def _value_condition(
     data_type: DataType,
     place: SubjectColumnPlan,
     subject: str,
-    orders: Iterable[Order],
+    orders: Iterable[ForgetOrder],
     key: bytes,
 ) -> Column:
     value_kind = (

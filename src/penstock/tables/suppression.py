@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 
 from penstock.ledger.row_counts import DUPLICATES, FORGOTTEN, READ, SUPERSEDED
 from penstock.ledger.writer import BatchMetrics, BatchProcessor
-from penstock.plan.quarantine import in_quarantine, lands, read_by
-from penstock.plan.subjects import Holds
+from penstock.plan.quarantine import is_landing_table, subjects_in_input, subjects_in_quarantine
+from penstock.plan.subjects import SubjectHoldings
 from penstock.sources.columns import CHANGE
-from penstock.tables.subject_columns import SubjectMatch, is_redacted, redacted, rows_of
+from penstock.tables.subject_columns import SubjectOrders, is_redacted, redact, rows_of
 from penstock.tables.suppression_list import SuppressionList
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Suppression:
         self._table = table
         self._subjects = _subjects(table)
         self._list = SuppressionList(table.forget, store) if table.forget is not None and self._subjects else None
-        self._match: SubjectMatch | None = None
+        self._match: SubjectOrders | None = None
         self._is_read = False
         self._own_metrics: BatchMetrics | None = None
         self._count = 0
@@ -66,9 +66,9 @@ class Suppression:
 
     def of_read(self, rows: DataFrame) -> Column | None:
         """The condition for rows to leave out of those that the table reads; None if there are none."""
-        return self.of(rows, read_by(self._table))
+        return self.of(rows, subjects_in_input(self._table))
 
-    def of(self, rows: DataFrame, holds: Holds) -> Column | None:
+    def of(self, rows: DataFrame, holds: SubjectHoldings) -> Column | None:
         """The same for rows with other places. Deletes pass, so that copies lose the row as well."""
         subject_match = self._current_match()
         condition = (
@@ -82,21 +82,21 @@ class Suppression:
             condition = condition | is_redacted(holds.headers)
         return condition & (F.col(CHANGE) != "delete") if CHANGE in rows.columns else condition
 
-    def without(self, rows: DataFrame, holds: Holds) -> DataFrame:
+    def without(self, rows: DataFrame, holds: SubjectHoldings) -> DataFrame:
         condition = self.of(rows, holds)
         return rows if condition is None else rows.where(~condition)
 
     def source(self, rows: DataFrame) -> DataFrame:
         """Rows read again from the table's source, without those to leave out."""
-        return self.without(rows, read_by(self._table))
+        return self.without(rows, subjects_in_input(self._table))
 
     def own(self, rows: DataFrame, *, count: bool = False) -> DataFrame:
         """The rows that the table makes, without those to leave out; records that it lands are redacted instead."""
-        condition = self.of(rows, Holds(self._table.subjects))
+        condition = self.of(rows, SubjectHoldings(self._table.subjects))
         if condition is None:
             return rows
-        if lands(self._table):
-            return redacted(rows, self._table.columns, condition)
+        if is_landing_table(self._table):
+            return redact(rows, self._table.columns, condition)
         marked = rows.withColumn(_MARK, condition)
         if count:
             self._own_metrics = BatchMetrics()
@@ -110,22 +110,22 @@ class Suppression:
 
     def count(self, rows: DataFrame) -> None:
         """Counts what `own` would have left out, for rows that are in the table already."""
-        condition = self.of(rows, Holds(self._table.subjects))
+        condition = self.of(rows, SubjectHoldings(self._table.subjects))
         self._own_metrics, self._count = None, 0 if condition is None else rows.where(condition).count()
 
     def of_rejected(self, rows: DataFrame) -> Column | None:
         """The condition for rows to leave out of those on their way to quarantine; None if there are none."""
-        return self.of(rows, Holds(in_quarantine(self._table)))
+        return self.of(rows, SubjectHoldings(subjects_in_quarantine(self._table)))
 
-    def _current_match(self) -> SubjectMatch | None:
+    def _current_match(self) -> SubjectOrders | None:
         if not self._is_read:
             self.look()
         return self._match
 
-    def _read_list(self) -> SubjectMatch | None:
+    def _read_list(self) -> SubjectOrders | None:
         orders = self._list.orders(self._subjects) if self._list is not None else ()
         assert self._list is not None or not orders
-        return SubjectMatch(self._list.key, orders) if self._list is not None and orders else None
+        return SubjectOrders(self._list.key, orders) if self._list is not None and orders else None
 
 
 def _subjects(table: TablePlan) -> frozenset[str]:
@@ -134,7 +134,7 @@ def _subjects(table: TablePlan) -> frozenset[str]:
 
 def _all_subjects(table: TablePlan) -> Iterator[Subjects]:
     yield table.subjects
-    yield read_by(table).subjects
+    yield subjects_in_input(table).subjects
     for lookup in table.stages.lookups if table.stages is not None else ():
         yield lookup.holds.subjects
     for source in table.stream.inputs.values() if table.stream is not None else ():

@@ -31,7 +31,7 @@ _LARGEST_EXPONENT = 400
 
 
 @dataclass(frozen=True)
-class Order:
+class ForgetOrder:
     subject: str
     """The kind of name as the project calls it, for example customer."""
     hash: str
@@ -73,7 +73,7 @@ def _plain_number(number: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def hashed(key: bytes, subject: str, value: object) -> str:
+def subject_hash(key: bytes, subject: str, value: object) -> str:
     return hmac.new(key, f"{subject}={canonical(value)}".encode(), hashlib.sha256).hexdigest()
 
 
@@ -82,22 +82,22 @@ def fingerprint(key: bytes) -> str:
     return hmac.new(key, b"penstock forget", hashlib.sha256).hexdigest()[:16]
 
 
-def order_of(key: bytes, subject: str, value: object, time_ms: int) -> Order:
+def order_of(key: bytes, subject: str, value: object, time_ms: int) -> ForgetOrder:
     length = len(canonical(value).encode("utf-16-le")) // 2
-    return Order(subject, hashed(key, subject, value), length, time_ms, fingerprint(key))
+    return ForgetOrder(subject, subject_hash(key, subject, value), length, time_ms, fingerprint(key))
 
 
-def dump(order: Order) -> str:
+def dump(order: ForgetOrder) -> str:
     return json.dumps({"penstock": FORMAT, **asdict(order)})
 
 
-def parse(text: str) -> Order | None:
+def parse(text: str) -> ForgetOrder | None:
     """The order in a document; None if the document is incomplete and so was never an order."""
     try:
         document: Any = json.loads(text)
         if not isinstance(document, dict) or document.pop("penstock", None) != FORMAT:
             return None
-        return Order(**document)
+        return ForgetOrder(**document)
     except (ValueError, TypeError):
         return None
 
@@ -118,14 +118,14 @@ class SuppressionList:
     def __init__(self, plan: ForgetPlan, store: Store) -> None:
         self._plan, self._store = plan, store
         self._folder = f"{plan.folder}/orders"
-        self._known: dict[str, Order] = {}
+        self._known: dict[str, ForgetOrder] = {}
         self._key: bytes | None = None
 
     @property
     def folder(self) -> str:
         return self._plan.folder
 
-    def orders(self, subjects: Iterable[str] | None = None) -> tuple[Order, ...]:
+    def orders(self, subjects: Iterable[str] | None = None) -> tuple[ForgetOrder, ...]:
         """The current orders about these subjects, or all orders. Terminal if the key is not theirs: forgotten rows
         would come back."""
         for name in self._store.names(self._folder):
@@ -158,13 +158,13 @@ class SuppressionList:
             )
         return self._key
 
-    def find(self, subject: str, value: object) -> Order | None:
+    def find(self, subject: str, value: object) -> ForgetOrder | None:
         if not self._store.names(self._folder):
             return None
-        digest = hashed(self.key, subject, value)
+        digest = subject_hash(self.key, subject, value)
         return next((order for order in self.orders([subject]) if order.hash == digest), None)
 
-    def add(self, subject: str, value: object) -> Order:
+    def add(self, subject: str, value: object) -> ForgetOrder:
         """The order, stored durably. Returns the existing one if there is one."""
         if (existing := self.find(subject, value)) is not None:
             return existing
@@ -172,7 +172,7 @@ class SuppressionList:
         order = order_of(self._key, subject, value, time.time_ns() // 1_000_000)
         name = f"{order.id}{_DOCUMENT}"
         if self._local:
-            write_for_good(Path(self._folder) / name, dump(order).encode())
+            write_durably(Path(self._folder) / name, dump(order).encode())
         else:
             self._store.write(f"{self._folder}/{name}", dump(order))
         self._known[name] = order
@@ -186,7 +186,7 @@ class SuppressionList:
     def _key_file(self) -> str:
         return f"{self._plan.folder}/key"
 
-    def _require_same_key(self, order: Order) -> None:
+    def _require_same_key(self, order: ForgetOrder) -> None:
         if order.key != fingerprint(self.key):
             raise Terminal(
                 f"the order {order.id} was made with another key than the one at hand",
@@ -206,13 +206,13 @@ class SuppressionList:
                 "on an object store the key of what is forgotten has to be given",
                 hint="make one, `openssl rand -hex 32`, and write forget: {key: ${env:FORGET_KEY}} into penstock.yml",
             )
-        write_for_good(Path(self._key_file), secrets.token_bytes(_KEY_BYTES).hex().encode(), mode=0o600)
+        write_durably(Path(self._key_file), secrets.token_bytes(_KEY_BYTES).hex().encode(), mode=0o600)
         created = self._read_key()
         assert created is not None
         return created
 
 
-def write_for_good(path: Path, content: bytes, mode: int = 0o644) -> None:
+def write_durably(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Writes the file atomically and durably: it is on disk when this returns. An existing file stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")

@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame
 
 from penstock.errors import Terminal, Transient
 from penstock.ledger.delta_log import DeltaLog
-from penstock.sources.columns import living
+from penstock.sources.columns import without_tombstones
 from penstock.spark.jvm import java_session, jvm_of
-from penstock.tables.failing_rows import TransformRaised, described, of_exception
+from penstock.tables.failing_rows import TransformRaised, failure_of_exception, spark_failure
 from penstock.tables.suppression import Suppression
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ def _python_transform(file: Path, name: str, table: str) -> Transform:
             with _CALL_SITES.told(rows):
                 result = function(rows, **lookups)
         except AnalysisException as error:
-            failure = described(error) or of_exception(error)
-            frames = of_exception(error).frames or failure.frames
+            failure = spark_failure(error) or failure_of_exception(error)
+            frames = failure_of_exception(error).frames or failure.frames
             raise Terminal(
                 f"{name} does not fit its source: {replace(failure, frames=frames).full}",
                 where=f"{table} ({_user_line(error, file)})",
@@ -107,7 +107,7 @@ def _python_transform(file: Path, name: str, table: str) -> Transform:
             raise
         except Exception as error:
             logging.getLogger("penstock.transform").error("%s of %s failed", name, table, exc_info=error)
-            failure = of_exception(error)
+            failure = failure_of_exception(error)
             named_failure = replace(failure, message=f"{name} failed: {failure.message}")
             raise TransformRaised(named_failure, where=f"{table} ({_user_line(error, file)})") from error
         if not isinstance(result, DataFrame):
@@ -220,5 +220,5 @@ class Lookups:
         return {name: self._visible_rows(name, rows) for name, rows in frames.items()}
 
     def _visible_rows(self, name: str, rows: DataFrame) -> DataFrame:
-        rows = living(rows) if name in self._merged else rows
+        rows = without_tombstones(rows) if name in self._merged else rows
         return self._suppression.without(rows, self._holds[name]) if name in self._holds else rows

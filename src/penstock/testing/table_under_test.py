@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from penstock.errors import UsageError
-from penstock.ledger.commit import append_nothing
+from penstock.ledger.commit import append_entry
 from penstock.ledger.create import genesis
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import Entry, Pins, RowCounts
@@ -37,7 +37,7 @@ from penstock.spec.base_model import did_you_mean
 from penstock.spec.load import load_project
 from penstock.spec.project import Project
 from penstock.storage.stores import LocalStore
-from penstock.tables.kinds import TableKind, look_at_table, open_table
+from penstock.tables.kinds import TableKind, open_table, resolve_table
 
 if TYPE_CHECKING:
     from penstock.ledger.source import Source
@@ -133,7 +133,7 @@ _LINE_COLUMNS = f"key STRING, value STRING, value_binary BINARY, {FILE} STRING, 
 Rows = Iterable[Mapping[str, Any]]
 
 
-class Given:
+class ColumnsOnlySource:
     """A source of which only the columns are known; everything else raises NotImplementedError."""
 
     def __init__(self, columns: StructType) -> None:
@@ -219,13 +219,13 @@ def _columns_of_lookup(spark: SparkSession, plan: Plan, lookup: Lookup, schemas:
 
 def _table_shape(spark: SparkSession, plan: Plan, table: TablePlan, schemas: Mapping[str, str]) -> StructType:
     """The schema of a table of the project."""
-    source = Given(columns_of(spark, plan, table, schemas))
+    source = ColumnsOnlySource(columns_of(spark, plan, table, schemas))
     return _look_at_kind(spark, with_lookups(spark, plan, table, {}, schemas), LocalStore(), source).schema
 
 
 def _look_at_kind(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableKind:
     """The rows of a test replace lines of files, so a table over files is a staged table here."""
-    return look_at_table(spark, table, store, source, kind="staged" if table.files is not None else None)
+    return resolve_table(spark, table, store, source, kind="staged" if table.files is not None else None)
 
 
 # The outcome of the rows that a test gave to a table.
@@ -297,7 +297,7 @@ class TableUnderTest:
         self._spark, self._plan, self._store = spark, plan, LocalStore()
         self._table = with_lookups(spark, plan, table_plan, lookups, schemas)
         self._columns = columns_of(spark, plan, self._table, schemas)
-        self._table_shape = _look_at_kind(spark, self._table, self._store, Given(self._columns))
+        self._table_shape = _look_at_kind(spark, self._table, self._store, ColumnsOnlySource(self._columns))
         self._log = DeltaLog(self._store, self._table.uri, name)
         self._head = self._create()
         self._rows_given = 0
@@ -370,7 +370,7 @@ class TableUnderTest:
     def _confirm_commit(self, entry: Entry) -> LedgerHead:
         head = read_head(self._log)
         if head is None or head.entry.key != entry.key:
-            append_nothing(self._spark, self._table.uri, entry)
+            append_entry(self._spark, self._table.uri, entry)
             head = read_head(self._log)
         assert head is not None
         return head

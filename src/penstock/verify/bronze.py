@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.operations import broker
-from penstock.operations.broker import ask, places, together
+from penstock.operations.broker import fetch_offsets, merge_offsets, partition_lags
 from penstock.verify.coordinates import Spans, compare
 from penstock.verify.gaps import explain_gaps
 from penstock.verify.ledger_walk import offsets_of
-from penstock.verify.report import Partition, began_in_topics
+from penstock.verify.report import Partition, beginning_in_topics
 from penstock.verify.rows import read_at, rows_at
 from penstock.verify.unread import unread_of_topics
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from penstock.verify.context import VerifyContext
     from penstock.verify.coordinates import Coordinates, Key
     from penstock.verify.ledger_walk import Chain
-    from penstock.verify.rows import Rows
+    from penstock.verify.rows import CoordinateTable
 
 BROKER_TIMEOUT = 10.0
 
 
-def verify_landed(context: VerifyContext, rows: Rows, broker_offsets: TopicOffsets) -> None:
+def verify_landed(context: VerifyContext, rows: CoordinateTable, broker_offsets: TopicOffsets) -> None:
     chain = context.walk(rows_at(rows))
-    stand(context, broker_offsets)
+    report_position(context, broker_offsets)
     report = context.report
     try:
         within = {key: levels[0] for key, levels in chain.expected.times.items()}
@@ -37,7 +37,7 @@ def verify_landed(context: VerifyContext, rows: Rows, broker_offsets: TopicOffse
         report.hint = error.hint
         return
     report.rows, report.without = coordinates.rows, coordinates.without - chain.earlier_without
-    before_the_log(context, chain, coordinates)
+    adjust_expected_before_log(context, chain, coordinates)
     differences = compare(chain.expected, coordinates)
     report.partitions = [
         Partition(*key, chain.expected.once(key), difference) for key, difference in differences.items()
@@ -45,16 +45,18 @@ def verify_landed(context: VerifyContext, rows: Rows, broker_offsets: TopicOffse
     ask_about_gaps(context, chain, broker_offsets)
 
 
-def stand(context: VerifyContext, broker_offsets: TopicOffsets) -> None:
+def report_position(context: VerifyContext, broker_offsets: TopicOffsets) -> None:
     report, entry = context.report, context.tail.entry
     position, source = offsets_of(entry.after), context.table.topics
     assert source is not None
-    report.broker_problem, report.places = broker_offsets.problem, places(position, broker_offsets)
+    report.broker_problem, report.places = broker_offsets.problem, partition_lags(position, broker_offsets)
     report.unread = unread_of_topics(source, entry, report.places, broker_offsets)
-    report.began = began_in_topics(source, context.began, broker_offsets)
+    report.began = beginning_in_topics(source, context.began, broker_offsets)
     report.doubts += [report.began.doubt] if report.began.doubt else []
-    report.problems += broker.problems(position, entry.topics, broker_offsets)
-    report.notes += [f"topic {topic} no longer exists at the broker" for topic in broker.gone(position, broker_offsets)]
+    report.problems += broker.position_problems(position, entry.topics, broker_offsets)
+    report.notes += [
+        f"topic {topic} no longer exists at the broker" for topic in broker.missing_topics(position, broker_offsets)
+    ]
 
 
 def ask_about_gaps(context: VerifyContext, chain: Chain, broker_offsets: TopicOffsets) -> None:
@@ -64,11 +66,11 @@ def ask_about_gaps(context: VerifyContext, chain: Chain, broker_offsets: TopicOf
     position = offsets_of(context.tail.entry.after)
     dropped_topics = {partition.topic for partition in report.partitions if partition.difference.gaps} - set(position)
     if dropped_topics:  # topics that the table no longer reads
-        broker_offsets = together(broker_offsets, ask(source, dropped_topics, timeout=BROKER_TIMEOUT))
+        broker_offsets = merge_offsets(broker_offsets, fetch_offsets(source, dropped_topics, timeout=BROKER_TIMEOUT))
     explain_gaps(source, report, chain, broker_offsets, progress)
 
 
-def before_the_log(context: VerifyContext, chain: Chain, coordinates: Coordinates) -> None:
+def adjust_expected_before_log(context: VerifyContext, chain: Chain, coordinates: Coordinates) -> None:
     """Log retention removes old entries. What was read before the oldest one left is expected from where the table
     began, if its entries record that; else only from the first offset in the table, and nothing earlier is proven. The
     ledger's running count shows whether rows are missing before that."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.ledger.delta_log import DeltaLog
-from penstock.verify.data_files import count_problems, damaged
+from penstock.verify.data_files import count_problems, damaged_files
 from penstock.verify.ledger_walk import read_chain
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class VerifyContext:
     def damaged_files(self, uri: str, version: int | None) -> list[str]:
         """Data files that are missing or not as the log says. A log that cannot be read is reported elsewhere."""
         try:
-            return [f"data file {description}" for description in damaged(self.store, uri, version)]
+            return [f"data file {description}" for description in damaged_files(self.store, uri, version)]
         except Exception:
             return []
 

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.ledger.checkpoint import folder_of
+from penstock.ledger.checkpoint import checkpoint_folder
 from penstock.ledger.delta_log import DeltaLog, Origin
 from penstock.ledger.position import Range
 from penstock.ledger.row_counts import (
@@ -37,12 +37,14 @@ if TYPE_CHECKING:
 
 def conserved(context: VerifyContext, chain: Chain) -> Conserved:
     head, table = context.tail, context.table
-    last_counts = read_row_counts(context.store, folder_of(table.checkpoints, head.entry), head.entry.batch)
+    last_counts = read_row_counts(context.store, checkpoint_folder(table.checkpoints, head.entry), head.entry.batch)
     counts = replace(head, row_counts=last_counts).counts
     return conserved_counts(counts.row_counts, counts.total, batches=chain.batches if chain.from_genesis else None)
 
 
-def unbalanced(context: VerifyContext, counts: Conserved, rows: int, quarantined: int, earlier: int) -> Iterator[str]:
+def describe_imbalance(
+    context: VerifyContext, counts: Conserved, rows: int, quarantined: int, earlier: int
+) -> Iterator[str]:
     """Describe what does not add up. `rows` and `quarantined` are what the two tables hold, `earlier` the rows that
     were there before the ledger."""
     stages = context.table.stages or Stages("")
@@ -136,7 +138,7 @@ def _rejected_counts(context: VerifyContext) -> Iterator[tuple[Entry, int, int]]
         ):
             commits.append(commit)
     last_counts = read_row_counts(
-        context.store, folder_of(context.table.checkpoints, context.tail.entry), context.tail.entry.batch
+        context.store, checkpoint_folder(context.table.checkpoints, context.tail.entry), context.tail.entry.batch
     )
     for number, commit in enumerate(commits):
         entry = commit.entry

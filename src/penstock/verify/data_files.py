@@ -152,7 +152,7 @@ def data_files(uri: str, version: int | None) -> list[LoggedFile]:
     return [LoggedFile(str(path), int(size), None if rows is None else int(rows)) for path, size, rows in parts]
 
 
-def damaged(store: Store, uri: str, version: int | None) -> Iterator[str]:
+def damaged_files(store: Store, uri: str, version: int | None) -> Iterator[str]:
     """Describe files that are missing or not as large as the log says, each with who added it."""
     files = data_files(uri, version)
     sizes = _sizes(store, uri, files)
@@ -189,7 +189,7 @@ def _describe_addition(store: Store, uri: str, file: LoggedFile) -> str:
     return "added before the log begins"
 
 
-def living_in(store: Store, uri: str, file: LoggedFile, version: int | None) -> int | None:
+def live_row_count(store: Store, uri: str, file: LoggedFile, version: int | None) -> int | None:
     """Row count of the file without the rows that a deletion vector has removed; None if the log no longer says it."""
     rows = None
     for added_in, add, _ in _add_actions(store, uri, file):
@@ -220,15 +220,15 @@ def _describe_author(info: dict[str, Any]) -> str:
     return f" by {entry.kind} {entry.generation}.{entry.batch}"
 
 
-def name_in(files: Sequence[LoggedFile], text: str) -> LoggedFile | None:
+def file_named_in(files: Sequence[LoggedFile], text: str) -> LoggedFile | None:
     """The file that an error message names."""
     decoded = unquote(text)
     return next((file for file in files if file.name in decoded), None)
 
 
-def own_file(uri: str, version: int | None, text: str) -> str | None:
+def path_named_in(uri: str, version: int | None, text: str) -> str | None:
     try:
-        file = name_in(data_files(uri, version), text)
+        file = file_named_in(data_files(uri, version), text)
     except Exception:  # the log itself may be what cannot be read
         return None
     return file.path if file is not None else None

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.ledger import position
-from penstock.ledger.checkpoint import folder_of
+from penstock.ledger.checkpoint import checkpoint_folder
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.position import parse_version
 from penstock.ledger.row_counts import read_row_counts
 from penstock.operations.staleness import stale_against
 from penstock.plan.quarantine import quarantine_of, tombstones_of
 from penstock.storage.delta_rows import count_at
-from penstock.verify.bronze import ask_about_gaps, before_the_log, stand
+from penstock.verify.bronze import adjust_expected_before_log, ask_about_gaps, report_position
 from penstock.verify.coordinates import IN_FILE, IN_SOURCE, Coordinates, Spans, compare, summed
-from penstock.verify.counts import conserved, unbalanced, wrong_batches, wrong_rejects
-from penstock.verify.recompute.applicability import ALIVE, not_made
+from penstock.verify.counts import conserved, describe_imbalance, wrong_batches, wrong_rejects
+from penstock.verify.recompute.applicability import ALIVE, pending_check
 from penstock.verify.report import Partition
-from penstock.verify.rows import Rows, read_at, rows_at
+from penstock.verify.rows import CoordinateTable, read_at, rows_at
 from penstock.verify.upstream import (
     changed_upstream,
     columns_upstream,
-    of_last_batch,
+    last_batch_coordinates,
+    may_reshape,
     read_upstream,
     redacted,
-    reshapes,
-    stand_upstream,
+    report_position_upstream,
 )
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ def verify_derived(context: VerifyContext, broker_offsets: TopicOffsets | None) 
 def _verify(context: VerifyContext, broker_offsets: TopicOffsets | None) -> None:
     table, report = context.table, context.report
     columns = _coordinate_columns(table)
-    rows = Rows(table.name, table.uri, columns) if columns else None
+    rows = CoordinateTable(table.name, table.uri, columns) if columns else None
     chain = context.walk(rows_at(rows) if rows and broker_offsets else lambda _: Coordinates())
     if broker_offsets is not None:
-        stand(context, broker_offsets)
+        report_position(context, broker_offsets)
     else:
-        stand_upstream(context)
+        report_position_upstream(context)
         _report_staleness(context)
-    if (check := not_made(table, context.tail.version)) is not None:
+    if (check := pending_check(table, context.tail.version)) is not None:
         report.checks.append(check)
     if table.kind in _WITHOUT_COORDINATES:
         _WITHOUT_COORDINATES[table.kind](context)
@@ -126,18 +126,20 @@ def _verify_counts(context: VerifyContext, chain: Chain) -> None:
     origin = "tell changes of another table" if follows_changes else "do not say where they came from"
     origin = "came from files" if reads_files else origin
     report.notes.append(f"its rows {origin}: that none is missing rests on the counts of its batches")
-    if reads_files and table.input.stable and not reshapes(table):
+    if reads_files and table.input.stable and not may_reshape(table):
         report.problems += _doubled_lines(context)
     _check_balance(context, chain, _read_quarantine(context, None).rows)
 
 
-def _verify_coordinates(context: VerifyContext, chain: Chain, broker_offsets: TopicOffsets | None, rows: Rows) -> None:
+def _verify_coordinates(
+    context: VerifyContext, chain: Chain, broker_offsets: TopicOffsets | None, rows: CoordinateTable
+) -> None:
     report = context.report
     coordinates = read_at(rows, context.tail.version, {}, context.step("reading the coordinates of every row"))
     quarantined = _read_quarantine(context, IN_SOURCE)
     report.rows, report.without = coordinates.rows, coordinates.without - chain.earlier_without
     if broker_offsets is not None:
-        before_the_log(context, chain, coordinates)
+        adjust_expected_before_log(context, chain, coordinates)
     _compare_coordinates(context, chain, broker_offsets, summed(coordinates, quarantined))
     _check_balance(context, chain, quarantined.rows)
     if not chain.foreign and not any(decision.skipped or decision.again for decision in chain.accepted):
@@ -148,7 +150,10 @@ def _doubled_lines(context: VerifyContext) -> Iterator[str]:
     """Describe rows of files, by number, that occur more than once in the table and its quarantine together."""
     table = context.table
     coordinates = read_at(
-        Rows(table.name, table.uri, IN_FILE), context.tail.version, {}, context.step("reading where rows are from")
+        CoordinateTable(table.name, table.uri, IN_FILE),
+        context.tail.version,
+        {},
+        context.step("reading where rows are from"),
     )
     combined = summed(coordinates, _read_quarantine(context, IN_FILE))
     for (file, _), repeated in sorted(combined.repeated.items()):
@@ -194,7 +199,7 @@ def _read_quarantine(context: VerifyContext, columns: Columns | None) -> Coordin
     where = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
     if columns is None:
         return Coordinates(rows=count_at(quarantine.uri, None, where))
-    return read_at(Rows(quarantine.table, quarantine.uri, columns, where), None, {})
+    return read_at(CoordinateTable(quarantine.table, quarantine.uri, columns, where), None, {})
 
 
 def _check_balance(context: VerifyContext, chain: Chain, quarantined: int) -> None:
@@ -209,7 +214,9 @@ def _check_balance(context: VerifyContext, chain: Chain, quarantined: int) -> No
             "numbers, or an earlier version of Penstock wrote them"
         )
     if not chain.foreign:
-        report.unbalanced = list(unbalanced(context, report.conserved, report.rows, quarantined, chain.earlier_rows))
+        report.unbalanced = list(
+            describe_imbalance(context, report.conserved, report.rows, quarantined, chain.earlier_rows)
+        )
         report.problems += report.unbalanced
         if not report.conserved.uncounted and context.table.may_reject:
             report.problems += wrong_rejects(context)
@@ -253,7 +260,7 @@ def _was_cut_off(context: VerifyContext) -> bool:
     table, entry = context.table, context.tail.entry
     if not table.may_reject or entry.kind not in ("batch", "carry") or entry.batch == 0:
         return False
-    folder = folder_of(table.checkpoints, entry)
+    folder = checkpoint_folder(table.checkpoints, entry)
     if (
         read_row_counts(context.store, folder, entry.batch)
         or context.store.read(f"{folder}/commits/{entry.batch}") is not None
@@ -272,7 +279,7 @@ def _excuse_last_batch(context: VerifyContext, broker_offsets: TopicOffsets | No
     if broker_offsets is None:
         columns = columns_upstream(context.table)
         assert columns is not None
-        read_spans = of_last_batch(context, columns)
+        read_spans = last_batch_coordinates(context, columns)
     else:
         read_spans = {}
         for before, after in zip(entry.before, entry.after, strict=True):

@@ -133,17 +133,17 @@ def _check_proofs(report: Report) -> Iterator[dict[str, Any]]:
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def sql(query: str) -> str:
+def sql_command(query: str) -> str:
     return f"penstock sql {shlex.quote(query)}"
 
 
-def name(column: str) -> str:
+def quote_name(column: str) -> str:
     """Quote a column name where necessary."""
     return column if _PLAIN.fullmatch(column) else "`" + column.replace("`", "``") + "`"
 
 
 def _quoted(table: str) -> str:
-    return ".".join(map(name, table.split(".")))
+    return ".".join(map(quote_name, table.split(".")))
 
 
 def _as_of(table: str, version: int) -> str:
@@ -151,7 +151,7 @@ def _as_of(table: str, version: int) -> str:
 
 
 def rows_query(table: TablePlan, version: int) -> list[str]:
-    return [] if table.sink is not None else [sql(f"SELECT * FROM {_as_of(table.name, version)}")]
+    return [] if table.sink is not None else [sql_command(f"SELECT * FROM {_as_of(table.name, version)}")]
 
 
 def groups_query(table: TablePlan, version: int) -> list[str]:
@@ -159,18 +159,18 @@ def groups_query(table: TablePlan, version: int) -> list[str]:
     source, plan = table.delta, table.aggregate
     if plan is None or source is None or source.table is None:
         return []
-    columns = [*_window_columns(plan), *map(name, plan.keys)]
-    metrics = [f"{expression} AS {name(metric)}" for metric, expression in plan.metrics.items()]
+    columns = [*_window_columns(plan), *map(quote_name, plan.keys)]
+    metrics = [f"{expression} AS {quote_name(metric)}" for metric, expression in plan.metrics.items()]
     where = f" WHERE {source.where}" if source.where is not None else ""
-    groups = [*_window(plan), *map(name, plan.keys)]
+    groups = [*_window(plan), *map(quote_name, plan.keys)]
     from_clause = f"FROM {_as_of(source.table, version)}{where}"
-    return [sql(f"SELECT {', '.join([*columns, *metrics])} {from_clause} GROUP BY {', '.join(groups)}")]
+    return [sql_command(f"SELECT {', '.join([*columns, *metrics])} {from_clause} GROUP BY {', '.join(groups)}")]
 
 
 def _window(plan: AggregatePlan) -> list[str]:
     if plan.time is None:
         return []
-    return [f"window({name(plan.time)}, '{plan.size_ms} milliseconds', '{plan.every_ms} milliseconds')"]
+    return [f"window({quote_name(plan.time)}, '{plan.size_ms} milliseconds', '{plan.every_ms} milliseconds')"]
 
 
 def _window_columns(plan: AggregatePlan) -> list[str]:
@@ -181,25 +181,25 @@ def copy_queries(table: TablePlan, version: int, upstream: int) -> list[str]:
     upstream_table = table.source.project_table
     if upstream_table is None:
         return rows_query(table, version)
-    return [sql(f"SELECT * FROM {_as_of(upstream_table, upstream)}"), *rows_query(table, version)]
+    return [sql_command(f"SELECT * FROM {_as_of(upstream_table, upstream)}"), *rows_query(table, version)]
 
 
-def counting(table: TablePlan, version: int) -> list[str]:
+def count_queries(table: TablePlan, version: int) -> list[str]:
     """For a table that lands records: its offsets; for any other: how many rows it has, and its quarantine."""
     if table.sink is not None:
         return []
     if table.columns and table.stages is None:
-        topic, partition, offset = (name(table.columns[column]) for column in ("topic", "partition", "offset"))
+        topic, partition, offset = (quote_name(table.columns[column]) for column in ("topic", "partition", "offset"))
         return [
-            sql(
+            sql_command(
                 f"SELECT {topic}, {partition}, min({offset}), max({offset}), count(*), count(DISTINCT {offset}) "
                 f"FROM {_as_of(table.name, version)} GROUP BY {topic}, {partition}"
             )
         ]
-    queries = [sql(f"SELECT count(*) FROM {_as_of(table.name, version)}")]
+    queries = [sql_command(f"SELECT count(*) FROM {_as_of(table.name, version)}")]
     if table.may_reject:
         quarantine = _quoted(quarantine_of(table.name, table.uri).table)
-        queries.append(sql(f"SELECT error_reason, count(*) FROM {quarantine} GROUP BY error_reason"))
+        queries.append(sql_command(f"SELECT error_reason, count(*) FROM {quarantine} GROUP BY error_reason"))
     return queries
 
 
@@ -286,7 +286,7 @@ def _commands(table: TablePlan, report: Report) -> list[str]:
         return [repeat]
     history = shlex.join(["penstock", "history", table.name, "-n", "0"])
     check_commands = [command for check in report.checks for command in check.commands]
-    return list(dict.fromkeys([repeat, history, *counting(table, report.version), *check_commands]))
+    return list(dict.fromkeys([repeat, history, *count_queries(table, report.version), *check_commands]))
 
 
 def versions() -> dict[str, str]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from penstock.ledger import position
 from penstock.ledger.delta_log import Origin
-from penstock.ledger.entry import BESIDE, WHOLE
-from penstock.ledger.pending import held_of, owes_jump, pending_replay, pending_rewind
+from penstock.ledger.entry import OUTSIDE_BATCHES, REPLACING_KINDS
+from penstock.ledger.pending import first_offsets_of, owes_jump, pending_replay, pending_rewind
 from penstock.ledger.position import Range
 from penstock.verify.coordinates import Coordinates, Expected, Spans
 
@@ -94,11 +94,11 @@ def offsets_of(sources: tuple[str, ...]) -> Offsets:
     return offsets
 
 
-def same(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
+def same_positions(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
     return len(first) == len(second) and all(position.same(a, b) for a, b in zip(first, second, strict=True))
 
 
-def moved(last: Entry, entry: Entry) -> str:
+def describe_move(last: Entry, entry: Entry) -> str:
     """Describe moves between the end of one entry and the start of the next: `orders-0 ended at 12, starts at 10`."""
     ended, starts = offsets_of(last.after), offsets_of(entry.before)
     keys = sorted({(t, p) for offsets in (ended, starts) for t, parts in offsets.items() for p in parts})
@@ -165,7 +165,7 @@ class _Walk:
         elif entry.key == last.key:
             self._check_repetition(commit, entry, last)
             return
-        elif entry.kind in BESIDE and entry.key < last.key:
+        elif entry.kind in OUTSIDE_BATCHES and entry.key < last.key:
             return  # its writer had not seen the last batch: it moves no position
         elif entry.kind == "open":
             self._take_open(commit, entry, last)
@@ -190,7 +190,7 @@ class _Walk:
             if version > chain.first_version:
                 self._adopt_existing_rows(version - 1)
         else:
-            chain.assumed = offsets_of(entry.after if entry.kind in BESIDE else entry.before)
+            chain.assumed = offsets_of(entry.after if entry.kind in OUTSIDE_BATCHES else entry.before)
             for topic, partitions in chain.assumed.items():
                 for partition, offset in partitions.items():
                     chain.expected.add((topic, partition), 0, offset, entry.topics.get(topic, ""))
@@ -225,12 +225,12 @@ class _Walk:
 
     def _take_fill(self, commit: Commit, entry: Entry, last: Entry) -> None:
         """All rows were rebuilt: what was there before is gone."""
-        self._check_follows(commit, entry, last, entry.key == last.key and last.kind not in WHOLE)
+        self._check_follows(commit, entry, last, entry.key == last.key and last.kind not in REPLACING_KINDS)
         self._rebuild(entry, commit.version)
 
     def _take_rewind(self, commit: Commit, entry: Entry, last: Entry) -> None:
         """The table holds again what it held at the restored version."""
-        self._check_follows(commit, entry, last, entry.key == last.key and last.kind not in WHOLE)
+        self._check_follows(commit, entry, last, entry.key == last.key and last.kind not in REPLACING_KINDS)
         chain, restored_to = self._chain, commit.restored_to if commit.restored_to is not None else -1
         self._undecided = []
         if restored_to < chain.first_version:  # the log no longer says what that was
@@ -256,7 +256,7 @@ class _Walk:
         chain.began, chain.assumed, chain.expected = entry.began, {}, Expected()
         chain.accepted, chain.foreign, chain.unclear, self._undecided = [], [], [], []
         chain.earlier_rows = chain.earlier_without = 0
-        kept_offsets, start_offsets = held_of(entry), offsets_of(entry.began)
+        kept_offsets, start_offsets = first_offsets_of(entry), offsets_of(entry.began)
         if kept_offsets is not None:  # rows that the source no longer had were kept as they were
             chain.expected.add_all({key: [level] for key, (level, *_) in previous.times.items()})
         for topic, partitions in offsets_of(entry.after).items():
@@ -338,13 +338,13 @@ class _Walk:
     def _check_follows(self, commit: Commit, entry: Entry, last: Entry, number_fits: bool) -> None:
         if not number_fits:
             self._report_break(commit, f"follows {last.generation}.{last.batch}")
-        if not same(entry.before, last.after):
+        if not same_positions(entry.before, last.after):
             self._report_break(
-                commit, f"does not start where {last.generation}.{last.batch} ended: {moved(last, entry)}"
+                commit, f"does not start where {last.generation}.{last.batch} ended: {describe_move(last, entry)}"
             )
 
     def _check_repetition(self, commit: Commit, entry: Entry, last: Entry) -> None:
-        if not (same(entry.before, last.before) and same(entry.after, last.after)):
+        if not (same_positions(entry.before, last.before) and same_positions(entry.after, last.after)):
             self._report_break(commit, f"has the number of version {self._last_version} and other positions")
         elif entry.kind == "batch" and commit.rows and not commit.files_removed:
             self._report_break(commit, f"was already written in version {self._last_version}")

@@ -46,7 +46,9 @@ class Beginning:
         return f", {self.where} as the project says ({how_many} are not part of it)"
 
 
-def began_in_topics(source: TopicsSource, genesis_position: Sequence[str], broker_offsets: TopicOffsets) -> Beginning:
+def beginning_in_topics(
+    source: TopicsSource, genesis_position: Sequence[str], broker_offsets: TopicOffsets
+) -> Beginning:
     """`genesis_position` is the position of the table's genesis, () if that is no longer known."""
     if not genesis_position:
         return Beginning()
@@ -89,7 +91,7 @@ def _records_before(start_offsets: Offsets, earliest: Offsets) -> int:
     )
 
 
-def began_in_table(source: VersionsSource, genesis_position: Sequence[str]) -> Beginning:
+def beginning_in_table(source: VersionsSource, genesis_position: Sequence[str]) -> Beginning:
     unit = "row"
     if not genesis_position:
         return Beginning(unit=unit)
@@ -329,7 +331,7 @@ def summary(report: Report) -> str:
     rows = f"{report.rows:,} rows"
     if report.verdict == "wrong":
         return rows
-    proven = ", ".join(filter(None, [rows, covered(report)]))
+    proven = ", ".join(filter(None, [rows, describe_coverage(report)]))
     parts = [proven + report.began.said]
     if report.unread.count:
         parts.append(f"{report.unread} not landed yet ({report.state})")
@@ -338,7 +340,7 @@ def summary(report: Report) -> str:
     return "; ".join(parts)
 
 
-def covered(report: Report) -> str:
+def describe_coverage(report: Report) -> str:
     """What of the source is in the table, as far as that was proven."""
     if report.conserved is not None:
         uncounted = report.conserved.uncounted

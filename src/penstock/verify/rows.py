@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Rows:
+class CoordinateTable:
     """A table whose rows say where they came from."""
 
     name: str
@@ -26,7 +26,10 @@ class Rows:
 
 
 def read_at(
-    table: Rows, version: int | None, within: Mapping[Key, Spans], progress: Callable[[float], None] = lambda _: None
+    table: CoordinateTable,
+    version: int | None,
+    within: Mapping[Key, Spans],
+    progress: Callable[[float], None] = lambda _: None,
 ) -> Coordinates:
     """The coordinates of the rows of a version, None being the newest; Terminal if they cannot be read: a file is gone
     or broken."""
@@ -47,7 +50,7 @@ _MOST_TRIED = 2_000
 """At most this many files are read one by one to find those that cannot be read."""
 
 
-def _describe_unreadable(table: Rows, version: int | None) -> str:
+def _describe_unreadable(table: CoordinateTable, version: int | None) -> str:
     """Name the files of a local table that cannot be read, as far as they can be told apart: `part-0.parquet: `."""
     from deltalake import DeltaTable
 
@@ -74,7 +77,7 @@ def _describe_unreadable(table: Rows, version: int | None) -> str:
     return f"{', '.join(unreadable[:5])}{f' and {len(unreadable) - 5} more files' if len(unreadable) > 5 else ''}: "
 
 
-def rows_at(table: Rows) -> RowsAt:
+def rows_at(table: CoordinateTable) -> RowsAt:
     """A reader of the rows of a version; it returns None if vacuum has removed the files of that version."""
 
     def read(version: int) -> Coordinates | None:

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
-from penstock.operations.broker import ask, question
+from penstock.operations.broker import fetch_offsets, request_key
 from penstock.verify.bronze import BROKER_TIMEOUT, verify_landed
 from penstock.verify.context import VerifyContext
 from penstock.verify.coordinates import landed
 from penstock.verify.derived_tables import verify_derived
 from penstock.verify.ledger_walk import offsets_of
 from penstock.verify.report import Report
-from penstock.verify.rows import Rows
+from penstock.verify.rows import CoordinateTable
 from penstock.verify.unread import runner_state
 
 if TYPE_CHECKING:
     from penstock.ledger.head import LedgerHead
-    from penstock.operations.broker import Question, TopicOffsets
+    from penstock.operations.broker import RequestKey, TopicOffsets
     from penstock.plan.model import TablePlan
     from penstock.plan.sources import TopicsSource
     from penstock.storage.stores import Store
@@ -59,10 +59,10 @@ def verify(
     for table in tables:
         if table.name in heads:
             context = VerifyContext(table, store, heads[table.name], reports[table.name], progress, tables_by_name)
-            topic_offsets = broker_offsets[question(table.topics)] if table.topics is not None else None
+            topic_offsets = broker_offsets[request_key(table.topics)] if table.topics is not None else None
             try:
                 if topic_offsets is not None and table.stages is None:
-                    verify_landed(context, Rows(table.name, table.uri, landed(table.columns)), topic_offsets)
+                    verify_landed(context, CoordinateTable(table.name, table.uri, landed(table.columns)), topic_offsets)
                 else:
                     verify_derived(context, topic_offsets)
             except PenstockError as error:
@@ -78,18 +78,18 @@ def _creation_hint(state: RunnerState) -> str:
     return f"{prefix}{state.hint or '`penstock run` creates it'}"
 
 
-def _ask_brokers(tables: Sequence[TablePlan], heads: Mapping[str, LedgerHead]) -> dict[Question, TopicOffsets]:
-    topics: dict[Question, set[str]] = {}
-    patterns: dict[Question, set[str]] = {}
-    sources: dict[Question, TopicsSource] = {}
+def _ask_brokers(tables: Sequence[TablePlan], heads: Mapping[str, LedgerHead]) -> dict[RequestKey, TopicOffsets]:
+    topics: dict[RequestKey, set[str]] = {}
+    patterns: dict[RequestKey, set[str]] = {}
+    sources: dict[RequestKey, TopicsSource] = {}
     for table in tables:
         if (source := table.topics) is not None:
-            broker_question = question(source)
+            broker_question = request_key(source)
             sources[broker_question] = source
             topics.setdefault(broker_question, set()).update(offsets_of(heads[table.name].entry.after), source.topics)
             patterns.setdefault(broker_question, set()).update([source.pattern] if source.pattern else [])
     return {
-        broker_question: ask(
+        broker_question: fetch_offsets(
             source, topics[broker_question], timeout=BROKER_TIMEOUT, patterns=patterns[broker_question]
         )
         for broker_question, source in sources.items()

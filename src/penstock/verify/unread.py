@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.ledger.delta_log import RecentLog
-from penstock.operations.status import ALIVE, is_gone, read_state
+from penstock.operations.status import ALIVE, has_ended, read_state
 from penstock.sources.files.backlog import unread as unread_in_list
 from penstock.storage.delta_rows import open_table
-from penstock.storage.stores import open_store, store_of
+from penstock.storage.stores import open_store, source_store
 
 if TYPE_CHECKING:
     from penstock.ledger.entry import Entry
     from penstock.ledger.position import Version
     from penstock.operations.broker import PartitionLag, TopicOffsets
-    from penstock.operations.status import State
+    from penstock.operations.status import RunnerStatus
     from penstock.plan.model import TablePlan
     from penstock.plan.sources import FilesSource, TopicsSource, VersionsSource
     from penstock.storage.stores import Store
@@ -116,8 +116,8 @@ def unread_of_table(
     source: VersionsSource, name: str, position: Version, store: Store, *, follows_changes: bool
 ) -> UnreadSource:
     """With `follows_changes`, a commit that changes rows is something to read, too."""
-    source_store = store_of(source, store)
-    log = RecentLog(source_store, source.uri, name)
+    upstream_store = source_store(source, store)
+    log = RecentLog(upstream_store, source.uri, name)
     if log.newest() < 0:
         return UnreadSource(None, "version", unknown=f"{name} does not exist")
     versions, rows = 0, 0
@@ -134,7 +134,7 @@ def unread_of_table(
     else:
         first = position.version
     for version in range(max(0, first), log.newest() + 1):
-        text = source_store.read(f"{source.uri}/_delta_log/{version:020d}.json")
+        text = upstream_store.read(f"{source.uri}/_delta_log/{version:020d}.json")
         if text is None:
             continue  # reported elsewhere, by the check that the next version still exists
         commit = _CommitFiles.of(text)
@@ -210,7 +210,7 @@ def rows_in(uri: str, version: int) -> int | None:
 
 def unread_of_files(source: FilesSource, entry: Entry, store: Store) -> UnreadSource:
     """Files that are listed and not read, and those in the folder that are not listed yet."""
-    listed = unread_in_list(store_of(source, store), source.uri, entry.after[0])
+    listed = unread_in_list(source_store(source, store), source.uri, entry.after[0])
     if listed is None:
         return UnreadSource(None, "file", unknown=f"the log of {source.uri} does not tell which files are read")
     try:
@@ -290,9 +290,9 @@ def runner_state(table: TablePlan, store: Store) -> RunnerState:
     return RunnerState(state, last_state.reason, last_state.hint)
 
 
-def _is_dead(table: TablePlan, system: str, last_state: State) -> bool:
+def _is_dead(table: TablePlan, system: str, last_state: RunnerStatus) -> bool:
     from penstock.storage.locks import holder, lock_path
 
     if "://" in table.uri:
-        return is_gone(last_state)
+        return has_ended(last_state)
     return holder(lock_path(system, table.name, "run")) is None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError, Terminal
 from penstock.ledger import position
 from penstock.ledger.delta_log import DeltaLog, Origin, RecentLog
-from penstock.ledger.entry import named_streams
+from penstock.ledger.entry import stream_tables
 from penstock.ledger.position import parse_version
 from penstock.operations.broker import PartitionLag
 from penstock.plan.sources import VersionsSource
@@ -17,10 +17,10 @@ from penstock.plan.subjects import FORGOTTEN
 from penstock.sources.delta_changes import changes_read_past, refuse_lost, table_id
 from penstock.spark.sql_text import quoted_name, quoted_text
 from penstock.storage.delta_rows import count_at, open_table
-from penstock.storage.stores import store_of
+from penstock.storage.stores import source_store
 from penstock.verify.coordinates import IN_SOURCE, Expected, Spans, landed
-from penstock.verify.report import began_in_table
-from penstock.verify.rows import Rows, read_at
+from penstock.verify.report import beginning_in_table
+from penstock.verify.rows import CoordinateTable, read_at
 from penstock.verify.unread import summed, unread_of_files, unread_of_table
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def read_upstream(context: VerifyContext, chain: Chain, columns: Columns) -> Ups
     """Terminal if the version can no longer be read."""
     source = context.table.versions
     assert source is not None
-    rows = Rows(source.label, source.uri, columns, readable(source))
-    log = DeltaLog(store_of(source, context.store), source.uri, rows.name)
+    rows = CoordinateTable(source.label, source.uri, columns, readable(source))
+    log = DeltaLog(source_store(source, context.store), source.uri, rows.name)
     read_position = parse_version(context.tail.entry.after[0])
     progress = context.step(f"reading the coordinates of {rows.name}")
     expected = (
@@ -88,7 +88,7 @@ def read_upstream(context: VerifyContext, chain: Chain, columns: Columns) -> Ups
         if before_start is None:
             return UpstreamRows(Expected(), expected)
         _remove(expected, before_start)
-    if to_its_end(read_position, log, source.uri):
+    if is_read_to_end(read_position, log, source.uri):
         return UpstreamRows(expected, expected)
     before_last = (
         None
@@ -103,17 +103,17 @@ def read_upstream(context: VerifyContext, chain: Chain, columns: Columns) -> Ups
     return UpstreamRows(certain, expected)
 
 
-def of_last_batch(context: VerifyContext, columns: Columns) -> dict[Key, Spans]:
+def last_batch_coordinates(context: VerifyContext, columns: Columns) -> dict[Key, Spans]:
     """The coordinates that the last batch has read; Terminal if a version can no longer be read."""
     source, entry = context.table.versions, context.tail.entry
     assert source is not None
-    rows = Rows(source.label, source.uri, columns, readable(source))
+    rows = CoordinateTable(source.label, source.uri, columns, readable(source))
     before, after = parse_version(entry.before[0]).read_up_to, parse_version(entry.after[0]).read_up_to
     earlier = read_at(rows, before, {}).present if before >= 0 else {}
     return {key: spans - earlier.get(key, Spans()) for key, spans in read_at(rows, after, {}).present.items()}
 
 
-def _read_earlier(context: VerifyContext, rows: Rows, version: int) -> Coordinates | None:
+def _read_earlier(context: VerifyContext, rows: CoordinateTable, version: int) -> Coordinates | None:
     """The coordinates at a version; None, and a doubt in the report, if a vacuum has removed that version."""
     try:
         return read_at(rows, version, {})
@@ -123,20 +123,20 @@ def _read_earlier(context: VerifyContext, rows: Rows, version: int) -> Coordinat
         return None
 
 
-def stand_upstream(context: VerifyContext) -> None:
+def report_position_upstream(context: VerifyContext) -> None:
     """Report how far behind the table is, and whether the next versions to read still exist."""
     table, entry, report = context.table, context.tail.entry, context.report
     assert table.versions is not None
     by_name: dict[str, VersionsSource] = {source.label: source for source in (*table.delta_sources, table.versions)}
-    names = named_streams(entry) or tuple(by_name)
+    names = stream_tables(entry) or tuple(by_name)
     report.upstream = ", ".join(dict.fromkeys(names))
     report.unit = "file" if table.files is not None else "version"
     report.places, unread = [], []
-    report.began = began_in_table(table.versions, context.began)
+    report.began = beginning_in_table(table.versions, context.began)
     report.doubts += [report.began.doubt] if report.began.doubt else []
     for name, after in zip(names, entry.after, strict=False):
         source, read_position = by_name.get(name, table.versions), parse_version(after)
-        log = RecentLog(store_of(source, context.store), source.uri, name)
+        log = RecentLog(source_store(source, context.store), source.uri, name)
         versions = log.versions()
         read_up_to = (
             read_position.version - 1
@@ -166,14 +166,14 @@ def note_of_changes(context: VerifyContext, source: VersionsSource) -> str | Non
     entry = context.tail.entry
     if len(entry.began) != 1 or len(entry.after) != 1:
         return None
-    return changes_read_past(store_of(source, context.store), source, entry.began[0], entry.after[0])
+    return changes_read_past(source_store(source, context.store), source, entry.began[0], entry.after[0])
 
 
 def changed_upstream(context: VerifyContext) -> bool:
     """Whether rows that were read have been removed or replaced there."""
     source = context.table.versions
     assert source is not None
-    log = DeltaLog(store_of(source, context.store), source.uri, source.label)
+    log = DeltaLog(source_store(source, context.store), source.uri, source.label)
     return any((commit := log.commit(version)) is not None and commit.changes for version in log.versions())
 
 
@@ -194,7 +194,7 @@ def _explain_missing_start(chain: Chain, upstream: str) -> str:
     return f"{reason}: whether records of {upstream} are missing cannot be told"
 
 
-def to_its_end(read_position: Version, log: DeltaLog, uri: str) -> bool:
+def is_read_to_end(read_position: Version, log: DeltaLog, uri: str) -> bool:
     if read_position.read_up_to < read_position.version:
         return True
     if read_position.snapshot:
@@ -215,7 +215,7 @@ def _remove(expected: Expected, earlier: Coordinates) -> None:
             expected.remove(key, level | Spans())
 
 
-def reshapes(table: TablePlan) -> bool:
+def may_reshape(table: TablePlan) -> bool:
     """Whether one record may become many rows."""
     return table.stages is not None and table.stages.transform is not None
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from penstock.errors import Transient
 from penstock.plan.model import Setting
 from penstock.plan.targets import TargetPlan
-from penstock.sinks.base import ASIDE, DELETED, SendResult
+from penstock.sinks.base import DELETED, REJECTION, SendResult
 from penstock.spec.sink import SinkTo
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class FolderCopies:
 
     def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         sent = aside = 0
-        rows = changes.selectExpr(f"{self._shape.key} AS key", f"{self._shape.value} AS value", DELETED, ASIDE)
+        rows = changes.selectExpr(f"{self._shape.key} AS key", f"{self._shape.value} AS value", DELETED, REJECTION)
         for key, value, deleted, left_out in rows.toLocalIterator():
             if left_out is not None:
                 aside += 1

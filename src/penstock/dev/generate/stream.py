@@ -16,7 +16,7 @@ from penstock.dev.generate.event import DUPLICATE, LATE, MALFORMED, Event, Event
 from penstock.dev.generate.kinds import CLICKS, CUSTOMERS, ORDERS, SENSORS, TRANSACTIONS
 from penstock.dev.generate.population import populate, quoted
 from penstock.errors import UsageError
-from penstock.spec.base_model import Wrong, did_you_mean, shown
+from penstock.spec.base_model import FindingsError, did_you_mean, quote_value
 from penstock.spec.quantity import instant, seconds
 
 # What goes wrong with records in practice, made from a valid one. Each way has its own label.
@@ -51,7 +51,7 @@ def _null(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
     return event._replace(value=None)
 
 
-WAYS: dict[str, Callable[[Event, bytes, EventKind, Random], Event]] = {
+FAULTS_BY_NAME: dict[str, Callable[[Event, bytes, EventKind, Random], Event]] = {
     "truncated": _truncated,
     "wrong_type": _wrong_type,
     "missing_id": _missing_id,
@@ -62,14 +62,14 @@ WAYS: dict[str, Callable[[Event, bytes, EventKind, Random], Event]] = {
 _NOT_UTF8 = (b"\xff\xfe", b"\xc3\x28", b"\xed\xa0\x80", b"\x80", b"\xf8\x88\x80\x80\x80")
 
 
-def spoiler(kind: EventKind, rng: Random) -> Callable[[Event], Event]:
+def make_fault_injector(kind: EventKind, rng: Random) -> Callable[[Event], Event]:
     """A function that makes one event malformed; the ways take turns, so that a handful of events shows them all."""
-    ways: Iterator[str] = cycle(rng.sample(sorted(WAYS), len(WAYS)))
+    ways: Iterator[str] = cycle(rng.sample(sorted(FAULTS_BY_NAME), len(FAULTS_BY_NAME)))
 
     def spoil(event: Event) -> Event:
         way = next(ways)
         value = event.value or b""
-        return WAYS[way](event, value, kind, rng)._replace(label=f"{MALFORMED}.{way}")
+        return FAULTS_BY_NAME[way](event, value, kind, rng)._replace(label=f"{MALFORMED}.{way}")
 
     return spoil
 
@@ -163,13 +163,13 @@ def events(
 def find_kind(name: str) -> EventKind:
     if name in KINDS:
         return KINDS[name]
-    raise UsageError(f"there is no kind of event called {shown(name)}", hint=did_you_mean(name, list(KINDS)))
+    raise UsageError(f"there is no kind of event called {quote_value(name)}", hint=did_you_mean(name, list(KINDS)))
 
 
 def _mix_faults(
     kind: EventKind, setting: EventSetting, count: int | None, faults: Faults, fault_rng: Random, clock_rng: Random
 ) -> Iterator[Event]:
-    render, spoil, jitter = kind.stream(setting), spoiler(kind, fault_rng), clock_rng.random
+    render, spoil, jitter = kind.stream(setting), make_fault_injector(kind, fault_rng), clock_rng.random
     start_ms, step_ms = setting.start, 1000 / setting.pace
     earlier: list[Event] = []
     for first in range(0, count, BLOCK) if count is not None else numbers(0, BLOCK):
@@ -232,7 +232,7 @@ def share(text: str, option: str) -> float:
         percent = -1.0
     # Without the sign, 1 could mean 1% or all.
     if not percent_sign or rest or not 0 <= percent <= 100:
-        raise UsageError(f"{option} {shown(text)} is not a share", hint=_SHARE_HINT)
+        raise UsageError(f"{option} {quote_value(text)} is not a share", hint=_SHARE_HINT)
     return percent / 100
 
 
@@ -240,7 +240,7 @@ def count(text: str, option: str) -> int:
     """'50k' -> 50000."""
     number = _parse_number(text)
     if number is None or number < 1 or number != int(number):
-        raise UsageError(f"{option} {shown(text)} is not a number of events", hint=_COUNT_HINT)
+        raise UsageError(f"{option} {quote_value(text)} is not a number of events", hint=_COUNT_HINT)
     return int(number)
 
 
@@ -249,7 +249,7 @@ def rate(text: str, option: str) -> float:
     amount, slash, per = (part.strip() for part in text.partition("/"))
     number = _parse_number(amount)
     if number is None or number <= 0 or (slash and per.casefold() not in _PER):
-        raise UsageError(f"{option} {shown(text)} is not a rate", hint=_RATE_HINT)
+        raise UsageError(f"{option} {quote_value(text)} is not a rate", hint=_RATE_HINT)
     return number / (_PER[per.casefold()] if slash else 1)
 
 
@@ -257,7 +257,7 @@ def duration(text: str, option: str) -> float:
     """'1m' -> 60.0 seconds; always more than zero."""
     length = _read_option(seconds, text, option)
     if length <= 0:
-        raise UsageError(f"{option} {shown(text)} is no time at all", hint="write for example 30s or 5m")
+        raise UsageError(f"{option} {quote_value(text)} is no time at all", hint="write for example 30s or 5m")
     return length
 
 
@@ -273,6 +273,6 @@ def _parse_number(text: str) -> float | None:
 def _read_option(reader: Callable[[object], T], text: str, option: str) -> T:
     try:
         return reader(text)
-    except Wrong as error:
+    except FindingsError as error:
         finding = error.findings[0]
         raise UsageError(f"{option}: {finding.message}", hint=finding.hint) from None

@@ -12,16 +12,16 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from penstock.formats.base import PARSED
 from penstock.formats.csv import CsvDecoder, cells, with_types
-from penstock.formats.json import RESCUED, own_class
+from penstock.formats.json import RESCUED, penstock_class
 from penstock.sources.columns import FILE, ROW
 from penstock.sources.files.format import (
-    Established,
+    HeaderFiles,
     Survey,
-    Unfit,
-    doubled,
+    UnfitFiles,
+    column_keys,
     establish,
-    folded,
     read_heads,
+    repeated_name,
     why_no_header,
 )
 from penstock.sources.files.lines import Lines
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from penstock.plan.sources import FilesSource
     from penstock.plan.stages import DecodePlan
     from penstock.sources.files.format import (
-        Chosen,
         FormatChoice,
         Head,
+        RowFilter,
     )
 
 _OTHER_CELLS = "__others"
@@ -54,10 +54,10 @@ class CsvLines:
         if not self._source.header:
             return Survey()
         heads = read_heads(self._spark, self._source, names)
-        known = folded(schema.names)
+        known = column_keys(schema.names)
         reasons = {name: reason for name, head in heads.items() if (reason := self._why_unfit(head, known)) is not None}
         if reasons and known:
-            raise Unfit(reasons)
+            raise UnfitFiles(reasons)
         fields = {name: None for head in _distinct_heads(heads) for name in head.names}
         return Survey(heads, StructType([StructField(name, StringType()) for name in fields]))
 
@@ -74,9 +74,9 @@ class CsvLines:
             return CsvDecoder(plan, binary)
         return HeadedCsv(plan, binary, survey.heads)
 
-    def establish(self, names: Sequence[str], table: str) -> Established:
+    def establish(self, names: Sequence[str], table: str) -> HeaderFiles:
         heads = read_heads(self._spark, self._source, names) if self._source.header else {}
-        return establish(heads, self._source.folder, table) if heads else Established(list(names), [])
+        return establish(heads, self._source.folder, table) if heads else HeaderFiles(list(names), [])
 
     def infer(self, names: Sequence[str]) -> StructType:
         """Infers from the records as they will be read, with the rules that decode their cells: no sampled cell is
@@ -95,7 +95,7 @@ class CsvLines:
         else:
             records = self._lines.read(names, len(names))
             texts = records.where("value IS NOT NULL").select("value")
-            width = own_class(self._spark, "Sample", "csv").width(java_frame(texts), dict(self._source.reader))
+            width = penstock_class(self._spark, "Sample", "csv").width(java_frame(texts), dict(self._source.reader))
             fields = [f"_c{index}" for index in range(width)]
             parsed = cells(self._spark, F.col("value"), fields, self._source.reader)
         if not fields:
@@ -104,7 +104,7 @@ class CsvLines:
         parsed_rows = records.where("value IS NOT NULL").select(parsed.alias(PARSED))
         zone = parsed_rows.sparkSession.conf.get("spark.sql.session.timeZone")
         texts = parsed_rows.select(*(F.col(f"{PARSED}.{quote(name)}") for name in fields))
-        sample = own_class(self._spark, "Sample", "csv").of(java_frame(texts), zone)
+        sample = penstock_class(self._spark, "Sample", "csv").of(java_frame(texts), zone)
         self.sampled = int(sample.records())
         kinds = ("string" if kind == "void" else kind for kind in str(sample.types()).split("\n"))
         return StructType([StructField(*pair) for pair in zip(fields, map(DataType.fromDDL, kinds), strict=True)])
@@ -118,7 +118,7 @@ class CsvLines:
     def first(self, names: Sequence[str]) -> tuple[str, str] | None:
         return self._lines.first(names)
 
-    def new(self, names: Sequence[str], choice: FormatChoice, only: Chosen | None = None) -> StructType:
+    def new(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
         """No fields: the headers name all of them beforehand."""
         return StructType()
 
@@ -126,7 +126,7 @@ class CsvLines:
         """Why the file does not fit. A name that occurs twice is ambiguous, unless new fields are kept, too."""
         if (reason := why_no_header(head, known)) is not None:
             return reason
-        duplicate = doubled(head, known) if self._source.new_fields == "ignore" else None
+        duplicate = repeated_name(head, known) if self._source.new_fields == "ignore" else None
         return None if duplicate is None else f"its header names {duplicate} twice: {head.line[:_MAX_SHOWN]}"
 
     def _records_after_header(self, headers: Any, names: Sequence[str], tasks: int) -> DataFrame:
@@ -161,7 +161,7 @@ def _open_headers(
     spark: SparkSession, heads: Mapping[str, Head], names: Sequence[str], options: Mapping[str, str]
 ) -> Any:
     """The JVM object that knows the header of each file, and the positions of the columns in each header."""
-    headers = own_class(spark, "Headed", "csv")(list(names), dict(options))
+    headers = penstock_class(spark, "Headed", "csv")(list(names), dict(options))
     for head in _distinct_heads(heads):
         headers.head(head.line, list(head.names))
     for name, head in heads.items():

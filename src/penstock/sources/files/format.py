@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from penstock.errors import Terminal
-from penstock.formats.json import own_class
+from penstock.formats.json import penstock_class
 from penstock.sources.files.listing import location_of
 from penstock.spark.jvm import hadoop_conf, jvm_of
 from penstock.spec.schema import column_key
@@ -103,7 +103,7 @@ def _read_head(spark: SparkSession, location: str, options: Mapping[str, str]) -
         while (line := lines.readLine()) is not None:
             text = str(line).removeprefix(BOM) if row == 0 else str(line)
             if text.strip(" \t\r\n"):  # the same definition of blank as in `Lines`
-                cells = own_class(spark, "Cells", "csv").split(text, dict(options))
+                cells = penstock_class(spark, "Cells", "csv").split(text, dict(options))
                 return Head(text, row, tuple(map(str, cells or ())))
             row += 1
         return None
@@ -158,7 +158,7 @@ def why_no_header(head: Head, known: Collection[str]) -> str | None:
     return None
 
 
-def doubled(head: Head, known: Collection[str]) -> str | None:
+def repeated_name(head: Head, known: Collection[str]) -> str | None:
     """A column of the table that a header names twice."""
     keys: set[str] = set()
     for name in head.plain:
@@ -169,7 +169,7 @@ def doubled(head: Head, known: Collection[str]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Established:
+class HeaderFiles:
     """What the first files show about their header."""
 
     names: list[str]
@@ -177,7 +177,7 @@ class Established:
     remarks: list[str]
 
 
-def establish(heads: Mapping[str, Head], folder: str, table: str) -> Established:
+def establish(heads: Mapping[str, Head], folder: str, table: str) -> HeaderFiles:
     """Finds the header that the files have in common. `heads` is by file, the oldest first. Raises Terminal if the
     files do not agree on one."""
     headed = {name: head for name, head in heads.items() if _looks_like_names(head)}
@@ -211,7 +211,7 @@ def establish(heads: Mapping[str, Head], folder: str, table: str) -> Established
     remarks += [
         f"{name} names a column twice: its columns are {', '.join(head.names)}" for name, head in doubles.values()
     ]
-    return Established(groups[0], remarks)
+    return HeaderFiles(groups[0], remarks)
 
 
 def _looks_like_names(head: Head) -> bool:
@@ -248,7 +248,7 @@ def _quote(head: Head) -> str:
     return f"`{head.line[:_MAX_SHOWN]}`"
 
 
-def folded(names: Sequence[str]) -> set[str]:
+def column_keys(names: Sequence[str]) -> set[str]:
     return {column_key(name) for name in names}
 
 
@@ -265,7 +265,7 @@ class Survey:
     """The fields of the files, as far as they are known without reading the rows."""
 
 
-Chosen = Callable[[DataFrame], DataFrame]
+RowFilter = Callable[[DataFrame], DataFrame]
 """Selects some of the rows, which have their file and their number in it."""
 
 
@@ -280,7 +280,7 @@ class FormatChoice:
     """A field that is not in the schema stops the read, unless new fields are simply left out."""
 
 
-class Unfit(Exception):
+class UnfitFiles(Exception):
     """Files that do not fit the table, each with the reason."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
@@ -301,7 +301,7 @@ class Format(Protocol):
     def decoder(self, plan: DecodePlan, binary: str | None, choice: FormatChoice, survey: Survey) -> Decoder | None:
         """None if the rows need no decoder, or the same as Kafka's payloads."""
 
-    def establish(self, names: Sequence[str], table: str) -> Established:
+    def establish(self, names: Sequence[str], table: str) -> HeaderFiles:
         """Decides which of the first files fit the table, before a schema is inferred. Raises Terminal if only the user
         can decide."""
 
@@ -317,6 +317,6 @@ class Format(Protocol):
     def first(self, names: Sequence[str]) -> tuple[str, str] | None:
         """The file of the first line that is not blank, and that line; None for formats without lines."""
 
-    def new(self, names: Sequence[str], choice: FormatChoice, only: Chosen | None = None) -> StructType:
+    def new(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
         """The fields of the records that stop a read because they have a field that is not in the schema; `only`
         selects some of the records."""

@@ -13,10 +13,10 @@ from pyspark.sql.classic.column import Column as JvmColumn
 from pyspark.sql.types import StructType
 
 from penstock.formats.base import case, reason
-from penstock.formats.json import UNKNOWN, JsonDecoder, own_class
+from penstock.formats.json import UNKNOWN, JsonDecoder, penstock_class
 from penstock.plan.stages import DecodePlan
 from penstock.sources.columns import FILE, ROW
-from penstock.sources.files.format import BOM, Established, Survey, read_through
+from penstock.sources.files.format import BOM, HeaderFiles, Survey, read_through
 from penstock.sources.files.listing import AS_NAMED, location_of, name_column
 from penstock.sources.files.types import decoder_schema
 from penstock.spark.expressions import no_rows
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from penstock.formats.base import Decoded, Decoder
     from penstock.plan.sources import FilesSource
-    from penstock.sources.files.format import Chosen, FormatChoice
+    from penstock.sources.files.format import FormatChoice, RowFilter
 
 # Lines of text files, each with its file and its number in it.
 #
@@ -88,7 +88,7 @@ class Lines:
         locations = [location_of(name, self._source) for name in names]
         text = self.session.read.options(**AS_NAMED).text(locations, lineSep="\n")
         chunks = text.selectExpr(f"CAST(value AS BINARY) AS {_LINE}", f"{self._name} AS {FILE}")
-        records = own_class(self.session, "Records", "csv")
+        records = penstock_class(self.session, "Records", "csv")
         columns = f"{_LINE} BINARY, {FILE} STRING, {ROW} BIGINT"
         records_frame = DataFrame(records.of(java_frame(chunks), dict(self._source.reader), columns), self.session)
         return records_frame.coalesce(tasks).selectExpr(f"CAST({_LINE} AS STRING) AS {_LINE}", FILE, ROW)
@@ -105,7 +105,7 @@ class Lines:
 def _split_documents(documents: DataFrame) -> DataFrame:
     """The records of documents: the elements of a list, each as written, or the document itself. A document that is not
     JSON is a record too, so that it is rejected later."""
-    elements = own_class(documents.sparkSession, "Elements").column(java_column(F.col(_LINE)))
+    elements = penstock_class(documents.sparkSession, "Elements").column(java_column(F.col(_LINE)))
     with_elements = documents.withColumn("__list", JvmColumn(elements))
     exploded = with_elements.where("__list IS NULL OR size(__list) > 0").selectExpr(
         "*", "posexplode_outer(__list) AS (__place, __element)"
@@ -139,8 +139,8 @@ class JsonLines:
             return WatchfulJson(plan, binary, choice.left_out)
         return RefusingJson(plan, binary) if self._source.new_fields == "fail" else JsonDecoder(plan, binary)
 
-    def establish(self, names: Sequence[str], table: str) -> Established:
-        return Established(list(names), [])
+    def establish(self, names: Sequence[str], table: str) -> HeaderFiles:
+        return HeaderFiles(list(names), [])
 
     def infer(self, names: Sequence[str]) -> StructType:
         schema, self.sampled = infer_json(self._read_texts(names))
@@ -155,7 +155,7 @@ class JsonLines:
     def first(self, names: Sequence[str]) -> tuple[str, str] | None:
         return self._lines.first(names)
 
-    def new(self, names: Sequence[str], choice: FormatChoice, only: Chosen | None = None) -> StructType:
+    def new(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
         """The fields of the good records that have a field which is not in the schema. Rejected records must not decide
         what a field is."""
         plan = DecodePlan("json", "value", decoder_schema(choice.schema))
@@ -172,7 +172,7 @@ class JsonLines:
 def infer_json(texts: DataFrame) -> tuple[StructType, int]:
     """The fields of JSON objects, each with a type that holds all of its values, and how many objects were read. A
     field without a value is void; one with values of several kinds is marked as `ANY_JSON`."""
-    inference = own_class(texts.sparkSession, "Inference").of(java_frame(texts))
+    inference = penstock_class(texts.sparkSession, "Inference").of(java_frame(texts))
     return StructType.fromJson(json.loads(inference.schema())), int(inference.records())
 
 

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from penstock.formats.json import RESCUED
 from penstock.sources.columns import FILE, ROW
-from penstock.sources.files.format import Established, Survey
+from penstock.sources.files.format import HeaderFiles, Survey
 from penstock.sources.files.listing import AS_NAMED, location_of, name_column
 from penstock.sources.files.types import added, merged
 from penstock.spark.expressions import no_rows
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.plan.sources import FilesSource
     from penstock.plan.stages import DecodePlan
-    from penstock.sources.files.format import Chosen, FormatChoice
+    from penstock.sources.files.format import FormatChoice, RowFilter
 
 
 class ParquetFiles:
@@ -57,8 +57,8 @@ class ParquetFiles:
     def decoder(self, plan: DecodePlan, binary: str | None, choice: FormatChoice, survey: Survey) -> None:
         return None
 
-    def establish(self, names: Sequence[str], table: str) -> Established:
-        return Established(list(names), [])
+    def establish(self, names: Sequence[str], table: str) -> HeaderFiles:
+        return HeaderFiles(list(names), [])
 
     def infer(self, names: Sequence[str]) -> StructType:
         """Where two files use one name for different types, the first file counts: the other cannot be read with that
@@ -83,7 +83,7 @@ class ParquetFiles:
     def first(self, names: Sequence[str]) -> None:
         return None
 
-    def new(self, names: Sequence[str], choice: FormatChoice, only: Chosen | None = None) -> StructType:
+    def new(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
         """No fields: the footers name all of them beforehand."""
         return StructType()
 

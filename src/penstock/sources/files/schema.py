@@ -15,14 +15,14 @@ from penstock.sources.files.formats import open_format
 from penstock.sources.files.listing import list_files
 from penstock.sources.files.types import (
     MOST_ADDED,
-    any_for_nothing,
     bounded,
     merged,
     mixed,
     no_more_columns,
+    nulls_to_json_text,
+    schema_text,
     size_of,
     spark_schema,
-    told,
     usable,
 )
 from penstock.sources.files.unreadable import find_unreadable, is_about_files
@@ -86,7 +86,7 @@ class FileSchema:
     def keep(self, choice: FormatChoice) -> None:
         """Stores the choice; called before anything is written with it."""
         document = {
-            "columns": told(choice.schema),
+            "columns": schema_text(choice.schema),
             "left_out": list(choice.left_out),
             "full": not choice.watchful,
             "schema": choice.schema.jsonValue(),
@@ -156,7 +156,7 @@ class FileSchema:
             return FormatChoice(StructType())
         established = self.format.establish(names, self._table)
         fields = self.format.infer(established.names)
-        schema = full_schema = usable(fields if self._source.new_fields == "add" else any_for_nothing(fields))
+        schema = full_schema = usable(fields if self._source.new_fields == "add" else nulls_to_json_text(fields))
         remarks = list(established.remarks)
         # Only for JSON: the columns of other formats are named in the files.
         if self._source.format == "json" and size_of(full_schema) > MOST_ADDED:

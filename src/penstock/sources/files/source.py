@@ -11,7 +11,7 @@ from penstock.errors import DataLoss, Terminal
 from penstock.ledger.position import Version, parse_version
 from penstock.ledger.source import Move, ReplayInput, Start
 from penstock.sources.delta import DeltaReader
-from penstock.sources.delta_changes import table_id, unbroken
+from penstock.sources.delta_changes import oldest_unbroken, table_id
 from penstock.sources.files.listing import list_files
 from penstock.sources.files.manifest import Lister
 from penstock.sources.files.schema import FileSchema
@@ -63,7 +63,7 @@ class FilesReader(DeltaReader):
             )
         if self.files.starting.kind == "latest":
             position = Version(identity, self._versions[-1] + 1)
-        elif unbroken(self._versions) <= _EMPTY_VERSION + 1:
+        elif oldest_unbroken(self._versions) <= _EMPTY_VERSION + 1:
             position = Version(identity, _EMPTY_VERSION + 1)
         else:  # commits have been cleaned up: the files that they added are read from the table's current version
             position = Version(identity, self._versions[-1], snapshot=True)

@@ -189,11 +189,11 @@ def no_more_columns(source: str, others: str, most: int) -> str:
     )
 
 
-def without(schema: StructType, names: Collection[str]) -> StructType:
+def drop_fields(schema: StructType, names: Collection[str]) -> StructType:
     return StructType([field for field in schema.fields if field.name not in names])
 
 
-def any_for_nothing(schema: StructType) -> StructType:
+def nulls_to_json_text(schema: StructType) -> StructType:
     """For a schema that does not grow: a field without any value so far accepts any value."""
     fields = [
         StructField(field.name, StringType(), metadata={ANY_JSON: "no value"})
@@ -204,7 +204,7 @@ def any_for_nothing(schema: StructType) -> StructType:
     return StructType(fields)
 
 
-def told(schema: StructType) -> str:
+def schema_text(schema: StructType) -> str:
     return ", ".join(f"{field.name} {field.dataType.simpleString().upper()}" for field in schema.fields)
 
 
@@ -222,7 +222,7 @@ def mixed(schema: StructType, path: str = "") -> dict[str, str]:
     return mixed_fields
 
 
-def lacking(file_schema: StructType, schema: StructType, path: str = "", *, exact: bool = True) -> list[str]:
+def missing_fields(file_schema: StructType, schema: StructType, path: str = "", *, exact: bool = True) -> list[str]:
     """The paths of fields with a value that are not in the schema. `exact`: names are compared with case."""
     known = {field.name if exact else column_key(field.name): field.dataType for field in schema.fields}
     missing: list[str] = []
@@ -237,5 +237,5 @@ def lacking(file_schema: StructType, schema: StructType, path: str = "", *, exac
         while isinstance(file_type, ArrayType) and isinstance(known_type, ArrayType):
             file_type, known_type = file_type.elementType, known_type.elementType
         if isinstance(file_type, StructType) and isinstance(known_type, StructType):
-            missing += lacking(file_type, known_type, f"{field_path}.", exact=exact)
+            missing += missing_fields(file_type, known_type, f"{field_path}.", exact=exact)
     return missing

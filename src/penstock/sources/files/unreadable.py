@@ -43,14 +43,14 @@ Kind = Literal["gone", "broken", "away"]
 
 
 @dataclass(frozen=True)
-class Trouble:
+class UnreadableFile:
     kind: Kind
     """gone and broken are permanent; away may pass: a store that does not answer, permissions not granted yet."""
     reason: str
 
 
 def is_about_files(error: BaseException) -> bool:
-    return bool(_ABOUT_FILES.search(story(error)))
+    return bool(_ABOUT_FILES.search(error_text(error)))
 
 
 def find_unreadable(
@@ -59,13 +59,13 @@ def find_unreadable(
     probe: Callable[[str], None],
     error: BaseException,
     source: FilesSource,
-) -> dict[str, Trouble]:
+) -> dict[str, UnreadableFile]:
     """Probes each file, then reads the remaining ones to their end: first those that the error names, then all others
     together; if that fails, one half at a time."""
     with ThreadPoolExecutor(_MAX_THREADS) as threads:
         probed = zip(names, threads.map(lambda name: _probe_file(name, probe), names), strict=True)
         troubles = {name: trouble for name, trouble in probed if trouble is not None}
-    message = unquote(story(error))
+    message = unquote(error_text(error))
     mentioned = [
         name for name in names if location_of(name, source).removeprefix("file://") in message and name not in troubles
     ]
@@ -74,28 +74,28 @@ def find_unreadable(
     return troubles
 
 
-def _probe_file(name: str, probe: Callable[[str], None]) -> Trouble | None:
+def _probe_file(name: str, probe: Callable[[str], None]) -> UnreadableFile | None:
     try:
         probe(name)
     except Exception as error:
-        return trouble_of(error)
+        return classify_error(error)
     return None
 
 
-def trouble_of(error: BaseException) -> Trouble:
-    message, cause = story(error), _innermost_cause(error)
+def classify_error(error: BaseException) -> UnreadableFile:
+    message, cause = error_text(error), _innermost_cause(error)
     if _UNAVAILABLE.search(message):
-        return Trouble("away", cause)
+        return UnreadableFile("away", cause)
     if _GONE.search(message):
-        return Trouble("gone", "it was deleted before it was read")
+        return UnreadableFile("gone", "it was deleted before it was read")
     if _DENIED.search(message):
-        return Trouble("away", f"it may not be read: {cause}")
+        return UnreadableFile("away", f"it may not be read: {cause}")
     if _TRUNCATED.search(message):
-        return Trouble("broken", f"it ends too early, its end was not written: {cause}")
-    return Trouble("broken" if _BROKEN.search(message) else "away", cause)
+        return UnreadableFile("broken", f"it ends too early, its end was not written: {cause}")
+    return UnreadableFile("broken" if _BROKEN.search(message) else "away", cause)
 
 
-def _bisect(names: Sequence[str], read: Callable[[Sequence[str]], DataFrame]) -> dict[str, Trouble]:
+def _bisect(names: Sequence[str], read: Callable[[Sequence[str]], DataFrame]) -> dict[str, UnreadableFile]:
     trouble = _try_reading(names, read) if names else None
     if trouble is None:
         return {}
@@ -105,17 +105,17 @@ def _bisect(names: Sequence[str], read: Callable[[Sequence[str]], DataFrame]) ->
     return _bisect(names[:middle], read) | _bisect(names[middle:], read)
 
 
-def _try_reading(names: Sequence[str], read: Callable[[Sequence[str]], DataFrame]) -> Trouble | None:
+def _try_reading(names: Sequence[str], read: Callable[[Sequence[str]], DataFrame]) -> UnreadableFile | None:
     try:
         read(names).write.format("noop").mode("overwrite").save()
     except Exception as error:
         if not is_about_files(error):
             raise
-        return trouble_of(error)
+        return classify_error(error)
     return None
 
 
-def story(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The messages of the error and all its causes. Spark's own text leaves the causes out, or adds a stack trace of a
     hundred functions."""
     cause: Any = _java_exception(error)

@@ -10,7 +10,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 from penstock.errors import Terminal
 from penstock.sources.columns import DELETED, DELETED_AT, SEQUENCE, SOURCE
 from penstock.spark.sql_text import quote
-from penstock.spec.table_kinds import OWN, SINCE, VALID
+from penstock.spec.table_kinds import MERGE_COLUMNS, SINCE, VALID
 from penstock.tables.transform import with_batch_time
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from penstock.plan.stages import MergePlan
 
 FROM, TO, CURRENT = VALID
-ALL = "__all"
+TRUNCATE_MARK = "__all"
 """Marks a change that applies to every row: a truncate."""
 CONTENT = "__content"
 """A hash of a change's values: two changes with the same sequence and different hashes contradict each other."""
 
 
-def changes(rows: DataFrame, plan: MergePlan, partition_by: Sequence[str], time_ms: int, table: str) -> DataFrame:
+def batch_changes(rows: DataFrame, plan: MergePlan, partition_by: Sequence[str], time_ms: int, table: str) -> DataFrame:
     """The changes with the table's columns, ALL and CONTENT. A delete keeps only its keys and partition columns."""
     if plan.ignore is not None:
         rows = rows.where(f"NOT coalesce({plan.ignore}, false)")
@@ -40,7 +40,7 @@ def changes(rows: DataFrame, plan: MergePlan, partition_by: Sequence[str], time_
         f"coalesce({deleted}, false) AS {DELETED}",
         SOURCE,
         *([f"({valid_from}) AS {FROM}"] if valid_from is not None else []),
-        f"{f'coalesce({plan.truncate}, false)' if plan.truncate is not None else 'false'} AS {ALL}",
+        f"{f'coalesce({plan.truncate}, false)' if plan.truncate is not None else 'false'} AS {TRUNCATE_MARK}",
     )
     partition_columns = {name.casefold() for name in partition_by}
     change_rows = evaluated.selectExpr(
@@ -55,7 +55,7 @@ def changes(rows: DataFrame, plan: MergePlan, partition_by: Sequence[str], time_
         f"IF({DELETED}, get(array(timestamp_millis({time_ms}L)), CAST({DELETED} AS INT) & 0), NULL) AS {DELETED_AT}",
         SOURCE,
         *_validity_columns(plan),
-        ALL,
+        TRUNCATE_MARK,
     )
     return change_rows.selectExpr("*", f"{content(evaluated.schema, values)} AS {CONTENT}")
 
@@ -68,13 +68,21 @@ def content(row_schema: StructType, values: Sequence[str]) -> str:
 
 def values_of(columns: Sequence[str], plan: MergePlan) -> list[str]:
     """The columns of a merged table that the changes fill: neither its keys nor those that Penstock adds."""
-    reserved = {*plan.keys, *OWN, SINCE, SOURCE, CONTENT, ALL, *(VALID if plan.history == "scd2" else ())}
+    reserved = {
+        *plan.keys,
+        *MERGE_COLUMNS,
+        SINCE,
+        SOURCE,
+        CONTENT,
+        TRUNCATE_MARK,
+        *(VALID if plan.history == "scd2" else ()),
+    }
     return [name for name in columns if name not in reserved]
 
 
 def schema(rows: DataFrame, plan: MergePlan, partition_by: Sequence[str], table: str) -> StructType:
     """The columns of the table. Raises if the type of a key or of the sequence has no order."""
-    change_rows = changes(rows.limit(0), plan, partition_by, 0, table).drop(CONTENT, ALL)
+    change_rows = batch_changes(rows.limit(0), plan, partition_by, 0, table).drop(CONTENT, TRUNCATE_MARK)
     for name in (*plan.keys, SEQUENCE):
         data_type = change_rows.schema[name].dataType
         if _contains_type(data_type, MapType) or _contains_type(data_type, VariantType):
@@ -109,7 +117,7 @@ def _value_columns(row_schema: StructType, plan: MergePlan, table: str) -> list[
     excluded = {name.casefold() for name in plan.but} | keys | {SOURCE}
     included = {name.casefold() for name in plan.only} or set(columns)
     values = [name for folded, name in columns.items() if folded in included and folded not in excluded]
-    reserved = {*OWN, *(VALID if plan.history == "scd2" else ())}
+    reserved = {*MERGE_COLUMNS, *(VALID if plan.history == "scd2" else ())}
     for name in (*values, *plan.keys):
         if name.casefold() in reserved:
             raise Terminal(

@@ -18,23 +18,32 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import TableChanged
-from penstock.ledger.commit import carrying
+from penstock.ledger.commit import commit_metadata
 from penstock.ledger.entry import APPLIED
 from penstock.ledger.row_counts import CONFLICTS
-from penstock.ledger.times import lower, micros, upper
-from penstock.ledger.write_target import in_files
-from penstock.plan.merge import PROPERTY, merged_by
+from penstock.ledger.times import lower_bound, micros, upper_bound
+from penstock.ledger.write_target import coalesce_files
+from penstock.plan.merge import PROPERTY, merge_description
 from penstock.sources.columns import SEQUENCE
 from penstock.spark.jvm import java_frame
 from penstock.spark.sql_text import quote
 from penstock.spark.sql_types import sql_type
 from penstock.tables.merge import partial_updates, scd
-from penstock.tables.merge.changes import ALL, CONTENT, changes, content, schema, values_of
-from penstock.tables.merge.row_exchange import Blank, Exchange
-from penstock.tables.merge.scd import COUNTS, INSERTED_ROWS, SUPERSEDED, TIES, UPDATED_ROWS, by_file, coming, tombstones
+from penstock.tables.merge.changes import CONTENT, TRUNCATE_MARK, batch_changes, content, schema, values_of
+from penstock.tables.merge.row_exchange import EmptyExchange, Exchange
+from penstock.tables.merge.scd import (
+    COUNTS,
+    INSERTED_ROWS,
+    SUPERSEDED,
+    TIES,
+    UPDATED_ROWS,
+    removals_by_file,
+    rows_to_write,
+    tombstones,
+)
 from penstock.tables.merge.scd import DELETED_ROWS as DELETES
-from penstock.tables.merge.snapshots import as_changes, extracts
-from penstock.tables.merge.truncate import beyond, emptied, ended, truncates
+from penstock.tables.merge.snapshots import changes_of_extracts, extracts
+from penstock.tables.merge.truncate import after_horizon, truncates, with_truncate_deletes, with_truncate_ends
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,14 +75,14 @@ def bounded(data_type: DataType) -> bool:
     return isinstance(data_type, _BOUNDED)
 
 
-def widest(schema: StructType, keys: Sequence[str]) -> list[str]:
+def key_ranges(schema: StructType, keys: Sequence[str]) -> list[str]:
     """Aggregates that give the range of each key, from its least to its greatest value."""
     return [
         f"{_full_range(schema[key].dataType, key)} AS {quote(key)}" for key in keys if bounded(schema[key].dataType)
     ]
 
 
-def narrower(rows: DataFrame, key: str) -> DataFrame | None:
+def narrow_ranges(rows: DataFrame, key: str) -> DataFrame | None:
     """One row with up to 64 ranges for the key instead of one, so that a few old keys among many new ones cost few
     files. None if the type has no distance between values."""
     data_type = rows.schema[key].dataType
@@ -100,7 +109,7 @@ def _range_ends(data_type: DataType, least: str, greatest: str) -> tuple[str, st
     if isinstance(data_type, DateType):
         return f"unix_date({least}) AS low", f"unix_date({greatest}) AS high"
     if isinstance(data_type, TimestampType):
-        return f"{lower(least)} AS low", f"{upper(greatest)} AS high"
+        return f"{lower_bound(least)} AS low", f"{upper_bound(greatest)} AS high"
     return f"{least} AS low", f"{greatest} AS high"
 
 
@@ -131,7 +140,7 @@ def table_schema(table: TablePlan, rows: DataFrame) -> StructType:
     return partial_updates.with_orders(columns, values_of(columns.names, plan)) if plan.ignore_nulls else columns
 
 
-class Merging:
+class TableMerge:
     """Merges batches into one table. `done` releases what was cached for a batch."""
 
     def __init__(self, table: TablePlan, tombstones: TombstoneTable | None = None) -> None:
@@ -150,8 +159,10 @@ class Merging:
     ) -> None:
         """`rejects` counts the rows of the batch that go to quarantine; called only where the count matters."""
         session = rows.sparkSession
-        with carrying(session, entry, idempotent=write_target.idempotent, uri=write_target.uri):
-            exchange = Blank(session, write_target.uri) if write_target.anew else Exchange(session, write_target.uri)
+        with commit_metadata(session, entry, idempotent=write_target.idempotent, uri=write_target.uri):
+            exchange = (
+                EmptyExchange(session, write_target.uri) if write_target.anew else Exchange(session, write_target.uri)
+            )
             self._refuse_other_merge(exchange.setting(PROPERTY))
             if not write_target.anew and exchange.done:
                 return
@@ -159,7 +170,7 @@ class Merging:
             values = values_of(batch_changes.columns, self._plan)
             incoming = _with_all_columns(batch_changes, exchange.schema)
             if self._plan.snapshot is None and self._plan.history == "scd1":
-                incoming = beyond(incoming, entry.horizon)
+                incoming = after_horizon(incoming, entry.horizon)
             if files == 1:  # one task: the changes of a key are together without a shuffle
                 incoming = incoming.coalesce(1)
             ranked = self._cache(self._rank_changes(incoming, self._plan.keys))
@@ -180,13 +191,13 @@ class Merging:
             rows = self._existing_rows(exchange, summary, write_target)
             existing = _with_keys(rows, newest, self._plan.keys, few=few)
             merge_result = self._cache(self._merge_result(newest, existing, values, feed=exchange.feeds, few=few))
-            row_counts, conflicts = exchange.find(by_file(merge_result), COUNTS), summary.contradicted
+            row_counts, conflicts = exchange.find(removals_by_file(merge_result), COUNTS), summary.contradicted
             if row_counts.pop(TIES):
                 conflicts += self._count_contradictions(rows, newest, values, few=few)
         row_counts[SUPERSEDED] = max(0, summary.rows - sum(row_counts[kind] for kind in APPLIED))
         changed = {**row_counts, CONFLICTS: conflicts, SCANNED: exchange.scanned, FILES: exchange.files}
         entry = replace(entry, changed=changed, horizon=horizon)
-        new_rows = in_files(coming(merge_result, feed=exchange.feeds and exchange.goes), files)
+        new_rows = coalesce_files(rows_to_write(merge_result, feed=exchange.feeds and exchange.goes), files)
         new_tombstones = tombstones(merge_result) if row_counts[DELETES] and self._tombstones is not None else None
         if write_target.anew:
             self._pending_tombstones = new_tombstones
@@ -194,12 +205,12 @@ class Merging:
             return
         if new_tombstones is not None and self._tombstones is not None:
             self._tombstones.add(new_tombstones, entry)
-        with carrying(session, entry, idempotent=write_target.idempotent, uri=write_target.uri):
+        with commit_metadata(session, entry, idempotent=write_target.idempotent, uri=write_target.uri):
             exchange.commit(new_rows, _commit_metrics(changed))
 
     def changes(self, rows: DataFrame, entry: Entry) -> DataFrame:
         """The rows as changes, before they are compared with the table."""
-        return changes(rows, self._plan, self._table.write.partition_by, entry.pins.time_ms, self._table.name)
+        return batch_changes(rows, self._plan, self._table.write.partition_by, entry.pins.time_ms, self._table.name)
 
     def complete(self, entry: Entry) -> None:
         """Writes the tombstones of a replay before its rows are committed, under the table's lock."""
@@ -214,7 +225,7 @@ class Merging:
             frame.unpersist()
 
     def _refuse_other_merge(self, table_merge: str | None) -> None:
-        plan_merge = merged_by(self._plan)
+        plan_merge = merge_description(self._plan)
         if table_merge != plan_merge:
             raise TableChanged(
                 f"the table was merged {table_merge}, its definition merges {plan_merge}"
@@ -231,15 +242,17 @@ class Merging:
     def _select_files(self, exchange: Exchange, newest: DataFrame, summary: BatchChanges) -> None:
         """Restricts the exchange to the files that can hold the keys."""
         scanned = exchange.look(summary.ranges)
-        if scanned > _MANY_FILES and (narrow_ranges := narrower(newest, self._plan.keys[0])) is not None:
-            exchange.look_closer(java_frame(narrow_ranges).first())
+        if scanned > _MANY_FILES and (ranges := narrow_ranges(newest, self._plan.keys[0])) is not None:
+            exchange.look_closer(java_frame(ranges).first())
 
     def _decisive_changes(self, ranked: DataFrame) -> DataFrame:
         """The changes that decide what a row becomes: with partial updates, all of them."""
         decisive = (
-            ranked.where(f"NOT {ALL}") if self._plan.ignore_nulls else ranked.where(f"{scd.RANK} = 1 AND NOT {ALL}")
+            ranked.where(f"NOT {TRUNCATE_MARK}")
+            if self._plan.ignore_nulls
+            else ranked.where(f"{scd.RANK} = 1 AND NOT {TRUNCATE_MARK}")
         )
-        return decisive.drop(scd.RANK, scd.CONTRADICTED, ALL)
+        return decisive.drop(scd.RANK, scd.CONTRADICTED, TRUNCATE_MARK)
 
     def _apply_truncate(
         self, exchange: Exchange, ranked: DataFrame, horizon: str, values: list[str], entry: Entry
@@ -247,20 +260,24 @@ class Merging:
         """The changes with the deletes of a truncate. It applies to every row, so the whole table is read."""
         exchange.look(None)
         kept_columns = [*self._plan.keys, *self._table.write.partition_by]
-        changes = ranked.where(f"NOT {ALL}").drop(scd.RANK, scd.CONTRADICTED, ALL)
+        changes = ranked.where(f"NOT {TRUNCATE_MARK}").drop(scd.RANK, scd.CONTRADICTED, TRUNCATE_MARK)
         if self._plan.history == "scd1":
-            changes = beyond(changes, horizon)
-        with_deletes = emptied(changes, exchange.rows(), horizon, kept_columns, values, entry.pins.time_ms)
+            changes = after_horizon(changes, horizon)
+        with_deletes = with_truncate_deletes(
+            changes, exchange.rows(), horizon, kept_columns, values, entry.pins.time_ms
+        )
         return self._cache(self._rerank(self._end_late_rows(with_deletes, horizon, values, entry)))
 
     def _end_late_rows(self, changes: DataFrame, horizon: str | None, values: list[str], entry: Entry) -> DataFrame:
         if horizon is None or self._plan.history == "scd1":
             return changes
-        return self._rerank(ended(changes, horizon, self._plan.keys, values, entry.pins.time_ms))
+        return self._rerank(with_truncate_ends(changes, horizon, self._plan.keys, values, entry.pins.time_ms))
 
     def _rerank(self, changes: DataFrame) -> DataFrame:
         """Ranks the changes again after deletes were added."""
-        return self._decisive_changes(self._rank_changes(changes.withColumn(ALL, F.lit(False)), self._plan.keys))
+        return self._decisive_changes(
+            self._rank_changes(changes.withColumn(TRUNCATE_MARK, F.lit(False)), self._plan.keys)
+        )
 
     def _changes_of_extracts(
         self,
@@ -280,7 +297,7 @@ class Merging:
         existing = exchange.rows()
         existing_hashed = existing.withColumn(CONTENT, F.expr(content(existing.schema, values)))
         nothing_rejected = rejects() == 0  # a rejected row is not a missing row
-        extract_changes = as_changes(
+        extract_changes = changes_of_extracts(
             newest,
             existing_hashed,
             batch_extracts.files,
@@ -302,19 +319,19 @@ class Merging:
             return rows
         rows_and_tombstones = rows.unionByName(tombstone_rows)
         one_row_per_key = self._plan.history == "scd1" or self._plan.ignore_nulls
-        return scd.decisive(rows_and_tombstones, self._plan.keys) if one_row_per_key else rows_and_tombstones
+        return scd.living_or_latest(rows_and_tombstones, self._plan.keys) if one_row_per_key else rows_and_tombstones
 
     def _merge_result(
         self, newest: DataFrame, existing: DataFrame, values: list[str], *, feed: bool, few: bool
     ) -> DataFrame:
         columns, keys = [name for name in newest.columns if name != CONTENT], self._plan.keys
         if self._plan.ignore_nulls:
-            return partial_updates.turned(
-                partial_updates.folded(newest, keys, values), existing, keys, columns, values, feed=feed
+            return partial_updates.merge_partial_updates(
+                partial_updates.fold_updates(newest, keys, values), existing, keys, columns, values, feed=feed
             )
         if self._plan.history == "scd1":
-            return scd.turned_current(newest, existing, keys, columns, feed=feed, few=few)
-        return scd.turned_history(newest, existing, keys, columns, feed=feed)
+            return scd.merge_current(newest, existing, keys, columns, feed=feed, few=few)
+        return scd.merge_history(newest, existing, keys, columns, feed=feed)
 
     def _count_contradictions(self, existing: DataFrame, newest: DataFrame, values: list[str], *, few: bool) -> int:
         """How many changes have the sequence that the table has for their key, but other content. Content is read only
@@ -355,9 +372,14 @@ class BatchChanges:
 
 
 def _summarize(ranked: DataFrame, keys: tuple[str, ...], horizon: str | None) -> BatchChanges:
-    aggregates = ["count(*)", f"count_if({scd.CONTRADICTED})", f"count_if({ALL})", truncates(ranked.schema, horizon)]
+    aggregates = [
+        "count(*)",
+        f"count_if({scd.CONTRADICTED})",
+        f"count_if({TRUNCATE_MARK})",
+        truncates(ranked.schema, horizon),
+    ]
     aggregated = ranked.selectExpr(
-        *(f"{expression} AS a{n}" for n, expression in enumerate(aggregates)), *widest(ranked.schema, keys)
+        *(f"{expression} AS a{n}" for n, expression in enumerate(aggregates)), *key_ranges(ranked.schema, keys)
     )
     names = [*map(quote, aggregated.columns)]
     ranges = [f"struct({', '.join(names[4:])})"] if names[4:] else []

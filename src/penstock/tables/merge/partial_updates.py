@@ -34,7 +34,7 @@ def with_orders(table: StructType, values: Sequence[str]) -> StructType:
     return StructType([*table.fields, StructField(SINCE, since)])
 
 
-def folded(changes: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
+def fold_updates(changes: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
     """One row per key: its last update and its last delete, and of each value the last that was not NULL."""
     aggregates = [
         F.expr(f"max(IF(NOT {DELETED}, {ORDER}, NULL))").alias("__updated"),
@@ -48,7 +48,7 @@ def folded(changes: DataFrame, keys: Sequence[str], values: Sequence[str]) -> Da
     return changes.groupBy(*map(quote, keys)).agg(*aggregates)
 
 
-def turned(
+def merge_partial_updates(
     updates: DataFrame,
     existing: DataFrame,
     keys: Sequence[str],

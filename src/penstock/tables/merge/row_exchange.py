@@ -103,7 +103,7 @@ class Exchange:
         return int(self._inner.commit(java_frame(new_rows) if new_rows is not None else None, java_metrics, seen))
 
 
-class Blank(Exchange):
+class EmptyExchange(Exchange):
     """The exchange of a table that is rebuilt: whatever it holds counts as empty."""
 
     @property

@@ -39,13 +39,13 @@ def row(columns: Sequence[str], replacements: Mapping[str, str] = MappingProxyTy
     return f"named_struct({parts})"
 
 
-def comes(change_type: str | None, row: str) -> str:
+def added_row(change_type: str | None, row: str) -> str:
     """An element of ROWS."""
     change = "CAST(NULL AS STRING)" if change_type is None else literal(change_type)
     return f"named_struct('change', {change}, 'row', {row})"
 
 
-def by_file(merge_result: DataFrame) -> DataFrame:
+def removals_by_file(merge_result: DataFrame) -> DataFrame:
     """For each file the places of its removed rows and the number of changes of each kind; file NULL has the rest."""
     return merge_result.groupBy(FILE).agg(
         F.collect_list(PLACE).alias("places"),
@@ -54,7 +54,7 @@ def by_file(merge_result: DataFrame) -> DataFrame:
     )
 
 
-def coming(merge_result: DataFrame, *, feed: bool) -> DataFrame:
+def rows_to_write(merge_result: DataFrame, *, feed: bool) -> DataFrame:
     """The rows to write. Feed rows only if the table keeps a feed and rows are removed: pure inserts Delta reads from
     the added files."""
     rows = merge_result.selectExpr(f"explode({ROWS}) AS one")
@@ -88,7 +88,7 @@ def ranked_current(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     )
 
 
-def decisive(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+def living_or_latest(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     """One row per key out of table rows and tombstones: the living row, if there is one. Tombstones older than it stay
     in their table until they expire."""
     order = f"{DELETED}, {SEQUENCE} DESC, {SOURCE} DESC"
@@ -96,7 +96,7 @@ def decisive(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     return rows.selectExpr("*", f"row_number() OVER {window} AS {RANK}").where(f"{RANK} = 1").drop(RANK)
 
 
-def turned_current(
+def merge_current(
     newest: DataFrame, existing: DataFrame, keys: Sequence[str], columns: Sequence[str], *, feed: bool, few: bool
 ) -> DataFrame:
     """The merge result for scd1. `newest` has one change per key; `existing` the table row or tombstone of each of
@@ -127,13 +127,13 @@ def outcome(decided: DataFrame, columns: Sequence[str], *, feed: bool) -> DataFr
     place, __d: whether it is a tombstone, and with a feed __was: the full row."""
     existed, is_deleted = f"({FILE} IS NOT NULL AND NOT __d)", DELETED
     new_row = row(columns)
-    rows = [f"IF({is_deleted}, {comes(TOMBSTONE, new_row)}, {comes(None, new_row)})"]
+    rows = [f"IF({is_deleted}, {added_row(TOMBSTONE, new_row)}, {added_row(None, new_row)})"]
     if feed:
         rows += [
-            f"IF({existed} AND NOT {is_deleted}, {comes('update_preimage', '__was')}, NULL)",
-            f"IF({existed} AND NOT {is_deleted}, {comes('update_postimage', new_row)}, NULL)",
-            f"IF({existed} AND {is_deleted}, {comes('delete', '__was')}, NULL)",
-            f"IF(NOT {existed} AND NOT {is_deleted}, {comes('insert', new_row)}, NULL)",
+            f"IF({existed} AND NOT {is_deleted}, {added_row('update_preimage', '__was')}, NULL)",
+            f"IF({existed} AND NOT {is_deleted}, {added_row('update_postimage', new_row)}, NULL)",
+            f"IF({existed} AND {is_deleted}, {added_row('delete', '__was')}, NULL)",
+            f"IF(NOT {existed} AND NOT {is_deleted}, {added_row('insert', new_row)}, NULL)",
         ]
     return decided.selectExpr(
         f"IF(__took, {FILE}, NULL) AS {FILE}",
@@ -161,7 +161,7 @@ def ranked_history(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     )
 
 
-def turned_history(
+def merge_history(
     newest: DataFrame,
     existing: DataFrame,
     keys: Sequence[str],
@@ -211,9 +211,9 @@ def turned_history(
     )
     old_row, new_row = row(columns), row(columns, {TO: "__until", CURRENT: "__now"})
     # Version by version: a row replaced under its own sequence is an update; all others are inserts or deletes.
-    before = f"IF(__is_alive, {comes('update_preimage', old_row)}, {comes('delete', old_row)})"
-    after = f"IF(__was_alive, {comes('update_postimage', new_row)}, {comes('insert', new_row)})"
-    rows = [f"IF(__comes, IF({DELETED}, {comes(TOMBSTONE, new_row)}, {comes(None, new_row)}), NULL)"]
+    before = f"IF(__is_alive, {added_row('update_preimage', old_row)}, {added_row('delete', old_row)})"
+    after = f"IF(__was_alive, {added_row('update_postimage', new_row)}, {added_row('insert', new_row)})"
+    rows = [f"IF(__comes, IF({DELETED}, {added_row(TOMBSTONE, new_row)}, {added_row(None, new_row)}), NULL)"]
     if feed:
         rows += [f"IF(__goes AND NOT {DELETED}, {before}, NULL)", f"IF(__comes AND NOT {DELETED}, {after}, NULL)"]
     return decided.selectExpr(

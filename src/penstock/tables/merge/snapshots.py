@@ -16,7 +16,7 @@ from penstock.sources.columns import DELETED, SEQUENCE, SOURCE
 from penstock.spark.sql_text import quote
 from penstock.spark.sql_types import sql_type
 from penstock.tables.merge.changes import CONTENT, CURRENT, FROM
-from penstock.tables.merge.truncate import deletes, exactly, read
+from penstock.tables.merge.truncate import deletes, from_exact_json, to_exact_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,14 +36,14 @@ def extracts(ranked: DataFrame, horizon: str | None, table: str, *, history: boo
     """The extracts to apply; without history only the newest. Raises if two files belong to one extract, or one file to
     several."""
     sequence_type = sql_type(ranked.schema[SEQUENCE].dataType)
-    last_sequence = f"{read(horizon, {'s': sequence_type})}.s" if horizon is not None else None
+    last_sequence = f"{from_exact_json(horizon, {'s': sequence_type})}.s" if horizon is not None else None
     file_rows = (
         ranked.groupBy(f"{SOURCE}.file")
         .agg(
             F.expr(f"CAST(min({SEQUENCE}) AS STRING)").alias("first"),
             F.expr(f"CAST(max({SEQUENCE}) AS STRING)").alias("last"),
             F.expr(f"min({SEQUENCE}) <> max({SEQUENCE})").alias("several"),
-            F.expr(exactly(f"named_struct('s', max({SEQUENCE}))")).alias("told"),
+            F.expr(to_exact_json(f"named_struct('s', max({SEQUENCE}))")).alias("told"),
             F.expr(f"bool_and({SEQUENCE} > {last_sequence})" if last_sequence else "true").alias("newer"),
             F.expr(f"bool_or({SEQUENCE} = {last_sequence})" if last_sequence else "false").alias("known"),
             F.max(SEQUENCE).alias("__last"),
@@ -74,7 +74,7 @@ def extracts(ranked: DataFrame, horizon: str | None, table: str, *, history: boo
     return Extracts(tuple(row["file"] for row in applied), newer[-1]["told"] if newer else horizon)
 
 
-def as_changes(
+def changes_of_extracts(
     newest: DataFrame,
     existing: DataFrame,
     files: Sequence[str],

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from penstock.errors import Fenced, TableChanged
-from penstock.ledger.commit import append_nothing, carrying, must_confirm
+from penstock.ledger.commit import append_entry, commit_metadata, must_confirm
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import advance, last_rows, read_head
 from penstock.plan.merge import SEPARATE, TOMBSTONES_PROPERTY
@@ -28,7 +28,7 @@ from penstock.spark.sql_types import sql_type
 from penstock.tables.columns import differences, evolve_columns, statistics_of
 from penstock.tables.merge.changes import FROM
 from penstock.tables.merge.row_exchange import FILE, PLACE, Exchange
-from penstock.tables.quarantine import Companion
+from penstock.tables.quarantine import CompanionLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +45,7 @@ _NEVER = 253_402_300_799_999
 """The end of the year 9999, in milliseconds."""
 
 
-class TombstoneTable(Companion):
+class TombstoneTable(CompanionLog):
     def __init__(self, spark: SparkSession, store: Store, table: TablePlan, *, idempotent: bool) -> None:
         super().__init__(spark, store, tombstones_of(table.name, table.uri), idempotent=idempotent)
         assert table.write.merge is not None
@@ -111,7 +111,7 @@ class TombstoneTable(Companion):
         )
         head_before = self._head
         assert head_before is not None
-        with carrying(session, companion_entry, idempotent=self._idempotent, uri=uri):
+        with commit_metadata(session, companion_entry, idempotent=self._idempotent, uri=uri):
             exchange = Exchange(session, uri)
             already_written = self._idempotent and exchange.done  # once read here, a mark set later is a conflict
         self._refuse_fenced(entry)
@@ -124,7 +124,7 @@ class TombstoneTable(Companion):
                 for f in exchange.schema.fields
             )
         )
-        with carrying(session, companion_entry, idempotent=self._idempotent, uri=uri, more=already_written):
+        with commit_metadata(session, companion_entry, idempotent=self._idempotent, uri=uri, more=already_written):
             exchange.commit(new_rows.coalesce(files) if files else new_rows, {})
         self._head = must_confirm(head_before, self.log, companion_entry)
 
@@ -151,7 +151,7 @@ class TombstoneTable(Companion):
         if self._idempotent and self._head.entry.generation < entry.generation:
             note = f"generation {entry.generation} of the table was opened"
             companion_entry = replace(self._companion_entry(entry, "open"), batch=0, seen=None, note=note, pending={})
-            append_nothing(self._spark, self._location.uri, companion_entry)
+            append_entry(self._spark, self._location.uri, companion_entry)
             self._head = must_confirm(self._head, self.log, companion_entry)
         last_written = last_rows(head, self.main_log)
         last, newest = last_written.entry.key, entry.generation if self._idempotent else None
@@ -219,7 +219,7 @@ def settle_tombstones(
         tombstones.settle(head)
 
 
-def separate(
+def move_tombstones(
     spark: SparkSession, tombstones: TombstoneTable, table: TablePlan, schema: StructType, head: LedgerHead
 ) -> tuple[LedgerHead, str | None]:
     """Moves tombstones from among a merged table's rows, where older versions kept them, to the table beside it, and
@@ -240,7 +240,7 @@ def separate(
             tombstones.create(head.entry, schema)
             tombstones.add(tombstone_rows, head.entry)
             entry = head.carried
-            with carrying(session, entry, idempotent=False):
+            with commit_metadata(session, entry, idempotent=False):
                 exchange.commit(None, {"numTargetRowsDeleted": moved}, seen=False)
             head = must_confirm(head, log, entry)
     if not is_separate:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from penstock.sources.columns import DELETED, DELETED_AT, SEQUENCE, SOURCE
 from penstock.spark.sql_text import literal, quote
 from penstock.spark.sql_types import sql_type
-from penstock.tables.merge.changes import ALL, CONTENT, CURRENT, FROM, TO, content
+from penstock.tables.merge.changes import CONTENT, CURRENT, FROM, TO, TRUNCATE_MARK, content
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,7 +27,7 @@ _JSON_OPTIONS = (
 ORDER = f"named_struct('s', {SEQUENCE}, 'p', {SOURCE})"
 
 
-KEPT = 100
+MAX_TRUNCATES = 100
 """The number of truncates that a table with history remembers."""
 
 
@@ -35,22 +35,24 @@ def truncates(schema: StructType, horizon: str | None) -> str:
     """The horizon after the changes, as an aggregate over them: text, NULL if there was never a truncate. It has the
     latest truncate, or with history the last KEPT ones."""
     start_column = FROM if FROM in schema.names else SEQUENCE
-    found_truncates = f"collect_set(IF({ALL}, named_struct('s', {SEQUENCE}, 'p', {SOURCE}, 't', {start_column}), NULL))"
+    found_truncates = (
+        f"collect_set(IF({TRUNCATE_MARK}, named_struct('s', {SEQUENCE}, 'p', {SOURCE}, 't', {start_column}), NULL))"
+    )
     if horizon is not None:
         found_truncates = f"array_distinct(concat({_read_horizon(schema, horizon)}, {found_truncates}))"
     found_truncates = f"array_sort({found_truncates})"
-    limit = KEPT if CURRENT in schema.names else 1
+    limit = MAX_TRUNCATES if CURRENT in schema.names else 1
     last = f"slice({found_truncates}, greatest(1, size({found_truncates}) - {limit - 1}), {limit})"
-    text = f"IF(size({last}) = 1, {exactly(f'{last}[0]')}, {exactly(last)})"
+    text = f"IF(size({last}) = 1, {to_exact_json(f'{last}[0]')}, {to_exact_json(last)})"
     return f"IF(size({found_truncates}) = 0, NULL, {text})"
 
 
-def exactly(value: str) -> str:
+def to_exact_json(value: str) -> str:
     """A struct as text from which `read` gives the same values."""
     return f"to_json({value}, {_JSON_OPTIONS})"
 
 
-def read(text: str, types: Mapping[str, str], *, several: bool = False) -> str:
+def from_exact_json(text: str, types: Mapping[str, str], *, several: bool = False) -> str:
     """Text of `exactly` as a struct of these fields and types, or as an array of such structs."""
     struct_type = f"STRUCT<{', '.join(f'{name}: {field_type}' for name, field_type in types.items())}>"
     return (
@@ -58,12 +60,12 @@ def read(text: str, types: Mapping[str, str], *, several: bool = False) -> str:
     )
 
 
-def beyond(changes: DataFrame, horizon: str | None) -> DataFrame:
+def after_horizon(changes: DataFrame, horizon: str | None) -> DataFrame:
     """The changes after the horizon, which still count."""
     return changes if horizon is None else changes.where(f"{ORDER} > {_horizon_order(changes.schema, horizon)}")
 
 
-def emptied(
+def with_truncate_deletes(
     changes: DataFrame,
     existing: DataFrame,
     horizon: str,
@@ -78,7 +80,9 @@ def emptied(
     return changes.unionByName(deletes(ended_rows, changes, kept_columns, values, time_ms))
 
 
-def ended(changes: DataFrame, horizon: str, keys: Sequence[str], values: Sequence[str], time_ms: int) -> DataFrame:
+def with_truncate_ends(
+    changes: DataFrame, horizon: str, keys: Sequence[str], values: Sequence[str], time_ms: int
+) -> DataFrame:
     """The changes of a table with history, and the ends of late ones: a change from before a truncate was valid until
     then."""
     late_rows = (
@@ -132,4 +136,6 @@ def _read_horizon(schema: StructType, text: str) -> str:
     """The truncates in a horizon, as an array: Spark reads a single one as an array of one."""
     start_column = FROM if FROM in schema.names else SEQUENCE
     fields = {"s": SEQUENCE, "p": SOURCE, "t": start_column}
-    return read(text, {name: sql_type(schema[column].dataType) for name, column in fields.items()}, several=True)
+    return from_exact_json(
+        text, {name: sql_type(schema[column].dataType) for name, column in fields.items()}, several=True
+    )

@@ -13,13 +13,13 @@ from penstock.ledger.entry import Watermark
 from penstock.ledger.position import parse_version
 from penstock.ledger.times import micros
 from penstock.spark.sql_text import quote
-from penstock.tables.aggregate import END, computed, group_names, source_at, touched
+from penstock.tables.aggregate import END, aggregate_groups, group_names, groups_of_batch, source_at
 from penstock.verify.document import groups_query, rows_query
-from penstock.verify.recompute.context import Comparison, answer, compare
-from penstock.verify.recompute.diff import Sides, hold, judged, unsteady, unsteady_metrics
+from penstock.verify.recompute.context import Comparison, compare, conclude
+from penstock.verify.recompute.diff import Sides, compare_sides, is_nondeterministic, judge_keys, unsteady_metrics
 from penstock.verify.recompute.source_rows import is_partial, rows_read
 from penstock.verify.report import COLLECTED
-from penstock.verify.upstream import to_its_end
+from penstock.verify.upstream import is_read_to_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -62,19 +62,21 @@ def check_windows(
     plan, entry = context.table.aggregate, content.entry
     assert plan is not None and entry is not None
     closed_until = _watermark(entry).now
-    expected = computed(source_at(context.spark, context.source, parse_version(entry.after[0]).read_up_to), plan)
+    expected = aggregate_groups(
+        source_at(context.spark, context.source, parse_version(entry.after[0]).read_up_to), plan
+    )
     expected = expected.where(
         "false" if closed_until is None else f"{_micros(END, _watermark(entry))} <= {closed_until}L"
     )
     check.remarks.append(_closed_remark(closed_until))
     sides = Sides(actual, [expected], group_names(plan), list(plan.metrics), loose)
     sample = context.sample(sides, check.of)
-    first_diff = hold(sides, sample)
+    first_diff = compare_sides(sides, sample)
     if not first_diff.differing:
-        return answer(context, check, Comparison(first_diff, sample), replace(content, excuses=[]), loose)
+        return conclude(context, check, Comparison(first_diff, sample), replace(content, excuses=[]), loose)
     outcome = _compare_at_close(context, content, sides, sample)
     diff = replace(first_diff, differing=outcome.wrong, differences=tuple(outcome.differences[:COLLECTED]))
-    check = answer(context, check, Comparison(diff, sample), replace(content, excuses=[]), loose)
+    check = conclude(context, check, Comparison(diff, sample), replace(content, excuses=[]), loose)
     explained = first_diff.differing - outcome.wrong - outcome.unknown - outcome.stale
     if explained > 0:
         late = "1 window is as its" if explained == 1 else f"{explained:,} windows are as their"
@@ -90,7 +92,7 @@ def check_windows(
 def _compare_at_close(context: RecomputeContext, content: Content, sides: Sides, sample: KeySample) -> _WindowOutcome:
     outcome = _WindowOutcome()
     end = f"{_micros(f'k{list(sides.keys).index(END)}', _watermark(content.made[0]))} AS end"
-    end_counts = judged(sides, sample).where("wrong").selectExpr(end).groupBy("end").count().collect()
+    end_counts = judge_keys(sides, sample).where("wrong").selectExpr(end).groupBy("end").count().collect()
     by_entry: dict[int, int] = {}
     for row in end_counts:
         number = _closing_batch(content.made, row["end"])
@@ -125,10 +127,10 @@ def _compare_batch_windows(
     else:
         condition = f"{_micros(END, watermark)} <= {watermark.now}L"
         condition += f" AND {_micros(END, watermark)} > {watermark.closed}L" if watermark.closed is not None else ""
-        expected = computed(source_at(context.spark, context.source, version), plan).where(condition)
+        expected = aggregate_groups(source_at(context.spark, context.source, version), plan).where(condition)
     try:
         with context.reading(version):
-            diff = hold(replace(sides, there=sides.there.where(condition), should=[expected]), sample)
+            diff = compare_sides(replace(sides, there=sides.there.where(condition), should=[expected]), sample)
     except PenstockError as error:
         outcome.cannot(windows, f"windows closed by batch {entry.generation}.{entry.batch}: {error.message}")
         return
@@ -196,7 +198,7 @@ def check_numbers(context: RecomputeContext, content: Content) -> Proof:
             list(plan.metrics),
             loose=loose,
         )
-        return answer(context, check, compare(context, sides, check.of), content, loose)
+        return conclude(context, check, compare(context, sides, check.of), content, loose)
 
 
 def _nothing_read(context: RecomputeContext) -> Proof:
@@ -210,7 +212,7 @@ def _nothing_read(context: RecomputeContext) -> Proof:
 
 def _loose_metrics(actual: DataFrame, plan: AggregatePlan) -> list[str]:
     types = {field.name.casefold(): field.dataType for field in actual.schema.fields}
-    by_type = [name for name in plan.metrics if unsteady(types[name.casefold()])]
+    by_type = [name for name in plan.metrics if is_nondeterministic(types[name.casefold()])]
     return list(dict.fromkeys([*unsteady_metrics(plan.metrics), *by_type]))
 
 
@@ -219,7 +221,7 @@ def _expected_states(context: RecomputeContext, content: Content, check: Proof, 
     rightly lack those that had no row in what was read, or have them as of the version before."""
     plan, entry = context.table.aggregate, content.entry
     assert plan is not None and entry is not None
-    current = computed(source_at(context.spark, context.source, version), plan)
+    current = aggregate_groups(source_at(context.spark, context.source, version), plan)
     position = parse_version(entry.after[0])
     states = [current]
     if content.at_once:
@@ -228,7 +230,7 @@ def _expected_states(context: RecomputeContext, content: Content, check: Proof, 
         check.remarks.append(
             f"version {version} of {context.upstream} is read in part: groups are as of it or of the one before"
         )
-        states.append(computed(source_at(context.spark, context.source, version - 1), plan))
+        states.append(aggregate_groups(source_at(context.spark, context.source, version - 1), plan))
     if is_partial(context, entry):
         rows = rows_read(context, entry, check)
         states += [current.limit(0) if rows is None else _groups_with_rows(state, rows, plan) for state in list(states)]
@@ -237,11 +239,11 @@ def _expected_states(context: RecomputeContext, content: Content, check: Proof, 
 
 def _is_read_whole(context: RecomputeContext, position: Version) -> bool:
     """The changes of a commit always come in one batch, its added rows may come in several."""
-    return context.source.changes or to_its_end(position, context.upstream_log, context.source.uri)
+    return context.source.changes or is_read_to_end(position, context.upstream_log, context.source.uri)
 
 
 def _groups_with_rows(groups: DataFrame, rows: DataFrame, plan: AggregatePlan) -> DataFrame:
     """The groups that have one of these rows."""
     names = [quote(name) for name in group_names(plan)]
     condition = " AND ".join(f"a.{name} <=> b.{name}" for name in names)
-    return groups.alias("a").join(touched(rows, plan).alias("b"), F.expr(condition), "left_semi")
+    return groups.alias("a").join(groups_of_batch(rows, plan).alias("b"), F.expr(condition), "left_semi")

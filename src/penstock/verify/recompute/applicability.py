@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from penstock.plan.merge import OF_CHANGES
+from penstock.plan.merge import CHANGE_FEED_DEFAULTS
 from penstock.plan.stages import KEY, SEQUENCE
 from penstock.verify.report import Proof
 
 if TYPE_CHECKING:
     from penstock.plan.model import TablePlan
 
-Due = Literal["numbers", "copy", "changes", "merge"]
+CheckName = Literal["numbers", "copy", "changes", "merge"]
 """numbers: of an aggregate, computed again. copy: of a table that follows the changes of another. changes: of an audit
 table, counted. merge: of a merged table, its changes folded again."""
 
@@ -20,7 +20,7 @@ ALIVE = "NOT _deleted"
 """Condition for the visible rows of a merged table, for a reader without Spark."""
 
 
-def due(table: TablePlan) -> Due | None:
+def applicable_check(table: TablePlan) -> CheckName | None:
     if table.aggregate is not None:
         return "numbers"
     if not _follows_changes(table) or why_not(table) is not None:
@@ -42,14 +42,17 @@ def why_not(table: TablePlan) -> str | None:
         return "its own rules decide which changes it takes"
     if merge is not None and merge.ignore_nulls:
         return "NULL keeps the value that was there"
-    if merge is not None and (merge.sequence, merge.deleted) != (OF_CHANGES.sequence, OF_CHANGES.deleted):
+    if merge is not None and (merge.sequence, merge.deleted) != (
+        CHANGE_FEED_DEFAULTS.sequence,
+        CHANGE_FEED_DEFAULTS.deleted,
+    ):
         return "it decides by itself which change is the newest, and which one deletes"
     return None
 
 
-def not_made(table: TablePlan, version: int) -> Proof | None:
+def pending_check(table: TablePlan, version: int) -> Proof | None:
     """The entry in the report until the check is made; None if there is no such check for the table."""
-    source, check_name = table.versions, due(table)
+    source, check_name = table.versions, applicable_check(table)
     subject = f"{table.name} version {version}"
     if check_name == "merge":
         return Proof(check_name, subject, "its changes", "not made", "its changes are not folded again", unit="rows")

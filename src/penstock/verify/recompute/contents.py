@@ -12,10 +12,10 @@ from pyspark.sql.classic.column import Column as JvmColumn
 from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from penstock.errors import PenstockError
-from penstock.formats.json import RESCUED, own_class
+from penstock.formats.json import RESCUED, penstock_class
 from penstock.ledger.position import parse_version
-from penstock.maintenance.tables import places
-from penstock.operations.replay import kept_rows
+from penstock.maintenance.tables import maintained_tables
+from penstock.operations.replay import kept_rows_condition
 from penstock.plan.quarantine import quarantine_of
 from penstock.sources.columns import SOURCE
 from penstock.sources.files.types import spark_schema
@@ -24,13 +24,13 @@ from penstock.spark.sql_text import quote
 from penstock.spark.sql_types import sql_type
 from penstock.spec.schema import column_key
 from penstock.tables.expectations import FAILED, NOTHING_FAILED, RAW
-from penstock.tables.new_fields import GrownSchema, grows
+from penstock.tables.new_fields import GrownSchema, adds_new_fields
 from penstock.tables.pipeline import StagedPipeline
 from penstock.tables.suppression import Suppression
-from penstock.verify.data_files import LoggedFile, data_files, living_in, name_in, origin_of
-from penstock.verify.recompute.context import Comparison, answer
-from penstock.verify.recompute.diff import KeyDiff, KeySample, Sides, hold, holds, unsteady
-from penstock.verify.recompute.diff import holds as holds_kind
+from penstock.verify.data_files import LoggedFile, data_files, file_named_in, live_row_count, origin_of
+from penstock.verify.recompute.context import Comparison, conclude
+from penstock.verify.recompute.diff import KeyDiff, KeySample, Sides, compare_sides, contains_type, is_nondeterministic
+from penstock.verify.recompute.diff import contains_type as holds_kind
 from penstock.verify.recompute.source_rows import (
     GREW,
     NUMBER,
@@ -75,7 +75,7 @@ class GrownColumns:
         field_names = [name for name in self._matching(rows.columns) if name != RESCUED]
         texts = [f"to_json(struct({', '.join(map(quote, field_names))}))"] if field_names else []
         texts += [RESCUED] if RESCUED in self._matching(rows.columns) else []
-        leaves = own_class(rows.sparkSession, "Leaves")
+        leaves = penstock_class(rows.sparkSession, "Leaves")
         parts = [F.coalesce(JvmColumn(leaves.column(java_column(F.expr(text)))), F.expr("array()")) for text in texts]
         fields = F.array_sort(F.array_distinct(F.concat(*parts)))
         return rows.withColumn(FIELDS, F.nullif(F.array_join(fields, ", "), F.lit("")))
@@ -102,7 +102,7 @@ def grown_columns(context: RecomputeContext, actual: DataFrame) -> GrownColumns:
             [field for field in actual.schema.fields if isinstance(field.dataType, StructType | ArrayType)]
         )
         rescued: list[str] = []
-    elif table.stages.decode is not None and grows(table) and table.stages.decode.new_fields == "add":
+    elif table.stages.decode is not None and adds_new_fields(table) and table.stages.decode.new_fields == "add":
         grown = GrownSchema(table, context.store)
         declared, schema, rescued = grown.declared, grown.require().schema, [RESCUED]
     else:
@@ -137,14 +137,14 @@ def check_contents(context: RecomputeContext, content: Content) -> list[Proof]:
     with context.reading(version):
         source = source_rows(context, content)
         actual = context.there()
-        kept_condition = kept_rows(table, source.covered)
+        kept_condition = kept_rows_condition(table, source.covered)
         if kept_condition is not None:
             kept_count = actual.where(kept_condition).count()
             actual = actual.where(f"NOT ({kept_condition})")
             check.remarks.append(f"not compared: {kept_count:,} rows of which the source no longer has the records")
         content.excuses += source.excuses
         sides, diff = _compare_rows(context, content, actual, source)
-        check = answer(context, check, Comparison(diff, KeySample()), content, list(sides.loose))
+        check = conclude(context, check, Comparison(diff, KeySample()), content, list(sides.loose))
         dedupe = table.stages.dedupe if table.stages is not None else None
         if dedupe is None:
             return [check]
@@ -157,12 +157,12 @@ def _compare_rows(
     """Fields that were not columns yet excuse a difference only if none is left without the records that have such a
     field."""
     sides = _build_sides(context, actual, source)
-    diff = hold(sides, KeySample())
+    diff = compare_sides(sides, KeySample())
     if not diff.differing or source.reshaped is None:
         return sides, diff
     unaffected = replace(source, rows=source.rows.join(source.reshaped, SOURCE, "left_anti"))
     unaffected_sides = _build_sides(context, actual.join(source.reshaped, SOURCE, "left_anti"), unaffected)
-    unaffected_diff = hold(unaffected_sides, KeySample())
+    unaffected_diff = compare_sides(unaffected_sides, KeySample())
     if unaffected_diff.differing:
         return unaffected_sides, unaffected_diff
     content.excuses.append(GREW)
@@ -204,7 +204,7 @@ def _build_sides(context: RecomputeContext, actual: DataFrame, source: SourceRow
     compared = actual.selectExpr(*names)
     if dedupe:
         expected = expected.join(compared.select(*keys), keys, "left_semi")
-    loose = [name for name in values if unsteady(actual.schema[name].dataType)]
+    loose = [name for name in values if is_nondeterministic(actual.schema[name].dataType)]
     return Sides(compared, [expected], keys, values, loose)
 
 
@@ -289,7 +289,7 @@ def _check_duplicates(
     compared = left_out.count()
     diff = KeyDiff(compared + len(doubled), count + len(doubled), 0, 0, tuple([*missing, *doubled][:COLLECTED]))
     check.of = diff.compared
-    return answer(context, check, Comparison(diff, KeySample()), replace(content, excuses=list(content.excuses)), [])
+    return conclude(context, check, Comparison(diff, KeySample()), replace(content, excuses=list(content.excuses)), [])
 
 
 def _text_columns(names: list[str]) -> list[str]:
@@ -363,7 +363,7 @@ def check_rejected(context: RecomputeContext, content: Content) -> list[Proof]:
         compared, len(altered), 0, 0, tuple(Differing("altered", {"record": row["place"]}) for row in altered)
     )
     return [
-        answer(context, check, Comparison(diff, KeySample()), replace(content, excuses=changed_upstream(context)), [])
+        conclude(context, check, Comparison(diff, KeySample()), replace(content, excuses=changed_upstream(context)), [])
     ]
 
 
@@ -376,7 +376,7 @@ _FILE, _ROWS, _HASH = "__file", "__rows", "__hash"
 def check_pages(context: RecomputeContext) -> list[Proof]:
     table = context.table
     proofs = [_read_pages(context, table.name, table.uri, context.version)]
-    for place in places(table):
+    for place in maintained_tables(table):
         if place.kind in ("quarantine", "tombstones") and context.store.names(f"{place.uri}/_delta_log"):
             proofs.append(_read_pages(context, place.name, place.uri, None))
     return proofs
@@ -392,7 +392,7 @@ def _read_pages(context: RecomputeContext, name: str, uri: str, version: int | N
             rows = (reader if version is None else reader.option("versionAsOf", version)).load(uri)
             rows_by_file = _rows_by_file(rows)
     except PenstockError as error:
-        unreadable_file = name_in(files, error.message)
+        unreadable_file = file_named_in(files, error.message)
         location = (
             f"its file {origin_of(context.store, uri, unreadable_file)} cannot be read"
             if unreadable_file
@@ -403,7 +403,7 @@ def _read_pages(context: RecomputeContext, name: str, uri: str, version: int | N
     mismatches = []
     for file in files:
         row_count = rows_by_file.get(file.name, 0)
-        logged_rows = file.rows if row_count == file.rows else living_in(context.store, uri, file, version)
+        logged_rows = file.rows if row_count == file.rows else live_row_count(context.store, uri, file, version)
         if logged_rows is not None and row_count != logged_rows:
             mismatches.append(
                 f"{origin_of(context.store, uri, file)} has {row_count:,} rows, the log says {logged_rows:,}"
@@ -421,7 +421,7 @@ def _rows_by_file(rows: DataFrame) -> dict[str, int]:
     """How many rows each file has. All columns are decoded to count them."""
     parts = [
         f"to_json(named_struct('v', {quote(field.name)}))"
-        if holds(field.dataType, MapType, VariantType)
+        if contains_type(field.dataType, MapType, VariantType)
         else quote(field.name)
         for field in rows.schema.fields
     ]

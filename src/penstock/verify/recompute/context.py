@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.ledger.delta_log import DeltaLog, Origin
-from penstock.ledger.entry import BESIDE
+from penstock.ledger.entry import OUTSIDE_BATCHES
 from penstock.ledger.position import parse_version
-from penstock.maintenance.tables import places
+from penstock.maintenance.tables import maintained_tables
 from penstock.sources.delta import DeltaReader
 from penstock.sources.delta_changes import table_id
 from penstock.sources.registry import SourceContext, source_kind
-from penstock.sql.causes import explained
+from penstock.sql.causes import explain_errors
 from penstock.sql.versions import Readable, TableVersion
-from penstock.storage.stores import store_of
-from penstock.verify.data_files import own_file
-from penstock.verify.ledger_walk import same
-from penstock.verify.recompute.diff import KeySample, can_sample, hold, sample_of
+from penstock.storage.stores import source_store
+from penstock.verify.data_files import path_named_in
+from penstock.verify.ledger_walk import same_positions
+from penstock.verify.recompute.diff import KeySample, can_sample, compare_sides, sample_of
 from penstock.verify.report import Proof
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _backwards(log: DeltaLog, version: int) -> Iterator[Commit]:
 def _makes_rows(entry: Entry) -> bool:
     """Whether the entry stands for rows of the table. A carry repeats what a batch or a fill said, which log retention
     may have removed."""
-    if entry.kind in BESIDE:
+    if entry.kind in OUTSIDE_BATCHES:
         filled = entry.filled is not None and entry.filled[0] == entry.generation
         return entry.kind == "carry" and (entry.batch > 0 or filled)
     return entry.kind in ("batch", "fill")
@@ -116,7 +116,7 @@ def _emptied(commit: Commit, entry: Entry) -> bool:
 
 def _check_position(content: Content, older: Entry) -> None:
     """Add an excuse if the position moved between two entries that made rows."""
-    if content.made and not same(content.made[-1].before, older.after):
+    if content.made and not same_positions(content.made[-1].before, older.after):
         newer = content.made[-1]
         content.excuses.append(
             f"its position was moved by hand before batch {newer.generation}.{newer.batch}: what was skipped is not in "
@@ -152,7 +152,7 @@ class RecomputeContext:
 
     @property
     def upstream_log(self) -> DeltaLog:
-        return DeltaLog(store_of(self.source, self.store), self.source.uri, self.upstream)
+        return DeltaLog(source_store(self.source, self.store), self.source.uri, self.upstream)
 
     @property
     def version(self) -> int:
@@ -166,7 +166,7 @@ class RecomputeContext:
         """Its source, with the coordinates of every row."""
         if self.table.delta is None:
             return source_kind(self.table.source.kind).open(self.table, SourceContext(lambda _: self.store, self.spark))
-        store, coordinates = store_of(self.source, self.store), self.table.input.coordinates
+        store, coordinates = source_store(self.source, self.store), self.table.input.coordinates
         isolates = self.table.isolates_where
         return DeltaReader(self.source, store, self.table.name, coordinates=coordinates, keep_raising=isolates)
 
@@ -176,7 +176,7 @@ class RecomputeContext:
         versions = [TableVersion(Readable(self.table.name, self.table.uri), self.version)]
         if self.table.versions is not None:
             versions.append(TableVersion(Readable(self.upstream, self.source.uri), version))
-        with explained(self.spark, None, versions, self.logs):
+        with explain_errors(self.spark, None, versions, self.logs):
             yield
 
     def begun(self, name: str, against: str, unit: str) -> Proof:
@@ -191,8 +191,8 @@ class RecomputeContext:
     def own_file(self, message: str) -> str | None:
         """The file that an error message names, if it belongs to the table or to a table beside it."""
         file_names = (
-            own_file(place.uri, self.version if place.kind == "table" else None, message)
-            for place in places(self.table)
+            path_named_in(place.uri, self.version if place.kind == "table" else None, message)
+            for place in maintained_tables(self.table)
         )
         return next((name for name in file_names if name is not None), None)
 
@@ -211,10 +211,10 @@ class Comparison:
 
 def compare(context: RecomputeContext, sides: Sides, rows: int) -> Comparison:
     sample = context.sample(sides, rows)
-    return Comparison(hold(sides, sample), sample)
+    return Comparison(compare_sides(sides, sample), sample)
 
 
-def answer(
+def conclude(
     context: RecomputeContext, check: Proof, comparison: Comparison, content: Content, loose: Sequence[str]
 ) -> Proof:
     """Fill in the check from a comparison. A difference with an excuse is not a mistake, and not a proof either."""
@@ -245,6 +245,6 @@ def answer(
     return check
 
 
-def refused(check: Proof, error: PenstockError) -> Proof:
+def mark_unverifiable(check: Proof, error: PenstockError) -> Proof:
     check.outcome, check.said = "unverifiable", error.message
     return check

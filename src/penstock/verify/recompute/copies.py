@@ -9,25 +9,25 @@ from pyspark.sql import functions as F
 
 from penstock.errors import PenstockError
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.pending import began_of
+from penstock.ledger.pending import start_position
 from penstock.ledger.position import parse_version
 from penstock.ledger.source import ReplayRequest
-from penstock.sources.columns import living, with_source
+from penstock.sources.columns import with_source, without_tombstones
 from penstock.sources.delta import at_version, inserted
 from penstock.spark.sql_text import quote
 from penstock.tables.merge.changes import CURRENT, values_of
 from penstock.tables.pipeline import audit
 from penstock.verify.document import copy_queries
-from penstock.verify.recompute.context import Comparison, answer, compare
-from penstock.verify.recompute.diff import KeySample, Sides, hold, unsteady
+from penstock.verify.recompute.context import Comparison, compare, conclude
+from penstock.verify.recompute.diff import KeySample, Sides, compare_sides, is_nondeterministic
 from penstock.verify.recompute.merged import (
+    add_doubled,
     changes_of,
     check_merged,
     check_tombstones,
     doubled_keys,
     living_rows,
     ordered_keys,
-    with_doubled,
 )
 from penstock.verify.recompute.source_rows import is_partial, rows_read, source_rows
 
@@ -65,16 +65,16 @@ def check_copy(context: RecomputeContext, content: Content) -> list[Proof]:
             )
         values = _compared_values(check, actual, upstream, merge)
         keys = list(merge.keys)
-        loose = [name for name in values if unsteady(actual.schema[name].dataType)]
+        loose = [name for name in values if is_nondeterministic(actual.schema[name].dataType)]
         states = _expected_states(context, check, entry, upstream, keys)
         comparison = compare(context, Sides(actual, states, keys, values, loose), check.of)
-        comparison = Comparison(with_doubled(comparison.held, doubled_keys(actual, merge)), comparison.sample)
+        comparison = Comparison(add_doubled(comparison.held, doubled_keys(actual, merge)), comparison.sample)
         if comparison.held.ambiguous:
             check.remarks.append(
                 f"not compared: {comparison.held.ambiguous:,} keys that more than one row of {check.against} has"
             )
         tombstones = _check_tombstones(context, content, entry, merge, comparison.sample)
-        return [answer(context, check, comparison, content, loose), *([tombstones] if tombstones is not None else [])]
+        return [conclude(context, check, comparison, content, loose), *([tombstones] if tombstones is not None else [])]
 
 
 def _check_tombstones(
@@ -111,7 +111,7 @@ def _followed_rows(context: RecomputeContext, version: int) -> DataFrame:
     """The rows upstream without those that have no valid key: a copy sets them aside."""
     rows = at_version(context.spark, context.source.uri, version)
     if context.source.merged:
-        rows = living(rows)
+        rows = without_tombstones(rows)
     shaped, stages = inserted(rows, context.upstream_log, version), context.table.stages
     for expectation in stages.expect if stages is not None else ():
         shaped = shaped.where(f"coalesce({expectation.check}, false)")
@@ -161,12 +161,12 @@ def check_changes(context: RecomputeContext, content: Content) -> Proof:
     check = context.begun("changes", f"the changes of {context.upstream} up to v{version}", "counts")
     check.of = 0
     check.remarks.append("changes are counted by version and kind; their contents are not compared")
-    start_positions = began_of(DeltaLog(context.store, context.table.uri, context.table.name), entry)
+    start_positions = start_position(DeltaLog(context.store, context.table.uri, context.table.name), entry)
     with context.reading(version):
         feed = context.reader().covered(context.spark, ReplayRequest(entry.after, start_positions, entry.topics)).rows
         expected = audit(stages.audit)(with_source(feed, context.table.input), {}, 0)
         sides = Sides(_count_changes(context.there()), [_count_changes(expected)], ["version", "change_type"], [_COUNT])
-        return answer(context, check, Comparison(hold(sides, KeySample()), KeySample()), content, [])
+        return conclude(context, check, Comparison(compare_sides(sides, KeySample()), KeySample()), content, [])
 
 
 def _count_changes(rows: DataFrame) -> DataFrame:

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 # version others.
 
 
-SIZE = 100
+SAMPLE_SIZE = 100
 """About this many are compared."""
-ALL_UP_TO = 2 * SIZE
+ALL_UP_TO = 2 * SAMPLE_SIZE
 """Up to this many, all are compared."""
 
 
@@ -65,7 +65,7 @@ class KeySample:
 def sample_of(rows: int, version: int, *, deep: bool) -> KeySample:
     if deep or rows <= ALL_UP_TO:
         return KeySample()
-    return KeySample(max(1, rows // SIZE), version)
+    return KeySample(max(1, rows // SAMPLE_SIZE), version)
 
 
 def hashable(column: str, type_name: str) -> str | None:
@@ -85,20 +85,22 @@ TOLERANCE = {"double": "1e-9D", "float": "1e-6D"}
 difference."""
 
 
-def holds(data_type: DataType, *types: type[DataType]) -> bool:
+def contains_type(data_type: DataType, *types: type[DataType]) -> bool:
     if isinstance(data_type, types):
         return True
     if isinstance(data_type, StructType):
-        return any(holds(field.dataType, *types) for field in data_type.fields)
+        return any(contains_type(field.dataType, *types) for field in data_type.fields)
     if isinstance(data_type, MapType):
-        return holds(data_type.keyType, *types) or holds(data_type.valueType, *types)
-    return isinstance(data_type, ArrayType) and holds(data_type.elementType, *types)
+        return contains_type(data_type.keyType, *types) or contains_type(data_type.valueType, *types)
+    return isinstance(data_type, ArrayType) and contains_type(data_type.elementType, *types)
 
 
-def unsteady(data_type: DataType) -> bool:
+def is_nondeterministic(data_type: DataType) -> bool:
     """Whether two values that mean the same may differ: a map has no order, a number within another value no
     tolerance."""
-    return holds(data_type, MapType, VariantType) or (isinstance(data_type, _NESTED) and holds(data_type, *_NUMBERS))
+    return contains_type(data_type, MapType, VariantType) or (
+        isinstance(data_type, _NESTED) and contains_type(data_type, *_NUMBERS)
+    )
 
 
 def equal(first: str, second: str, data_type: DataType) -> str:
@@ -109,12 +111,12 @@ def equal(first: str, second: str, data_type: DataType) -> str:
         # NaN is larger than anything, and within an infinite bound lies everything.
         near = f"NOT isnan({distance}) AND {distance} < double('Infinity') AND {distance} <= {bound}"
         return f"({first} <=> {second} OR coalesce({near}, false))"
-    if holds(data_type, MapType, VariantType):  # Spark cannot compare these
+    if contains_type(data_type, MapType, VariantType):  # Spark cannot compare these
         return f"(to_json(struct({first})) <=> to_json(struct({second})))"
     return f"({first} <=> {second})"
 
 
-def shown(value: str, data_type: DataType) -> str:
+def text_of(value: str, data_type: DataType) -> str:
     """An expression for a value as text. Spark makes it: Python would convert times to the zone of the machine."""
     if isinstance(data_type, BinaryType):
         return f"concat('0x', hex({value}))"
@@ -165,8 +167,8 @@ class KeyDiff:
     differences: tuple[Differing, ...] = ()
 
 
-def hold(sides: Sides, sample: KeySample) -> KeyDiff:
-    verdicts = judged(sides, sample)
+def compare_sides(sides: Sides, sample: KeySample) -> KeyDiff:
+    verdicts = judge_keys(sides, sample)
     # Without what only another state has, which is right too.
     conditions = ("NOT ambiguous AND (s0 IS NOT NULL OR s1 IS NOT NULL OR wrong)", "wrong", "unsteady", "ambiguous")
     totals = verdicts.agg(*(F.count_if(F.expr(condition)) for condition in conditions)).first()
@@ -181,7 +183,7 @@ def can_sample(sides: Sides) -> bool:
     return all(hashable("", types[key].simpleString()) is not None for key in sides.sampled_by)
 
 
-def judged(sides: Sides, sample: KeySample) -> DataFrame:
+def judge_keys(sides: Sides, sample: KeySample) -> DataFrame:
     """One row per compared key: k0, k1, … its values, `wrong`, `unsteady`, and what both sides have."""
     parts = [_side(sides, frame, number, sample) for number, frame in enumerate([sides.there, *sides.should])]
     grouped = (
@@ -244,8 +246,8 @@ def _equal(sides: Sides, name: str, number: int) -> str:
 def _list_differences(wrong: DataFrame, sides: Sides) -> list[Differing]:
     types, firm_values = sides.kinds, [name for name in sides.values if name not in sides.loose]
     values = [
-        f"named_struct('column', {literal(name)}, 'there', {shown(f's0.v{n}', types[name])}, "
-        f"'should', {shown(f's1.v{n}', types[name])}, 'differs', NOT {_equal(sides, name, 1)})"
+        f"named_struct('column', {literal(name)}, 'there', {text_of(f's0.v{n}', types[name])}, "
+        f"'should', {text_of(f's1.v{n}', types[name])}, 'differs', NOT {_equal(sides, name, 1)})"
         for n, name in enumerate(sides.values)
         if name in firm_values
     ]
@@ -258,7 +260,7 @@ def _list_differences(wrong: DataFrame, sides: Sides) -> list[Differing]:
         .limit(COLLECTED)
         .selectExpr(
             f"{kind} AS kind",
-            *(f"{shown(f'k{n}', types[key])} AS k{n}" for n, key in enumerate(sides.keys)),
+            *(f"{text_of(f'k{n}', types[key])} AS k{n}" for n, key in enumerate(sides.keys)),
             f"array({', '.join(values)}) AS parts" if values else "NULL AS parts",
         )
     )

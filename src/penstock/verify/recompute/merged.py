@@ -18,13 +18,13 @@ from penstock.sources.columns import SOURCE, alive
 from penstock.spark.sql_text import quote
 from penstock.spark.sql_types import sql_type
 from penstock.spec.schema import column_key
-from penstock.spec.table_kinds import OWN, SINCE, VALID
+from penstock.spec.table_kinds import MERGE_COLUMNS, SINCE, VALID
 from penstock.tables.merge.changes import values_of
-from penstock.tables.merge.truncate import KEPT
+from penstock.tables.merge.truncate import MAX_TRUNCATES
 from penstock.verify.document import rows_query
 from penstock.verify.recompute.contents import FIELDS, grown_columns
-from penstock.verify.recompute.context import Comparison, answer
-from penstock.verify.recompute.diff import KeyDiff, Sides, hashable, hold, shown, unsteady
+from penstock.verify.recompute.context import Comparison, conclude
+from penstock.verify.recompute.diff import KeyDiff, Sides, compare_sides, hashable, is_nondeterministic, text_of
 from penstock.verify.recompute.source_rows import source_rows
 from penstock.verify.report import COLLECTED, Differing
 
@@ -53,7 +53,7 @@ def own_values(columns: Sequence[str], merge: MergePlan) -> list[str]:
 # that are still to come.
 
 
-_SEQUENCE, _DELETED = OWN[:2]
+_SEQUENCE, _DELETED = MERGE_COLUMNS[:2]
 
 
 def check_tombstones(
@@ -78,14 +78,14 @@ def check_tombstones(
     changes = _sample_rows(changes, merge, sample)
     tombstones = _sample_rows(tombstones, merge, sample)
     differences = _tombstone_sample("extra", _stray_tombstones(tombstones, changes, merge), merge)
-    if lacks_old_ones(context, merge):
+    if may_lack_old_tombstones(context, merge):
         check.remarks.append("deletes whose tombstone `keep_deleted` may have removed were not looked for")
     else:
         differences += _tombstone_sample("missing", _missing_deletes(tombstones, changes, merge), merge)
     compared = tombstones.count() + sum(difference.kind == "missing" for difference in differences)
     check.of = compared
     diff = KeyDiff(compared, len(differences), 0, 0, tuple(differences[:COLLECTED]))
-    return answer(context, check, Comparison(diff, sample), replace(content, excuses=list(content.excuses)), [])
+    return conclude(context, check, Comparison(diff, sample), replace(content, excuses=list(content.excuses)), [])
 
 
 def _read_tombstones(context: RecomputeContext, entry: Entry, merge: MergePlan) -> DataFrame:
@@ -107,7 +107,7 @@ def _sample_rows(rows: DataFrame, merge: MergePlan, sample: KeySample) -> DataFr
     return rows.where(f"{sample.condition(hashed)}{' OR all' if 'all' in rows.columns else ''}")
 
 
-def lacks_old_ones(context: RecomputeContext, merge: MergePlan) -> bool:
+def may_lack_old_tombstones(context: RecomputeContext, merge: MergePlan) -> bool:
     """Whether the table has existed for longer than a tombstone is kept."""
     if merge.keep_deleted_ms is None or not merge.deletes:
         return False
@@ -148,7 +148,7 @@ def _same_keys(merge: MergePlan) -> str:
 
 def _tombstone_sample(kind: Kind, rows: DataFrame, merge: MergePlan) -> list[Differing]:
     names = [*merge.keys, "s"]
-    texts = [f"{shown(quote(name), rows.schema[name].dataType)} AS k{n}" for n, name in enumerate(names)]
+    texts = [f"{text_of(quote(name), rows.schema[name].dataType)} AS k{n}" for n, name in enumerate(names)]
     shown_names = [*merge.keys, _SEQUENCE]
     samples = rows.select(*map(quote, names)).distinct().limit(COLLECTED).selectExpr(*texts).collect()
     return [Differing(kind, {name: row[f"k{n}"] for n, name in enumerate(shown_names)}) for row in samples]
@@ -161,7 +161,7 @@ def _tombstone_sample(kind: Kind, rows: DataFrame, merge: MergePlan) -> list[Dif
 # for in all rows in any case.
 
 
-SEQUENCE = OWN[0]
+SEQUENCE = MERGE_COLUMNS[0]
 FROM, TO, CURRENT = VALID
 _S, _P, _T, _DEAD, _ALL, _RANK = "__s", "__p", "__t", "__dead", "__all", "__rank"
 
@@ -206,16 +206,16 @@ def check_merged(context: RecomputeContext, content: Content) -> list[Proof]:
         changes = changes_of(rows, merge, values)
         folded = _fold(context, actual, changes, merge, values)
         check.remarks += folded.remarks
-        loose = [name for name in folded.values if unsteady(folded.there.schema[name].dataType)]
+        loose = [name for name in folded.values if is_nondeterministic(folded.there.schema[name].dataType)]
         sides = Sides(folded.there, [folded.rows], folded.keys, folded.values, loose, merge.keys)
         sample = context.sample(sides, check.of)
-        diff = hold(sides, sample)
+        diff = compare_sides(sides, sample)
         if diff.ambiguous:
             check.remarks.append(f"not compared: {diff.ambiguous:,} keys of which two changes claim the same place")
         content.excuses += [*source.excuses, *folded.excuses]
         if _may_have_come_back(context, merge, diff, changes):
             content.excuses.append("rows came back after `keep_deleted` had removed what remembered their delete")
-        proof = answer(context, check, Comparison(with_doubled(diff, doubled), sample), content, loose)
+        proof = conclude(context, check, Comparison(add_doubled(diff, doubled), sample), content, loose)
         tombstones = check_tombstones(context, content, ordered_keys(changes, merge), sample)
         return [proof, *([tombstones] if tombstones is not None else [])]
 
@@ -263,7 +263,7 @@ def _may_have_come_back(context: RecomputeContext, merge: MergePlan, diff: KeyDi
         for difference in diff.differences
         if difference.kind == "extra"
     ]
-    if not diff.differing or len(extra) < diff.differing or not lacks_old_ones(context, merge):
+    if not diff.differing or len(extra) < diff.differing or not may_lack_old_tombstones(context, merge):
         return False
     if not changes.where(_ALL).isEmpty():
         return True
@@ -271,13 +271,13 @@ def _may_have_come_back(context: RecomputeContext, merge: MergePlan, diff: KeyDi
     rows = context.spark.createDataFrame(extra, ", ".join(f"{name} STRING" for name in names))
     types = {field.name.casefold(): field.dataType for field in context.there().schema.fields}
     texts = [
-        F.expr(shown(quote(key), types[key.casefold()])).alias(name)
+        F.expr(text_of(quote(key), types[key.casefold()])).alias(name)
         for name, key in zip(names, merge.keys, strict=True)
     ]
     return rows.join(changes.where(_DEAD).select(*texts).distinct(), names, "left_anti").isEmpty()
 
 
-def with_doubled(diff: KeyDiff, doubled: list[Differing]) -> KeyDiff:
+def add_doubled(diff: KeyDiff, doubled: list[Differing]) -> KeyDiff:
     """The diff, with keys added that are there twice outside of the sample."""
     known_keys = {tuple(difference.keys.items()) for difference in diff.differences}
     added = [difference for difference in doubled if tuple(difference.keys.items()) not in known_keys]
@@ -429,8 +429,11 @@ def _fold_versions(
         f"__last AS {CURRENT}",
     )
     excuses: tuple[str, ...] = ()
-    if truncate_count > KEPT:
-        excuses = (f"{truncate_count} truncates: what came late from before the last {KEPT} may be valid for too long",)
+    if truncate_count > MAX_TRUNCATES:
+        excuses = (
+            f"{truncate_count} truncates: what came late from before the last {MAX_TRUNCATES} may be valid for too "
+            "long",
+        )
     compared = [*values, FROM, TO, CURRENT]
     return Folded(rows, [*merge.keys, SEQUENCE], compared, actual, excuses=excuses)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, SetupError, Terminal
 from penstock.ledger.delta_log import DeltaLog
-from penstock.verify.recompute.applicability import due
+from penstock.verify.recompute.applicability import applicable_check
 from penstock.verify.recompute.context import Content, content_at
 from penstock.verify.report import Proof
 
@@ -21,44 +21,46 @@ if TYPE_CHECKING:
     from penstock.verify.report import Report
 
 
-Judge = Callable[["RecomputeContext", Content], Sequence[Proof]]
+CheckFunction = Callable[["RecomputeContext", Content], Sequence[Proof]]
 SPARK = "starting Spark to compute again"
 
 
-def to_check(
+def tables_to_check(
     tables: Sequence[TablePlan], reports: Sequence[Report], *, deep: bool = False
 ) -> list[tuple[TablePlan, Report]]:
     """The tables that have something to compute again; with `deep`, every page of each table is read. If there are
     none, no Spark is started."""
     pairs = zip(tables, reports, strict=True)
     return [
-        (table, report) for table, report in pairs if report.version is not None and (deep or due(table) is not None)
+        (table, report)
+        for table, report in pairs
+        if report.version is not None and (deep or applicable_check(table) is not None)
     ]
 
 
-def left_out(tables: Sequence[TablePlan], reports: Sequence[Report], why: str) -> None:
+def mark_not_made(tables: Sequence[TablePlan], reports: Sequence[Report], why: str) -> None:
     """Mark each check as not done, and say why."""
-    for _, report in to_check(tables, reports):
+    for _, report in tables_to_check(tables, reports):
         for check in report.checks:
             if check.outcome == "not made":
                 check.said += f" ({why})"
                 check.left_out = True
 
 
-def check_again(
+def run_spark_checks(
     plan: Plan, tables: Sequence[TablePlan], reports: Sequence[Report], store: Store, progress: Progress, *, deep: bool
 ) -> None:
     """Run the checks in a Spark session of their own, if one is needed. The results go into the reports, and so does
     the reason if there are none."""
-    waiting = to_check(tables, reports, deep=deep)
+    waiting = tables_to_check(tables, reports, deep=deep)
     if not waiting:
         return
-    from penstock.spark.session import ended_by_ctrl_c, short_session
+    from penstock.spark.session import cancel_on_interrupt, short_session
 
     try:
         progress("", SPARK, 0.0)
-        with short_session(plan, log="verify") as spark, ended_by_ctrl_c(spark.sparkContext):
-            check_in(spark, plan, waiting, store, progress, deep=deep)
+        with short_session(plan, log="verify") as spark, cancel_on_interrupt(spark.sparkContext):
+            run_checks_in(spark, plan, waiting, store, progress, deep=deep)
     except SetupError as error:
         for _, report in waiting:
             for check in report.checks:
@@ -68,7 +70,7 @@ def check_again(
                 report.doubts.append(f"--deep: nothing was read again: {error.message}")
 
 
-def check_in(
+def run_checks_in(
     spark: SparkSession,
     plan: Plan,
     waiting: Sequence[tuple[TablePlan, Report]],
@@ -86,7 +88,7 @@ def check_in(
         session = spark.newSession()
         session.conf.set(CHECKSUMS, "true")
         context = RecomputeContext(session, store, table, report, deep, str(logs_folder(plan)), tables_by_name)
-        if due(table) is not None:
+        if applicable_check(table) is not None:
             report.checks = [check for check in report.checks if check.outcome != "not made"]
         report.checks += _run_checks(context)
 
@@ -97,7 +99,11 @@ CHECKSUMS = "parquet.page.verify-checksum.enabled"
 
 def _run_checks(context: RecomputeContext) -> list[Proof]:
     table = context.table
-    proofs = _run_check(context, due(table) or "numbers", _choose_check(table)) if due(table) is not None else []
+    proofs = (
+        _run_check(context, applicable_check(table) or "numbers", _choose_check(table))
+        if applicable_check(table) is not None
+        else []
+    )
     if not context.deep:
         return proofs
     from penstock.verify.recompute.contents import check_contents, check_pages, check_rejected, has_records
@@ -110,7 +116,7 @@ def _run_checks(context: RecomputeContext) -> list[Proof]:
     return [*proofs, *check_pages(context)]
 
 
-def _run_check(context: RecomputeContext, name: str, judge: Judge) -> list[Proof]:
+def _run_check(context: RecomputeContext, name: str, judge: CheckFunction) -> list[Proof]:
     table = context.table
     against = context.upstream if table.versions is not None else "its topics"
     check = context.begun(name, against, "groups" if table.aggregate else "rows")
@@ -122,12 +128,12 @@ def _run_check(context: RecomputeContext, name: str, judge: Judge) -> list[Proof
 
 def _report_failure(context: RecomputeContext, check: Proof, error: PenstockError) -> Proof:
     """A file of the table, or of a table beside it, that cannot be read is wrong whatever its source still has."""
-    from penstock.verify.recompute.context import refused
+    from penstock.verify.recompute.context import mark_unverifiable
 
     if (file_name := context.own_file(error.message)) is not None:
         check.outcome, check.said = "differs", f"its file {file_name} cannot be read: {error.message}"
         return check
-    return refused(check, error)
+    return mark_unverifiable(check, error)
 
 
 def _has_contents(table: TablePlan) -> bool:
@@ -147,14 +153,14 @@ def _read_content(context: RecomputeContext) -> Content:
     return content
 
 
-def _choose_check(table: TablePlan) -> Judge:
+def _choose_check(table: TablePlan) -> CheckFunction:
     from penstock.verify.recompute.aggregates import check_numbers
     from penstock.verify.recompute.copies import check_changes, check_copy
     from penstock.verify.recompute.merged import check_merged
 
-    if due(table) == "merge":
+    if applicable_check(table) == "merge":
         return check_merged
-    if due(table) == "copy":
+    if applicable_check(table) == "copy":
         return check_copy
     check = check_numbers if table.aggregate is not None else check_changes
     return lambda context, content: [check(context, content)]

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from penstock.errors import PenstockError
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.pending import began_of
+from penstock.ledger.pending import start_position
 from penstock.ledger.position import Version, parse_version
 from penstock.ledger.source import ReplayInput, ReplayRequest
 from penstock.plan.quarantine import quarantine_of
@@ -22,11 +22,11 @@ from penstock.sources.files.source import FilesReader
 from penstock.tables import landing
 from penstock.tables.failing_rows import Places
 from penstock.tables.files import staged_table
-from penstock.tables.new_fields import GrownSchema, grows, stages_for
+from penstock.tables.new_fields import GrownSchema, adds_new_fields, stages_for
 from penstock.tables.pipeline import StagedPipeline
 from penstock.tables.suppression import Suppression
 from penstock.tables.transform import Lookups, with_batch_time
-from penstock.verify.upstream import arrivals, reshapes
+from penstock.verify.upstream import arrivals, may_reshape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +67,7 @@ def rows_read(context: RecomputeContext, entry: Entry, check: Proof) -> DataFram
 
 def _start_position(context: RecomputeContext, entry: Entry) -> Version | None:
     try:
-        return parse_version(began_of(DeltaLog(context.store, context.table.uri, context.table.name), entry)[0])
+        return parse_version(start_position(DeltaLog(context.store, context.table.uri, context.table.name), entry)[0])
     except PenstockError:
         return None
 
@@ -123,17 +123,17 @@ def source_rows(context: RecomputeContext, content: Content) -> SourceRows:
     suppression = Suppression(table, context.store)
     if table.files is not None:
         return _file_rows(context, content, table.files, suppression)
-    covered = covered_rows(context, entry, filled_at(content))
+    covered = covered_rows(context, entry, filling_entry(content))
     rows = suppression.source(covered.rows)
     if not table.staged:
         landed = landing.landed_rows(rows, table, entry.pins) if table.columns else rows
         return SourceRows(suppression.own(landed), covered, changed_upstream(context))
-    grown = grows(table)
+    grown = adds_new_fields(table)
     stages = stages_for(table, GrownSchema(table, context.store).require(), "look") if grown else StagedPipeline(table)
     lookups = Lookups(table, context.store).read(context.spark, entry.pins)
     output = stages.make(_without_failed(context, rows), entry.pins, lookups)
     excuses, reshaped = list(_excuses(context, content, stages)), None
-    if grown and reshapes(table) and _adds_columns(table):
+    if grown and may_reshape(table) and _adds_columns(table):
         if table.write.source and table.input.stable:
             declared = stages_for(table, FormatChoice(GrownSchema(table, context.store).declared), "look")
             reshaped = declared.with_empty_unknown(rows, entry.pins)
@@ -161,7 +161,7 @@ class FilesRead:
 def read_files(context: RecomputeContext, entry: Entry, source: FilesSource) -> FilesRead:
     table = context.table
     reader = FilesReader(context.spark, source, context.store, table.name)
-    start_positions = began_of(DeltaLog(context.store, table.uri, table.name), entry)
+    start_positions = start_position(DeltaLog(context.store, table.uri, table.name), entry)
     covered = reader.covered(context.spark, ReplayRequest(entry.after, start_positions, entry.topics))
     current_sizes = {file.name: file.size for file in list_files(context.spark, source, table.name).files}
     listed_sizes = {row.path: row.size for row in covered.rows.select("path", "size").collect()}
@@ -185,7 +185,7 @@ def _file_rows(
     lookups = Lookups(table, context.store).read(context.spark, entry.pins)
     output = files.stages.make(files.rows, entry.pins, lookups)
     excuses, reshaped = list(_excuses(context, content, files.stages)), None
-    if source.new_fields == "add" and source.format == "json" and reshapes(table):
+    if source.new_fields == "add" and source.format == "json" and may_reshape(table):
         if table.write.source:
             reshaped = files.stages.with_empty_field(files.rows, entry.pins)
         else:
@@ -201,7 +201,7 @@ def _unreadable_files(context: RecomputeContext) -> set[str]:
     return {row.file for row in rejected.selectExpr(f"{SOURCE}.file AS file").distinct().collect()}
 
 
-def filled_at(content: Content) -> Entry | None:
+def filling_entry(content: Content) -> Entry | None:
     """The replay that made what the table held before its batches, if there was one."""
     return next((entry for entry in content.made if entry.kind != "batch" and entry.batch == 0), None)
 
@@ -210,7 +210,7 @@ def covered_rows(context: RecomputeContext, entry: Entry, filled: Entry | None =
     """What the source still has of what the table read. If `filled`, a replay of a table that follows changes, it
     starts with the table upstream as it was then, and no changes."""
     table = context.table
-    start_positions = began_of(DeltaLog(context.store, table.uri, table.name), entry)
+    start_positions = start_position(DeltaLog(context.store, table.uri, table.name), entry)
     if filled is not None and table.source.follows_changes:
         filled_position = parse_version(filled.after[0])
         start_positions = (str(Version(filled_position.table_id, filled_position.read_up_to, snapshot=True)),)
